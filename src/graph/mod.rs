@@ -22,6 +22,7 @@ pub mod namer;
 mod node;
 pub mod purity;
 mod signature;
+mod text;
 mod torch;
 pub mod trace;
 
@@ -37,9 +38,10 @@ pub use gaps::Gaps;
 pub use lint::{lint, lint_around, place_note};
 pub use module::{Attribute, AttributeKind, DeclPlaces, DimRange, GraphModule, ModuleDecl, OpDecl, SizeGuard};
 pub use namer::Namer;
-pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
+pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm};
 pub use purity::is_impure;
 pub use signature::{InputSpec, OutputSpec, Signature, lift, traced_minimum, type_output, unlift};
+pub use text::{NodeText, TorchLine};
 pub use torch::codegen::Called;
 pub use torch::print as torch_print;
 pub use torch::{codegen, pyrepr, python, readable, tabular};
@@ -47,6 +49,7 @@ pub use torch::{codegen, pyrepr, python, readable, tabular};
 use cranelift_entity::PrimaryMap;
 use std::ops::Index;
 use std::sync::Arc;
+use text::Texts;
 
 /// An ordered list of nodes.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +60,8 @@ pub struct Graph {
     len: usize,
     insert: InsertPoint,
     namer: Namer,
-    /// The frame of torch's text, if the graph was read from one.
-    pub torch: Option<TorchPrint>,
+    /// How it was written.
+    texts: Texts,
     /// What the module around it calls the graph, where that is not its name here: torch names graphs within their parent.
     pub attribute: Option<Arc<str>>,
     /// What the inputs and results of an exported program stand for, as long as they are lifted.

@@ -125,23 +125,6 @@ impl Frame {
     }
 }
 
-/// How torch wrote a node's line, as far as the node does not say it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorchLine {
-    /// What stands before `%` or `return`.
-    pub indent: Arc<str>,
-    /// The word of the users tag: `num_users`, or an older one.
-    pub tag: Option<Arc<str>>,
-    /// How many more users the tag counts than the text shows: those outside of a fragment or inside of objects.
-    pub hidden_users: i64,
-    /// The target as it was read.
-    pub target: Arc<str>,
-    /// The target as it is written, which differs for `<built-in function add>`.
-    pub written: Arc<str>,
-    /// How the rest is written; `None` for a node that the text only implies.
-    pub form: Option<TorchForm>,
-}
-
 /// What is known of a node beside its operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
@@ -152,16 +135,10 @@ pub struct Meta {
     /// Whether the declared type says more than the op does (sizes that depend on values): runs check it, and no pass drops
     /// the node.
     pub claimed: bool,
+    /// Whether the attribute that it reads may be missing from the weights: it is None then.
+    pub optional: bool,
     /// The statement in an FXIR file.
     pub span: Option<Span>,
-    /// The type within it.
-    pub type_span: Option<Span>,
-    /// The target within it.
-    pub target_span: Option<Span>,
-    /// Each positional argument within it.
-    pub arg_spans: Vec<Span>,
-    /// Each keyword argument within it: its name, where that stands and where the value does.
-    pub keyword_spans: Vec<(Arc<str>, Span, Span)>,
     /// The place in the user's Python, innermost frame.
     pub loc: Option<Loc>,
     /// The modules around it when it was traced, outermost first.
@@ -173,10 +150,6 @@ pub struct Meta {
     pub frame: Option<Arc<Frame>>,
     /// What the user wrote on it, by key (torch's `fx.traceback.annotate`, `meta["custom"]`).
     pub custom: Vec<(Arc<str>, Arc<str>)>,
-    /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
-    pub annotation: Option<Arc<str>>,
-    /// How torch wrote the node, if it was read from torch's `print(graph)`.
-    pub torch: Option<Arc<TorchLine>>,
     /// Names of the nodes and passes this one came from.
     pub provenance: Vec<Arc<str>>,
 }

@@ -220,7 +220,7 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             "entry",
             changed(model, |_| String::new()),
             Code::E0402,
-            "no archive of `torch.export.save`",
+            "is not an archive of `torch.export.save`",
         ),
         (
             "version",

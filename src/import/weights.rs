@@ -3,7 +3,6 @@
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Attribute, AttributeKind, GraphModule, NodeId, Opcode};
 use crate::op::modules;
-use crate::syntax::torchscript::OPTIONAL;
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, Problem, Role, TensorFile};
 use crate::types::{TensorType, Val};
@@ -77,7 +76,7 @@ fn reason(e: &FileError) -> String {
 fn drop_optional(module: &mut GraphModule, has: &dyn Fn(&str) -> bool) {
     for graph in module.graphs.values_mut() {
         for n in graph.find_nodes(Opcode::GetAttr, None) {
-            if graph[n].meta.annotation.as_deref() != Some(OPTIONAL) || has(graph[n].target()) {
+            if !graph[n].meta.optional || has(graph[n].target()) {
                 continue;
             }
             let none = |v: &Arg| {
@@ -122,7 +121,7 @@ impl Binder<'_> {
                 let target: Arc<str> = g[n].target().into();
                 match g[n].op() {
                     Opcode::GetAttr if !self.module.graphs.contains_key(&target) => {
-                        needed.insert((target, g[n].meta.target_span.or(g[n].meta.span)));
+                        needed.insert((target, g.target_span(n)));
                     }
                     Opcode::CallModule => {
                         let names: Vec<Arc<str>> = g[n].kwargs().iter().map(|(k, _)| k.clone()).collect();

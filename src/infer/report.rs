@@ -40,7 +40,7 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
                 "{name} takes at most {}, but {given} are given",
                 count(max, "positional argument")
             );
-            let span = meta.arg_spans.get(max).copied().or(meta.span);
+            let span = graph.text(n).arg_spans.get(max).copied().or(meta.span);
             Diagnostic::new(Code::E0203, title).at_opt(span, "this is one too many")
         }
         BindError::UnknownKeyword { name: k, nearest } => {
@@ -78,9 +78,8 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
 
 /// Where the argument stands that a parameter is bound to.
 fn argument(graph: &Graph, n: NodeId, origin: &op::Origin) -> Option<Span> {
-    let meta = &graph[n].meta;
     match origin {
-        op::Origin::Positional(i) | op::Origin::Rest(i) => meta.arg_spans.get(*i).copied(),
+        op::Origin::Positional(i) | op::Origin::Rest(i) => graph.text(n).arg_spans.get(*i).copied(),
         op::Origin::Keyword(i) => {
             let (name, _) = graph[n].kwargs().get(*i)?;
             keyword_span(graph, n, name).map(|(_, value)| value)
@@ -91,7 +90,7 @@ fn argument(graph: &Graph, n: NodeId, origin: &op::Origin) -> Option<Span> {
 
 /// Where the keyword argument `name` stands: the name and the value.
 fn keyword_span(graph: &Graph, n: NodeId, name: &str) -> Option<(Span, Span)> {
-    let mut spans = graph[n].meta.keyword_spans.iter();
+    let mut spans = graph.text(n).keyword_spans.iter();
     spans.find(|(k, ..)| &**k == name).map(|(_, k, v)| (*k, *v))
 }
 
@@ -211,7 +210,7 @@ fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Optio
         return Some(value);
     }
     let pos = resolved.args.iter().position(|a| *a == call.args[i]).unwrap_or(i);
-    graph[n].meta.arg_spans.get(pos).copied()
+    graph.text(n).arg_spans.get(pos).copied()
 }
 
 /// Sizes that cannot be equal (E0305).
@@ -232,7 +231,7 @@ pub fn declared(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mis
     let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
     let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));
     d.notes.extend(e.notes());
-    let d = match graph[n].meta.type_span {
+    let d = match graph.text(n).type_span {
         Some(s) if matches!(found, Val::Leaf(_)) => {
             e.label(d).suggest(s, found.to_string(), "the type that is inferred")
         }

@@ -12,7 +12,7 @@ use std::cell::OnceCell;
 
 /// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
 pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
-    let span = graph[n].meta.target_span.or(graph[n].meta.span);
+    let span = graph.target_span(n);
     let name = functional::wrapped(&graph[n]).map_or_else(|| spelled(graph, n), |op| format!("`torch.ops.{op}`"));
     Diagnostic::new(Code::E0201, format!("unknown op: {name}")).at_opt(span, "")
 }
@@ -20,7 +20,7 @@ pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
 /// A module that is not declared (E0201); [`suggest`] adds what may be meant.
 pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
-    let span = node.meta.target_span.or(node.meta.span);
+    let span = graph.target_span(n);
     Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
 }
 
@@ -43,7 +43,7 @@ pub fn suggest(
     if node.op() == Opcode::CallModule {
         return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
             Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
-            None => declare_module(d, node),
+            None => declare_module(d, graph, n),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
@@ -58,13 +58,13 @@ pub fn suggest(
     }
     let d = class_help(d, graph, n);
     let d = match spelling(graph, n, &path, own, fits) {
-        Some(Meant { shown, why, safe }) => match (node.meta.target_span, safe) {
+        Some(Meant { shown, why, safe }) => match (graph.text(n).target_span, safe) {
             (Some(s), true) => return d.fix(s, shown, why),
             (Some(s), false) => d.suggest(s, shown, why),
             (None, _) => d.help(format!("{why}: `{shown}`")),
         },
         None if meant::is_export_level(node.target()) => d,
-        None => make_known(d, node),
+        None => make_known(d, graph, n),
     };
     match meant::is_export_level(node.target()) {
         true => d.help(
@@ -75,9 +75,9 @@ pub fn suggest(
 }
 
 /// How an undeclared module is declared.
-fn declare_module(d: Diagnostic, node: &Node) -> Diagnostic {
-    let declaration = format!("declare it, for example `module {} = ReLU()`", node.target());
-    match node.meta.torch {
+fn declare_module(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
+    let declaration = format!("declare it, for example `module {} = ReLU()`", graph[n].target());
+    match graph.text(n).torch {
         None => d.help(declaration),
         Some(_) => d.help(format!(
             "give the text of `print(gm)`, which says what the modules are, in place of `print(gm.graph)`; or {declaration}"
@@ -97,7 +97,8 @@ fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
 }
 
 /// How to make an op known that is not.
-fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
+fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
+    let node = &graph[n];
     if node.op() == Opcode::CallMethod {
         return d.help("methods are those of torch.Tensor; other functions are called with `call_function`");
     }
@@ -117,7 +118,7 @@ fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
         "an op of your own is defined as a graph of this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
          \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::custom::register`)"
     ));
-    match node.meta.target_span {
+    match graph.text(n).target_span {
         None => {
             d.help("`fxc print MODEL -o model.fxir` writes the model as text, to which such a declaration is added")
         }
@@ -235,7 +236,7 @@ impl<'m> Unknowns<'m> {
         d: Diagnostic,
         fits: &dyn Fn(&str) -> bool,
     ) {
-        let span = graph[n].meta.target_span.or(graph[n].meta.span);
+        let span = graph.target_span(n);
         let place = place_note(graph, n);
         if !self.by_spelling.contains_key(&d.title) {
             let own = self.own.get_or_init(|| own_names(module));

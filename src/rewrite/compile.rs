@@ -232,10 +232,11 @@ impl<'a> Side<'a> {
         let ty = c.ty.map(|t| resolve::ty(t, self.out));
         let meta = self.graph.meta_mut(n);
         meta.span = Some(c.span);
-        meta.target_span = Some(c.target.span);
-        meta.arg_spans = c.args.positional.iter().map(|v| v.span).collect();
         meta.declared = ty.as_ref().is_some_and(|t| *t != Val::Unknown);
         meta.ty = ty.filter(|t| *t != Val::Unknown);
+        let text = self.graph.text_mut(n);
+        text.target_span = Some(c.target.span);
+        text.arg_spans = c.args.positional.iter().map(|v| v.span).collect();
         Some(n)
     }
 

@@ -50,7 +50,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
             TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| ty(t, sizes)),
             TypeKind::Dict(v) => v.iter().for_each(|(_, t)| ty(t, sizes)),
             TypeKind::Size(v) => names(v, sizes),
-            TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::Unknown => {}
+            TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => {}
         }
     }
     fn names(v: &Value, sizes: &mut BTreeSet<String>) {

@@ -159,7 +159,8 @@ fn ty() -> impl Strategy<Value = Type> {
             shape
         }),
         prop::sample::select(vec!["int", "float", "bool", "str", "None"]).prop_map(|w| TypeKind::Word(w.into())),
-        any::<String>().prop_map(|s| TypeKind::Python(s.into())),
+        any::<String>().prop_map(|s| TypeKind::python(s.into())),
+        Just(TypeKind::OptionalTensor),
         Just(TypeKind::Unknown),
     ]
     .prop_map(t);

@@ -55,7 +55,7 @@ pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
             }
         }
         TypeKind::Word(w) => word(w, t.span, d),
-        TypeKind::Python(_) | TypeKind::Unknown => Val::Unknown,
+        TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => Val::Unknown,
         TypeKind::Size(v) => Val::Int(size(v, d)),
         TypeKind::Tuple(v) => Val::Tuple(v.iter().map(|t| ty(t, d)).collect()),
         TypeKind::List(v) => Val::List(v.iter().map(|t| ty(t, d)).collect()),

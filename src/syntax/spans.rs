@@ -51,7 +51,7 @@ pub fn of_type(t: &mut Type, f: F) {
             of_type(t, f);
         }),
         TypeKind::Size(v) => of_value(v, f),
-        TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::Unknown => {}
+        TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => {}
     }
 }
 

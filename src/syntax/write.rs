@@ -198,7 +198,9 @@ impl Display for Type {
                 f.write_char(']')
             }
             TypeKind::Word(w) => f.write_str(w),
-            TypeKind::Python(s) => f.write_str(&write_str(s)),
+            kind @ (TypeKind::Python(_) | TypeKind::OptionalTensor) => {
+                f.write_str(&write_str(&kind.annotation().unwrap_or_default()))
+            }
             TypeKind::Size(_) => f.write_str("int"),
             TypeKind::Unknown => f.write_char('?'),
             TypeKind::Tuple(v) => tuple(f, v),

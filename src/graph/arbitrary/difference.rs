@@ -70,7 +70,7 @@ pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
                 node.op(),
                 node.target(),
                 m.ty,
-                m.annotation,
+                g.text(n).annotation,
                 m.loc,
                 m.frame,
                 m.modules,

@@ -321,10 +321,11 @@ fn decorate(r: &mut Rng, g: &mut Graph) {
             function: r.pick(&["", "forward", "<lambda>"]).into(),
         });
         let meta = g.meta_mut(n);
+        let annotation = (python && ty.is_none()).then(|| "typing.Optional[int]".into());
         meta.declared = ty.is_some();
-        meta.annotation = (python && ty.is_none()).then(|| "typing.Optional[int]".into());
         meta.ty = ty;
         meta.loc = loc;
+        g.text_mut(n).annotation = annotation;
         trace(r, g.meta_mut(n));
     }
 }

@@ -52,8 +52,8 @@ pub fn grouped(graph: &Graph, name: &str, module: Option<&GraphModule>, groups: 
             out,
             "{} [label={}, shape=record, fillcolor={}, style=\"filled,rounded\", fontcolor=\"#000000\"];",
             id(node.name()),
-            quoted(&label(&graph, node, module)),
-            colour(node)
+            quoted(&label(&graph, n, module)),
+            colour(&graph, n)
         );
         if let (Opcode::CallModule, Some(m)) = (node.op(), module) {
             weights(&mut out, node, m);
@@ -90,7 +90,8 @@ fn frames(graph: &Graph, groups: &Groups) -> String {
     out
 }
 
-fn label(graph: &Graph, node: &Node, module: Option<&GraphModule>) -> String {
+fn label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String {
+    let node = &graph[n];
     let mut out = format!("{{name=%{}|op_code={}\\n", node.name(), node.op());
     let declared = module.and_then(|m| m.modules.get(node.target()));
     if let (Opcode::CallModule, Some(m)) = (node.op(), declared) {
@@ -100,7 +101,7 @@ fn label(graph: &Graph, node: &Node, module: Option<&GraphModule>) -> String {
         let _ = write!(out, "\\n{}\\n|{}\\n", escape(&m.class), escape(&args.join(", ")));
     } else {
         let target = match node.op() {
-            Opcode::CallFunction => qualified(&torch_print::pretty_target(node)),
+            Opcode::CallFunction => qualified(&torch_print::pretty_target(graph, n)),
             _ => node.target().to_string(),
         };
         let _ = write!(out, "|target={}\\n", escape(&target));
@@ -232,14 +233,14 @@ fn qualified(path: &str) -> String {
     }
 }
 
-fn colour(node: &Node) -> &'static str {
-    match node.op() {
+fn colour(graph: &Graph, n: NodeId) -> &'static str {
+    match graph[n].op() {
         Opcode::Placeholder => "\"AliceBlue\"",
         Opcode::CallModule => "LemonChiffon1",
         Opcode::GetAttr => "LightGrey",
         Opcode::Output => "PowderBlue",
         _ => {
-            let hash = super::md5::md5(torch_print::pretty_target(node).as_bytes());
+            let hash = super::md5::md5(torch_print::pretty_target(graph, n).as_bytes());
             let first = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
             COLOURS[first as usize % COLOURS.len()]
         }

@@ -68,6 +68,7 @@ impl Graph {
         node.erased = true;
         node.args.clear();
         node.kwargs.clear();
+        self.drop_text(n);
         self.note(Edit::Erased(n));
         Ok(())
     }
@@ -111,6 +112,7 @@ impl Graph {
             ));
         }
         self.nodes[new].meta = self.nodes[old].meta.clone();
+        self.take_text(old, new);
         Ok(self.replace_all_uses_with(old, new))
     }
 
@@ -131,6 +133,7 @@ impl Graph {
 
     /// Replaces the positional arguments.
     pub fn set_args(&mut self, n: NodeId, args: Vec<Arg>) {
+        self.keep_arg_spans(n, &args);
         self.remove_uses(n);
         self.nodes[n].args = args;
         self.add_uses(n);
@@ -138,6 +141,7 @@ impl Graph {
 
     /// Replaces the keyword arguments.
     pub fn set_kwargs(&mut self, n: NodeId, kwargs: Vec<(Arc<str>, Arg)>) {
+        self.keep_keyword_spans(n, &kwargs);
         self.remove_uses(n);
         self.nodes[n].kwargs = kwargs;
         self.add_uses(n);
@@ -148,9 +152,9 @@ impl Graph {
         if i >= self.nodes[n].args.len() {
             return Err(GraphError("tuple index out of range".into()));
         }
-        self.remove_uses(n);
-        self.nodes[n].args[i] = value;
-        self.add_uses(n);
+        let mut args = self.nodes[n].args.clone();
+        args[i] = value;
+        self.set_args(n, args);
         Ok(())
     }
 
@@ -161,21 +165,20 @@ impl Graph {
                 "insert_args index must be between 0 and len(self.args), got {i}"
             )));
         }
-        self.remove_uses(n);
-        self.nodes[n].args.insert(i, value);
-        self.add_uses(n);
+        let mut args = self.nodes[n].args.clone();
+        args.insert(i, value);
+        self.set_args(n, args);
         Ok(())
     }
 
     /// Sets the keyword argument `name`, in its place if it is there.
     pub fn update_kwarg(&mut self, n: NodeId, name: &str, value: Arg) {
-        self.remove_uses(n);
-        let kwargs = &mut self.nodes[n].kwargs;
+        let mut kwargs = self.nodes[n].kwargs.clone();
         match kwargs.iter_mut().find(|(k, _)| &**k == name) {
             Some((_, v)) => *v = value,
             None => kwargs.push((name.into(), value)),
         }
-        self.add_uses(n);
+        self.set_kwargs(n, kwargs);
     }
 
     /// Changes opcode and target, keeping name, arguments and users: a respelling.
@@ -235,6 +238,7 @@ impl Graph {
             .collect();
         let new = self.create_node(node.op, &node.target, args, kwargs, Some(&node.name));
         self.nodes[new].meta = node.meta.clone();
+        self.copy_text(from, n, new);
         new
     }
 

@@ -16,6 +16,7 @@ pub struct Copied<'a> {
     pub args: Vec<Arg>,
     /// Keyword arguments.
     pub kwargs: Vec<(Arc<str>, Arg)>,
+    old: (&'a Graph, NodeId),
 }
 
 /// A copy of a graph in which each opcode has a method that may write something else (torch's `Transformer`). What a method
@@ -56,6 +57,7 @@ pub trait Transformer {
 pub fn copy(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
     let id = new.create_node(n.node.op(), n.node.target(), n.args, n.kwargs, Some(n.node.name()));
     *new.meta_mut(id) = n.node.meta.clone();
+    new.copy_text(n.old.0, n.old.1, id);
     Ok(Val::Leaf(id))
 }
 
@@ -64,9 +66,7 @@ pub fn copy(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
 /// # Errors
 /// A node that is used before it is defined, and what `t` reports.
 pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
-    let mut new = Graph::new();
-    new.torch = graph.torch.clone();
-    new.mutations = graph.mutations.clone();
+    let mut new = graph.empty_like();
     let mut map: HashMap<NodeId, Arg> = HashMap::new();
     for n in graph.iter() {
         let node = &graph[n];
@@ -85,7 +85,12 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
         let args = node.args().iter().map(value).collect::<EditResult<Vec<_>>>()?;
         let kwargs = node.kwargs().iter().map(|(k, a)| Ok((k.clone(), value(a)?)));
         let kwargs = kwargs.collect::<EditResult<Vec<_>>>()?;
-        let copied = Copied { node, args, kwargs };
+        let copied = Copied {
+            node,
+            args,
+            kwargs,
+            old: (graph, n),
+        };
         let made = match node.op() {
             Opcode::Placeholder => t.placeholder(&mut new, copied)?,
             Opcode::GetAttr => t.get_attr(&mut new, copied)?,

@@ -2,7 +2,7 @@
 
 use super::origins::{Origins, place};
 use super::{NOWHERE, constants, name};
-use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, lift};
+use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, NodeId, Opcode, lift};
 use crate::syntax::ast::{self, Item, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;
 use crate::syntax::resolve::is_torch_symbol;
@@ -226,7 +226,7 @@ fn statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
             value: node.args().first().map_or(at(ValueKind::None), value),
         },
     };
-    let ty = statement_type(node);
+    let ty = statement_type(g, n);
     // An output needs no name where reading the text would give it the same.
     let anonymous = node.op() == Opcode::Output && node.name() == "output" && ty.is_none();
     Stmt {
@@ -241,11 +241,11 @@ fn statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
 }
 
 /// The type that is known, or else the Python annotation.
-fn statement_type(node: &Node) -> Option<ast::Type> {
-    match (&node.meta.ty, &node.meta.annotation) {
+fn statement_type(g: &Graph, n: NodeId) -> Option<ast::Type> {
+    match (&g[n].meta.ty, &g.text(n).annotation) {
         (Some(ty), _) if *ty != Val::Unknown => Some(type_of(ty)),
         (_, Some(a)) => Some(ast::Type {
-            kind: TypeKind::Python(a.clone()),
+            kind: TypeKind::python(a.clone()),
             span: NOWHERE,
         }),
         _ => None,

@@ -51,7 +51,7 @@ impl<'a> Statements<'a> {
             origins,
             out,
         };
-        s.graph.torch = torch;
+        s.graph.set_torch_frame(torch);
         s.graph.mutations = g.updates.iter().map(mutation).collect();
         s.create(&g.body);
         let text = |n: &ast::Name| n.text.to_string();
@@ -121,47 +121,39 @@ impl<'a> Statements<'a> {
     }
 
     fn meta(&mut self, id: NodeId, stmt: &ast::Stmt) {
-        let target_span = match &stmt.op {
-            Op::Placeholder { target, .. } | Op::GetAttr { target } | Op::Call { target, .. } => Some(target.span),
-            Op::Output { .. } => None,
-        };
-        let arg_spans = match &stmt.op {
-            Op::Call { args, .. } => args.positional.iter().map(|v| v.span).collect(),
-            Op::Output { value } => vec![value.span],
-            Op::Placeholder { default, .. } => default.iter().map(|v| v.span).collect(),
-            Op::GetAttr { .. } => vec![],
-        };
-        let keyword_spans = match &stmt.op {
-            Op::Call { args, .. } => args
-                .keyword
-                .iter()
-                .map(|(k, v)| (k.text.clone(), k.span, v.span))
-                .collect(),
-            _ => vec![],
-        };
         let ty = stmt.ty.as_ref().map(|t| resolve::ty(t, self.out));
-        let python = match stmt.ty.as_ref().map(|t| &t.kind) {
-            Some(ast::TypeKind::Python(s)) => Some(s.clone()),
-            _ => None,
-        };
-        let annotation = stmt
-            .torch
-            .as_ref()
-            .map(|t| t.annotation.trim())
-            .filter(|a| !a.is_empty());
         let meta = self.graph.meta_mut(id);
         // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
         let known = |t: &Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
         meta.ty = ty.filter(known);
         // A number's size is what the tracer found, not what somebody says.
         meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
+        meta.optional = matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::OptionalTensor));
         meta.span = Some(stmt.span);
-        meta.type_span = stmt.ty.as_ref().filter(|_| stmt.torch.is_none()).map(|t| t.span);
-        meta.target_span = target_span;
-        meta.arg_spans = arg_spans;
-        meta.keyword_spans = keyword_spans;
-        meta.annotation = annotation.map(Arc::from).or(python);
         self.origins.note(stmt, meta, self.out);
+    }
+
+    /// Notes how a node was written, whose arguments are as they were.
+    fn note_text(&mut self, id: NodeId, stmt: &ast::Stmt) {
+        let text = self.graph.text_mut(id);
+        text.type_span = stmt.ty.as_ref().filter(|_| stmt.torch.is_none()).map(|t| t.span);
+        match &stmt.op {
+            Op::Placeholder { target, default } => {
+                text.target_span = Some(target.span);
+                text.arg_spans = default.iter().map(|v| v.span).collect();
+            }
+            Op::GetAttr { target } => text.target_span = Some(target.span),
+            Op::Call { target, args, .. } => {
+                let keyword = |(k, v): &(ast::Name, ast::Value)| (k.text.clone(), k.span, v.span);
+                text.target_span = Some(target.span);
+                text.arg_spans = args.positional.iter().map(|v| v.span).collect();
+                text.keyword_spans = args.keyword.iter().map(keyword).collect();
+            }
+            Op::Output { value } => text.arg_spans = vec![value.span],
+        }
+        let python = stmt.ty.as_ref().and_then(|t| t.kind.annotation());
+        let annotation = stmt.torch.as_ref().map(|t| t.annotation.trim());
+        text.annotation = annotation.filter(|a| !a.is_empty()).map(Arc::from).or(python);
     }
 
     /// In a fragment, a name that nothing defines is a value from outside: a placeholder.
@@ -209,6 +201,7 @@ impl<'a> Statements<'a> {
             }
             self.graph.set_args(id, args);
             self.graph.set_kwargs(id, kwargs);
+            self.note_text(id, stmt);
         }
     }
 
@@ -261,7 +254,7 @@ impl<'a> Statements<'a> {
 
     /// What torch's printer needs to give the text back, now that users are known.
     fn note_torch_lines(&mut self) {
-        if self.graph.torch.is_none() {
+        if self.graph.torch_frame().is_none() {
             return;
         }
         let read: HashMap<NodeId, &ast::Stmt> = self.built.iter().copied().collect();
@@ -279,7 +272,7 @@ impl<'a> Statements<'a> {
                 target,
                 form: t.map(|t| t.form),
             };
-            self.graph.meta_mut(id).torch = Some(Arc::new(line));
+            self.graph.text_mut(id).torch = Some(Box::new(line));
         }
     }
 }

@@ -66,8 +66,8 @@ fn builds_the_whole_language() {
     assert_eq!(act.meta.custom, [("a".into(), "b".into())]);
     assert_eq!(m.graphs["then_graph"].attribute.as_deref(), Some("then"));
     assert_eq!(m.exported.as_ref().map(|s| s.inputs.len()), Some(2));
-    let kwargs = &g[g.find("kwargs").expect("kwargs")];
-    assert_eq!(kwargs.meta.annotation.as_deref(), Some("typing.Any"));
+    let kwargs = g.text(g.find("kwargs").expect("kwargs"));
+    assert_eq!(kwargs.annotation.as_deref(), Some("typing.Any"));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn torchs_text_comes_back_byte_for_byte() {
     // Every use was seen: the counts that torch printed are those of the graph.
     assert!(
         g.iter()
-            .all(|n| g[n].meta.torch.as_ref().is_some_and(|t| t.hidden_users == 0))
+            .all(|n| g.text(n).torch.as_ref().is_some_and(|t| t.hidden_users == 0))
     );
     torch_round_trip(
         "graph(x, y : torch.Tensor):\n    %w : [uses=1] = self.linear.weight\n    %add_1 : [#users=1] = call_function[target=<built-in function add>](args = (%x, %w), kwargs = {})\n    %len_1 : [#users=1] = call_function[target=len](args = (%add_1,), kwargs = {})\n    return %add_1",

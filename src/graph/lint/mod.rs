@@ -179,7 +179,7 @@ impl Lint<'_, '_> {
         };
         let place = g[n].args().iter().position(|v| v.leaves().contains(&&i));
         let span = place
-            .and_then(|p| g[n].meta.arg_spans.get(p).copied())
+            .and_then(|p| g.text(n).arg_spans.get(p).copied())
             .or(g[n].meta.span);
         let mut d = Diagnostic::new(Code::E0102, title).at_opt(span, "used here");
         if let (Some(def), true) = (g[i].meta.span, n != i) {

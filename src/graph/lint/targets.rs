@@ -111,7 +111,7 @@ fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &Known<'_>) -> Diagnos
 
 fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
     let target = g[n].target();
-    let span = g[n].meta.target_span.or(g[n].meta.span);
+    let span = g.target_span(n);
     let d = Diagnostic::new(Code::E0106, format!("no module is called `{target}`"));
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
     match known.near_module(target) {
@@ -122,7 +122,7 @@ fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> D
 
 fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
     let target = g[n].target();
-    let span = g[n].meta.target_span.or(g[n].meta.span);
+    let span = g.target_span(n);
     let d = Diagnostic::new(
         Code::E0106,
         format!("no parameter, buffer or constant is called `{target}`"),

@@ -9,20 +9,20 @@
 
 use super::form::{torch_form, torch_target};
 use super::pyrepr::{self, Style};
-use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode, TorchForm, TorchLine};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, NodeText, Opcode, TorchForm, TorchLine};
 use crate::types::Val;
 use std::fmt::Write;
 
 /// torch's text of a graph, without a newline at the end. `module` tells which names are graphs of the same file.
 pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
     let graph = torch_form(graph, module);
-    let mut lines: Vec<String> = match &graph.torch {
+    let mut lines: Vec<String> = match graph.torch_frame() {
         None => vec!["graph():".into()],
         Some(frame) => frame.header.iter().map(|h| h.to_string()).collect(),
     };
     for n in graph.iter() {
         let line = format_node(&graph, n);
-        match graph[n].meta.torch.as_deref() {
+        match graph.text(n).torch.as_deref() {
             None => lines.push(format!("    {line}")),
             // The header holds it, or the text only implies it.
             Some(TorchLine {
@@ -39,8 +39,8 @@ pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
 pub fn format_node(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     let name = |n: &NodeId| graph[*n].name().to_string();
-    let read = node.meta.torch.as_deref();
-    let form = read.and_then(|t| t.form).unwrap_or(TorchForm::Bracketed);
+    let text = graph.text(n);
+    let form = text.torch.as_ref().and_then(|t| t.form).unwrap_or(TorchForm::Bracketed);
     if node.op() == Opcode::Output {
         if form == TorchForm::ReturnPercent
             && let Some(list) = percent_list(graph, node)
@@ -50,11 +50,11 @@ pub fn format_node(graph: &Graph, n: NodeId) -> String {
         let value = node.args().first().map(|v| pyrepr::str_of(v, &name));
         return format!("return {}", value.unwrap_or_default());
     }
-    let mut out = format!("%{} : {}{} = ", node.name(), annotation(node), users_tag(node));
+    let mut out = format!("%{} : {}{} = ", node.name(), annotation(text), users_tag(node, text));
     let _ = match form {
         TorchForm::SelfAttr => write!(out, "self.{}", node.target()),
         TorchForm::CapitalPlaceholder => write!(out, "PlaceHolder[target={}]", node.target()),
-        _ => write!(out, "{}[target={}]", node.op(), pretty_target(node)),
+        _ => write!(out, "{}[target={}]", node.op(), pretty_target(graph, n)),
     };
     if node.op() == Opcode::Placeholder {
         if let Some(v) = node.args().first() {
@@ -66,9 +66,9 @@ pub fn format_node(graph: &Graph, n: NodeId) -> String {
     out
 }
 
-fn users_tag(node: &Node) -> String {
+fn users_tag(node: &Node, text: &NodeText) -> String {
     let users = node.users().len() as i64;
-    match node.meta.torch.as_deref() {
+    match text.torch.as_deref() {
         None => format!("[num_users={users}]"),
         Some(t) => match &t.tag {
             None => String::new(),
@@ -92,8 +92,8 @@ fn percent_list(graph: &Graph, node: &Node) -> Option<String> {
 }
 
 /// The text between ` : ` and the number of users. Inductor's tensor annotation has no space after it.
-fn annotation(node: &Node) -> String {
-    match node.meta.annotation.as_deref() {
+fn annotation(text: &NodeText) -> String {
+    match text.annotation.as_deref() {
         None | Some("") => String::new(),
         Some(a) if a.starts_with("Tensor \"") => a.to_string(),
         Some(a) => format!("{a} "),
@@ -121,8 +121,9 @@ fn format_args(graph: &Graph, node: &Node) -> String {
 }
 
 /// The target as torch prints it: methods, modules and attributes by name, functions by their full path.
-pub fn pretty_target(node: &Node) -> String {
-    if let Some(t) = node.meta.torch.as_deref().filter(|t| *t.target == *node.target()) {
+pub fn pretty_target(graph: &Graph, n: NodeId) -> String {
+    let node = &graph[n];
+    if let Some(t) = graph.text(n).torch.as_ref().filter(|t| *t.target == *node.target()) {
         return t.written.to_string();
     }
     match node.op() {
@@ -147,7 +148,7 @@ mod tests {
     fn prints_as_torch_does() {
         let mut g = Graph::new();
         let x = g.placeholder("x", None);
-        g.meta_mut(x).annotation = Some("torch.Tensor".into());
+        g.text_mut(x).annotation = Some("torch.Tensor".into());
         g.placeholder("ds", Some(Val::str("a b")));
         let d = Val::Tuple(vec![leaf(x), Val::str("s")]);
         g.placeholder("dx", Some(d));

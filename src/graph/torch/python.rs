@@ -165,7 +165,7 @@ impl<'a> Writer<'a> {
 
     fn node(&mut self, n: NodeId) {
         let node = &self.graph[n];
-        let ty = match node.meta.annotation.as_deref() {
+        let ty = match self.graph.text(n).annotation.as_deref() {
             Some(a) if !a.is_empty() && !a.starts_with("Tensor \"") => self.names.type_repr(a),
             _ => String::new(),
         };
@@ -234,10 +234,10 @@ impl<'a> Writer<'a> {
     /// and that returns one value, the result is taken to be annotated as a tensor too.
     fn returns_a_tensor(&self, output: NodeId) -> bool {
         let g = self.graph;
-        let tensor = |n: NodeId| g[n].meta.annotation.as_deref() == Some("torch.Tensor");
+        let tensor = |n: NodeId| g.text(n).annotation.as_deref() == Some("torch.Tensor");
         let params = g.placeholders();
         let one = matches!(g[output].args(), [Val::Leaf(_)]);
-        g.torch.is_some() && one && !params.is_empty() && params.into_iter().all(tensor)
+        g.torch_frame().is_some() && one && !params.is_empty() && params.into_iter().all(tensor)
     }
 
     fn placeholder(&mut self, n: NodeId, colon: &str) {

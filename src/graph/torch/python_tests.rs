@@ -14,7 +14,7 @@ fn writes_what_torch_writes() {
     let mut g = Graph::new();
     let typed = |g: &mut Graph, name: &str, ty: &str, default: Option<Arg>| {
         let n = g.placeholder(name, default);
-        g.meta_mut(n).annotation = Some(ty.into());
+        g.text_mut(n).annotation = Some(ty.into());
         n
     };
     let x = typed(&mut g, "x", "typing.Optional[int]", None);

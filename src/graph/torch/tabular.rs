@@ -24,7 +24,7 @@ pub fn print_tabular(graph: &Graph, module: Option<&GraphModule>) -> String {
         rows.push([
             node.op().name().to_string(),
             node.name().to_string(),
-            torch_print::pretty_target(node),
+            torch_print::pretty_target(&graph, n),
             pyrepr::repr(&Arg::Tuple(node.args().to_vec()), &name),
             pyrepr::repr(&Arg::Dict(kwargs), &name),
         ]);

@@ -32,7 +32,6 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
             }
             graph.set_args(n, vec![]);
             graph.set_kwargs(n, named);
-            graph.meta_mut(n).arg_spans.clear();
             changed += 1;
         }
         Ok(changed)

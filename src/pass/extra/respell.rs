@@ -51,6 +51,5 @@ fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     graph.set_target(n, opcode, &s.target);
     graph.set_args(n, s.args);
     graph.set_kwargs(n, s.kwargs.into_iter().map(|(k, v)| (Arc::from(k), v)).collect());
-    graph.meta_mut(n).arg_spans.clear();
     Some(true)
 }

@@ -106,12 +106,10 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<
         graph: &graph,
         part: &part,
         names: &names,
-        main: Graph::new(),
+        main: graph.empty_like(),
         map: HashMap::new(),
         made: vec![],
     };
-    writer.main.torch = graph.torch.clone();
-    writer.main.mutations = graph.mutations.clone();
     for unit in order {
         match unit {
             Unit::Node(n) => writer.single(n),

@@ -100,8 +100,6 @@ impl<'m> Normalize<'m> {
         graph.set_target(n, Opcode::CallFunction, op.name);
         graph.set_args(n, args);
         graph.set_kwargs(n, kwargs);
-        // The spans were those of the arguments as they stood.
-        graph.meta_mut(n).arg_spans.clear();
         Ok(true)
     }
 

@@ -157,9 +157,8 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<Tensor
     let result = graph.graph_copy(&rule.pattern.graph, &mut map).unwrap()?;
     graph.set_output(result);
     for n in graph.ids() {
-        let meta = graph.meta_mut(n);
-        meta.span = None;
-        meta.target_span = None;
+        graph.meta_mut(n).span = None;
+        graph.text_mut(n).target_span = None;
     }
     let mut module = GraphModule::new("g", graph);
     let found = infer(&mut module, &InferOptions::default());

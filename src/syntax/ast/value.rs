@@ -27,6 +27,8 @@ pub enum TypeKind {
     Word(Arc<str>),
     /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
     Python(Arc<str>),
+    /// `"Optional[Tensor]"`, of an attribute that is None if the weights lack it.
+    OptionalTensor,
     /// torch's `Sym(s77)`: an integer that is this size.
     Size(Box<Value>),
     /// `?`
@@ -37,6 +39,28 @@ pub enum TypeKind {
     List(Vec<Type>),
     /// `{"k": T}`
     Dict(Vec<(Value, Type)>),
+}
+
+impl TypeKind {
+    /// The annotation that is [`TypeKind::OptionalTensor`].
+    const OPTIONAL_TENSOR: &str = "Optional[Tensor]";
+
+    /// The type that a Python annotation is.
+    pub fn python(text: Arc<str>) -> TypeKind {
+        match &*text {
+            TypeKind::OPTIONAL_TENSOR => TypeKind::OptionalTensor,
+            _ => TypeKind::Python(text),
+        }
+    }
+
+    /// The Python annotation that this is.
+    pub fn annotation(&self) -> Option<Arc<str>> {
+        match self {
+            TypeKind::Python(text) => Some(text.clone()),
+            TypeKind::OptionalTensor => Some(TypeKind::OPTIONAL_TENSOR.into()),
+            _ => None,
+        }
+    }
 }
 
 /// An argument as written. Arithmetic and comparisons stand here too: on sizes anywhere, on literals in rewrite rules.

@@ -486,7 +486,7 @@ impl Lower<'_> {
     /// The type of an annotation: torch's own `"f32[4, 4]"` and `"Sym(s77)"`, or Python's.
     fn annotation(&mut self, e: &Expr) -> Option<Type> {
         let ExprKind::Str(s) = &e.kind else {
-            let kind = TypeKind::Python(names::annotation(e).into());
+            let kind = TypeKind::python(names::annotation(e).into());
             return Some(Type { kind, span: e.span });
         };
         let text = without_colours(s);

@@ -1,7 +1,7 @@
 //! `prim::Constant` and `prim::GetAttr`: literals, functions, and tensors that the text does not hold.
 
 use super::literal::{annotated, literal, ty};
-use super::lower::{Bound, Lower, OPTIONAL};
+use super::lower::{Bound, Lower};
 use super::objects::Items;
 use super::tree::{Attr, Node, Typed};
 use crate::syntax::ast::{Name, Op, Type, TypeKind, Value, ValueKind};
@@ -70,7 +70,7 @@ impl Lower<'_> {
         let wish = path.replace('.', "_");
         let known = match out.ty.optional {
             true => Some(Type {
-                kind: TypeKind::Python(OPTIONAL.into()),
+                kind: TypeKind::OptionalTensor,
                 span: out.span,
             }),
             false => ty(&out.ty, out.span),

@@ -14,9 +14,6 @@ use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The annotation of an attribute that may be None: it is if the weights lack it.
-pub const OPTIONAL: &str = "Optional[Tensor]";
-
 /// What a value is.
 #[derive(Clone)]
 pub(super) enum Bound {

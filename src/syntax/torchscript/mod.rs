@@ -37,8 +37,6 @@ mod typing;
 mod uses;
 mod while_loop;
 
-pub use lower::OPTIONAL;
-
 use super::ast::Item;
 use super::torch_text::Found;
 use crate::diag::{Code, Diagnostic};
