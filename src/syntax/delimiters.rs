@@ -196,7 +196,7 @@ impl<'s> Walk<'s> {
         };
         match (before, last) {
             (Some(Graph), t) if t.word().is_some() => t.word().map(|name| format!("graph `{name}`")),
-            (_, FatArrow) => Some("the rule's replacement".into()),
+            (_, FatArrow) => (!self.one_line).then(|| "the rule's replacement".into()),
             (_, Path(_) | Str(_) | BodyClose | RParen) => Some("this body".into()),
             (_, t) => t.word().map(|_| "this body".into()),
         }

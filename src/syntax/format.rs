@@ -330,8 +330,7 @@ mod tests {
 
     #[test]
     fn a_rule_keeps_its_form() {
-        let lines =
-            "exact rewrite one: neg(neg(%x)) => %x  # c\nrewrite two: relu(%n = abs(%x : f32[A])) => %n where A > 1\n";
+        let lines = "exact rewrite one: neg(neg(%x)) => %x  # c\nrewrite two: relu(%n = abs(%x : f32[A])) => %n where A > 1\nrewrite three: f(%x) => {\"a\": %x}\nrewrite four: f(%x) => {} where True\n";
         assert_eq!(stable(lines), lines);
         let loose = "rewrite  f :mul( %x,\n  $a ) # c\n=> add(%x,alpha = $a)\n\n\ngraph g { output () }";
         let want = "# c\nrewrite f: mul(%x, $a) => add(%x, alpha=$a)\n\ngraph g {\n    output ()\n}\n";
