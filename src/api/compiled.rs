@@ -7,6 +7,7 @@ use super::options::Options;
 use super::output::Outputs;
 use super::session::Session;
 use super::worker::Worker;
+use crate::diag::{Diagnostic, Diagnostics};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A model's code. A clone refers to the same code; calls may run at the same time on several threads.
@@ -19,9 +20,10 @@ pub struct Compiled(Arc<Shared>);
 pub(super) struct Shared {
     model: Model,
     options: Options,
-    /// Those that no call uses now. Each has its own memory for intermediate values; code for the same kernels and packed weights
-    /// are shared.
+    /// Workers that no call uses. Each has its own memory for intermediate values; workers share machine code and packed weights.
     idle: Mutex<Vec<Worker>>,
+    /// What compiling warned of so far.
+    warnings: Mutex<Diagnostics>,
 }
 
 impl Shared {
@@ -30,11 +32,22 @@ impl Shared {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn warnings(&self) -> MutexGuard<'_, Diagnostics> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a worker and keeps what it warns of.
+    pub(super) fn run(&self, worker: &mut Worker, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+        let outputs = worker.run(inputs)?;
+        self.warnings().extend(worker.take_findings());
+        Ok(outputs)
+    }
+
     pub(super) fn model(&self) -> &Model {
         &self.model
     }
 
-    /// One that no call uses, or a new one.
+    /// An idle worker, or a new one.
     pub(super) fn worker(&self) -> Worker {
         let idle = self.idle().pop();
         idle.unwrap_or_else(|| Worker::new(&self.model, &self.options))
@@ -43,7 +56,6 @@ impl Shared {
     /// Takes back a worker for later calls, with the buffers' first values.
     pub(super) fn give_back(&self, mut worker: Worker) {
         worker.function.reset();
-        worker.take_findings();
         self.idle().push(worker);
     }
 }
@@ -55,6 +67,7 @@ impl Compiled {
         Ok(Compiled(Arc::new(Shared {
             model,
             options,
+            warnings: Mutex::new(worker.take_findings()),
             idle: Mutex::new(vec![worker]),
         })))
     }
@@ -63,7 +76,7 @@ impl Compiled {
     /// a first call with new sizes compiles for them.
     pub fn run(&self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
         let mut worker = self.0.worker();
-        let result = worker.run(inputs);
+        let result = self.0.run(&mut worker, inputs);
         self.0.give_back(worker);
         result
     }
@@ -71,6 +84,12 @@ impl Compiled {
     /// The compiled model with a memory of its own for what calls change.
     pub fn session(&self) -> Session {
         Session::new(self.0.clone())
+    }
+
+    /// What compiling has warned of so far, such as the part of the graph that runs in the interpreter (`L0003`). A call with new sizes
+    /// may add to it.
+    pub fn warnings(&self) -> Vec<Diagnostic> {
+        self.0.warnings().iter().cloned().collect()
     }
 
     /// The model it was made from.

@@ -6,7 +6,7 @@ use super::options::Options;
 use super::worker::input_names;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::driver::{self, files};
-use crate::graph::{Attribute, Graph, GraphModule, print};
+use crate::graph::{Graph, GraphModule, print};
 use crate::import;
 use crate::pass::PassOptions;
 use crate::source::Sources;
@@ -25,7 +25,12 @@ impl Model {
     /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, or what torch prints of a graph. The content tells which. Weights are
     /// mapped, not read.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
-        Model::load(|session| session.load(&path.as_ref().to_string_lossy()))
+        // On the command line `-` is standard input; here it is a file's name.
+        let path = match path.as_ref() {
+            p if p == Path::new("-") => Path::new("./-"),
+            p => p,
+        };
+        Model::load(|session| session.load(&path.to_string_lossy()))
     }
 
     /// Reads a text: FXIR, or what torch prints of a graph. A weights file that it names is looked for in the working directory.
@@ -56,11 +61,14 @@ impl Model {
 
     fn write(&self, path: &Path) -> Result<(), Diagnostic> {
         let mut module = self.module.clone();
-        let is_stored = |a: &Attribute| a.value.is_some() && !print::is_inline(a);
         module.weights = None;
-        if module.attributes.values().any(is_stored) {
+        if module.attributes.values().any(print::is_stored) {
             let weights = path.with_extension("safetensors");
-            import::write_weights(&module, &weights, |_, a| is_stored(a))?;
+            if weights == path {
+                let d = files::unwritable(path, "its weights would have the same name");
+                return Err(d.help("a model is saved as text: give it another ending, such as `.fxir`"));
+            }
+            import::write_weights(&module, &weights, |_, a| print::is_stored(a))?;
             let name = weights.file_name().unwrap_or_default();
             module.weights = Some((name.to_string_lossy().into_owned(), None));
         }

@@ -22,13 +22,15 @@ impl Session {
         Session { shared, worker }
     }
 
+    /// The worker, which a session has until it is dropped.
     fn worker(&mut self) -> &mut Worker {
         self.worker.get_or_insert_with(|| self.shared.worker())
     }
 
     /// Calls the model: see [`Compiled::run`](super::Compiled::run).
     pub fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
-        self.worker().run(inputs)
+        let worker = self.worker.get_or_insert_with(|| self.shared.worker());
+        self.shared.run(worker, inputs)
     }
 
     /// The buffers that calls have changed or [`Session::set_state`] has set, by path.
@@ -37,7 +39,8 @@ impl Session {
         state.map(|(path, t)| (path.to_string(), t.clone())).collect()
     }
 
-    /// Gives a buffer the value that the next call finds. It must be of the buffer's dtype and shape.
+    /// Gives a buffer the value that the next call finds. It must be of the buffer's dtype and shape. Code holds the values of parameters
+    /// and of buffers that calls only read: with another value, the next call compiles again.
     pub fn set_state(&mut self, path: &str, value: Tensor) -> Result<(), Error> {
         let model = self.shared.model();
         match state::accept(model.module(), path, value) {

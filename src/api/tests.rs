@@ -118,6 +118,53 @@ fn calls_forget_and_sessions_remember() {
 }
 
 #[test]
+fn values_that_calls_only_read_are_set_and_reset_too() {
+    let text = "const scale : f32[2] = [1, 10]
+        graph main {
+            %x : f32[N, 2] = placeholder x
+            %s = get_attr scale
+            %y = call_function operator.mul(%x, %s)
+            output %y
+        }";
+    let compiled = model(text).compile(&Options::new()).unwrap();
+    let mut session = compiled.session();
+    let first_row = |s: &mut Session| s.run([rows(2).into()]).unwrap()[0].as_slice::<f32>()[2..].to_vec();
+    assert_eq!(first_row(&mut session), [2.0, 30.0]);
+    session
+        .set_state("scale", Tensor::from_slice(&[2], &[5.0f32, 0.0]))
+        .unwrap();
+    assert_eq!(first_row(&mut session), [10.0, 0.0]);
+    drop(session);
+    assert_eq!(first_row(&mut compiled.session()), [2.0, 30.0]);
+}
+
+#[test]
+fn what_is_interpreted_is_a_warning() {
+    let text = "graph main { %x : f32[4] = placeholder x  %y = call_function torch.nonzero(%x)  output %y }";
+    let compiled = model(text).compile(&Options::new()).unwrap();
+    let codes: Vec<Code> = compiled.warnings().iter().map(|d| d.code).collect();
+    assert_eq!(codes, [Code::L0003]);
+}
+
+#[test]
+fn a_model_is_saved_over_the_file_that_it_was_read_from() {
+    let folder = std::env::temp_dir().join(format!("fxc-api-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("scaled.fxir");
+    let mut module = model(COUNTER).into_module();
+    module.add_parameter("w", Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]));
+    Model::from(module).save(&file).unwrap();
+    let read = Model::open(&file).unwrap();
+    read.save(&file).unwrap();
+    let again = Model::open(&file).unwrap();
+    let w = again.module().attributes["w"].value.clone().unwrap();
+    assert_eq!(w.as_slice::<f32>(), [1.0, 2.0, 3.0]);
+    let refused = again.save(folder.join("scaled.safetensors")).unwrap_err();
+    assert_eq!(refused.code(), Some(Code::E0702));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn results_keep_the_models_structure() {
     let compiled = model(COUNTER).compile(&Options::new()).unwrap();
     let out = compiled.run([rows(2).into()]).unwrap();

@@ -40,11 +40,12 @@ impl Worker {
     /// Makes the code if all sizes are known before a call; else checks the graph as it is declared.
     pub(super) fn prepare(&mut self) -> Result<(), Error> {
         let types = driver::input_types(self.function.module(), &self.options.dims);
-        let fixed = |t: &Type| {
-            let is_known = |t: &Type| t.leaves().iter().all(|t| t.fixed_shape().is_some());
-            !matches!(t, Type::Unknown | Type::Any(_)) && is_known(t)
+        let is_fixed = |t: &&Type| match t {
+            Type::Leaf(t) => t.fixed_shape().is_some(),
+            Type::Unknown | Type::Any(_) => false,
+            _ => true,
         };
-        let done = if types.iter().all(fixed) {
+        let done = if types.iter().flat_map(|t| t.flatten()).all(|t| is_fixed(&t)) {
             let bound = Bound {
                 values: vec![],
                 types,

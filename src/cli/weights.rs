@@ -3,7 +3,7 @@
 use super::{App, Outcome};
 use crate::diag::{Diagnostic, words};
 use crate::driver::files;
-use crate::graph::{self, Attribute, GraphModule};
+use crate::graph::{self, GraphModule};
 use crate::import;
 use crate::tensor::Tensor;
 use indexmap::IndexMap;
@@ -54,7 +54,7 @@ pub struct Held {
 impl Held {
     /// Of a model as it was loaded: an archive's values are in no file that FXIR could name.
     pub fn of(m: &GraphModule) -> Held {
-        let values = m.attributes.iter().filter(|(_, a)| has_to_be_stored(a));
+        let values = m.attributes.iter().filter(|(_, a)| graph::print::is_stored(a));
         let names = values.map(|(n, _)| n.clone());
         Held {
             values: m.weights.as_ref().map(|_| names.collect()).unwrap_or_default(),
@@ -87,10 +87,6 @@ fn place(file: &Path) -> PathBuf {
     dir.unwrap_or_default().join(file.file_name().unwrap_or_default())
 }
 
-fn has_to_be_stored(a: &Attribute) -> bool {
-    a.value.is_some() && !graph::print::is_inline(a)
-}
-
 /// Where FXIR and its weights go.
 pub struct Target<'a> {
     /// The model's path.
@@ -113,7 +109,7 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
     let stored: Vec<&str> = m
         .attributes
         .iter()
-        .filter(|(_, a)| has_to_be_stored(a))
+        .filter(|(_, a)| graph::print::is_stored(a))
         .map(|(n, _)| &**n)
         .collect();
     let lost = stored.iter().filter(|n| !held.values.contains(**n)).count();
@@ -126,7 +122,7 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
         if to.weights.is_none() {
             app.progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
         }
-        import::write_weights(m, Path::new(&path), |_, a| !graph::print::is_inline(a))?;
+        import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         m.weights = Some((relative(&path, to.output), None));
         return Ok(());
     }
@@ -173,7 +169,7 @@ impl Dump {
         let stored: Vec<(Arc<str>, Tensor)> = m
             .attributes
             .iter()
-            .filter(|(_, a)| has_to_be_stored(a))
+            .filter(|(_, a)| graph::print::is_stored(a))
             .filter_map(|(n, a)| Some((n.clone(), a.value.clone()?)))
             .collect();
         if stored.iter().all(|(n, _)| self.held.values.contains(n)) {

@@ -2,15 +2,18 @@
 
 use super::compile::{Request, compile};
 use super::inputs::bind::{Bound, Value};
+use super::inputs::state;
 use super::load::Model;
 use super::ready::{Ready, State};
 use super::session::{Reported, Session, Staged};
 use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{GraphModule, Mutation};
+use crate::graph::{Attribute, GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// How many combinations of sizes stay compiled; the one that was called least recently goes.
 const KEPT: usize = 16;
@@ -32,6 +35,8 @@ pub struct Function {
     module: GraphModule,
     request: Request,
     state: State,
+    /// Attributes whose values [`Function::set_state`] has replaced in the module, as they were.
+    replaced: HashMap<Arc<str>, Option<Attribute>>,
     general: General,
     /// The one called last is at the end.
     versions: Vec<Version>,
@@ -71,6 +76,7 @@ impl Function {
             module: model.module,
             request,
             state: State::new(),
+            replaced: HashMap::new(),
             general: General::Later,
             versions: vec![],
         }
@@ -91,13 +97,40 @@ impl Function {
         &self.state
     }
 
-    /// Gives a buffer the value that the next call finds.
+    /// Gives a buffer the value that the next call finds. Code holds the values of buffers that calls only read: with another value,
+    /// the next call compiles again.
     pub fn set_state(&mut self, path: &str, value: Tensor) {
+        if !self.changes(path) {
+            let first = self.module.attributes.get(path).cloned();
+            self.replaced.entry(path.into()).or_insert(first);
+            state::set(&mut self.module, path, value.clone());
+            self.forget_code();
+        }
         self.state.insert(path.into(), value);
+    }
+
+    /// Whether calls are known to change the buffer, so that their code takes its value as an input.
+    fn changes(&self, path: &str) -> bool {
+        let graph = self.versions.last().and_then(|v| v.module.entry());
+        graph.is_some_and(|g| g.writes_buffer(path))
+    }
+
+    fn forget_code(&mut self) {
+        self.general = General::Later;
+        self.versions.clear();
     }
 
     /// Gives all buffers the values again that the model was read with.
     pub fn reset(&mut self) {
+        if !self.replaced.is_empty() {
+            self.forget_code();
+        }
+        for (path, first) in self.replaced.drain() {
+            match first {
+                Some(a) => drop(self.module.attributes.insert(path, a)),
+                None => drop(self.module.attributes.shift_remove(&path)),
+            }
+        }
         let module = &self.module;
         self.state.retain(|path, value| {
             let first = module.attributes.get(path).and_then(|a| a.value.clone());

@@ -112,7 +112,7 @@ impl Graph {
         }
     }
 
-    /// Drops the text of a node that is no more.
+    /// Removes the text of an erased node.
     pub(super) fn drop_text(&mut self, n: NodeId) {
         self.texts.nodes.remove(n);
     }

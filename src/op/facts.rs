@@ -24,6 +24,8 @@ pub struct Facts {
     pub running: Option<Running>,
     /// The view that the row writes its second operand to, as `slice_scatter` does to `slice`.
     pub scatter_to: Option<OpId>,
+    /// The order in which the row draws random numbers.
+    pub draws: DrawOrder,
     /// The row gives its operand back where it draws no random numbers.
     pub dropout: bool,
 }
@@ -55,6 +57,18 @@ pub enum MemoryUse {
     Window,
     /// It makes the memory longer or shorter: `resize_`.
     Resizes,
+}
+
+/// The order in which a row draws the random numbers of its result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DrawOrder {
+    /// Row by row; rows that draw nothing too. (Normal numbers are drawn in blocks in torch, in any memory.)
+    #[default]
+    RowMajor,
+    /// Row by row, but in the order of memory where the call fills its operand in place.
+    InPlace,
+    /// In the order of the first operand's memory, in which the result lies too.
+    OfOperand,
 }
 
 /// What all elements of a result are.
@@ -107,6 +121,12 @@ impl Op {
     /// The row writes its second operand to a view of its first.
     pub fn scatters_to(mut self, view: OpId) -> Op {
         self.facts.scatter_to = Some(view);
+        self
+    }
+
+    /// The order in which the row draws random numbers.
+    pub fn draws(mut self, order: DrawOrder) -> Op {
+        self.facts.draws = order;
         self
     }
 

@@ -100,7 +100,8 @@ fn unknown(module: &GraphModule, path: &str) -> Diagnostic {
     }
 }
 
-fn set(module: &mut GraphModule, path: &str, t: Tensor) {
+/// Makes `t` the value of an attribute.
+pub fn set(module: &mut GraphModule, path: &str, t: Tensor) {
     let made = || Attribute {
         kind: AttributeKind::Buffer,
         ty: Some(Val::Leaf(t.ty())),

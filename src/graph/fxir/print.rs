@@ -41,9 +41,10 @@ pub fn print_node(graph: &Graph, n: NodeId) -> String {
     statement(graph, n, None).to_string()
 }
 
-/// Whether [`print()`] writes out the attribute's value; else whoever wants it kept must store it in the weights file.
-pub fn is_inline(attribute: &Attribute) -> bool {
-    attribute.kind == AttributeKind::Constant && attribute.value.as_ref().is_some_and(|t| constants::write(t).is_some())
+/// Whether the attribute has a value that [`print()`] does not write out: a weights file has to hold it.
+pub fn is_stored(attribute: &Attribute) -> bool {
+    let is_inline = |t| attribute.kind == AttributeKind::Constant && constants::write(t).is_some();
+    attribute.value.as_ref().is_some_and(|t| !is_inline(t))
 }
 
 fn declarations(m: &GraphModule) -> Vec<Item> {

@@ -320,21 +320,44 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
     let done = match Format::of_path(path) {
         _ if twice.is_some() => Err((twice.map(|t| t.0.to_owned()), Problem::Duplicate)),
         None => Err(whole(Problem::UnknownFormat)),
-        Some(Format::Npz) => npz::write(path, &tensors),
-        Some(Format::Safetensors) => safetensors::write(path, &tensors),
-        Some(Format::Npy) => match tensors[..] {
-            [(_, t)] => npy::write(path, t).map_err(whole),
-            _ => Err(whole(Problem::Layout(format!(
+        Some(format) => replace(path, |to| match (&format, &tensors[..]) {
+            (Format::Npz, all) => npz::write(to, all),
+            (Format::Safetensors, all) => safetensors::write(to, all),
+            (Format::Npy, [(_, t)]) => npy::write(to, t).map_err(whole),
+            (Format::Npy, all) => Err(whole(Problem::Layout(format!(
                 "a .npy file holds one tensor, not {}",
-                tensors.len()
+                all.len()
             )))),
-        },
+        }),
     };
     done.map_err(|(tensor, problem)| FileError {
         path: path.to_owned(),
         tensor,
         problem,
     })
+}
+
+/// Writes a file that may be there already: the tensors to write may be mapped from it, and a write that fails leaves it as it was.
+/// A link stays a link, and the file keeps its permissions.
+fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), Found>) -> Result<(), Found> {
+    let Some((target, old)) = path.canonicalize().and_then(|p| Ok((p.clone(), p.metadata()?))).ok() else {
+        return write(path);
+    };
+    // A pipe or a device is written to, not replaced.
+    if !old.is_file() {
+        return write(path);
+    }
+    let io = |e: std::io::Error| whole(Problem::Io(e.to_string()));
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let beside = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let done = write(&beside)
+        .and_then(|()| std::fs::set_permissions(&beside, old.permissions()).map_err(io))
+        .and_then(|()| std::fs::rename(&beside, &target).map_err(io));
+    if done.is_err() {
+        // What was written so far serves nobody.
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
 }
 
 const _: () = assert!(

@@ -3,7 +3,7 @@
 use super::{draw, float_type, result};
 use crate::op::emit::dims_val;
 use crate::op::random::{self, Generator};
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -25,6 +25,7 @@ fn bounded() -> Vec<Op> {
                 vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
             )
         })
+        .draws(DrawOrder::InPlace)
         .doc("random whole numbers between two bounds, in self's shape")
         .spelled("aten.random.from")
         .inplace("aten.random_.from")
@@ -127,6 +128,7 @@ fn shaped() -> Vec<Op> {
                 })
             }),
         )
+        .draws(DrawOrder::InPlace)
         .doc("how many trials of probability p it takes until one succeeds, in self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -145,6 +147,7 @@ fn shaped() -> Vec<Op> {
                 })
             }),
         )
+        .draws(DrawOrder::InPlace)
         .doc("random numbers of a Cauchy distribution, in self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -160,6 +163,7 @@ fn shaped() -> Vec<Op> {
                 draw(c, &mut |g, _| Scalar::F64(g.normal().mul_add(std, mean).exp()))
             }),
         )
+        .draws(DrawOrder::InPlace)
         .doc("random numbers whose logarithms are normal, in self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -168,6 +172,7 @@ fn shaped() -> Vec<Op> {
             same,
             Meaning::Routine(|c| draw(c, &mut |g, d| Scalar::Int(DType::I64, g.whole(d)))),
         )
+        .draws(DrawOrder::InPlace)
         .doc("random whole numbers from 0 to the largest that the dtype holds exactly, in self's shape")
         .spelled("aten.random.default")
         .inplace("aten.random_.default Tensor.random_"),

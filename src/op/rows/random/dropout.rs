@@ -1,6 +1,6 @@
 //! Dropout: nothing in evaluation, random zeros in training.
 
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, DrawOrder, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 const ALPHA: f64 = 1.7580993408473766;
@@ -17,6 +17,7 @@ fn zeroing() -> Vec<Op> {
             plain(b, c, false)
         })
         .dropout()
+        .draws(DrawOrder::OfOperand)
         .doc("elements zeroed with probability p and the rest scaled, in training; else the input")
         .spelled("aten.@ torch.@")
         .form("torch.nn.functional.dropout", F_DROPOUT)
@@ -29,6 +30,7 @@ fn zeroing() -> Vec<Op> {
             native,
         )
         .dropout()
+        .draws(DrawOrder::OfOperand)
         .doc("dropout with the mask of what was kept")
         .spelled("aten.@ torch.@"),
         Op::composite(
@@ -58,6 +60,7 @@ fn alpha_and_depth() -> Vec<Op> {
             alpha(b, c, false)
         })
         .dropout()
+        .draws(DrawOrder::OfOperand)
         .doc("dropout to SELU's negative limit that keeps mean and variance")
         .spelled("aten.@ torch.@")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)

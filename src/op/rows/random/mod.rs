@@ -7,7 +7,7 @@ mod gumbel;
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
 use crate::op::rows::creation::size;
-use crate::op::{Call, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
+use crate::op::{Call, DrawOrder, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -98,6 +98,7 @@ fn floats() -> Vec<Op> {
             Meaning::Routine(uniform),
         )
         .order(MemoryOrder::Operands)
+        .draws(DrawOrder::OfOperand)
         .doc("random numbers in [0, 1), in self's shape")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
@@ -174,6 +175,7 @@ fn integers() -> Vec<Op> {
             Meaning::Routine(integer),
         )
         .order(MemoryOrder::Operands)
+        .draws(DrawOrder::OfOperand)
         .doc("random whole numbers from low up to high, in self's shape")
         .spelled("aten.@.low_dtype aten.@.low_generator_dtype torch.@")
         .form_with(
@@ -193,6 +195,7 @@ fn integers() -> Vec<Op> {
             }),
         )
         .order(MemoryOrder::Operands)
+        .draws(DrawOrder::OfOperand)
         .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
         .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
         Op::new(
@@ -218,6 +221,7 @@ fn bernoulli_row() -> Op {
         |c, _| random_type(c, DType::F32).map(Val::Leaf),
         Meaning::Routine(bernoulli),
     )
+    .draws(DrawOrder::InPlace)
     .doc("1 with probability p, or with self's elements as probabilities, else 0")
     .form(
         "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
@@ -248,6 +252,7 @@ fn uniform_row() -> Op {
             draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
         }),
     )
+    .draws(DrawOrder::InPlace)
     .doc("random numbers between two bounds, in self's shape")
     .spelled("aten.@")
     .inplace("aten.@_ Tensor.@_")
@@ -297,6 +302,7 @@ fn exponential_row() -> Op {
             draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
         }),
     )
+    .draws(DrawOrder::InPlace)
     .doc("random numbers of an exponential distribution, in self's shape")
     .spelled("aten.@")
     .inplace("aten.@_ Tensor.@_")

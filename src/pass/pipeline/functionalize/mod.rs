@@ -23,9 +23,8 @@ use super::normalize::Normalize;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcode};
 use crate::infer::{self, Resolved};
-use crate::op::drawing::draws_as_it_lies;
 use crate::op::layout::Layout;
-use crate::op::{Call, Op, OpError, OpResult, Traced, running};
+use crate::op::{Call, DrawOrder, Op, OpError, OpResult, Traced, running};
 use crate::pass::build::{GraphBuilder, Source};
 use crate::pass::{Context, each_graph};
 use crate::types::{TensorType, Type, Val};
@@ -40,18 +39,8 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 /// Makes every graph of the module functional, and gives how many writes there were.
 pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
-        let writes = |&n: &NodeId| {
-            graph[n].op().is_call()
-                && infer::resolve_node(module, graph, n).is_ok_and(|r| {
-                    r.inplace() || !r.out.is_empty() || updates_statistics(&r) || strided::reads_storage(&r)
-                })
-        };
-        let draws = |&n: &NodeId| {
-            let resolved = graph[n].op().is_call().then(|| infer::resolve_node(module, graph, n));
-            resolved.is_some_and(|r| r.is_ok_and(|r| r.op().is_some_and(draws_as_it_lies)))
-        };
-        let count = graph.ids().iter().filter(|n| writes(n)).count();
-        if count == 0 && !graph.ids().iter().any(draws) {
+        let survey = Survey::of(module, graph);
+        if survey.writes == 0 && !survey.draws {
             return Ok(0);
         }
         let mut pass = Functionalize {
@@ -61,12 +50,9 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             attributes: HashMap::new(),
             newest: HashMap::new(),
             layouts: HashMap::new(),
-            is_written: count > 0,
+            is_written: survey.writes > 0,
             turned: 0,
-            memory_is_read: graph.ids().iter().any(|&n| {
-                graph[n].op().is_call()
-                    && infer::resolve_node(module, graph, n).is_ok_and(|r| strided::reads_storage(&r))
-            }),
+            memory_is_read: survey.reads_memory,
         };
         for n in graph.ids() {
             if graph.is_live(n) {
@@ -74,8 +60,39 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             }
         }
         pass.results(graph);
-        Ok(count + pass.turned)
+        Ok(survey.writes + pass.turned)
     })
+}
+
+/// What the calls of a graph do that this pass is for.
+#[derive(Default)]
+struct Survey {
+    /// How many write.
+    writes: usize,
+    /// Whether one draws random numbers in the order of its operand's memory.
+    draws: bool,
+    /// Whether one reads memory rather than elements.
+    reads_memory: bool,
+}
+
+impl Survey {
+    fn of(module: &GraphModule, graph: &Graph) -> Survey {
+        let mut survey = Survey::default();
+        let calls = graph.ids().into_iter().filter(|&n| graph[n].op().is_call());
+        for r in calls.filter_map(|n| infer::resolve_node(module, graph, n).ok()) {
+            let reads_memory = strided::reads_storage(&r);
+            let writes = r.inplace() || !r.out.is_empty() || updates_statistics(&r) || reads_memory;
+            survey.writes += usize::from(writes);
+            survey.draws |= r.op().is_some_and(draws_as_operand_lies);
+            survey.reads_memory |= reads_memory;
+        }
+        survey
+    }
+}
+
+/// Whether calls of the op draw in the order of their operand's memory, wherever their result goes.
+fn draws_as_operand_lies(op: &Op) -> bool {
+    op.facts.draws == DrawOrder::OfOperand
 }
 
 /// A view from one value to the next.
@@ -149,7 +166,7 @@ impl Functionalize<'_> {
                 self.scatter_in_memory(graph, n, op, &resolved)
             }
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
-            None if draws_as_it_lies(op) => self.drawn(graph, n, op, &resolved),
+            None if draws_as_operand_lies(op) => self.drawn(graph, n, op, &resolved),
             None => self.shared(graph, n, op, &resolved),
         }
         .map_err(|e| match e {
