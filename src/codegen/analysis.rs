@@ -1,7 +1,7 @@
 //! Facts about loop bodies that decide how loops are written.
 
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ pub(super) const UNROLL: usize = 48;
 pub(super) fn weight(body: &[Stmt]) -> usize {
     body.iter()
         .map(|s| match s {
-            Stmt::Let(_, Inst::Const(_) | Inst::Index(_)) => 0,
+            Stmt::Let(_, Inst::Op(ScalarOp::Const(_)) | Inst::Index(_)) => 0,
             Stmt::Let(_, i) if polynomial(i) => 12,
             Stmt::Let(..) | Stmt::Store(..) => 1,
             Stmt::Loop(_) => UNROLL + 1,
@@ -24,10 +24,13 @@ pub(super) fn weight(body: &[Stmt]) -> usize {
 /// Whether an instruction becomes many.
 fn polynomial(i: &Inst) -> bool {
     use Unary::*;
-    let Inst::Unary(op, _) = i else {
+    let Inst::Op(ScalarOp::Unary(op, _)) = i else {
         return matches!(
             i,
-            Inst::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Mod, ..)
+            Inst::Op(ScalarOp::Binary(
+                Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Mod,
+                ..
+            ))
         );
     };
     !matches!(
@@ -40,7 +43,7 @@ fn polynomial(i: &Inst) -> bool {
 pub(super) fn constants_of(body: &[Stmt], out: &mut Vec<(kernel::Value, Scalar)>) -> bool {
     for s in body {
         match s {
-            Stmt::Let(v, Inst::Const(s)) => out.push((*v, *s)),
+            Stmt::Let(v, Inst::Op(ScalarOp::Const(s))) => out.push((*v, *s)),
             Stmt::Loop(_) => return false,
             _ => {}
         }
@@ -71,7 +74,7 @@ pub(super) fn shape(body: &[Stmt], k: &Kernel) -> Shape {
         match s {
             Stmt::Let(v, i) => {
                 r.heavy |= polynomial(i);
-                let register = !matches!(i, Inst::Const(_) | Inst::Index(_));
+                let register = !matches!(i, Inst::Op(ScalarOp::Const(_)) | Inst::Index(_));
                 r.wide |= register && k.dtype(*v).size() == 8;
             }
             Stmt::Store(..) => {}

@@ -4,7 +4,7 @@
 //! `2 / (1 + exp(-2 x))`, which takes a constant factor of its argument into its own, and of which half a number's multiple is a quotient.
 
 use crate::kernel::{Inst, Kernel, ReduceOp, Stmt, Value};
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use std::collections::{HashMap, HashSet};
@@ -168,14 +168,14 @@ impl Uses<'_> {
 
     fn definition(&mut self, v: Value, i: &Inst) {
         match *i {
-            Inst::Const(Scalar::F32(c)) => drop(self.constants.insert(v, c)),
-            Inst::Unary(op @ (Unary::Erf | Unary::Tanh), x) if self.k.dtype(v) == DType::F32 => {
+            Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
+            Inst::Op(ScalarOp::Unary(op @ (Unary::Erf | Unary::Tanh), x)) if self.k.dtype(v) == DType::F32 => {
                 self.functions.insert(v, (op, x));
             }
-            Inst::Unary(Unary::Exp, x) if self.k.shares.contains(&v) => self.exponents.push(x),
-            Inst::Binary(Binary::Sub, _, b) => drop(self.differences.insert(v, b)),
-            Inst::Binary(Binary::Add, a, b) => self.sums.push((v, a, b)),
-            Inst::Binary(Binary::Mul, a, b) if self.k.dtype(v) == DType::F32 => {
+            Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if self.k.shares.contains(&v) => self.exponents.push(x),
+            Inst::Op(ScalarOp::Binary(Binary::Sub, _, b)) => drop(self.differences.insert(v, b)),
+            Inst::Op(ScalarOp::Binary(Binary::Add, a, b)) => self.sums.push((v, a, b)),
+            Inst::Op(ScalarOp::Binary(Binary::Mul, a, b)) if self.k.dtype(v) == DType::F32 => {
                 self.products.insert(v, (a, b));
             }
             _ => {}

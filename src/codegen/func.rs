@@ -8,7 +8,7 @@ use super::prefetch::prefetches;
 use super::rows::Row;
 use super::table::Table;
 use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -319,7 +319,7 @@ impl Lowering<'_> {
 
     fn inst(&mut self, v: kernel::Value, i: &Inst) -> Val {
         match i {
-            Inst::Const(s) => return Val::Const(*s),
+            Inst::Op(ScalarOp::Const(s)) => return Val::Const(*s),
             Inst::Load(b, i, g) => {
                 let x = self.load(*b, i, g);
                 if let Some(&distance) = self.prefetches.get(&v) {
@@ -336,18 +336,22 @@ impl Lowering<'_> {
                 return Val::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
             }
             // The one is in the value already.
-            Inst::Binary(Binary::Add, x, y) if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) => {
+            Inst::Op(ScalarOp::Binary(Binary::Add, x, y))
+                if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) =>
+            {
                 let sum = if self.folds.plus_one.contains(x) { x } else { y };
                 return self.vals[sum.0 as usize].clone();
             }
-            Inst::Binary(Binary::Mul, ..) if self.folds.gone.contains(&v) || self.folds.added_up.contains_key(&v) => {
+            Inst::Op(ScalarOp::Binary(Binary::Mul, ..))
+                if self.folds.gone.contains(&v) || self.folds.added_up.contains_key(&v) =>
+            {
                 return Val::None;
             }
-            Inst::Binary(Binary::Mul, ..) if self.folds.quotients.contains_key(&v) => {
+            Inst::Op(ScalarOp::Binary(Binary::Mul, ..)) if self.folds.quotients.contains_key(&v) => {
                 let (x, d) = self.folds.quotients[&v];
                 return self.folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1]));
             }
-            Inst::Unary(Unary::Tanh, x) if self.folds.plus_one.contains(&v) => {
+            Inst::Op(ScalarOp::Unary(Unary::Tanh, x)) if self.folds.plus_one.contains(&v) => {
                 let (x, c) = self.folds.scaled.get(&v).copied().unwrap_or((*x, 1.0));
                 let whole = !self.folds.denominators.contains(&v);
                 return self.folded(&[x], |l, args| l.e.one_plus_tanh(&args[0], c, whole));
@@ -356,11 +360,11 @@ impl Lowering<'_> {
         }
         let varying = self.varying(i);
         let r = self.with_form(varying, |l| match i {
-            Inst::Unary(Unary::Erf, x) if l.folds.plus_one.contains(&v) => {
+            Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if l.folds.plus_one.contains(&v) => {
                 let x = l.operand(*x, varying);
                 l.e.one_plus_erf(&x)
             }
-            Inst::Unary(Unary::Exp, x) if l.k.shares.contains(&v) => {
+            Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if l.k.shares.contains(&v) => {
                 let x = l.operand(*x, varying);
                 l.e.exp_share(&x)
             }
@@ -402,12 +406,12 @@ impl Lowering<'_> {
                 let x = self.operand(*x, varying);
                 self.bounded(&x, *n as i64, *how)
             }
-            Inst::Unary(op, x) => {
+            Inst::Op(ScalarOp::Unary(op, x)) => {
                 let d = self.k.dtype(*x);
                 let x = self.operand(*x, varying);
                 self.e.unary(*op, d, &x)
             }
-            Inst::Binary(op, x, y) => {
+            Inst::Op(ScalarOp::Binary(op, x, y)) => {
                 if let Some(r) = self.max_with_constant(*op, *x, *y, varying) {
                     return r;
                 }
@@ -418,26 +422,26 @@ impl Lowering<'_> {
                 let (x, y) = (self.operand(*x, varying), self.operand(*y, varying));
                 self.e.binary(*op, d, &x, &y)
             }
-            Inst::Compare(op, x, y) => {
+            Inst::Op(ScalarOp::Compare(op, x, y)) => {
                 let d = self.k.dtype(*x);
                 let (x, y) = (self.operand(*x, varying), self.operand(*y, varying));
                 self.e.compare(*op, d, &x, &y)
             }
-            Inst::Fma(x, y, z) => {
+            Inst::Op(ScalarOp::Fma(x, y, z)) => {
                 let [x, y, z] = [*x, *y, *z].map(|v| self.operand(v, varying));
                 self.e.fma(&x, &y, &z)
             }
-            Inst::Select(c, x, y) => {
+            Inst::Op(ScalarOp::Select(c, x, y)) => {
                 let d = self.k.dtype(*x);
                 let [c, x, y] = [*c, *x, *y].map(|v| self.operand(v, varying));
                 self.e.select(d, &c, &x, &y)
             }
-            Inst::Cast(to, x) => {
+            Inst::Op(ScalarOp::Cast(to, x)) => {
                 let d = self.k.dtype(*x);
                 let x = self.operand(*x, varying);
                 self.e.cast(d, *to, &x)
             }
-            Inst::Const(_) | Inst::Load(..) | Inst::Index(_) => unreachable!("handled by `inst`"),
+            Inst::Op(ScalarOp::Const(_)) | Inst::Load(..) | Inst::Index(_) => unreachable!("handled by `inst`"),
         }
     }
 

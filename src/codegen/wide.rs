@@ -2,7 +2,7 @@
 //! what suits their lengths.
 
 use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::target::Target;
 use crate::types::DType;
 use std::collections::HashSet;
@@ -161,21 +161,21 @@ impl Survey<'_> {
         use DType::{B8, F32, F64, I8, I16, I32, I64, U8};
         let d = |v: Value| self.k.dtype(v);
         match i {
-            Inst::Const(_) => true,
+            Inst::Op(ScalarOp::Const(_)) => true,
             Inst::Index(_) | Inst::Bounded(..) => false,
             Inst::Load(b, at, _) => {
                 let fixed = at.dynamic.iter().all(|x| !self.varying.contains(&x.0));
                 let d = self.k.buffer(*b).dtype;
                 fixed && at.affine.stride(lane) == 1 && (plain(d) || narrow(d))
             }
-            Inst::Unary(op, x) => match d(*x) {
+            Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
                 F32 => float_unary(*op),
                 F64 => simple_unary(*op),
                 I32 | I16 | I8 | U8 | I64 => matches!(op, Unary::Neg | Unary::BitNot | Unary::Sign | Unary::SignBit),
                 B8 => matches!(op, Unary::Not | Unary::BitNot),
                 _ => false,
             },
-            Inst::Binary(op, x, _) => {
+            Inst::Op(ScalarOp::Binary(op, x, _)) => {
                 use Binary::*;
                 match d(*x) {
                     F32 | F64 => matches!(
@@ -187,10 +187,10 @@ impl Survey<'_> {
                     _ => false,
                 }
             }
-            Inst::Compare(_, x, _) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
-            Inst::Select(_, x, _) => plain(d(*x)) || narrow(d(*x)),
-            Inst::Fma(x, ..) => matches!(d(*x), F32 | F64),
-            Inst::Cast(to, x) => {
+            Inst::Op(ScalarOp::Compare(_, x, _)) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
+            Inst::Op(ScalarOp::Select(_, x, _)) => plain(d(*x)) || narrow(d(*x)),
+            Inst::Op(ScalarOp::Fma(x, ..)) => matches!(d(*x), F32 | F64),
+            Inst::Op(ScalarOp::Cast(to, x)) => {
                 let short = |d: DType| d.size() <= 4;
                 short(d(*x)) && short(*to)
             }
@@ -201,16 +201,16 @@ impl Survey<'_> {
 /// What an instruction is, for messages.
 fn described(k: &Kernel, i: &Inst, d: DType) -> String {
     match i {
-        Inst::Const(_) => "a constant".into(),
+        Inst::Op(ScalarOp::Const(_)) => "a constant".into(),
         Inst::Index(_) => "an index as a value".into(),
         Inst::Bounded(..) => "an index that is read from memory".into(),
         Inst::Load(b, ..) => format!("a load of `{}` whose elements are not side by side", k.buffer(*b).name),
-        Inst::Unary(op, x) => format!("{op:?} of {}", k.dtype(*x)),
-        Inst::Binary(op, x, _) => format!("{op:?} of {}", k.dtype(*x)),
-        Inst::Compare(_, x, _) => format!("a comparison of {}", k.dtype(*x)),
-        Inst::Select(..) => format!("a choice between {d}"),
-        Inst::Fma(..) => format!("a fused multiplication of {d}"),
-        Inst::Cast(to, x) => format!("a conversion from {} to {to}", k.dtype(*x)),
+        Inst::Op(ScalarOp::Unary(op, x)) => format!("{op:?} of {}", k.dtype(*x)),
+        Inst::Op(ScalarOp::Binary(op, x, _)) => format!("{op:?} of {}", k.dtype(*x)),
+        Inst::Op(ScalarOp::Compare(_, x, _)) => format!("a comparison of {}", k.dtype(*x)),
+        Inst::Op(ScalarOp::Select(..)) => format!("a choice between {d}"),
+        Inst::Op(ScalarOp::Fma(..)) => format!("a fused multiplication of {d}"),
+        Inst::Op(ScalarOp::Cast(to, x)) => format!("a conversion from {} to {to}", k.dtype(*x)),
     }
 }
 

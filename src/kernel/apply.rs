@@ -1,8 +1,21 @@
 //! Scalar operations on single elements, for the interpreter of kernels.
 
 use crate::scalar::functions::{self, wrap};
-use crate::scalar::{Binary, Compare, EvalError, Unary};
+use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary};
 use crate::tensor::Scalar;
+
+/// The value of an operation on scalars.
+pub fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
+    match op {
+        ScalarOp::Const(s) => Ok(s),
+        ScalarOp::Unary(op, x) => unary(op, x),
+        ScalarOp::Binary(op, x, y) => binary(op, x, y),
+        ScalarOp::Compare(op, x, y) => Ok(Scalar::Bool(compare(op, x, y))),
+        ScalarOp::Fma(x, y, z) => fma(x, y, z),
+        ScalarOp::Select(c, x, y) => Ok(if c.to_bool() { x } else { y }),
+        ScalarOp::Cast(d, x) => Ok(x.cast(d)),
+    }
+}
 
 /// `op(x)`. Sixteen-bit floats compute in f32 and round.
 pub fn unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {

@@ -1,7 +1,7 @@
 //! Writing kernels.
 
 use super::*;
-use crate::scalar::{Expr, Node};
+use crate::scalar::{Binary, Compare, Expr, Node, ScalarOp, Unary};
 use std::collections::HashMap;
 
 /// Writes a [`Kernel`] statement by statement. Loops are closures that get the builder back together with their
@@ -181,9 +181,20 @@ impl KernelBuilder {
         v
     }
 
+    /// An operation on scalars; a conversion to the dtype that the operand has is the operand.
+    pub fn op(&mut self, op: ScalarOp<Value>) -> Value {
+        match op {
+            ScalarOp::Cast(to, x) if self.dtype(x) == to => x,
+            _ => {
+                let dtype = op.result_dtype(|v| self.dtype(v));
+                self.define(Inst::Op(op), dtype)
+            }
+        }
+    }
+
     /// A constant.
     pub fn constant(&mut self, s: Scalar) -> Value {
-        self.define(Inst::Const(s), s.dtype())
+        self.op(ScalarOp::Const(s))
     }
 
     /// An affine expression of loop variables as an i64 value.
@@ -210,39 +221,32 @@ impl KernelBuilder {
 
     /// `op(x)`.
     pub fn unary(&mut self, op: Unary, x: Value) -> Value {
-        let d = match op {
-            Unary::IsNan | Unary::IsInf | Unary::SignBit | Unary::Not => DType::B8,
-            _ => self.dtype(x),
-        };
-        self.define(Inst::Unary(op, x), d)
+        self.op(ScalarOp::Unary(op, x))
     }
 
     /// `op(x, y)`.
     pub fn binary(&mut self, op: Binary, x: Value, y: Value) -> Value {
-        self.define(Inst::Binary(op, x, y), self.dtype(x))
+        self.op(ScalarOp::Binary(op, x, y))
     }
 
     /// `x op y` as a b8.
     pub fn compare(&mut self, op: Compare, x: Value, y: Value) -> Value {
-        self.define(Inst::Compare(op, x, y), DType::B8)
+        self.op(ScalarOp::Compare(op, x, y))
     }
 
     /// `x * y + z`.
     pub fn fma(&mut self, x: Value, y: Value, z: Value) -> Value {
-        self.define(Inst::Fma(x, y, z), self.dtype(x))
+        self.op(ScalarOp::Fma(x, y, z))
     }
 
     /// `c ? x : y`.
     pub fn select(&mut self, c: Value, x: Value, y: Value) -> Value {
-        self.define(Inst::Select(c, x, y), self.dtype(x))
+        self.op(ScalarOp::Select(c, x, y))
     }
 
     /// `x` converted to `to`; `x` itself if it has that dtype.
     pub fn cast(&mut self, to: DType, x: Value) -> Value {
-        if self.dtype(x) == to {
-            return x;
-        }
-        self.define(Inst::Cast(to, x), to)
+        self.op(ScalarOp::Cast(to, x))
     }
 
     /// A scalar expression: its roots, with `args` for its operands and `index[d]` for the output's index along dimension
@@ -254,13 +258,7 @@ impl KernelBuilder {
             let v = match node {
                 Node::Arg(n) => args[n as usize],
                 Node::Index(d) => self.index(index[d as usize].clone()),
-                Node::Const(s) => self.constant(s),
-                Node::Unary(op, x) => self.unary(op, m(x)),
-                Node::Binary(op, x, y) => self.binary(op, m(x), m(y)),
-                Node::Compare(op, x, y) => self.compare(op, m(x), m(y)),
-                Node::Fma(x, y, z) => self.fma(m(x), m(y), m(z)),
-                Node::Select(c, x, y) => self.select(m(c), m(x), m(y)),
-                Node::Cast(d, x) => self.cast(d, m(x)),
+                Node::Op(op) => self.op(op.map(m)),
             };
             map.push(v);
         }

@@ -1,7 +1,7 @@
 //! How much work a kernel is: what decides whether it is worth several threads, and which values are computed together.
 
 use super::{Inst, Kernel, Stmt};
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, ScalarOp, Unary};
 
 /// How much faster vectors are: they do several iterations at a time; memory keeps wide ones from gaining all of their width.
 pub const LANES: f64 = 8.0;
@@ -29,10 +29,10 @@ fn stmt(k: &Kernel, s: &Stmt) -> f64 {
 
 fn cost(inst: &Inst) -> f64 {
     match inst {
-        Inst::Const(_) | Inst::Index(_) => 0.0,
+        Inst::Op(ScalarOp::Const(_)) | Inst::Index(_) => 0.0,
         Inst::Load(..) => 0.3,
-        Inst::Unary(op, _) => unary(*op),
-        Inst::Binary(op, ..) => binary(*op),
+        Inst::Op(ScalarOp::Unary(op, _)) => unary(*op),
+        Inst::Op(ScalarOp::Binary(op, ..)) => binary(*op),
         _ => 0.25,
     }
 }

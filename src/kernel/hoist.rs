@@ -38,7 +38,9 @@ fn out_of(k: &Kernel, mut l: Loop) -> (Vec<Stmt>, Loop) {
     let (mut moved, mut kept) = (vec![], vec![]);
     for s in std::mem::take(&mut l.body) {
         match &s {
-            Stmt::Let(v, i) if !matches!(i, Inst::Const(_)) && invariant(i, &l.vars, &inside, &stored) => {
+            Stmt::Let(v, i)
+                if !matches!(i, Inst::Op(ScalarOp::Const(_))) && invariant(i, &l.vars, &inside, &stored) =>
+            {
                 inside.remove(v);
                 moved.push(s);
             }
@@ -64,7 +66,7 @@ fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
         }
     }
     let constants = kept.iter().filter_map(|s| match s {
-        Stmt::Let(v, Inst::Const(_)) if used.contains(v) => Some(*v),
+        Stmt::Let(v, Inst::Op(ScalarOp::Const(_))) if used.contains(v) => Some(*v),
         _ => None,
     });
     constants.collect()
@@ -74,7 +76,7 @@ fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
 fn collect(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf>) {
     for s in body {
         match s {
-            Stmt::Let(_, Inst::Const(_)) => {}
+            Stmt::Let(_, Inst::Op(ScalarOp::Const(_))) => {}
             Stmt::Let(v, _) => {
                 defined.insert(*v);
             }

@@ -2,7 +2,7 @@
 
 use super::apply as eval;
 use super::*;
-use crate::scalar::EvalError;
+use crate::scalar::{Compare, EvalError};
 
 /// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
 /// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.
@@ -97,7 +97,6 @@ impl Machine<'_, '_> {
 
     fn inst(&mut self, i: &Inst) -> Scalar {
         match i {
-            Inst::Const(s) => *s,
             Inst::Index(a) => Scalar::Int(DType::I64, self.affine(a)),
             Inst::Load(b, i, guard) => {
                 if let Some(g) = guard
@@ -111,18 +110,10 @@ impl Machine<'_, '_> {
                 let x = self.get(*v).to_i64();
                 Scalar::Int(DType::I64, self.bound(x, *n as i64, *bound))
             }
-            Inst::Unary(op, x) => self.value(eval::unary(*op, self.get(*x)), self.get(*x).dtype()),
-            Inst::Binary(op, x, y) => {
-                let (x, y) = (self.get(*x), self.get(*y));
-                self.value(eval::binary(*op, x, y), x.dtype())
+            Inst::Op(op) => {
+                let op = op.map(|v| self.get(v));
+                self.value(eval::apply(op), op.result_dtype(|s| s.dtype()))
             }
-            Inst::Compare(op, x, y) => Scalar::Bool(eval::compare(*op, self.get(*x), self.get(*y))),
-            Inst::Fma(x, y, z) => {
-                let x = self.get(*x);
-                self.value(eval::fma(x, self.get(*y), self.get(*z)), x.dtype())
-            }
-            Inst::Select(c, x, y) => self.get(if self.get(*c).to_bool() { *x } else { *y }),
-            Inst::Cast(d, x) => self.get(*x).cast(*d),
         }
     }
 

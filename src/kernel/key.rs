@@ -75,13 +75,7 @@ fn index(i: &Index, w: &mut Vec<u64>) {
 }
 
 fn scalar(s: Scalar, w: &mut Vec<u64>) {
-    let bits = match s {
-        Scalar::F64(x) => x.to_bits(),
-        Scalar::F32(x) | Scalar::Half(_, x) => x.to_bits() as u64,
-        Scalar::Int(_, x) => x as u64,
-        Scalar::Bool(b) => b as u64,
-    };
-    w.extend([s.dtype() as u64, bits]);
+    w.extend([s.dtype() as u64, s.bits()]);
 }
 
 const LOAD: u64 = 2;
@@ -89,10 +83,6 @@ const LOAD: u64 = 2;
 /// The words of an instruction.
 pub fn inst(i: &Inst, w: &mut Vec<u64>) {
     match i {
-        Inst::Const(s) => {
-            w.push(0);
-            scalar(*s, w);
-        }
         Inst::Index(a) => {
             w.push(1);
             affine(a, w);
@@ -110,12 +100,10 @@ pub fn inst(i: &Inst, w: &mut Vec<u64>) {
             }
         }
         Inst::Bounded(v, n, b) => w.extend([3, v.0 as u64, *n as u64, *b as u64]),
-        Inst::Unary(op, x) => w.extend([4, *op as u64, x.0 as u64]),
-        Inst::Binary(op, x, y) => w.extend([5, *op as u64, x.0 as u64, y.0 as u64]),
-        Inst::Compare(op, x, y) => w.extend([6, *op as u64, x.0 as u64, y.0 as u64]),
-        Inst::Fma(x, y, z) => w.extend([7, x.0 as u64, y.0 as u64, z.0 as u64]),
-        Inst::Select(x, y, z) => w.extend([8, x.0 as u64, y.0 as u64, z.0 as u64]),
-        Inst::Cast(d, x) => w.extend([9, *d as u64, x.0 as u64]),
+        Inst::Op(op) => {
+            w.push(4);
+            w.extend(op.key(|v| v.0 as u64));
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub use interp::interpret;
 pub use key::{LARGE, structure};
 pub use verify::{VerifyError, verify};
 
-use crate::scalar::{Binary, Compare, Unary};
+use crate::scalar::{Binary, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use std::sync::Arc;
@@ -109,37 +109,24 @@ pub struct Guard {
 /// What a value is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inst {
-    /// A constant of its own dtype.
-    Const(Scalar),
     /// An affine expression of the loop variables, as an i64.
     Index(Affine),
     /// An element of a buffer.
     Load(Buf, Index, Option<Guard>),
     /// The i64 value, brought into `0..size`.
     Bounded(Value, usize, Bound),
-    /// A function of one value.
-    Unary(Unary, Value),
-    /// A function of two values of one dtype.
-    Binary(Binary, Value, Value),
-    /// A comparison of two values of one dtype.
-    Compare(Compare, Value, Value),
-    /// `a * b + c`.
-    Fma(Value, Value, Value),
-    /// `cond ? a : b`.
-    Select(Value, Value, Value),
-    /// Conversion as torch casts.
-    Cast(DType, Value),
+    /// An operation on scalars.
+    Op(ScalarOp<Value>),
 }
 
 impl Inst {
     /// Calls `f` with every value this uses.
     pub fn operands(&self, f: &mut dyn FnMut(Value)) {
         match self {
-            Inst::Const(_) | Inst::Index(_) => {}
+            Inst::Index(_) => {}
             Inst::Load(_, i, _) => i.dynamic.iter().for_each(|d| f(d.0)),
-            Inst::Bounded(x, ..) | Inst::Unary(_, x) | Inst::Cast(_, x) => f(*x),
-            Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => [*x, *y].into_iter().for_each(f),
-            Inst::Fma(x, y, z) | Inst::Select(x, y, z) => [*x, *y, *z].into_iter().for_each(f),
+            Inst::Bounded(x, ..) => f(*x),
+            Inst::Op(op) => op.operands().for_each(f),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a kernel must satisfy, proven before it is compiled. A failure is a mistake of the stage that wrote the kernel, never of the user.
 
 use super::*;
+use crate::scalar::Unary;
 use crate::tensor::byte_len;
 use std::collections::HashMap;
 use std::fmt;
@@ -58,7 +59,9 @@ fn check(k: &Kernel) -> Checked {
         );
         let before = &k.body[..k.body.len() - 1];
         ensure!(
-            before.iter().all(|s| matches!(s, Stmt::Let(_, Inst::Const(_)))),
+            before
+                .iter()
+                .all(|s| matches!(s, Stmt::Let(_, Inst::Op(ScalarOp::Const(_))))),
             "only constants may come before a parallel loop"
         );
     }
@@ -147,7 +150,7 @@ impl<'k> Verifier<'k> {
 
     fn inst(&self, i: &Inst) -> Checked<DType> {
         match i {
-            Inst::Const(s) => {
+            Inst::Op(ScalarOp::Const(s)) => {
                 ensure!(s.dtype().is_computed(), "constant of {}", s.dtype());
                 Ok(s.dtype())
             }
@@ -178,24 +181,24 @@ impl<'k> Verifier<'k> {
                 ensure!(*n <= i64::MAX as usize, "bound too large");
                 Ok(DType::I64)
             }
-            Inst::Unary(op, x) => unary(*op, self.used(*x)?),
-            Inst::Binary(op, x, y) => binary(*op, self.same(*x, *y)?),
-            Inst::Compare(op, x, y) => {
+            Inst::Op(ScalarOp::Unary(op, x)) => unary(*op, self.used(*x)?),
+            Inst::Op(ScalarOp::Binary(op, x, y)) => binary(*op, self.same(*x, *y)?),
+            Inst::Op(ScalarOp::Compare(op, x, y)) => {
                 let d = self.same(*x, *y)?;
                 ensure!(d.compute() == d, "{op:?} of {d}");
                 Ok(DType::B8)
             }
-            Inst::Fma(x, y, z) => {
+            Inst::Op(ScalarOp::Fma(x, y, z)) => {
                 let d = self.same(*x, *y)?;
                 self.same(*y, *z)?;
                 ensure!(matches!(d, DType::F32 | DType::F64), "Fma of {d}");
                 Ok(d)
             }
-            Inst::Select(c, x, y) => {
+            Inst::Op(ScalarOp::Select(c, x, y)) => {
                 ensure!(self.used(*c)? == DType::B8, "the condition v{} is not a b8", c.0);
                 self.same(*x, *y)
             }
-            Inst::Cast(d, x) => {
+            Inst::Op(ScalarOp::Cast(d, x)) => {
                 self.used(*x)?;
                 ensure!(d.is_computed(), "cast to {d}");
                 Ok(*d)

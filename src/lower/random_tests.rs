@@ -9,7 +9,7 @@ use super::lower_tir;
 use crate::kernel::interpret;
 use crate::op::{AffineIndex, Combine, IndexMap, Reduction};
 use crate::program::{Place, Program, Step};
-use crate::scalar::{Binary, Expr, Unary};
+use crate::scalar::{Binary, Expr, ScalarOp, Unary};
 use crate::types::{DType, TensorType, Val};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -238,12 +238,12 @@ fn apply(e: &Expr, x: &[f32]) -> f32 {
         let r = |r: crate::scalar::Ref| v[r.0 as usize];
         v.push(match node {
             Node::Arg(n) => x[n as usize],
-            Node::Unary(Unary::Neg, a) => -r(a),
-            Node::Unary(Unary::Abs, a) => r(a).abs(),
-            Node::Unary(_, a) => 1.0 / (1.0 + (-r(a)).exp()),
-            Node::Binary(Binary::Add, a, b) => r(a) + r(b),
-            Node::Binary(Binary::Sub, a, b) => r(a) - r(b),
-            Node::Binary(_, a, b) => r(a).max(r(b)),
+            Node::Op(ScalarOp::Unary(Unary::Neg, a)) => -r(a),
+            Node::Op(ScalarOp::Unary(Unary::Abs, a)) => r(a).abs(),
+            Node::Op(ScalarOp::Unary(_, a)) => 1.0 / (1.0 + (-r(a)).exp()),
+            Node::Op(ScalarOp::Binary(Binary::Add, a, b)) => r(a) + r(b),
+            Node::Op(ScalarOp::Binary(Binary::Sub, a, b)) => r(a) - r(b),
+            Node::Op(ScalarOp::Binary(_, a, b)) => r(a).max(r(b)),
             _ => unreachable!("not generated"),
         });
     }

@@ -7,6 +7,7 @@
 
 use crate::kernel::{Bound, Buf, Inst, Kernel, Role, Stmt, Value};
 use crate::program::{BufferId, Contract, Place, Program, Step, whole_buffer};
+use crate::scalar::ScalarOp;
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::MmapMut;
@@ -229,7 +230,7 @@ fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<
         return None;
     };
     let mut inst = *values.get(x)?;
-    if let Inst::Cast(DType::I64, x) = inst {
+    if let Inst::Op(ScalarOp::Cast(DType::I64, x)) = inst {
         inst = *values.get(x)?;
     }
     match inst {

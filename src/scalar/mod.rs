@@ -14,11 +14,14 @@ mod eval;
 pub(crate) mod functions;
 pub mod incomplete_gamma;
 pub mod math;
+mod operation;
 pub mod orthogonal;
 mod parse;
 pub mod text;
 
 pub use eval::{EvalError, Evaluator, Lane, Source, eval, eval_tensors};
+pub use operation::ScalarOp;
+pub(crate) use operation::lower_case;
 pub use parse::{Input, Number, ParseError, Settings, parse};
 
 use crate::tensor::Scalar;
@@ -172,20 +175,8 @@ pub enum Node {
     Arg(u32),
     /// The current index along dimension `d` of the output, counted from the last (0 is the innermost): an i64.
     Index(u32),
-    /// A constant of its own dtype.
-    Const(Scalar),
-    /// A function of one value.
-    Unary(Unary, Ref),
-    /// A function of two values of one dtype.
-    Binary(Binary, Ref, Ref),
-    /// A comparison.
-    Compare(Compare, Ref, Ref),
-    /// `a * b + c`, rounded once where the machine can and twice where it cannot: written only where torch leaves it open.
-    Fma(Ref, Ref, Ref),
-    /// `cond ? a : b`; `cond` is b8, `a` and `b` of one dtype.
-    Select(Ref, Ref, Ref),
-    /// Conversion as torch casts.
-    Cast(DType, Ref),
+    /// An operation on values before it.
+    Op(ScalarOp<Ref>),
 }
 
 /// A scalar expression: values in evaluation order (operands before users), equal values merged, and the results.
@@ -199,29 +190,13 @@ pub struct Expr {
 
 /// A node by its bits, so that 0.0 and -0.0 differ and NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key(u8, u64, u64, u64, DType);
+struct Key(u8, [u64; 4], DType);
 
 fn key(node: &Node, dtype: DType) -> Key {
-    let (tag, a, b, c) = match *node {
-        Node::Arg(n) => (0, n as u64, 0, 0),
-        Node::Index(n) => (1, n as u64, 0, 0),
-        Node::Const(s) => (2, const_bits(s), 0, 0),
-        Node::Unary(op, x) => (3, op as u64, x.0 as u64, 0),
-        Node::Binary(op, x, y) => (4, op as u64, x.0 as u64, y.0 as u64),
-        Node::Compare(op, x, y) => (5, op as u64, x.0 as u64, y.0 as u64),
-        Node::Fma(x, y, z) => (6, x.0 as u64, y.0 as u64, z.0 as u64),
-        Node::Select(x, y, z) => (7, x.0 as u64, y.0 as u64, z.0 as u64),
-        Node::Cast(d, x) => (8, d as u64, x.0 as u64, 0),
-    };
-    Key(tag, a, b, c, dtype)
-}
-
-fn const_bits(s: Scalar) -> u64 {
-    match s {
-        Scalar::F64(x) => x.to_bits(),
-        Scalar::F32(x) | Scalar::Half(_, x) => x.to_bits() as u64,
-        Scalar::Int(_, x) => x as u64,
-        Scalar::Bool(b) => b as u64,
+    match node {
+        Node::Arg(n) => Key(0, [*n as u64, 0, 0, 0], dtype),
+        Node::Index(n) => Key(1, [*n as u64, 0, 0, 0], dtype),
+        Node::Op(op) => Key(2, op.key(|r| r.0 as u64), dtype),
     }
 }
 
@@ -253,51 +228,55 @@ impl Expr {
         self.add(Node::Index(d), DType::I64)
     }
 
+    /// An operation on values of this expression. Panics if their dtypes are not those it takes.
+    pub fn op(&mut self, op: ScalarOp<Ref>) -> Ref {
+        let d = |r| self.dtype(r);
+        match op {
+            ScalarOp::Binary(_, x, y) | ScalarOp::Compare(_, x, y) => assert_eq!(d(x), d(y), "operands of {op:?}"),
+            ScalarOp::Select(c, x, y) => {
+                assert_eq!(d(c), DType::B8, "condition");
+                assert_eq!(d(x), d(y), "alternatives");
+            }
+            ScalarOp::Cast(to, x) if d(x) == to => return x,
+            _ => {}
+        }
+        let dtype = op.result_dtype(d);
+        self.add(Node::Op(op), dtype)
+    }
+
     /// A constant.
     pub fn constant(&mut self, v: Scalar) -> Ref {
-        self.add(Node::Const(v), v.dtype())
+        self.op(ScalarOp::Const(v))
     }
 
     /// `op(x)`.
     pub fn unary(&mut self, op: Unary, x: Ref) -> Ref {
-        let d = match op {
-            Unary::IsNan | Unary::IsInf | Unary::SignBit | Unary::Not => DType::B8,
-            _ => self.dtype(x),
-        };
-        self.add(Node::Unary(op, x), d)
+        self.op(ScalarOp::Unary(op, x))
     }
 
     /// `op(x, y)`. Panics if the dtypes differ.
     pub fn binary(&mut self, op: Binary, x: Ref, y: Ref) -> Ref {
-        assert_eq!(self.dtype(x), self.dtype(y), "operands of {op:?}");
-        self.add(Node::Binary(op, x, y), self.dtype(x))
+        self.op(ScalarOp::Binary(op, x, y))
     }
 
     /// `x op y` as a b8. Panics if the dtypes differ.
     pub fn compare(&mut self, op: Compare, x: Ref, y: Ref) -> Ref {
-        assert_eq!(self.dtype(x), self.dtype(y), "operands of {op:?}");
-        self.add(Node::Compare(op, x, y), DType::B8)
+        self.op(ScalarOp::Compare(op, x, y))
     }
 
     /// `x * y + z`.
     pub fn fma(&mut self, x: Ref, y: Ref, z: Ref) -> Ref {
-        self.add(Node::Fma(x, y, z), self.dtype(x))
+        self.op(ScalarOp::Fma(x, y, z))
     }
 
     /// `c ? x : y`. Panics unless `c` is b8 and the others agree.
     pub fn select(&mut self, c: Ref, x: Ref, y: Ref) -> Ref {
-        assert_eq!(self.dtype(c), DType::B8, "condition");
-        assert_eq!(self.dtype(x), self.dtype(y), "alternatives");
-        self.add(Node::Select(c, x, y), self.dtype(x))
+        self.op(ScalarOp::Select(c, x, y))
     }
 
     /// `x` converted to `to`; `x` itself if it has that dtype.
     pub fn cast(&mut self, to: DType, x: Ref) -> Ref {
-        if self.dtype(x) == to {
-            x
-        } else {
-            self.add(Node::Cast(to, x), to)
-        }
+        self.op(ScalarOp::Cast(to, x))
     }
 
     /// What `r` is.
@@ -336,13 +315,8 @@ impl Expr {
                     assert_eq!(self.dtype(args[n as usize]), dtype, "operand {n}");
                     args[n as usize]
                 }
-                Node::Index(_) | Node::Const(_) => self.add(node, dtype),
-                Node::Unary(op, x) => self.add(Node::Unary(op, m(x)), dtype),
-                Node::Binary(op, x, y) => self.add(Node::Binary(op, m(x), m(y)), dtype),
-                Node::Compare(op, x, y) => self.add(Node::Compare(op, m(x), m(y)), dtype),
-                Node::Fma(x, y, z) => self.add(Node::Fma(m(x), m(y), m(z)), dtype),
-                Node::Select(x, y, z) => self.add(Node::Select(m(x), m(y), m(z)), dtype),
-                Node::Cast(d, x) => self.cast(d, m(x)),
+                Node::Index(_) => self.add(node, dtype),
+                Node::Op(op) => self.op(op.map(m)),
             };
             map.push(new);
         }

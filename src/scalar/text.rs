@@ -5,11 +5,10 @@
 //! ```
 //!
 //! `a0` is the first operand, `i0` the innermost index of the output, `f32(0.5)` a constant, `f64.cast(x)` a conversion. A value that
-//! is used more than once has a name. Operations have the names of [`Unary`], [`Binary`] and [`Compare`] in lower case. The language
+//! is used more than once has a name. Operations are written by their [mnemonics](ScalarOp::mnemonic). The language
 //! of the op table ([`parse`](super::parse::parse)) is another one: it chooses dtypes, this one states them.
 
-use super::parse::names::{BINARY, INFIX, Infix, UNARY};
-use super::{Binary, Compare, Expr, Node, Ref, Unary};
+use super::{Expr, Node, Ref, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::{DType, write_float};
 use std::collections::HashMap;
@@ -19,13 +18,15 @@ impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut uses = vec![0usize; self.len()];
         for (_, node, _) in self.nodes() {
-            operands(node).for_each(|r| uses[r.0 as usize] += 1);
+            if let Node::Op(op) = node {
+                op.operands().for_each(|r| uses[r.0 as usize] += 1);
+            }
         }
         let mut texts: Vec<String> = Vec::with_capacity(self.len());
         let mut names = 0;
         for (r, node, _) in self.nodes() {
             let mut text = written(node, &texts);
-            let leaf = matches!(node, Node::Arg(_) | Node::Index(_) | Node::Const(_));
+            let leaf = matches!(node, Node::Arg(_) | Node::Index(_) | Node::Op(ScalarOp::Const(_)));
             if uses[r.0 as usize] > 1 && !leaf {
                 write!(f, "t{names} = {text}; ")?;
                 text = format!("t{names}");
@@ -38,34 +39,16 @@ impl fmt::Display for Expr {
     }
 }
 
-fn operands(node: Node) -> impl Iterator<Item = Ref> {
-    let all = match node {
-        Node::Arg(_) | Node::Index(_) | Node::Const(_) => [None; 3],
-        Node::Unary(_, x) | Node::Cast(_, x) => [Some(x), None, None],
-        Node::Binary(_, x, y) | Node::Compare(_, x, y) => [Some(x), Some(y), None],
-        Node::Fma(x, y, z) | Node::Select(x, y, z) => [Some(x), Some(y), Some(z)],
-    };
-    all.into_iter().flatten()
-}
-
 fn written(node: Node, texts: &[String]) -> String {
-    let head = match node {
-        Node::Arg(n) => return format!("a{n}"),
-        Node::Index(d) => return format!("i{d}"),
-        Node::Const(s) => return constant(s),
-        Node::Unary(op, _) => name(op),
-        Node::Binary(op, ..) => name(op),
-        Node::Compare(op, ..) => name(op),
-        Node::Fma(..) => "fma".into(),
-        Node::Select(..) => "select".into(),
-        Node::Cast(d, _) => format!("{d}.cast"),
-    };
-    let args: Vec<&str> = operands(node).map(|r| &*texts[r.0 as usize]).collect();
-    format!("{head}({})", args.join(", "))
-}
-
-pub(crate) fn name(op: impl fmt::Debug) -> String {
-    format!("{op:?}").to_lowercase()
+    match node {
+        Node::Arg(n) => format!("a{n}"),
+        Node::Index(d) => format!("i{d}"),
+        Node::Op(ScalarOp::Const(s)) => constant(s),
+        Node::Op(op) => {
+            let args: Vec<&str> = op.operands().map(|r| &*texts[r.0 as usize]).collect();
+            format!("{}({})", op.mnemonic(), args.join(", "))
+        }
+    }
 }
 
 /// A constant with its dtype: `f32(0.5)`, `i64(3)`.
@@ -184,43 +167,17 @@ impl<'a> Parser<'a> {
     }
 
     fn call(&mut self, word: &str, args: &[Ref]) -> Result<Ref, String> {
-        let same = |e: &Expr, x: Ref, y: Ref| e.dtype(x) == e.dtype(y);
-        let e = &mut self.expr;
-        let found = match *args {
-            [x] => match (word.strip_suffix(".cast").and_then(DType::from_short), unary(word)) {
-                (Some(d), _) => Some(e.cast(d, x)),
-                (_, Some(op)) => Some(e.unary(op, x)),
-                _ => None,
-            },
-            [x, y] if same(e, x, y) => match (binary(word), compare(word)) {
-                (Some(op), _) => Some(e.binary(op, x, y)),
-                (_, Some(op)) => Some(e.compare(op, x, y)),
-                _ => None,
-            },
-            [x, y, z] if word == "fma" && same(e, x, y) && same(e, y, z) => Some(e.fma(x, y, z)),
-            [c, x, y] if word == "select" && e.dtype(c) == DType::B8 && same(e, x, y) => Some(e.select(c, x, y)),
-            _ => None,
+        let d = |i: usize| self.expr.dtype(args[i]);
+        let fits = |op: &ScalarOp<Ref>| match op {
+            ScalarOp::Binary(..) | ScalarOp::Compare(..) => d(0) == d(1),
+            ScalarOp::Fma(..) => d(0) == d(1) && d(1) == d(2),
+            ScalarOp::Select(..) => d(0) == DType::B8 && d(1) == d(2),
+            _ => true,
         };
+        let found = ScalarOp::from_mnemonic(word, args).filter(fits);
+        let found = found.map(|op| self.expr.op(op));
         found.ok_or_else(|| format!("`{word}` does not take these {} operands", args.len()))
     }
-}
-
-pub(crate) fn unary(word: &str) -> Option<Unary> {
-    let all = UNARY.iter().map(|u| u.1).chain([Unary::Not, Unary::BitNot]);
-    all.into_iter().find(|op| name(op) == word)
-}
-
-pub(crate) fn binary(word: &str) -> Option<Binary> {
-    let infix = INFIX.iter().filter_map(|i| match i.2 {
-        Infix::Binary(op) => Some(op),
-        Infix::Compare(_) => None,
-    });
-    let all = BINARY.iter().map(|b| b.1).chain(infix);
-    all.into_iter().find(|op| name(op) == word)
-}
-
-pub(crate) fn compare(word: &str) -> Option<Compare> {
-    Compare::ALL.into_iter().find(|op| name(op) == word)
 }
 
 #[cfg(test)]

@@ -50,6 +50,16 @@ pub enum Scalar {
 }
 
 impl Scalar {
+    /// The value's bits, by which 0.0 and -0.0 differ and NaN equals itself. The dtype is not among them.
+    pub fn bits(self) -> u64 {
+        match self {
+            Scalar::F64(x) => x.to_bits(),
+            Scalar::F32(x) | Scalar::Half(_, x) => x.to_bits() as u64,
+            Scalar::Int(_, x) => x as u64,
+            Scalar::Bool(b) => b as u64,
+        }
+    }
+
     /// Element `i` of row-major `bytes` of `dtype`. Panics for complex dtypes.
     pub fn read(dtype: DType, bytes: &[u8], i: usize) -> Scalar {
         let s = dtype.size();

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::scalar::Unary;
+use crate::scalar::lower_case as name;
 use crate::scalar::math::f64_unary;
-use crate::scalar::text::name;
 
 /// A function of f32 on every number of `xs`: the lines that make `v1` of `v0`.
 fn results(xs: &[f32], function: &str) -> Vec<f32> {

@@ -9,6 +9,7 @@ mod scalar;
 mod tests;
 
 use super::*;
+
 use scalar::{binary, cast, compare, scalar, unary};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -268,7 +269,7 @@ impl Writer<'_> {
 
     fn inst(&self, inst: &Inst) -> String {
         match inst {
-            Inst::Const(s) => scalar(*s),
+            Inst::Op(ScalarOp::Const(s)) => scalar(*s),
             Inst::Index(a) if a.is_const() => format!("np.int64({a})"),
             Inst::Index(a) => format!("np.asarray({a}, np.int64)[()]"),
             Inst::Load(b, at, None) => format!("{}[{}]", self.buffer(*b), self.index(at)),
@@ -298,12 +299,12 @@ impl Writer<'_> {
                 };
                 format!("bounded(v{}, {size}, \"{mode}\")", v.0)
             }
-            Inst::Unary(op, x) => unary(*op, x.0, self.k.dtype(*x)),
-            Inst::Binary(op, x, y) => binary(*op, x.0, y.0, self.k.dtype(*x)),
-            Inst::Compare(op, x, y) => format!("v{} {} v{}", x.0, compare(*op), y.0),
-            Inst::Fma(x, y, z) => format!("v{} * v{} + v{}", x.0, y.0, z.0),
-            Inst::Select(c, x, y) => format!("np.where(v{}, v{}, v{})[()]", c.0, x.0, y.0),
-            Inst::Cast(to, x) => cast(self.k.dtype(*x), *to, x.0),
+            Inst::Op(ScalarOp::Unary(op, x)) => unary(*op, x.0, self.k.dtype(*x)),
+            Inst::Op(ScalarOp::Binary(op, x, y)) => binary(*op, x.0, y.0, self.k.dtype(*x)),
+            Inst::Op(ScalarOp::Compare(op, x, y)) => format!("v{} {} v{}", x.0, compare(*op), y.0),
+            Inst::Op(ScalarOp::Fma(x, y, z)) => format!("v{} * v{} + v{}", x.0, y.0, z.0),
+            Inst::Op(ScalarOp::Select(c, x, y)) => format!("np.where(v{}, v{}, v{})[()]", c.0, x.0, y.0),
+            Inst::Op(ScalarOp::Cast(to, x)) => cast(self.k.dtype(*x), *to, x.0),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::numpy;
 use crate::kernel::*;
+use crate::scalar::{Compare, Unary};
 
 /// A scalar as a literal.
 pub(super) fn scalar(s: Scalar) -> String {

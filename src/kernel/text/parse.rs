@@ -5,7 +5,8 @@ use crate::kernel::{
     Affine, Bound, Buf, Buffer, Carry, Cond, Guard, Index, Inst, Kernel, Loop, Reduce, ReduceOp, Role, Stmt, Value,
     Var, verify,
 };
-use crate::scalar::text::{binary, compare, parse_constant, unary};
+use crate::scalar::ScalarOp;
+use crate::scalar::text::parse_constant;
 use crate::tensor::Scalar;
 use crate::types::DType;
 use std::fmt;
@@ -272,7 +273,7 @@ impl Reader {
         }
         let head = text.word();
         if DType::from_short(head).is_some() {
-            return text.constant(head).map(Inst::Const);
+            return text.constant(head).map(|s| Inst::Op(ScalarOp::Const(s)));
         }
         text.expect("(")?;
         if head == "bounded" {
@@ -291,24 +292,9 @@ impl Reader {
         }
         let args = text.list(Text::value)?;
         text.expect(")")?;
-        operation(head, &args).ok_or_else(|| format!("`{head}` does not take these {} operands", args.len()))
+        let op = ScalarOp::from_mnemonic(head, &args).map(Inst::Op);
+        op.ok_or_else(|| format!("`{head}` does not take these {} operands", args.len()))
     }
-}
-
-fn operation(head: &str, args: &[Value]) -> Option<Inst> {
-    Some(match *args {
-        [x] => match head.strip_suffix(".cast") {
-            Some(d) => Inst::Cast(DType::from_short(d)?, x),
-            None => Inst::Unary(unary(head)?, x),
-        },
-        [x, y] => match compare(head) {
-            Some(op) => Inst::Compare(op, x, y),
-            None => Inst::Binary(binary(head)?, x, y),
-        },
-        [x, y, z] if head == "fma" => Inst::Fma(x, y, z),
-        [c, x, y] if head == "select" => Inst::Select(c, x, y),
-        _ => return None,
-    })
 }
 
 /// What is left of a line.

@@ -1,7 +1,7 @@
 //! Kernels to text.
 
 use crate::kernel::{Buf, Carry, Index, Inst, Kernel, Loop, Reduce, ReduceOp, Role, Stmt, Value};
-use crate::scalar::text::{constant, name};
+use crate::scalar::{ScalarOp, lower_case, text::constant};
 use crate::types::TensorType;
 use std::fmt::{self, Write};
 
@@ -113,12 +113,7 @@ fn index(at: &Index) -> String {
 }
 
 fn inst(k: &Kernel, i: &Inst) -> String {
-    let call = |head: String, args: &[&Value]| {
-        let args: Vec<String> = args.iter().map(|v| value(v)).collect();
-        format!("{head}({})", args.join(", "))
-    };
     match i {
-        Inst::Const(s) => constant(*s),
         Inst::Index(a) => format!("index {a}"),
         Inst::Load(b, at, guard) => {
             let mut out = format!("{}[{}]", buffer(k, *b), index(at));
@@ -129,12 +124,11 @@ fn inst(k: &Kernel, i: &Inst) -> String {
             }
             out
         }
-        Inst::Bounded(v, size, bound) => format!("bounded({}, {size}, {})", value(v), name(bound)),
-        Inst::Unary(op, x) => call(name(op), &[x]),
-        Inst::Binary(op, x, y) => call(name(op), &[x, y]),
-        Inst::Compare(op, x, y) => call(name(op), &[x, y]),
-        Inst::Fma(x, y, z) => call("fma".into(), &[x, y, z]),
-        Inst::Select(c, x, y) => call("select".into(), &[c, x, y]),
-        Inst::Cast(d, x) => call(format!("{d}.cast"), &[x]),
+        Inst::Bounded(v, size, bound) => format!("bounded({}, {size}, {})", value(v), lower_case(bound)),
+        Inst::Op(ScalarOp::Const(s)) => constant(*s),
+        Inst::Op(op) => {
+            let args: Vec<String> = op.operands().map(|v| value(&v)).collect();
+            format!("{}({})", op.mnemonic(), args.join(", "))
+        }
     }
 }

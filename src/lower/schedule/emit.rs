@@ -7,7 +7,7 @@ use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
 use crate::op::{Combine, SoftmaxPart};
-use crate::scalar::{Binary, Expr, Node, Unary};
+use crate::scalar::{Binary, Expr, Node, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ const MAX_LOCAL_BYTES: usize = 256 << 10;
 
 pub(in crate::lower) fn is_expensive(e: &Expr) -> bool {
     e.nodes().any(|(_, n, _)| match n {
-        Node::Unary(op, _) => !matches!(
+        Node::Op(ScalarOp::Unary(op, _)) => !matches!(
             op,
             Unary::Neg
                 | Unary::Abs
@@ -32,7 +32,7 @@ pub(in crate::lower) fn is_expensive(e: &Expr) -> bool {
                 | Unary::IsInf
                 | Unary::SignBit
         ),
-        Node::Binary(Binary::Pow | Binary::Atan2, ..) => true,
+        Node::Op(ScalarOp::Binary(Binary::Pow | Binary::Atan2, ..)) => true,
         _ => false,
     })
 }

@@ -8,7 +8,7 @@ mod walk;
 
 pub use walk::eval_tensors;
 
-use super::{Expr, Node, Ref};
+use super::{Expr, Node, Ref, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::{Category, DType};
 use lanes::{binary, cast, compare, fma, select, unary};
@@ -147,15 +147,22 @@ impl<'e> Evaluator<'e> {
             match node {
                 Node::Arg(k) => load(Source::Arg(k), &mut out),
                 Node::Index(d) => load(Source::Index(d), &mut out),
-                Node::Const(v) => out.fill(v, n),
-                Node::Unary(op, x) => unary(op, self.expr.dtype(x), self.lane(x), &mut out)?,
-                Node::Binary(op, x, y) => binary(op, dtype, self.lane(x), self.lane(y), &mut out)?,
-                Node::Compare(op, x, y) => compare(op, self.lane(x), self.lane(y), out.bool()),
-                Node::Fma(x, y, z) => fma(dtype, self.lane(x), self.lane(y), self.lane(z), &mut out)?,
-                Node::Select(c, x, y) => select(self.lane(c), self.lane(x), self.lane(y), &mut out),
-                Node::Cast(to, x) => cast(to, self.lane(x), &mut out),
+                Node::Op(op) => self.apply(op, dtype, n, &mut out)?,
             }
             self.lanes[r.0 as usize] = out;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, op: ScalarOp<Ref>, dtype: DType, n: usize, out: &mut Lane) -> Result<(), EvalError> {
+        match op.map(|r| (r, self.lane(r))) {
+            ScalarOp::Const(v) => out.fill(v, n),
+            ScalarOp::Unary(op, (r, x)) => unary(op, self.expr.dtype(r), x, out)?,
+            ScalarOp::Binary(op, (_, x), (_, y)) => binary(op, dtype, x, y, out)?,
+            ScalarOp::Compare(op, (_, x), (_, y)) => compare(op, x, y, out.bool()),
+            ScalarOp::Fma((_, x), (_, y), (_, z)) => fma(dtype, x, y, z, out)?,
+            ScalarOp::Select((_, c), (_, x), (_, y)) => select(c, x, y, out),
+            ScalarOp::Cast(to, (_, x)) => cast(to, x, out),
         }
         Ok(())
     }
