@@ -18,6 +18,7 @@
 
 pub mod autocast;
 mod bind;
+mod builder;
 mod call;
 mod contraction;
 pub mod control;
@@ -52,6 +53,7 @@ mod table;
 pub mod view;
 
 pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
+pub use builder::OpBuilder;
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
 pub use effect::Effect;

@@ -8,6 +8,7 @@ use super::emit::{dims_val, ints_val};
 use super::layout::{Layout, Window};
 use super::view::BITS;
 use super::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::OpBuilder;
 use crate::op::OpId;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -93,16 +94,13 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Tr
     )?;
     let at = strided(b, &numbers)?;
     let (old_bits, new_bits) = (bits(b, &old)?, bits(b, new)?);
-    let changed = b.binary(OpId::Ne, &old_bits, &new_bits)?;
+    let changed = b.ne(&old_bits, &new_bits)?;
     // What has not changed goes to one more element, which is dropped.
     let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
-    let at = b.op(OpId::Where, [(&changed).into(), (&at).into(), (&nowhere).into()])?;
-    let more = b.op(OpId::ConstantPadNd, [(&flat).into(), ints_val(&[0, 1])])?;
+    let at = b.r#where(&changed, &at, &nowhere)?;
+    let more = b.constant_pad_nd(&flat, ints_val(&[0, 1]))?;
     let (at, new) = (b.reshape(&at, &[Dim::Const(-1)])?, b.reshape(new, &[Dim::Const(-1)])?);
-    let all = b.op(
-        OpId::IndexPut,
-        [(&more).into(), Val::List(vec![(&at).into()]), (&new).into()],
-    )?;
+    let all = b.index_put(&more, Val::List(vec![(&at).into()]), &new)?;
     let kept = b.op(OpId::Slice, [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
     b.reshape(&kept, &shape)
 }

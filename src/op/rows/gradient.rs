@@ -1,7 +1,7 @@
 //! Derivatives: of sampled functions, and those of single ops that graphs of gradients hold.
 
 use crate::op::emit::{ints_val, list_val};
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -54,13 +54,13 @@ fn backward() -> Vec<Op> {
             |b, c| {
                 let (grad, y) = wide(b, c)?;
                 let (grad, y) = (&grad, &y);
-                let product = b.binary(OpId::Mul, grad, y)?;
+                let product = b.mul(grad, y)?;
                 let sum = b.op(
                     OpId::Sum,
                     [(&product).into(), ints_val(&[c.int("dim")?]), Val::Bool(true)],
                 )?;
-                let part = b.binary(OpId::Mul, y, &sum)?;
-                let out = b.binary(OpId::Sub, &product, &part)?;
+                let part = b.mul(y, &sum)?;
+                let out = b.sub(&product, &part)?;
                 b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
@@ -73,9 +73,9 @@ fn backward() -> Vec<Op> {
                 let (grad, y) = wide(b, c)?;
                 let (grad, y) = (&grad, &y);
                 let sum = b.op(OpId::Sum, [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
-                let e = b.unary(OpId::Exp, y)?;
-                let part = b.binary(OpId::Mul, &e, &sum)?;
-                let out = b.binary(OpId::Sub, grad, &part)?;
+                let e = b.exp(y)?;
+                let part = b.mul(&e, &sum)?;
+                let out = b.sub(grad, &part)?;
                 b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
@@ -85,8 +85,8 @@ fn backward() -> Vec<Op> {
         Op::composite(
             "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
             |b, c| {
-                let product = b.binary(OpId::Mul, c.leaf("grad_output")?, c.leaf("mask")?)?;
-                b.binary(OpId::Mul, &product, c.get("scale").clone()).map(Val::Leaf)
+                let product = b.mul(c.leaf("grad_output")?, c.leaf("mask")?)?;
+                b.mul(&product, c.get("scale").clone()).map(Val::Leaf)
             },
         )
         .doc("the gradient of native_dropout")
@@ -189,30 +189,30 @@ fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) ->
         Steps::Even(step) => return even(b, x, dim, step, order),
         Steps::At(points) => {
             let (later, earlier) = (part(b, &points, 0, 1, 0)?, part(b, &points, 0, 0, 1)?);
-            b.binary(OpId::Sub, &later, &earlier)?
+            b.sub(&later, &earlier)?
         }
     };
     let mut shape = vec![Dim::Const(1); x.rank()?];
     shape[dim] = steps.shape()?[0].clone();
     let h = b.reshape(&steps, &shape)?;
     let (left, right) = (part(b, &h, dim, 0, 1)?, part(b, &h, dim, 1, 0)?);
-    let sum = b.binary(OpId::Add, &left, &right)?;
+    let sum = b.add(&left, &right)?;
     // Weights of the neighbours for steps of different sizes.
     let weight = |b: &mut dyn Build, over: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
-        let product = b.binary(OpId::Mul, p, q)?;
-        b.binary(OpId::Div, over, &product)
+        let product = b.mul(p, q)?;
+        b.div(over, &product)
     };
     let before = weight(b, &right, &left, &sum)?;
-    let before = b.unary(OpId::Neg, &before)?;
-    let difference = b.binary(OpId::Sub, &right, &left)?;
+    let before = b.neg(&before)?;
+    let difference = b.sub(&right, &left)?;
     let own = weight(b, &difference, &left, &right)?;
     let behind = weight(b, &left, &right, &sum)?;
     let mut centre: Option<Traced> = None;
     for (k, w) in [before, own, behind].iter().enumerate() {
         let values = part(b, x, dim, k as i64, 2 - k as i64)?;
-        let term = b.binary(OpId::Mul, w, &values)?;
+        let term = b.mul(w, &values)?;
         centre = Some(match centre {
-            Some(sum) => b.binary(OpId::Add, &sum, &term)?,
+            Some(sum) => b.add(&sum, &term)?,
             None => term,
         });
     }
@@ -231,46 +231,42 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
     let (first, second) = (one(b, x, dim, step(0))?, one(b, x, dim, step(1))?);
     let (high, low) = if at < 0 { (&first, &second) } else { (&second, &first) };
     if order == 1 {
-        let d = b.binary(OpId::Sub, high, low)?;
-        return b.binary(OpId::Div, &d, &outer);
+        let d = b.sub(high, low)?;
+        return b.div(&d, &outer);
     }
     let inner = one(b, h, dim, step(1))?;
     let third = one(b, x, dim, step(2))?;
-    let sum = b.binary(OpId::Add, &outer, &inner)?;
+    let sum = b.add(&outer, &inner)?;
     // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); with the other sign at the end.
-    let twice = b.binary(OpId::Add, &outer, &sum)?;
+    let twice = b.add(&outer, &sum)?;
     let divided = |b: &mut dyn Build, n: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
-        let product = b.binary(OpId::Mul, p, q)?;
-        b.binary(OpId::Div, n, &product)
+        let product = b.mul(p, q)?;
+        b.div(n, &product)
     };
     let (p, q, r) = (
         divided(b, &twice, &outer, &sum)?,
         divided(b, &sum, &outer, &inner)?,
         divided(b, &outer, &inner, &sum)?,
     );
-    let (p, q, r) = (
-        b.binary(OpId::Mul, &p, &first)?,
-        b.binary(OpId::Mul, &q, &second)?,
-        b.binary(OpId::Mul, &r, &third)?,
-    );
-    let all = b.binary(OpId::Sub, &q, &p)?;
-    let all = b.binary(OpId::Sub, &all, &r)?;
-    if at < 0 { b.unary(OpId::Neg, &all) } else { Ok(all) }
+    let (p, q, r) = (b.mul(&p, &first)?, b.mul(&q, &second)?, b.mul(&r, &third)?);
+    let all = b.sub(&q, &p)?;
+    let all = b.sub(&all, &r)?;
+    if at < 0 { b.neg(&all) } else { Ok(all) }
 }
 
 fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
     let (later, earlier) = (part(b, x, dim, 2, 0)?, part(b, x, dim, 0, 2)?);
-    let d = b.binary(OpId::Sub, &later, &earlier)?;
-    let d = b.binary(OpId::Div, &d, step.clone())?;
-    let centre = b.binary(OpId::Mul, &d, Val::Float(0.5))?;
+    let d = b.sub(&later, &earlier)?;
+    let d = b.div(&d, step.clone())?;
+    let centre = b.mul(&d, Val::Float(0.5))?;
     let mut ends = vec![];
     for at in [0, -1] {
         let place = |k: i64| if at < 0 { -1 - k } else { k };
         let (first, second) = (one(b, x, dim, place(0))?, one(b, x, dim, place(1))?);
         let d = if order == 1 {
             match at {
-                0 => b.binary(OpId::Sub, &second, &first)?,
-                _ => b.binary(OpId::Sub, &first, &second)?,
+                0 => b.sub(&second, &first)?,
+                _ => b.sub(&first, &second)?,
             }
         } else {
             let third = one(b, x, dim, place(2))?;
@@ -279,11 +275,11 @@ fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64
                 0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],
                 _ => [(&third, 0.5), (&second, -2.0), (&first, 1.5)],
             };
-            let [p, q, r] = terms.map(|(t, weight)| b.binary(OpId::Mul, t, Val::Float(weight)));
-            let sum = b.binary(OpId::Add, &p?, &q?)?;
-            b.binary(OpId::Add, &sum, &r?)?
+            let [p, q, r] = terms.map(|(t, weight)| b.mul(t, Val::Float(weight)));
+            let sum = b.add(&p?, &q?)?;
+            b.add(&sum, &r?)?
         };
-        ends.push(b.binary(OpId::Div, &d, step.clone())?);
+        ends.push(b.div(&d, step.clone())?);
     }
     b.cat(&[ends.remove(0), centre, ends.remove(0)], dim)
 }

@@ -1,7 +1,8 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
 use crate::op::{
-    Build, Call, Declared, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule, wrap_dim,
+    Build, Call, Declared, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, TypeRule,
+    wrap_dim,
 };
 use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val, write_str};
 
@@ -253,9 +254,9 @@ fn tensor_attribute(b: &mut dyn Build, x: &Traced, name: &str) -> OpResult<Val<T
         "is_cpu" | "is_leaf" => Val::Bool(true),
         "grad" | "grad_fn" | "names" => Val::None,
         "data" | "real" => x.into(),
-        "T" => b.unary(OpId::NumpyT, x)?.into(),
-        "mT" | "mH" => b.unary(OpId::MT, x)?.into(),
-        "H" => b.unary(OpId::T, x)?.into(),
+        "T" => b.numpy_T(x)?.into(),
+        "mT" | "mH" => b.mT(x)?.into(),
+        "H" => b.t(x)?.into(),
         _ => return Err(no_attribute("Tensor", name)),
     })
 }

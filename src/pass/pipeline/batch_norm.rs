@@ -10,7 +10,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
-use crate::op::{Build, Op, OpId, Traced};
+use crate::op::{Build, Op, OpBuilder, OpId, Traced};
 use crate::pass::build::{GraphBuilder, Source, full_args, item_index, replace_with_value};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
@@ -411,7 +411,7 @@ fn build_apart(b: &mut GraphBuilder<'_>, input: NodeId, constants: &[NodeId]) ->
     let traced: Vec<Traced> = constants.iter().map(|&n| b.traced(n)).collect::<Option<_>>()?;
     let x = b.traced(input)?;
     let b: &mut dyn Build = b;
-    let product = b.binary(OpId::Mul, &x, &traced[0]).ok()?;
-    let sum = b.binary(OpId::Add, &product, &traced[1]).ok()?;
+    let product = b.mul(&x, &traced[0]).ok()?;
+    let sum = b.add(&product, &traced[1]).ok()?;
     Some(NodeId::from_u32(sum.id))
 }

@@ -1,7 +1,7 @@
 //! Tensors put together or rearranged by other ops: blocks, shifts, writes by index, limited norms.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, MemoryOrder, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -46,7 +46,7 @@ fn writes() -> Vec<Op> {
             |b, c| {
                 let x = c.leaf("self")?;
                 let shape = x.shape()?.to_vec();
-                let flat = |b: &mut dyn Build, name: &str| b.unary(OpId::Ravel, c.leaf(name)?);
+                let flat = |b: &mut dyn Build, name: &str| b.ravel(c.leaf(name)?);
                 let (all, index, source) = (flat(b, "self")?, flat(b, "index")?, flat(b, "source")?);
                 let places = Val::List(vec![index.into()]);
                 let out = b.op(OpId::IndexPut, [all.into(), places, source.into(), c.get("accumulate").clone()])?;
@@ -114,7 +114,7 @@ fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut rows = vec![];
     for (i, t) in blocks.iter().enumerate() {
         let pad = [sum(&widths[..i]), sum(&widths[i + 1..])].map(Val::Int).to_vec();
-        rows.push(b.op(OpId::ConstantPadNd, [t.into(), Val::List(pad)])?);
+        rows.push(b.constant_pad_nd(t, Val::List(pad))?);
     }
     match rows.is_empty() {
         true => Err(OpError::arg(
@@ -220,12 +220,12 @@ fn renorm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         OpId::LinalgVectorNorm,
         [(&wide).into(), c.get("p").clone(), ints_val(&rest), Val::Bool(true)],
     )?;
-    let over = b.binary(OpId::Gt, &norm, Val::Float(most))?;
-    let below = b.binary(OpId::Add, &norm, Val::Float(1e-7))?;
-    let factor = b.unary(OpId::Reciprocal, &below)?;
-    let factor = b.binary(OpId::Mul, &factor, Val::Float(most))?;
-    let factor = b.op(OpId::Where, [over.into(), factor.into(), Val::Float(1.0)])?;
-    let out = b.binary(OpId::Mul, &wide, &factor)?;
+    let over = b.gt(&norm, Val::Float(most))?;
+    let below = b.add(&norm, Val::Float(1e-7))?;
+    let factor = b.reciprocal(&below)?;
+    let factor = b.mul(&factor, Val::Float(most))?;
+    let factor = b.r#where(over, factor, Val::Float(1.0))?;
+    let out = b.mul(&wide, &factor)?;
     b.to_dtype(&out, x.dtype()).map(Val::Leaf)
 }
 
@@ -241,17 +241,17 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let constant = (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln();
     // Arguments and terms are tensors of torch's, rounded to the dtype; their sum is wider and rounded once.
     let term = |b: &mut dyn Build, arg: &Traced| {
-        let term = b.unary(OpId::Lgamma, arg)?;
+        let term = b.lgamma(arg)?;
         b.to_dtype(&term, term.dtype().compute())
     };
     let mut sum = term(b, x)?;
     for j in 1..p {
-        let arg = b.binary(OpId::Sub, x, Val::Float(j as f64 / 2.0))?;
+        let arg = b.sub(x, Val::Float(j as f64 / 2.0))?;
         let term = term(b, &arg)?;
-        sum = b.binary(OpId::Add, &sum, &term)?;
+        sum = b.add(&sum, &term)?;
     }
     if x.dtype().is_float() {
         sum = b.to_dtype(&sum, x.dtype())?;
     }
-    b.binary(OpId::Add, &sum, Val::Float(constant)).map(Val::Leaf)
+    b.add(&sum, Val::Float(constant)).map(Val::Leaf)
 }

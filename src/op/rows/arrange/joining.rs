@@ -3,7 +3,7 @@
 use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
@@ -335,10 +335,7 @@ fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
         return Ok(one.into());
     }
     let grid = b.many(OpId::Meshgrid, [list_val(&v), Val::str("ij")])?;
-    let flat = grid
-        .iter()
-        .map(|t| b.unary(OpId::Ravel, t))
-        .collect::<OpResult<Vec<_>>>()?;
+    let flat = grid.iter().map(|t| b.ravel(t)).collect::<OpResult<Vec<_>>>()?;
     b.call(OpId::Stack, vec![list_val(&flat), Val::int(1)])
 }
 

@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::pointwise::assertions::ambiguous;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -24,7 +24,7 @@ fn whole() -> Vec<Op> {
             if x.rank()? != y.rank()? || x.shape()?.iter().zip(y.shape()?).any(differs) {
                 return Ok(Val::Bool(false));
             }
-            let same = b.binary(OpId::Eq, x, y)?;
+            let same = b.eq(x, y)?;
             all_of(b, &same)
         })
         .doc("whether two tensors have the same shape and elements")
@@ -43,7 +43,7 @@ fn whole() -> Vec<Op> {
             if let Some(n) = x.ty.numel().as_const().filter(|n| *n != 1) {
                 return Err(ambiguous(n as usize));
             }
-            let hit = b.binary(OpId::Ne, x, Val::int(0))?;
+            let hit = b.ne(x, Val::int(0))?;
             all_of(b, &hit)
         })
         .doc("whether the only element is not zero")
@@ -52,7 +52,7 @@ fn whole() -> Vec<Op> {
 }
 
 fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
-    let all = b.op(OpId::All, [x.into()])?;
+    let all = b.all(x)?;
     b.call(OpId::Item, vec![all.into()])
 }
 
@@ -185,7 +185,7 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         if let Some(last) = pads.last_mut() {
             *last = missing;
         }
-        let padded = b.op(OpId::ConstantPadNd, [t.into(), ints_val(&pads)])?;
+        let padded = b.constant_pad_nd(t, ints_val(&pads))?;
         let rest = shape[at + 1..]
             .iter()
             .fold(Dim::Const(filled / chunks), |p, d| p.mul(d));
@@ -210,13 +210,12 @@ fn by_tensors() -> Vec<Op> {
                 };
                 let start = b.reshape(start, &[Dim::Const(1)])?;
                 let start = b.to_dtype(&start, DType::I64)?;
-                let negative = b.binary(OpId::Lt, &start, Val::int(0))?;
-                let wrapped = b.binary(OpId::Add, &start, Val::Int(size))?;
-                let start = b.op(OpId::Where, [negative.into(), wrapped.into(), start.into()])?;
-                let places = b.op(OpId::Arange, [Val::int(0), Val::Int(c.dims("length")?[0].clone())])?;
-                let places = b.binary(OpId::Add, &places, &start)?;
-                b.op(OpId::IndexSelect, [x.into(), Val::int(dim as i64), places.into()])
-                    .map(Val::Leaf)
+                let negative = b.lt(&start, Val::int(0))?;
+                let wrapped = b.add(&start, Val::Int(size))?;
+                let start = b.r#where(negative, wrapped, start)?;
+                let places = b.arange(Val::int(0), Val::Int(c.dims("length")?[0].clone()))?;
+                let places = b.add(&places, &start)?;
+                b.index_select(x, Val::int(dim as i64), places).map(Val::Leaf)
             },
         )
         .doc("`length` elements along a dim from where a tensor says")
@@ -302,29 +301,23 @@ fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Tra
             *bound = b.to_dtype(&whole, DType::F64)?;
         }
     }
-    let places = b.op(OpId::Arange, [Val::int(0), Val::int(steps)])?;
+    let places = b.arange(Val::int(0), Val::int(steps))?;
     let forward = b.to_dtype(&places, DType::F64)?;
-    let backward = b.op(OpId::Rsub, [(&forward).into(), Val::Float((steps - 1) as f64)])?;
-    let width = b.binary(OpId::Sub, &bounds[1], &bounds[0])?;
-    let step = b.binary(OpId::Div, &width, Val::Float((steps - 1).max(1) as f64))?;
-    let (up, down) = (
-        b.binary(OpId::Mul, &forward, &step)?,
-        b.binary(OpId::Mul, &backward, &step)?,
-    );
-    let (up, down) = (
-        b.binary(OpId::Add, &bounds[0], &up)?,
-        b.binary(OpId::Sub, &bounds[1], &down)?,
-    );
+    let backward = b.rsub(&forward, Val::Float((steps - 1) as f64))?;
+    let width = b.sub(&bounds[1], &bounds[0])?;
+    let step = b.div(&width, Val::Float((steps - 1).max(1) as f64))?;
+    let (up, down) = (b.mul(&forward, &step)?, b.mul(&backward, &step)?);
+    let (up, down) = (b.add(&bounds[0], &up)?, b.sub(&bounds[1], &down)?);
     let out = if steps > 1 {
-        let first = b.binary(OpId::Lt, &places, Val::int(steps / 2))?;
-        b.op(OpId::Where, [first.into(), up.into(), down.into()])?
+        let first = b.lt(&places, Val::int(steps / 2))?;
+        b.r#where(first, up, down)?
     } else {
         up
     };
     let out = match powers {
         true => {
             let base = b.full(&[], c.get("base").clone(), DType::F64)?;
-            b.binary(OpId::Pow, &base, &out)?
+            b.pow(&base, &out)?
         }
         false => out,
     };
@@ -342,10 +335,9 @@ fn masked() -> Vec<Op> {
                     return b.full(&shape, c.get("fill").clone(), x.dtype()).map(Val::Leaf);
                 }
                 let places = clamped(b, c, x)?;
-                let out = b.op(OpId::Index, [x.into(), places])?;
-                let kept = b.unary(OpId::LogicalNot, mask)?;
-                b.op(OpId::MaskedFill, [out.into(), kept.into(), c.get("fill").clone()])
-                    .map(Val::Leaf)
+                let out = b.index(x, places)?;
+                let kept = b.logical_not(mask)?;
+                b.masked_fill(out, kept, c.get("fill").clone()).map(Val::Leaf)
             },
         )
         .doc("elements at indices, and a value where the mask is false; the indices are clamped there")
@@ -355,11 +347,11 @@ fn masked() -> Vec<Op> {
             |b, c| {
                 let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
                 if x.ty.numel() == Dim::Const(0) {
-                    return b.unary(OpId::Clone, x).map(Val::Leaf);
+                    return b.clone(x).map(Val::Leaf);
                 }
                 let places = clamped(b, c, x)?;
-                let dropped = b.unary(OpId::LogicalNot, mask)?;
-                let values = b.op(OpId::MaskedFill, [c.get("values").clone(), dropped.into(), Val::int(0)])?;
+                let dropped = b.logical_not(mask)?;
+                let values = b.masked_fill(c.get("values").clone(), dropped, Val::int(0))?;
                 b.op(OpId::IndexPut, [x.into(), places, values.into(), Val::Bool(true)])
                     .map(Val::Leaf)
             },
@@ -379,19 +371,16 @@ fn masked() -> Vec<Op> {
                     [w.into(), c.get("norm_type").clone(), ints_val(&[1]), Val::Bool(true)],
                 )?;
                 let none = b.full(std::slice::from_ref(rows), Val::Bool(false), DType::B8)?;
-                let flat = b.unary(OpId::Ravel, at)?;
-                let used = b.op(
-                    OpId::IndexFill,
-                    [none.into(), Val::int(0), flat.into(), Val::Bool(true)],
-                )?;
+                let flat = b.ravel(at)?;
+                let used = b.index_fill(none, Val::int(0), flat, Val::Bool(true))?;
                 let used = b.unsqueeze(&used, 1)?;
-                let long = b.binary(OpId::Gt, &norm, limit.clone())?;
-                let long = b.binary(OpId::LogicalAnd, &long, &used)?;
-                let safe = b.binary(OpId::Add, &norm, Val::Float(1e-7))?;
-                let scale = b.unary(OpId::Reciprocal, &safe)?;
-                let scale = b.binary(OpId::Mul, &scale, limit)?;
-                let scaled = b.binary(OpId::Mul, w, &scale)?;
-                b.op(OpId::Where, [long.into(), scaled.into(), w.into()]).map(Val::Leaf)
+                let long = b.gt(&norm, limit.clone())?;
+                let long = b.logical_and(&long, &used)?;
+                let safe = b.add(&norm, Val::Float(1e-7))?;
+                let scale = b.reciprocal(&safe)?;
+                let scale = b.mul(&scale, limit)?;
+                let scaled = b.mul(w, &scale)?;
+                b.r#where(long, scaled, w).map(Val::Leaf)
             },
         )
         .doc("the rows that indices name scaled down to a largest norm")

@@ -2,7 +2,7 @@
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -111,7 +111,7 @@ fn diagonals() -> Vec<Op> {
                 1 => diag_embed(b, x, c.int("diagonal")?, 0, 1),
                 2 => {
                     let view = b.op(OpId::Diagonal, [x.into(), k])?;
-                    b.unary(OpId::Clone, &view)
+                    b.clone(&view)
                 }
                 n => return Err(OpError::shape(format!("diag(): Supports 1D or 2D tensors. Got {n}D"))),
             }
@@ -120,7 +120,7 @@ fn diagonals() -> Vec<Op> {
         .doc("the diagonal of a matrix, or a matrix with a vector as its diagonal")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("diagflat(Tensor self, int offset=0) -> Tensor", |b, c| {
-            let flat = b.unary(OpId::Ravel, c.leaf("self")?)?;
+            let flat = b.ravel(c.leaf("self")?)?;
             diag_embed(b, &flat, c.int("offset")?, 0, 1).map(Val::Leaf)
         })
         .doc("a matrix with all elements as its diagonal")
@@ -130,7 +130,7 @@ fn diagonals() -> Vec<Op> {
             if x.rank()? != 2 {
                 return Err(OpError::shape("trace: expected a matrix"));
             }
-            let d = b.op(OpId::Diagonal, [x.into()])?;
+            let d = b.diagonal(x)?;
             b.reduce(OpId::Sum, &d, &[0], false).map(Val::Leaf)
         })
         .doc("the sum of a matrix's diagonal")
@@ -145,7 +145,7 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::shape("`shifts` required"));
     }
     if dims.is_empty() && shifts.len() == 1 {
-        let flat = b.unary(OpId::Ravel, x)?;
+        let flat = b.ravel(x)?;
         let flat = roll_dim(b, &flat, 0, &shifts[0])?;
         return b.reshape(&flat, x.shape()?).map(Val::Leaf);
     }
@@ -166,7 +166,7 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         }
         x = roll_dim(b, &x, d, s)?;
     }
-    b.op(OpId::Clone, [x.into()]).map(Val::Leaf)
+    b.clone(x).map(Val::Leaf)
 }
 
 /// Two slices swapped.
@@ -209,7 +209,7 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if p == q {
         return Err(OpError::shape("expected rotation dims to be different"));
     }
-    let flip = |b: &mut dyn Build, x: &Traced, d: &[i64]| b.op(OpId::Flip, [x.into(), ints_val(d)]);
+    let flip = |b: &mut dyn Build, x: &Traced, d: &[i64]| b.flip(x, ints_val(d));
     let (pi, qi) = (p as i64, q as i64);
     match c.int("k")?.rem_euclid(4) {
         1 => {
@@ -221,7 +221,7 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             let y = flip(b, x, &[pi])?;
             b.transpose(&y, p, q)
         }
-        _ => b.op(OpId::Clone, [x.into()]),
+        _ => b.clone(x),
     }
     .map(Val::Leaf)
 }
@@ -280,7 +280,7 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         return Err(OpError::shape("Repeats must be non-negative"));
     }
     let (x, dim) = match c.opt_int("dim")? {
-        None => (b.unary(OpId::Ravel, c.leaf("self")?)?, 0),
+        None => (b.ravel(c.leaf("self")?)?, 0),
         Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
     };
     let x = if x.rank()? == 0 { b.unsqueeze(&x, 0)? } else { x };
@@ -294,7 +294,7 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 
 fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, dim) = match c.opt_int("dim")? {
-        None => (b.unary(OpId::Ravel, c.leaf("self")?)?, 0),
+        None => (b.ravel(c.leaf("self")?)?, 0),
         Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
     };
     let repeats = c.leaf("repeats")?;
@@ -314,8 +314,7 @@ fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
         _ => return Err(OpError::shape("repeats must be 0-dim or 1-dim tensor")),
     };
     let at = b.op(OpId::RepeatIndices, [repeats.into(), c.get("output_size").clone()])?;
-    b.op(OpId::IndexSelect, [x.into(), Val::int(dim as i64), at.into()])
-        .map(Val::Leaf)
+    b.index_select(x, Val::int(dim as i64), at).map(Val::Leaf)
 }
 
 fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

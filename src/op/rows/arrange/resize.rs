@@ -1,6 +1,6 @@
 //! Tensors of another size that keep the first elements.
 
-use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, MemoryUse, Op, OpBuilder, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -51,7 +51,7 @@ fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val
             b.permute(&y, &order)?
         }
     };
-    b.unary(OpId::Clone, &y).map(Val::Leaf)
+    b.clone(&y).map(Val::Leaf)
 }
 
 /// Whether the result's memory has the channels last.

@@ -1,7 +1,7 @@
 //! What torch has as one op each: attention and a whole encoder layer, which its modules call where no gradients are wanted.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -67,11 +67,8 @@ fn masked_softmax(
         ));
     }
     let mask = b.reshape(mask, &shape)?;
-    let left = b.op(
-        OpId::MaskedFill,
-        [scores.into(), (&mask).into(), Val::Float(f64::NEG_INFINITY)],
-    )?;
-    b.op(OpId::Softmax, [left.into(), dim.clone()])
+    let left = b.masked_fill(scores, &mask, Val::Float(f64::NEG_INFINITY))?;
+    b.softmax(left, dim.clone())
 }
 
 /// Query, key and value as `[batch, heads, length, embedding / heads]`.
@@ -99,11 +96,11 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("num_head", "attention has at least one head"));
     }
     let [q, k, v] = projected(b, c, heads)?;
-    let q = b.binary(OpId::Mul, &q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
+    let q = b.mul(&q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
     let weights = match c.opt_leaf("mask") {
-        None => b.op(OpId::Softmax, [(&scores).into(), Val::int(-1)])?,
+        None => b.softmax(&scores, Val::int(-1))?,
         Some(mask) => {
             let kind = c.opt_int("mask_type")?;
             let kind = kind.ok_or_else(|| OpError::arg("mask_type", "Mask Type should be defined"))?;
@@ -168,7 +165,7 @@ fn encoder_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     for (i, part) in [(1, self_attention as Part), (2, feed_forward)] {
         let before = if first { norm(b, c, i, &x)? } else { x.clone() };
         let y = part(b, c, &before)?;
-        x = b.binary(OpId::Add, &y, &x)?;
+        x = b.add(&y, &x)?;
         if !first {
             x = norm(b, c, i, &x)?;
         }

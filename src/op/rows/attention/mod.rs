@@ -7,7 +7,7 @@ mod transformer;
 use crate::op::emit::dims_val;
 use crate::op::rows::norms::softmax::{masked_rows, softmax};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
@@ -113,7 +113,7 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
 
 /// `0..n` as a column or row.
 fn positions(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
-    let v = b.op(OpId::Arange, [Val::int(0), Val::Int(n.clone())])?;
+    let v = b.arange(Val::int(0), Val::Int(n.clone()))?;
     if column { b.unsqueeze(&v, 1) } else { Ok(v) }
 }
 
@@ -138,7 +138,7 @@ fn scaled(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Tra
     let kr = k.rank()?;
     let kt = b.transpose(k, kr - 2, kr - 1)?;
     let scores = b.matmul(q, &kt)?;
-    b.binary(OpId::Mul, &scores, Val::Float(scale))
+    b.mul(&scores, Val::Float(scale))
 }
 
 /// Attention with what is added to the scores in two parts, and with a choice of what masked rows give.
@@ -184,11 +184,8 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
             positions(b, &len, true)?,
             positions(b, &k.shape()?[kr - 2].clone(), false)?,
         );
-        let seen = b.binary(OpId::Ge, &rows, &columns)?;
-        scores = b.op(
-            OpId::Where,
-            [seen.into(), (&scores).into(), Val::Float(f64::NEG_INFINITY)],
-        )?;
+        let seen = b.ge(&rows, &columns)?;
+        scores = b.r#where(seen, &scores, Val::Float(f64::NEG_INFINITY))?;
     }
     if let Some(mask) = mask {
         scores = add_mask(b, &scores, mask)?;
@@ -199,7 +196,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
         p = masked_rows(b, &scores, &p, last)?;
     }
     if c.f64("dropout_p")? > 0.0 {
-        p = b.op(OpId::Dropout, [p.into(), c.get("dropout_p").clone(), Val::Bool(true)])?;
+        p = b.dropout(p, c.get("dropout_p").clone(), Val::Bool(true))?;
     }
     let out = b.matmul(&p, &v)?;
     Ok((b.to_dtype(&out, dtype)?, scores))
@@ -216,7 +213,7 @@ fn add_mask(b: &mut dyn Build, scores: &Traced, mask: &Traced) -> OpResult<Trace
         )));
     }
     if mask.dtype() == DType::B8 {
-        return b.op(OpId::Where, [mask.into(), scores.into(), Val::Float(f64::NEG_INFINITY)]);
+        return b.r#where(mask, scores, Val::Float(f64::NEG_INFINITY));
     }
     if !mask.dtype().is_float() {
         return Err(OpError::dtype(format!(
@@ -225,5 +222,5 @@ fn add_mask(b: &mut dyn Build, scores: &Traced, mask: &Traced) -> OpResult<Trace
         )));
     }
     let mask = b.to_dtype(mask, scores.dtype())?;
-    b.binary(OpId::Add, scores, &mask)
+    b.add(scores, &mask)
 }

@@ -1,7 +1,7 @@
 //! Multi-head attention as `torch.nn` writes it: projections, heads, masks, attention, output projection.
 
 use crate::op::rows::norms::softmax::softmax;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -109,10 +109,7 @@ fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> 
         return b.to_dtype(mask, dtype);
     }
     let zeros = b.full(mask.shape()?, Val::int(0), dtype)?;
-    b.op(
-        OpId::MaskedFill,
-        [zeros.into(), mask.into(), Val::Float(f64::NEG_INFINITY)],
-    )
+    b.masked_fill(zeros, mask, Val::Float(f64::NEG_INFINITY))
 }
 
 fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
@@ -133,15 +130,12 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
     let width = q.size(3)?.as_const();
     let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
-    let q = b.binary(OpId::Mul, &q, Val::Float(1.0 / (width as f64).sqrt()))?;
+    let q = b.mul(&q, Val::Float(1.0 / (width as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
     let scores = masked(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
-    let weights = b.op(
-        OpId::Dropout,
-        [weights.into(), c.get("dropout_p").clone(), c.get("training").clone()],
-    )?;
+    let weights = b.dropout(weights, c.get("dropout_p").clone(), c.get("training").clone())?;
     let out = b.matmul(&weights, &v)?;
     let out = b.permute(&out, &[2, 0, 1, 3])?;
     let out = b.reshape(&out, x[0].shape()?)?;
@@ -250,7 +244,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
             let keys = m.shape()?[2].clone();
             m = b.reshape(&m, &[shape[0].clone(), Dim::Const(n), shape[2].clone(), keys])?;
         }
-        scores = b.binary(OpId::Add, &scores, &m)?;
+        scores = b.add(&scores, &m)?;
     }
     if let Some(m) = c.opt_leaf("key_padding_mask") {
         let m = additive(b, m, scores.dtype())?;
@@ -262,7 +256,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
             shape[0].clone()
         };
         let m = b.reshape(&m, &[batch, Dim::Const(1), Dim::Const(1), keys])?;
-        scores = b.binary(OpId::Add, &scores, &m)?;
+        scores = b.add(&scores, &m)?;
     }
     Ok(scores)
 }

@@ -1,7 +1,7 @@
 //! The layers of torch.nn's Transformer: attention and a feed-forward part, each with its norm and residual.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::Val;
 
 /// The rows.
@@ -176,7 +176,7 @@ fn attend(
 }
 
 fn dropped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
-    b.op(OpId::Dropout, [x.into(), get(c, "dropout"), get(c, "training")])
+    b.dropout(x, get(c, "dropout"), get(c, "training"))
 }
 
 fn norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
@@ -219,10 +219,10 @@ fn residual(
     if c.bool("norm_first")? {
         let normed = norm(b, c, name, x)?;
         let y = part(b, &normed)?;
-        return b.binary(OpId::Add, x, &y);
+        return b.add(x, &y);
     }
     let y = part(b, x)?;
-    let sum = b.binary(OpId::Add, x, &y)?;
+    let sum = b.add(x, &y)?;
     norm(b, c, name, &sum)
 }
 

@@ -1,7 +1,7 @@
 //! `torch.tensor` of what is not a number: nested lists, and tensors.
 
 use crate::op::emit::{dims_val, list_val};
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Category, DType, Dim, Val};
 
 /// The deepest lists that are read.
@@ -12,7 +12,7 @@ pub fn row() -> Op {
     Op::composite("tensor_of(Any data, ScalarType? dtype=None) -> Tensor", |b, c| {
         let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
         if let Val::Leaf(x) = data {
-            let copy = b.op(OpId::Clone, [x.into()])?;
+            let copy = b.clone(x)?;
             return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
         }
         let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);

@@ -2,7 +2,7 @@
 
 use crate::op::emit::{ints_val, list_val};
 use crate::op::rows::linalg::composites::powers;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
@@ -55,13 +55,13 @@ fn frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<
     }
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
     let ends = if half { [0, n / 2 + 1] } else { [0, (n - 1) / 2 + 1] };
-    let mut k = b.op(OpId::Arange, [Val::int(ends[0]), Val::int(ends[1])])?;
+    let mut k = b.arange(Val::int(ends[0]), Val::int(ends[1]))?;
     if !half {
-        let negative = b.op(OpId::Arange, [Val::int(-(n / 2)), Val::int(0)])?;
+        let negative = b.arange(Val::int(-(n / 2)), Val::int(0))?;
         k = b.cat(&[k, negative], 0)?;
     }
     let k = b.to_dtype(&k, dtype)?;
-    b.binary(OpId::Mul, &k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
+    b.mul(&k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
 }
 
 fn windows() -> Vec<Op> {
@@ -87,10 +87,10 @@ fn windows() -> Vec<Op> {
         ),
         window!("bartlett", "", "a triangle", |b, c| shaped(b, c, &|b, t| {
             // 1 - |2 t - 1|
-            let t = b.binary(OpId::Mul, t, Val::Float(2.0))?;
-            let t = b.binary(OpId::Sub, &t, Val::Float(1.0))?;
-            let t = b.unary(OpId::Abs, &t)?;
-            b.op(OpId::Rsub, [t.into(), Val::Float(1.0)])
+            let t = b.mul(t, Val::Float(2.0))?;
+            let t = b.sub(&t, Val::Float(1.0))?;
+            let t = b.abs(&t)?;
+            b.rsub(t, Val::Float(1.0))
         }), "default" => "", "periodic" => ", bool periodic"),
         window!(
             "kaiser",
@@ -99,16 +99,16 @@ fn windows() -> Vec<Op> {
             |b, c| {
                 let beta = c.f64("beta")?;
                 shaped(b, c, &|b, t| {
-                    let t = b.binary(OpId::Mul, t, Val::Float(2.0))?;
-                    let t = b.binary(OpId::Sub, &t, Val::Float(1.0))?;
-                    let t = b.unary(OpId::Square, &t)?;
-                    let t = b.op(OpId::Rsub, [t.into(), Val::Float(1.0)])?;
+                    let t = b.mul(t, Val::Float(2.0))?;
+                    let t = b.sub(&t, Val::Float(1.0))?;
+                    let t = b.square(&t)?;
+                    let t = b.rsub(t, Val::Float(1.0))?;
                     let t = b.op(OpId::Clamp, [t.into(), Val::int(0)])?;
-                    let t = b.unary(OpId::Sqrt, &t)?;
-                    let t = b.binary(OpId::Mul, &t, Val::Float(beta))?;
-                    let (t, whole) = (b.unary(OpId::I0, &t)?, b.full(&[], Val::Float(beta), DType::F64)?);
-                    let whole = b.unary(OpId::I0, &whole)?;
-                    b.binary(OpId::Div, &t, &whole)
+                    let t = b.sqrt(&t)?;
+                    let t = b.mul(&t, Val::Float(beta))?;
+                    let (t, whole) = (b.i0(&t)?, b.full(&[], Val::Float(beta), DType::F64)?);
+                    let whole = b.i0(&whole)?;
+                    b.div(&t, &whole)
                 })
             },
             "default" => "",
@@ -135,7 +135,7 @@ fn others() -> Vec<Op> {
                 let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
                 match c.bool("increasing")? {
                     true => Ok(out.into()),
-                    false => b.op(OpId::Flip, [out.into(), ints_val(&[1])]).map(Val::Leaf),
+                    false => b.flip(out, ints_val(&[1])).map(Val::Leaf),
                 }
             },
         )
@@ -154,8 +154,8 @@ fn others() -> Vec<Op> {
             let mut rest = c.leaf("indices")?.clone();
             for n in sizes.iter().rev() {
                 let n = Val::Int(n.clone());
-                out.push(b.binary(OpId::Remainder, &rest, n.clone())?);
-                rest = b.binary(OpId::FloorDivide, &rest, n)?;
+                out.push(b.remainder(&rest, n.clone())?);
+                rest = b.floor_divide(&rest, n)?;
             }
             out.reverse();
             Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
@@ -189,9 +189,9 @@ fn shaped(
         return b.full(&[Dim::Const(n)], Val::Float(1.0), dtype).map(Val::Leaf);
     }
     let last = if c.bool("periodic")? { n } else { n - 1 };
-    let places = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
+    let places = b.arange(Val::int(0), Val::int(n))?;
     let places = b.to_dtype(&places, DType::F64)?;
-    let places = b.binary(OpId::Div, &places, Val::Float(last as f64))?;
+    let places = b.div(&places, Val::Float(last as f64))?;
     let out = f(b, &places)?;
     b.to_dtype(&out, dtype).map(Val::Leaf)
 }
@@ -201,12 +201,12 @@ fn cosines(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val
     shaped(b, c, &|b, t| {
         let mut sum: Option<Traced> = None;
         for (k, w) in weights.iter().enumerate() {
-            let angle = b.binary(OpId::Mul, t, Val::Float(TAU * k as f64))?;
-            let cos = b.unary(OpId::Cos, &angle)?;
+            let angle = b.mul(t, Val::Float(TAU * k as f64))?;
+            let cos = b.cos(&angle)?;
             let sign = if k % 2 == 1 { -1.0 } else { 1.0 };
-            let term = b.binary(OpId::Mul, &cos, Val::Float(sign * w))?;
+            let term = b.mul(&cos, Val::Float(sign * w))?;
             sum = Some(match sum {
-                Some(s) => b.binary(OpId::Add, &s, &term)?,
+                Some(s) => b.add(&s, &term)?,
                 None => term,
             });
         }

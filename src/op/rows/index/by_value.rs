@@ -2,7 +2,7 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{indices, zeros};
-use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -54,8 +54,8 @@ fn found() -> Vec<Op> {
         .doc("the first `size` rows of nonzero, filled up with a value")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("where_nonzero(Tensor condition) -> Tensor[]", |b, c| {
-            let x = b.unary(OpId::Atleast1d, c.leaf("condition")?)?;
-            let rows = b.unary(OpId::Nonzero, &x)?;
+            let x = b.atleast_1d(c.leaf("condition")?)?;
+            let rows = b.nonzero(&x)?;
             b.call(OpId::Unbind, vec![rows.into(), Val::int(1)])
         })
         .doc("the indices of the elements that are not zero, one tensor per dim")
@@ -72,9 +72,8 @@ fn masked() -> Vec<Op> {
             }
             let shape = Sizes::default().broadcast(x.shape()?, mask.shape()?)?;
             let (x, mask) = (b.expand(x, &shape)?, b.expand(mask, &shape)?);
-            let (x, mask) = (b.unary(OpId::Ravel, &x)?, b.unary(OpId::Ravel, &mask)?);
-            b.op(OpId::Index, [x.into(), Val::List(vec![mask.into()])])
-                .map(Val::Leaf)
+            let (x, mask) = (b.ravel(&x)?, b.ravel(&mask)?);
+            b.index(x, Val::List(vec![mask.into()])).map(Val::Leaf)
         })
         .doc("the elements where the mask is true, as a vector")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -292,10 +291,10 @@ fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if n <= 0 {
         return Err(OpError::arg("num_classes", "num_classes should be positive"));
     }
-    let classes = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
+    let classes = b.arange(Val::int(0), Val::int(n))?;
     let rank = x.rank()?;
     let wide = b.unsqueeze(x, rank)?;
-    let hot = b.binary(OpId::Eq, &wide, &classes)?;
+    let hot = b.eq(&wide, &classes)?;
     b.to_dtype(&hot, DType::I64).map(Val::Leaf)
 }
 
@@ -476,22 +475,22 @@ fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let hit = match (&x, &y) {
         (Val::Leaf(x), Val::Leaf(y)) => {
-            let flat = b.unary(OpId::Ravel, y)?;
+            let flat = b.ravel(y)?;
             let rank = x.rank()?;
             let wide = b.unsqueeze(x, rank)?;
-            let eq = b.binary(OpId::Eq, &wide, &flat)?;
+            let eq = b.eq(&wide, &flat)?;
             b.reduce(OpId::Any, &eq, &[rank], false)?
         }
-        (Val::Leaf(x), y) => b.binary(OpId::Eq, x, y.clone())?,
+        (Val::Leaf(x), y) => b.eq(x, y.clone())?,
         (x, Val::Leaf(y)) => {
-            let eq = b.binary(OpId::Eq, y, x.clone())?;
+            let eq = b.eq(y, x.clone())?;
             let flat = b.op(OpId::Reshape, [eq.into(), dims_val(&[Dim::Const(-1)])])?;
             b.reduce(OpId::Any, &flat, &[0], false)?
         }
         _ => return Err(OpError::arg("elements", "isin needs a tensor")),
     };
     if c.bool("invert")? {
-        return b.unary(OpId::LogicalNot, &hit).map(Val::Leaf);
+        return b.logical_not(&hit).map(Val::Leaf);
     }
     Ok(hit.into())
 }

@@ -1,7 +1,7 @@
 //! Embedding bags: sums, means or maxima of rows of a table.
 
 use crate::op::rows::dense::{Number, in_range, indices, native, with_number, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
@@ -65,14 +65,14 @@ fn byte_unpack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let part = |b: &mut dyn Build, from: i64, to: i64| b.slice(x, dim, Dim::Const(from), Dim::Const(to), 1);
     let float = |b: &mut dyn Build, from: i64| {
         let bytes = part(b, from, from + 4)?;
-        let bytes = b.unary(OpId::Clone, &bytes)?;
-        b.op(OpId::ViewDtype, [bytes.into(), Val::DType(DType::F32)])
+        let bytes = b.clone(&bytes)?;
+        b.view_dtype(bytes, Val::DType(DType::F32))
     };
     let (scale, offset) = (float(b, columns - 8)?, float(b, columns - 4)?);
     let values = part(b, 0, columns - 8)?;
     let values = b.to_dtype(&values, DType::F32)?;
-    let scaled = b.binary(OpId::Mul, &values, &scale)?;
-    b.binary(OpId::Add, &scaled, &offset).map(Val::Leaf)
+    let scaled = b.mul(&values, &scale)?;
+    b.add(&scaled, &offset).map(Val::Leaf)
 }
 
 fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -104,7 +104,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
                     Val::DType(input.dtype()),
                 ],
             )?;
-            b.binary(OpId::Mul, &at, Val::Int(len.clone()))?
+            b.mul(&at, Val::Int(len.clone()))?
         }
         (Some(_), [_, _]) => return Err(OpError::shape("if input is 2D, then offsets has to be None")),
         (Some(o), [_]) => o.clone(),

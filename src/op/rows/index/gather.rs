@@ -2,7 +2,7 @@
 
 use crate::op::rows::dense::{around, in_bounds, in_range, indices, zeros};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -192,17 +192,17 @@ fn gather(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// Indices below 0 counted from the end of a dim of `size`.
 fn from_the_front(b: &mut dyn Build, index: &Traced, size: Dim) -> OpResult<Traced> {
-    let negative = b.binary(OpId::Lt, index, Val::int(0))?;
-    let wrapped = b.binary(OpId::Add, index, Val::Int(size))?;
-    b.op(OpId::Where, [negative.into(), wrapped.into(), index.into()])
+    let negative = b.lt(index, Val::int(0))?;
+    let wrapped = b.add(index, Val::Int(size))?;
+    b.r#where(negative, wrapped, index)
 }
 
 fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, index) = (c.leaf("self")?, c.leaf("indices")?);
     if c.is_none("dim") {
-        let (x, index) = (b.unary(OpId::Ravel, x)?, b.unary(OpId::Ravel, index)?);
+        let (x, index) = (b.ravel(x)?, b.ravel(index)?);
         let index = from_the_front(b, &index, x.shape()?[0].clone())?;
-        return b.op(OpId::Gather, [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
+        return b.gather(x, Val::int(0), index).map(Val::Leaf);
     }
     if x.rank()? != index.rank()? {
         return Err(OpError::shape(format!(
@@ -215,7 +215,7 @@ fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
     let (mut xs, mut is) = (x.shape()?.to_vec(), index.shape()?.to_vec());
     if xs.is_empty() {
-        return b.op(OpId::Gather, [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
+        return b.gather(x, Val::int(0), index).map(Val::Leaf);
     }
     let (keep_x, keep_i) = (xs[dim].clone(), is[dim].clone());
     let index = &from_the_front(b, index, keep_x.clone())?;
@@ -226,8 +226,7 @@ fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let x = b.expand(x, &common)?;
     common[dim] = keep_i;
     let index = b.expand(index, &common)?;
-    b.op(OpId::Gather, [x.into(), Val::int(dim as i64), index.into()])
-        .map(Val::Leaf)
+    b.gather(x, Val::int(dim as i64), index).map(Val::Leaf)
 }
 
 fn index_select_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {

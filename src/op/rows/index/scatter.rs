@@ -6,7 +6,7 @@ use crate::op::rows::dense::{around, in_bounds, indices, native};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::scattered_view;
-use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpError, OpId, OpResult, Sizes, View, wrap_dim};
+use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, View, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -204,7 +204,7 @@ fn through_views() -> Vec<Op> {
                 let x = c.leaf("self")?;
                 let window = Window::of(&c.types())?;
                 window.check(&x.ty.numel(), x.dtype())?;
-                let rows = b.op(OpId::Contiguous, [x.into()])?;
+                let rows = b.contiguous(x)?;
                 let mut args = c.args.clone();
                 args[0] = (&rows).into();
                 b.op(OpId::AsStridedScatter, args).map(Val::Leaf)

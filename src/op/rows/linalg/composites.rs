@@ -3,7 +3,7 @@
 use super::errors::checked_inverse;
 use super::spectra::scaled_product;
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -114,7 +114,7 @@ fn tensors() -> Vec<Op> {
                     format!("linalg.vander: N must be greater than 1. Got {columns}."),
                 ));
             }
-            let x = b.unary(OpId::Atleast1d, x)?;
+            let x = b.atleast_1d(x)?;
             powers(b, &x, &columns).map(Val::Leaf)
         })
         .doc("the powers of every element from 0 to N - 1, along a new last dim")
@@ -139,14 +139,14 @@ fn old_forms() -> Vec<Op> {
                 let lead = x.shape()?[..x.rank()? - 2].to_vec();
                 let full = [lead, a.shape()?[rank - 2..].to_vec()].concat();
                 let copy = b.expand(a, &full)?;
-                let copy = b.unary(OpId::Clone, &copy)?;
+                let copy = b.clone(&copy)?;
                 Ok(Val::Tuple(vec![x.into(), copy.into()]))
             },
         )
         .doc("X with A X = self where A is triangular, and a copy of A")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
-            let d = b.op(OpId::LinalgDet, [c.get("A").clone()])?;
+            let d = b.linalg_det(c.get("A").clone())?;
             let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
             Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
         })
@@ -215,21 +215,21 @@ fn tolerance(
     let relative = match (atol, rtol) {
         (_, Val::Leaf(_) | Val::Float(_) | Val::Int(_)) => column(b, rtol)?,
         (Val::Leaf(t), _) => {
-            let given = b.binary(OpId::Gt, t, Val::int(0))?;
-            let r = b.op(OpId::Where, [given.into(), Val::Float(0.0), Val::Float(default)])?;
+            let given = b.gt(t, Val::int(0))?;
+            let r = b.r#where(given, Val::Float(0.0), Val::Float(default))?;
             let r = b.to_dtype(&r, x.dtype())?;
             b.unsqueeze(&r, r.rank()?)?.into()
         }
         (a, _) if a.as_f64().is_some_and(|a| a > 0.0) => Val::Float(0.0),
         _ => Val::Float(default),
     };
-    let relative = b.binary(OpId::Mul, &top, relative)?;
+    let relative = b.mul(&top, relative)?;
     let absolute = match column(b, atol)? {
         Val::None => return Ok(relative),
         Val::Leaf(t) => b.to_dtype(&t, x.dtype())?,
         number => b.full(&[], number, x.dtype())?,
     };
-    b.binary(OpId::Maximum, &absolute, &relative)
+    b.maximum(&absolute, &relative)
 }
 
 fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
@@ -247,11 +247,11 @@ fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
         let rank = x.rank()?;
         (b.transpose(&v[2], rank - 2, rank - 1)?, v[1].clone(), v[0].clone())
     };
-    let sizes = b.unary(OpId::Abs, &values)?;
+    let sizes = b.abs(&values)?;
     let least = tolerance(b, x, &sizes, atol, rtol)?;
-    let kept = b.binary(OpId::Gt, &sizes, &least)?;
-    let inverse = b.unary(OpId::Reciprocal, &values)?;
-    let inverse = b.op(OpId::Where, [kept.into(), inverse.into(), Val::Float(0.0)])?;
+    let kept = b.gt(&sizes, &least)?;
+    let inverse = b.reciprocal(&values)?;
+    let inverse = b.r#where(kept, inverse, Val::Float(0.0))?;
     scaled_product(b, &left, &inverse, &right).map(Val::Leaf)
 }
 
@@ -264,13 +264,13 @@ fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
     }
     let values = match c.bool("hermitian")? {
         true => {
-            let v = b.op(OpId::LinalgEigvalsh, [x.into()])?;
-            b.unary(OpId::Abs, &v)?
+            let v = b.linalg_eigvalsh(x)?;
+            b.abs(&v)?
         }
-        false => b.op(OpId::LinalgSvdvals, [x.into()])?,
+        false => b.linalg_svdvals(x)?,
     };
     let least = tolerance(b, x, &values, atol, rtol)?;
-    let above = b.binary(OpId::Gt, &values, &least)?;
+    let above = b.gt(&values, &least)?;
     b.op(OpId::Sum, [above.into(), ints_val(&[-1])]).map(Val::Leaf)
 }
 
@@ -285,7 +285,7 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return b.full(&lead, Val::int(0), x.dtype()).map(Val::Leaf);
     }
     if spectral {
-        let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
+        let s = b.linalg_svdvals(x)?;
         let end = s.shape()?[rank - 2].sub(&Dim::Const(1));
         let (top, low) = (b.select(&s, rank - 2, Dim::Const(0))?, b.select(&s, rank - 2, end)?);
         let (over, under) = if p.as_f64() == Some(-2.0) {
@@ -293,28 +293,25 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         } else {
             (top, low)
         };
-        return b.binary(OpId::Div, &over, &under).map(Val::Leaf);
+        return b.div(&over, &under).map(Val::Leaf);
     }
     if p.as_str() == Some("nuc") {
-        let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
-        let inverse = b.unary(OpId::Reciprocal, &s)?;
+        let s = b.linalg_svdvals(x)?;
+        let inverse = b.reciprocal(&s)?;
         let (x, y) = (
             b.reduce(OpId::Sum, &s, &[rank - 2], false)?,
             b.reduce(OpId::Sum, &inverse, &[rank - 2], false)?,
         );
-        return b.binary(OpId::Mul, &x, &y).map(Val::Leaf);
+        return b.mul(&x, &y).map(Val::Leaf);
     }
     let inverse = b.many(OpId::LinalgInvEx, [x.into()])?;
-    let singular = b.binary(OpId::Gt, &inverse[1], Val::int(0))?;
+    let singular = b.gt(&inverse[1], Val::int(0))?;
     let singular = b.unsqueeze(&singular, rank - 2)?;
     let singular = b.unsqueeze(&singular, rank - 1)?;
-    let inverse = b.op(
-        OpId::Where,
-        [singular.into(), Val::Float(f64::INFINITY), (&inverse[0]).into()],
-    )?;
+    let inverse = b.r#where(singular, Val::Float(f64::INFINITY), &inverse[0])?;
     let norm = |b: &mut dyn Build, m: &Traced| b.op(OpId::LinalgMatrixNorm, [m.into(), p.clone()]);
     let (of_inverse, own) = (norm(b, &inverse)?, norm(b, x)?);
-    b.binary(OpId::Mul, &of_inverse, &own).map(Val::Leaf)
+    b.mul(&of_inverse, &own).map(Val::Leaf)
 }
 
 fn product(dims: &[Dim]) -> Dim {
@@ -362,7 +359,7 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let square = b.reshape(&a, &[m.clone(), n])?;
     let flat = b.reshape(rhs, &[m])?;
-    let x = b.op(OpId::LinalgSolve, [square.into(), flat.into()])?;
+    let x = b.linalg_solve(square, flat)?;
     b.reshape(&x, &out).map(Val::Leaf)
 }
 
@@ -375,6 +372,6 @@ pub(in crate::op::rows) fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) 
     let ones = b.full(column.shape()?, Val::int(1), dtype)?;
     let shape = [x.shape()?, &[columns.sub(&Dim::Const(1))]].concat();
     let repeated = b.expand(&column, &shape)?;
-    let products = b.op(OpId::Cumprod, [repeated.into(), Val::int(rank as i64)])?;
+    let products = b.cumprod(repeated, Val::int(rank as i64))?;
     b.cat(&[ones, products], rank)
 }

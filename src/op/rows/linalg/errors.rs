@@ -1,7 +1,7 @@
 //! The check behind the functions of `torch.linalg` that can fail.
 
 use super::matrix::Matrix;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
 
@@ -76,12 +76,12 @@ pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
         OpId::Diagonal,
         [l.into(), Val::int(0), Val::int(rank - 2), Val::int(rank - 1)],
     )?;
-    let zero = b.binary(OpId::Eq, &diagonal, Val::int(0))?;
+    let zero = b.eq(&diagonal, Val::int(0))?;
     let any = b.op(OpId::Any, [(&zero).into(), Val::int(-1)])?;
     let number = b.to_dtype(&zero, DType::I32)?;
     let place = b.op(OpId::Argmax, [number.into(), Val::int(-1)])?;
-    let place = b.binary(OpId::Add, &place, Val::int(1))?;
-    let code = b.op(OpId::Where, [any.into(), place.into(), Val::int(0)])?;
+    let place = b.add(&place, Val::int(1))?;
+    let code = b.r#where(any, place, Val::int(0))?;
     let code = b.to_dtype(&code, DType::I32)?;
     checked(b, "cholesky_inverse", &code, l)
 }

@@ -5,7 +5,7 @@ use super::factorize::{ldl, ldl_solve, lu, lu_parts, reflect, reflections};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, solve_batch, solved, square};
 use crate::op::pointwise::not_implemented;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -417,7 +417,7 @@ fn reflected_eye(
     let args = [Val::Int(m.clone()), Val::Int(columns.clone()), Val::DType(x.dtype())];
     let eye = b.op(OpId::Eye, args)?;
     let eye = b.expand(&eye, &[lead, &[m.clone(), columns.clone()]].concat())?;
-    b.op(OpId::Ormqr, [x.into(), tau.into(), eye.into()])
+    b.ormqr(x, tau, eye)
 }
 
 fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
@@ -435,7 +435,7 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
     let v = b.many(OpId::Geqrf, [a.into()])?;
     let dim = lead.len();
     let r = b.slice(&v[0], dim, Dim::Const(0), columns.clone(), 1)?;
-    let r = b.op(OpId::Triu, [r.into()])?;
+    let r = b.triu(r)?;
     let q = match mode {
         "r" => b.full(&[Dim::Const(0)], Val::int(0), a.dtype())?,
         _ => reflected_eye(b, &v[0], &v[1], lead, m, &columns)?,

@@ -14,7 +14,7 @@ use self::errors::{check_codes, check_diagonal, check_finite, check_info, checke
 use self::matrix::{Matrix, batch, cholesky_of, tensor};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::spread;
-use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes};
+use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -81,9 +81,8 @@ fn determinants() -> Vec<Op> {
         .spelled("aten.@ aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
         Op::composite("logdet(Tensor A) -> Tensor", |b, c| {
             let v = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
-            let negative = b.binary(OpId::Lt, &v[0], Val::int(0))?;
-            b.op(OpId::Where, [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
-                .map(Val::Leaf)
+            let negative = b.lt(&v[0], Val::int(0))?;
+            b.r#where(negative, Val::Float(f64::NAN), &v[1]).map(Val::Leaf)
         })
         .doc("the logarithm of the determinant")
         .spelled("aten.@ torch.@ Tensor.@"),

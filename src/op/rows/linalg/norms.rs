@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::pointwise::number_of;
 use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
-use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Combine, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Val};
 
 /// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
@@ -213,7 +213,7 @@ fn norm_of_sums(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], p: f
     } else {
         (columns, rows)
     };
-    let x = b.unary(OpId::Abs, x)?;
+    let x = b.abs(x)?;
     let sums = b.reduce(OpId::Sum, &x, &[sum], true)?;
     // The maximum of nothing is 0 here.
     let none = sums.shape()?[best] == Dim::Const(0);
@@ -231,7 +231,7 @@ fn norm_of_singular_values(b: &mut dyn Build, x: &Traced, [rows, columns]: [usiz
     let rest = (0..rank).filter(|d| ![rows, columns].contains(d));
     let order: Vec<usize> = rest.chain([rows, columns]).collect();
     let m = b.permute(x, &order)?;
-    let values = b.op(OpId::LinalgSvdvals, [m.into()])?;
+    let values = b.linalg_svdvals(m)?;
     // The greatest of none is 0 here.
     let none = values.shape()?.last() == Some(&Dim::Const(0));
     let op = if none && op == OpId::Amax { OpId::Sum } else { op };

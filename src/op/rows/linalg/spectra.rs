@@ -6,7 +6,7 @@ use super::factors::{results, with_least};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, square};
 use crate::op::rows::dense::spread;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -56,7 +56,7 @@ fn eigenvalues() -> Vec<Op> {
         Op::composite("linalg_matrix_sqrth(Tensor self) -> Tensor", |b, c| {
             let v = b.many(OpId::LinalgEigh, [c.get("self").clone()])?;
             let roots = b.op(OpId::Clamp, [(&v[0]).into(), Val::int(0)])?;
-            let roots = b.unary(OpId::Sqrt, &roots)?;
+            let roots = b.sqrt(&roots)?;
             scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
         })
         .doc("the square root of positive definite matrices; negative eigenvalues count as 0")
@@ -77,7 +77,7 @@ fn singular_values() -> Vec<Op> {
                 if c.bool("compute_uv")? {
                     return b.call(OpId::LinalgSvd, vec![c.get("A").clone(), c.get("full_matrices").clone()]);
                 }
-                let s = b.op(OpId::LinalgSvdvals, [c.get("A").clone()])?;
+                let s = b.linalg_svdvals(c.get("A").clone())?;
                 let none = b.full(&[Dim::Const(0)], Val::int(0), s.dtype())?;
                 Ok(Val::Tuple(vec![(&none).into(), s.into(), none.into()]))
             },
@@ -292,7 +292,7 @@ pub(in crate::op::rows) fn scaled_product(
 ) -> OpResult<Traced> {
     let rank = left.rank()?;
     let row = b.unsqueeze(scale, rank - 2)?;
-    let scaled = b.binary(OpId::Mul, left, &row)?;
+    let scaled = b.mul(left, &row)?;
     let right = b.transpose(right, rank - 2, rank - 1)?;
     b.matmul(&scaled, &right)
 }
@@ -310,7 +310,7 @@ fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let right = b.transpose(&v[2], rank - 2, rank - 1)?;
         return Ok(Val::Tuple(vec![(&v[0]).into(), (&v[1]).into(), right.into()]));
     }
-    let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
+    let s = b.linalg_svdvals(x)?;
     let u = b.full(&[lead, &[m.clone(), m.clone()]].concat(), Val::int(0), x.dtype())?;
     let v = b.full(&[lead, &[n.clone(), n.clone()]].concat(), Val::int(0), x.dtype())?;
     Ok(Val::Tuple(vec![u.into(), s.into(), v.into()]))

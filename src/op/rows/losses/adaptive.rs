@@ -1,7 +1,7 @@
 //! `AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, the rare ones in clusters (Grave et al. 2017,
 //! <https://arxiv.org/abs/1609.04309>).
 
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -35,16 +35,16 @@ fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpRe
         OpId::Linear,
         [rows.into(), c.get("head").clone(), c.get("head_bias").clone()],
     )?;
-    let head = b.op(OpId::LogSoftmax, [(&head).into(), Val::int(1)])?;
+    let head = b.log_softmax(&head, Val::int(1))?;
     let first = cutoffs[0];
     let mut parts = vec![b.slice(&head, 1, Dim::Const(0), Dim::Const(first), 1)?];
     for (i, pair) in tails.chunks_exact(2).enumerate() {
-        let hidden = b.op(OpId::Linear, [rows.into(), pair[0].into()])?;
-        let scores = b.op(OpId::Linear, [(&hidden).into(), pair[1].into()])?;
-        let scores = b.op(OpId::LogSoftmax, [(&scores).into(), Val::int(1)])?;
+        let hidden = b.linear(rows, pair[0])?;
+        let scores = b.linear(&hidden, pair[1])?;
+        let scores = b.log_softmax(&scores, Val::int(1))?;
         let at = first + i as i64;
         let cluster = b.slice(&head, 1, Dim::Const(at), Dim::Const(at + 1), 1)?;
-        parts.push(b.binary(OpId::Add, &scores, &cluster)?);
+        parts.push(b.add(&scores, &cluster)?);
     }
     let parts = parts.into_iter().map(Val::Leaf).collect();
     b.op(OpId::Cat, [Val::List(parts), Val::int(1)])
@@ -60,10 +60,7 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let single = rank == 1;
     let (rows, classes) = match single {
-        true => (
-            b.op(OpId::Unsqueeze, [x.into(), Val::int(0)])?,
-            b.op(OpId::Unsqueeze, [target.into(), Val::int(0)])?,
-        ),
+        true => (b.unsqueeze(x, 0)?, b.unsqueeze(target, 0)?),
         false => (x.clone(), target.clone()),
     };
     if let (Some(a), Some(t)) = (rows.shape()?.first(), classes.shape()?.first())
@@ -75,11 +72,11 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let all = log_probabilities(b, c, &rows)?;
-    let column = b.op(OpId::Unsqueeze, [(&classes).into(), Val::int(1)])?;
-    let found = b.op(OpId::Gather, [(&all).into(), Val::int(1), (&column).into()])?;
+    let column = b.unsqueeze(&classes, 1)?;
+    let found = b.gather(&all, Val::int(1), &column)?;
     let out = b.op(OpId::Squeeze, [(&found).into(), Val::int(1)])?;
-    let mean = b.op(OpId::Mean, [(&out).into()])?;
-    let loss = b.unary(OpId::Neg, &mean)?;
+    let mean = b.mean(&out)?;
+    let loss = b.neg(&mean)?;
     let out = match single {
         true => b.op(OpId::Squeeze, [(&out).into(), Val::int(0)])?,
         false => out,

@@ -2,7 +2,7 @@
 
 use super::{Reduction, finish, reduction};
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -101,11 +101,11 @@ fn nll_with_weight(
     let (dim, dtype) = (rank.min(2) - 1, x.dtype());
     let x = b.to_dtype(x, dtype.compute())?;
     let target = b.to_dtype(target, DType::I64)?;
-    let kept = b.binary(OpId::Ne, &target, c.get("ignore_index").clone())?;
-    let index = b.op(OpId::Where, [(&kept).into(), (&target).into(), Val::int(0)])?;
+    let kept = b.ne(&target, c.get("ignore_index").clone())?;
+    let index = b.r#where(&kept, &target, Val::int(0))?;
     let index = b.unsqueeze(&index, dim)?;
     let picked = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
-        let v = b.op(OpId::Gather, [t.into(), Val::int(dim as i64), (&index).into()])?;
+        let v = b.gather(t, Val::int(dim as i64), &index)?;
         b.squeeze(&v, dim)
     };
     let value = picked(b, &x)?;
@@ -116,16 +116,16 @@ fn nll_with_weight(
         }
         None => b.full(value.shape()?, Val::int(1), x.dtype())?,
     };
-    let weight = b.op(OpId::Where, [(&kept).into(), weight.into(), Val::int(0)])?;
-    let product = b.binary(OpId::Mul, &value, &weight)?;
-    let product = b.unary(OpId::Neg, &product)?;
-    let terms = b.op(OpId::Where, [kept.into(), product.into(), Val::int(0)])?;
-    let all = b.op(OpId::Sum, [weight.into()])?;
+    let weight = b.r#where(&kept, weight, Val::int(0))?;
+    let product = b.mul(&value, &weight)?;
+    let product = b.neg(&product)?;
+    let terms = b.r#where(kept, product, Val::int(0))?;
+    let all = b.sum(weight)?;
     if reduction(c)? != Reduction::Mean {
         return Ok((finish(b, c, &terms, dtype)?, all));
     }
-    let sum = b.op(OpId::Sum, [terms.into()])?;
-    let mean = b.binary(OpId::Div, &sum, &all)?;
+    let sum = b.sum(terms)?;
+    let mean = b.div(&sum, &all)?;
     Ok((b.to_dtype(&mean, dtype)?.into(), all))
 }
 
@@ -143,7 +143,7 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let dtype = x.dtype();
     let x = b.to_dtype(x, dtype.compute())?;
-    let log = b.op(OpId::LogSoftmax, [(&x).into(), Val::int(dim as i64)])?;
+    let log = b.log_softmax(&x, Val::int(dim as i64))?;
     let out = if target.dtype().is_float() {
         against_probabilities(b, c, &log, target, dim, smoothing)?
     } else if smoothing > 0.0 {
@@ -172,15 +172,15 @@ fn against_probabilities(
         let Some(n) = classes.as_const() else {
             return Err(OpError::shape("label_smoothing needs a known number of classes"));
         };
-        target = b.binary(OpId::Mul, &target, Val::Float(1.0 - smoothing))?;
-        target = b.binary(OpId::Add, &target, Val::Float(smoothing / n as f64))?;
+        target = b.mul(&target, Val::Float(1.0 - smoothing))?;
+        target = b.add(&target, Val::Float(smoothing / n as f64))?;
     }
-    let mut terms = b.binary(OpId::Mul, log, &target)?;
+    let mut terms = b.mul(log, &target)?;
     if let Some(w) = class_weights(b, c, log.rank()?, log.dtype())? {
-        terms = b.binary(OpId::Mul, &terms, &w)?;
+        terms = b.mul(&terms, &w)?;
     }
     let terms = b.op(OpId::Sum, [terms.into(), ints_val(&[dim as i64])])?;
-    let terms = b.unary(OpId::Neg, &terms)?;
+    let terms = b.neg(&terms)?;
     finish(b, c, &terms, log.dtype())?
         .as_leaf()
         .cloned()
@@ -200,26 +200,26 @@ fn smoothed(
         return Err(OpError::shape("label_smoothing needs a known number of classes"));
     };
     let nll = nll_loss(b, c, log, target)?;
-    let mut all = b.unary(OpId::Neg, log)?;
+    let mut all = b.neg(log)?;
     let weights = class_weights(b, c, log.rank()?, log.dtype())?;
     if let Some(w) = &weights {
-        all = b.binary(OpId::Mul, &all, w)?;
+        all = b.mul(&all, w)?;
     }
     let all = b.op(OpId::Sum, [all.into(), ints_val(&[dim as i64])])?;
-    let kept = b.binary(OpId::Ne, target, c.get("ignore_index").clone())?;
-    let all = b.op(OpId::Where, [(&kept).into(), all.into(), Val::int(0)])?;
+    let kept = b.ne(target, c.get("ignore_index").clone())?;
+    let all = b.r#where(&kept, all, Val::int(0))?;
     let all = match reduction(c)? {
         Reduction::None => all,
-        Reduction::Sum => b.op(OpId::Sum, [all.into()])?,
+        Reduction::Sum => b.sum(all)?,
         Reduction::Mean => {
-            let sum = b.op(OpId::Sum, [all.into()])?;
+            let sum = b.sum(all)?;
             let count = kept_weight(b, &kept, target, weights.as_ref(), log, dim)?;
-            b.binary(OpId::Div, &sum, &count)?
+            b.div(&sum, &count)?
         }
     };
-    let all = b.binary(OpId::Mul, &all, Val::Float(smoothing / classes as f64))?;
-    let nll = b.binary(OpId::Mul, nll, Val::Float(1.0 - smoothing))?;
-    b.binary(OpId::Add, &nll, &all)
+    let all = b.mul(&all, Val::Float(smoothing / classes as f64))?;
+    let nll = b.mul(nll, Val::Float(1.0 - smoothing))?;
+    b.add(&nll, &all)
 }
 
 /// What the mean divides by: the weights of the targets that are not ignored.
@@ -233,14 +233,14 @@ fn kept_weight(
 ) -> OpResult<Traced> {
     let Some(w) = weights else {
         let ones = b.to_dtype(kept, log.dtype())?;
-        return b.op(OpId::Sum, [ones.into()]);
+        return b.sum(ones);
     };
     let w = b.expand(w, log.shape()?)?;
     let target = b.to_dtype(target, DType::I64)?;
-    let index = b.op(OpId::Where, [kept.into(), target.into(), Val::int(0)])?;
+    let index = b.r#where(kept, target, Val::int(0))?;
     let index = b.unsqueeze(&index, dim)?;
-    let picked = b.op(OpId::Gather, [(&w).into(), Val::int(dim as i64), index.into()])?;
+    let picked = b.gather(&w, Val::int(dim as i64), index)?;
     let picked = b.squeeze(&picked, dim)?;
-    let picked = b.op(OpId::Where, [kept.into(), picked.into(), Val::int(0)])?;
-    b.op(OpId::Sum, [picked.into()])
+    let picked = b.r#where(kept, picked, Val::int(0))?;
+    b.sum(picked)
 }

@@ -2,7 +2,7 @@
 
 use super::{finish, loss, wide};
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -153,10 +153,10 @@ fn classes() -> Vec<Op> {
 
 /// In the operands' own dtype, as torch does: exp overflows early in f16.
 fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let negated = b.unary(OpId::Neg, c.leaf("self")?)?;
-    let product = b.binary(OpId::Mul, &negated, c.leaf("target")?)?;
-    let e = b.unary(OpId::Exp, &product)?;
-    let terms = b.unary(OpId::Log1p, &e)?;
+    let negated = b.neg(c.leaf("self")?)?;
+    let product = b.mul(&negated, c.leaf("target")?)?;
+    let e = b.exp(&product)?;
+    let terms = b.log1p(&e)?;
     finish(b, c, &terms, terms.dtype())
 }
 
@@ -170,29 +170,26 @@ fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let dot = |b: &mut dyn Build, x: &Traced, y: &Traced| -> OpResult<Traced> {
-        let product = b.binary(OpId::Mul, x, y)?;
+        let product = b.mul(x, y)?;
         b.op(OpId::Sum, [product.into(), ints_val(&[dim])])
     };
     let product = dot(b, x, y)?;
     let mut lengths = vec![];
     for t in [x, y] {
         let square = dot(b, t, t)?;
-        lengths.push(b.binary(OpId::Add, &square, Val::Float(1e-12))?);
+        lengths.push(b.add(&square, Val::Float(1e-12))?);
     }
-    let length = b.binary(OpId::Mul, &lengths[0], &lengths[1])?;
-    let length = b.unary(OpId::Sqrt, &length)?;
-    let cos = b.binary(OpId::Div, &product, &length)?;
-    let near = b.op(OpId::Rsub, [(&cos).into(), Val::int(1)])?;
+    let length = b.mul(&lengths[0], &lengths[1])?;
+    let length = b.sqrt(&length)?;
+    let cos = b.div(&product, &length)?;
+    let near = b.rsub(&cos, Val::int(1))?;
     let margin = number(b, c.get("margin"))?;
-    let far = b.binary(OpId::Sub, &cos, margin)?;
+    let far = b.sub(&cos, margin)?;
     let far = b.op(OpId::Clamp, [far.into(), Val::int(0)])?;
-    let (same, other) = (
-        b.binary(OpId::Eq, target, Val::int(1))?,
-        b.binary(OpId::Eq, target, Val::int(-1))?,
-    );
-    let near = b.op(OpId::Where, [same.into(), near.into(), Val::int(0)])?;
-    let far = b.op(OpId::Where, [other.into(), far.into(), Val::int(0)])?;
-    let terms = b.binary(OpId::Add, &near, &far)?;
+    let (same, other) = (b.eq(target, Val::int(1))?, b.eq(target, Val::int(-1))?);
+    let near = b.r#where(same, near, Val::int(0))?;
+    let far = b.r#where(other, far, Val::int(0))?;
+    let terms = b.add(&near, &far)?;
     finish(b, c, &terms, terms.dtype())
 }
 
@@ -219,24 +216,24 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     )?;
     let n = rows.shape()?[0].clone();
     let target_column = b.reshape(target, &[n.clone(), Dim::Const(1)])?;
-    let own = b.op(OpId::Gather, [(&rows).into(), Val::int(1), (&target_column).into()])?;
-    let z = b.binary(OpId::Sub, &rows, &own)?;
-    let z = b.binary(OpId::Add, &z, c.get("margin").clone())?;
+    let own = b.gather(&rows, Val::int(1), &target_column)?;
+    let z = b.sub(&rows, &own)?;
+    let z = b.add(&z, c.get("margin").clone())?;
     let mut z = b.op(OpId::Clamp, [z.into(), Val::int(0)])?;
     if p == 2.0 {
-        z = b.unary(OpId::Square, &z)?;
+        z = b.square(&z)?;
     }
     if let Some(w) = c.opt_leaf("weight") {
         let flat = b.reshape(&target_column, std::slice::from_ref(&n))?;
-        let w = b.op(OpId::IndexSelect, [w.into(), Val::int(0), flat.into()])?;
+        let w = b.index_select(w, Val::int(0), flat)?;
         let w = b.unsqueeze(&w, 1)?;
-        z = b.binary(OpId::Mul, &z, &w)?;
+        z = b.mul(&z, &w)?;
     }
-    let places = b.op(OpId::Arange, [Val::int(0), Val::Int(classes.clone())])?;
-    let is_own = b.binary(OpId::Eq, &places, &target_column)?;
-    let z = b.op(OpId::Where, [is_own.into(), Val::int(0), z.into()])?;
+    let places = b.arange(Val::int(0), Val::Int(classes.clone()))?;
+    let is_own = b.eq(&places, &target_column)?;
+    let z = b.r#where(is_own, Val::int(0), z)?;
     let sums = b.op(OpId::Sum, [z.into(), ints_val(&[1])])?;
-    let terms = b.binary(OpId::Div, &sums, Val::Int(classes))?;
+    let terms = b.div(&sums, Val::Int(classes))?;
     let terms = match target.rank()? {
         0 => b.squeeze(&terms, 0)?,
         _ => terms,
@@ -246,27 +243,27 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, target) = (c.leaf("self")?, c.leaf("target")?);
-    let negated = b.unary(OpId::Neg, x)?;
-    let (yes, no) = (b.unary(OpId::LogSigmoid, x)?, b.unary(OpId::LogSigmoid, &negated)?);
-    let rest = b.op(OpId::Rsub, [target.into(), Val::int(1)])?;
-    let (yes, no) = (b.binary(OpId::Mul, target, &yes)?, b.binary(OpId::Mul, &rest, &no)?);
-    let sum = b.binary(OpId::Add, &yes, &no)?;
-    let terms = b.unary(OpId::Neg, &sum)?;
+    let negated = b.neg(x)?;
+    let (yes, no) = (b.log_sigmoid(x)?, b.log_sigmoid(&negated)?);
+    let rest = b.rsub(target, Val::int(1))?;
+    let (yes, no) = (b.mul(target, &yes)?, b.mul(&rest, &no)?);
+    let sum = b.add(&yes, &no)?;
+    let terms = b.neg(&sum)?;
     let terms = match c.opt_leaf("weight") {
-        Some(w) => b.binary(OpId::Mul, &terms, w)?,
+        Some(w) => b.mul(&terms, w)?,
         None => terms,
     };
     let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
     let sums = b.op(OpId::Sum, [terms.into(), ints_val(&[-1])])?;
-    let terms = b.binary(OpId::Div, &sums, Val::Int(classes))?;
+    let terms = b.div(&sums, Val::Int(classes))?;
     finish(b, c, &terms, terms.dtype())
 }
 
 fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
-    let d = b.binary(OpId::Sub, &t[1], &t[0])?;
-    let d = b.binary(OpId::Mul, &t[2], &d)?;
-    let d = b.binary(OpId::Add, &d, c.get("margin").clone())?;
+    let d = b.sub(&t[1], &t[0])?;
+    let d = b.mul(&t[2], &d)?;
+    let d = b.add(&d, c.get("margin").clone())?;
     let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
 }
@@ -275,15 +272,12 @@ fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let margin = number(b, c.get("margin"))?;
-    let rest = b.op(OpId::Rsub, [x.into(), margin])?;
+    let rest = b.rsub(x, margin)?;
     let rest = b.op(OpId::Clamp, [rest.into(), Val::int(0)])?;
-    let (one, minus) = (
-        b.binary(OpId::Ne, target, Val::int(1))?,
-        b.binary(OpId::Ne, target, Val::int(-1))?,
-    );
-    let left = b.op(OpId::Where, [one.into(), rest.into(), Val::int(0)])?;
-    let right = b.op(OpId::Where, [minus.into(), x.into(), Val::int(0)])?;
-    let terms = b.binary(OpId::Add, &left, &right)?;
+    let (one, minus) = (b.ne(target, Val::int(1))?, b.ne(target, Val::int(-1))?);
+    let left = b.r#where(one, rest, Val::int(0))?;
+    let right = b.r#where(minus, x, Val::int(0))?;
+    let terms = b.add(&left, &right)?;
     finish(b, c, &terms, dtype)
 }
 
@@ -306,10 +300,10 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut far = distance(b, &t[0], &t[2])?;
     if c.bool("swap")? {
         let other = distance(b, &t[1], &t[2])?;
-        far = b.binary(OpId::Minimum, &far, &other)?;
+        far = b.minimum(&far, &other)?;
     }
-    let d = b.binary(OpId::Sub, &near, &far)?;
-    let d = b.binary(OpId::Add, &d, c.get("margin").clone())?;
+    let d = b.sub(&near, &far)?;
+    let d = b.add(&d, c.get("margin").clone())?;
     let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
 }

@@ -7,7 +7,7 @@ mod classes;
 mod margins;
 mod sequences;
 
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val, promote_types};
 
 /// The rows of the family.
@@ -237,8 +237,8 @@ pub(in crate::op::rows) fn finish(
 ) -> OpResult<Val<Traced>> {
     let out = match reduction(c)? {
         Reduction::None => terms.clone(),
-        Reduction::Mean => b.op(OpId::Mean, [terms.into()])?,
-        Reduction::Sum => b.op(OpId::Sum, [terms.into()])?,
+        Reduction::Mean => b.mean(terms)?,
+        Reduction::Sum => b.sum(terms)?,
     };
     match dtype.is_float() {
         true => b.to_dtype(&out, dtype).map(Val::Leaf),
@@ -272,13 +272,13 @@ fn difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) ->
     if rounds(dtype) {
         (t, _) = stepwise(b, &operands)?;
     }
-    let d = b.binary(OpId::Sub, &t[0], &t[1])?;
-    Ok((b.unary(OpId::Abs, &d)?, dtype))
+    let d = b.sub(&t[0], &t[1])?;
+    Ok((b.abs(&d)?, dtype))
 }
 
 fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (z, dtype) = difference(b, c, |_| true)?;
-    let terms = b.binary(OpId::Mul, &z, &z)?;
+    let terms = b.mul(&z, &z)?;
     finish(b, c, &terms, dtype)
 }
 
@@ -308,13 +308,13 @@ fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights:
         args.push(c.get("delta").clone());
     }
     let terms = b.op(loss, args)?;
-    let terms = b.binary(OpId::Mul, &terms, weight)?;
+    let terms = b.mul(&terms, weight)?;
     match reduction(c)? {
         Reduction::None => Ok(terms.into()),
         Reduction::Sum => b.call(OpId::Sum, vec![(&terms).into()]),
         Reduction::Mean if over_weights => {
-            let (sum, weights) = (b.op(OpId::Sum, [(&terms).into()])?, b.op(OpId::Sum, [weight.into()])?);
-            b.binary(OpId::Div, &sum, &weights).map(Val::Leaf)
+            let (sum, weights) = (b.sum(&terms)?, b.sum(weight)?);
+            b.div(&sum, &weights).map(Val::Leaf)
         }
         Reduction::Mean => b.call(OpId::Mean, vec![(&terms).into()]),
     }
@@ -322,15 +322,15 @@ fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights:
 
 /// `z` below `limit` squared and halved, over `scale`; beyond, linear.
 fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: OpId) -> OpResult<Traced> {
-    let half = b.binary(OpId::Mul, z, Val::Float(0.5))?;
-    let mut square = b.binary(OpId::Mul, &half, z)?;
-    let mut line = b.binary(OpId::Sub, z, Val::Float(0.5 * limit))?;
+    let half = b.mul(z, Val::Float(0.5))?;
+    let mut square = b.mul(&half, z)?;
+    let mut line = b.sub(z, Val::Float(0.5 * limit))?;
     match over {
-        true => square = b.binary(OpId::Div, &square, Val::Float(limit))?,
-        false => line = b.binary(OpId::Mul, &line, Val::Float(limit))?,
+        true => square = b.div(&square, Val::Float(limit))?,
+        false => line = b.mul(&line, Val::Float(limit))?,
     }
     let inside = b.binary(within, z, Val::Float(limit))?;
-    b.op(OpId::Where, [inside.into(), square.into(), line.into()])
+    b.r#where(inside, square, line)
 }
 
 fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -366,14 +366,14 @@ fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let floor = Val::Float(-100.0);
-    let negated = b.unary(OpId::Neg, x)?;
-    let other = b.unary(OpId::Log1p, &negated)?;
+    let negated = b.neg(x)?;
+    let other = b.log1p(&negated)?;
     let other = b.op(OpId::Clamp, [other.into(), floor.clone()])?;
-    let log = b.unary(OpId::Log, x)?;
+    let log = b.log(x)?;
     let log = b.op(OpId::Clamp, [log.into(), floor])?;
-    let rest = b.binary(OpId::Sub, target, Val::Float(1.0))?;
-    let (left, right) = (b.binary(OpId::Mul, &rest, &other)?, b.binary(OpId::Mul, target, &log)?);
-    let terms = b.binary(OpId::Sub, &left, &right)?;
+    let rest = b.sub(target, Val::Float(1.0))?;
+    let (left, right) = (b.mul(&rest, &other)?, b.mul(target, &log)?);
+    let terms = b.sub(&left, &right)?;
     let terms = weighted(b, c, terms)?;
     finish(b, c, &terms, dtype)
 }
@@ -383,7 +383,7 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
     match c.opt_leaf("weight") {
         Some(w) => {
             let w = b.to_dtype(w, terms.dtype())?;
-            b.binary(OpId::Mul, &terms, &w)
+            b.mul(&terms, &w)
         }
         None => Ok(terms),
     }
@@ -393,18 +393,18 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
 fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
-    let rest = b.op(OpId::Rsub, [target.into(), Val::Float(1.0)])?;
-    let linear = b.binary(OpId::Mul, &rest, x)?;
-    let log = b.unary(OpId::LogSigmoid, x)?;
-    let mut log = b.unary(OpId::Neg, &log)?;
+    let rest = b.rsub(target, Val::Float(1.0))?;
+    let linear = b.mul(&rest, x)?;
+    let log = b.log_sigmoid(x)?;
+    let mut log = b.neg(&log)?;
     if let Some(w) = c.opt_leaf("pos_weight") {
         let w = b.to_dtype(w, log.dtype())?;
-        let w = b.binary(OpId::Sub, &w, Val::Float(1.0))?;
-        let w = b.binary(OpId::Mul, &w, target)?;
-        let w = b.binary(OpId::Add, &w, Val::Float(1.0))?;
-        log = b.binary(OpId::Mul, &log, &w)?;
+        let w = b.sub(&w, Val::Float(1.0))?;
+        let w = b.mul(&w, target)?;
+        let w = b.add(&w, Val::Float(1.0))?;
+        log = b.mul(&log, &w)?;
     }
-    let terms = b.binary(OpId::Add, &linear, &log)?;
+    let terms = b.add(&linear, &log)?;
     let terms = weighted(b, c, terms)?;
     finish(b, c, &terms, dtype)
 }
@@ -413,19 +413,19 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let terms = if c.bool("log_target")? {
-        let d = b.binary(OpId::Sub, target, x)?;
-        let weight = b.unary(OpId::Exp, target)?;
-        b.binary(OpId::Mul, &weight, &d)?
+        let d = b.sub(target, x)?;
+        let weight = b.exp(target)?;
+        b.mul(&weight, &d)?
     } else {
-        let (left, right) = (b.binary(OpId::Xlogy, target, target)?, b.binary(OpId::Mul, target, x)?);
-        b.binary(OpId::Sub, &left, &right)?
+        let (left, right) = (b.xlogy(target, target)?, b.mul(target, x)?);
+        b.sub(&left, &right)?
     };
     if c.get("reduction").as_str() != Some("batchmean") {
         return finish(b, c, &terms, dtype);
     }
     let batch = x.shape()?.first().cloned().unwrap_or(Dim::Const(1));
-    let sum = b.op(OpId::Sum, [terms.into()])?;
-    let mean = b.binary(OpId::Div, &sum, Val::Int(batch))?;
+    let sum = b.sum(terms)?;
+    let mean = b.div(&sum, Val::Int(batch))?;
     b.to_dtype(&mean, dtype).map(Val::Leaf)
 }
 
@@ -448,14 +448,14 @@ fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::shape("var is of incorrect size"));
     }
     let var = b.op(OpId::Clamp, [var.into(), c.get("eps").clone()])?;
-    let log = b.unary(OpId::Log, &var)?;
-    let d = b.binary(OpId::Sub, x, target)?;
-    let square = b.unary(OpId::Square, &d)?;
-    let square = b.binary(OpId::Div, &square, &var)?;
-    let sum = b.binary(OpId::Add, &log, &square)?;
-    let mut terms = b.binary(OpId::Mul, &sum, Val::Float(0.5))?;
+    let log = b.log(&var)?;
+    let d = b.sub(x, target)?;
+    let square = b.square(&d)?;
+    let square = b.div(&square, &var)?;
+    let sum = b.add(&log, &square)?;
+    let mut terms = b.mul(&sum, Val::Float(0.5))?;
     if c.bool("full")? {
-        terms = b.binary(OpId::Add, &terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
+        terms = b.add(&terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
     }
     let dtype = terms.dtype();
     finish(b, c, &terms, dtype)
@@ -465,26 +465,26 @@ fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("input")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let (rate, log) = match c.bool("log_input")? {
-        true => (b.unary(OpId::Exp, x)?, x.clone()),
+        true => (b.exp(x)?, x.clone()),
         false => {
-            let shifted = b.binary(OpId::Add, x, Val::Float(c.f64("eps")?))?;
-            (x.clone(), b.unary(OpId::Log, &shifted)?)
+            let shifted = b.add(x, Val::Float(c.f64("eps")?))?;
+            (x.clone(), b.log(&shifted)?)
         }
     };
-    let product = b.binary(OpId::Mul, target, &log)?;
-    let mut terms = b.binary(OpId::Sub, &rate, &product)?;
+    let product = b.mul(target, &log)?;
+    let mut terms = b.sub(&rate, &product)?;
     if c.bool("full")? {
         // Stirling's approximation of log(target!), where target is above 1.
-        let log = b.unary(OpId::Log, target)?;
-        let first = b.binary(OpId::Mul, target, &log)?;
-        let round = b.binary(OpId::Mul, target, Val::Float(std::f64::consts::TAU))?;
-        let round = b.unary(OpId::Log, &round)?;
-        let round = b.binary(OpId::Mul, &round, Val::Float(0.5))?;
-        let stirling = b.binary(OpId::Sub, &first, target)?;
-        let stirling = b.binary(OpId::Add, &stirling, &round)?;
-        let small = b.binary(OpId::Le, target, Val::Float(1.0))?;
-        let stirling = b.op(OpId::Where, [small.into(), Val::Float(0.0), stirling.into()])?;
-        terms = b.binary(OpId::Add, &terms, &stirling)?;
+        let log = b.log(target)?;
+        let first = b.mul(target, &log)?;
+        let round = b.mul(target, Val::Float(std::f64::consts::TAU))?;
+        let round = b.log(&round)?;
+        let round = b.mul(&round, Val::Float(0.5))?;
+        let stirling = b.sub(&first, target)?;
+        let stirling = b.add(&stirling, &round)?;
+        let small = b.le(target, Val::Float(1.0))?;
+        let stirling = b.r#where(small, Val::Float(0.0), stirling)?;
+        terms = b.add(&terms, &stirling)?;
     }
     finish(b, c, &terms, dtype)
 }

@@ -1,7 +1,7 @@
 //! Distances, similarities and products of vectors.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -24,7 +24,7 @@ fn distances() -> Vec<Op> {
             "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
             |b, c| {
                 let d = b.call(OpId::Sub, vec![c.get("x1").clone(), c.get("x2").clone()])?;
-                let d = b.binary(OpId::Add, d, c.get("eps").clone())?;
+                let d = b.add(d, c.get("eps").clone())?;
                 norm(b, &d, c.get("p"), c.bool("keepdim")?).map(Val::Leaf)
             },
         )
@@ -146,9 +146,9 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
             [(&t).into(), Val::int(2), ints_val(&[dim]), Val::Bool(true)],
         )?;
         let n = b.binary(OpId::Clamp, &n, c.get("eps").clone())?;
-        unit.push(b.binary(OpId::Div, &t, &n)?);
+        unit.push(b.div(&t, &n)?);
     }
-    let product = b.binary(OpId::Mul, &unit[0], &unit[1])?;
+    let product = b.mul(&unit[0], &unit[1])?;
     b.reduce(OpId::Sum, &product, &[dim as usize], false).map(Val::Leaf)
 }
 
@@ -156,7 +156,7 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
     let norms = |b: &mut dyn Build, t: &Traced| {
-        let squares = b.binary(OpId::Mul, t, t)?;
+        let squares = b.mul(t, t)?;
         let last = t
             .rank()?
             .checked_sub(1)
@@ -170,13 +170,13 @@ fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if y_last == 0 {
         return Err(OpError::shape("_euclidean_dist: X2 has no rows"));
     }
-    let scaled = b.binary(OpId::Mul, x, Val::int(-2))?;
+    let scaled = b.mul(x, Val::int(-2))?;
     let left = b.cat(&[scaled, x_norms, x_ones], last)?;
     let right = b.cat(&[y.clone(), y_ones, y_norms], y_last)?;
     let right = b.transpose(&right, y_last - 1, y_last)?;
     let squares = b.matmul(&left, &right)?;
     let squares = b.op(OpId::Clamp, [squares.into(), Val::int(0)])?;
-    b.unary(OpId::Sqrt, &squares).map(Val::Leaf)
+    b.sqrt(&squares).map(Val::Leaf)
 }
 
 fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -199,7 +199,7 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let (rx, ry) = (x.rank()?, y.rank()?);
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
-    let d = b.binary(OpId::Sub, &x, &y)?;
+    let d = b.sub(&x, &y)?;
     norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
@@ -216,9 +216,9 @@ fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut side = vec![];
     for k in 0..2 {
         let at = b.select(&pairs, 0, Dim::Const(k))?;
-        side.push(b.op(OpId::IndexSelect, [x.into(), Val::int(0), at.into()])?);
+        side.push(b.index_select(x, Val::int(0), at)?);
     }
-    let d = b.binary(OpId::Sub, &side[0], &side[1])?;
+    let d = b.sub(&side[0], &side[1])?;
     norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
@@ -234,15 +234,15 @@ fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)
     };
     let all = c.int("dim")? == -1;
     let n = if dims.is_empty() {
-        b.unary(OpId::Abs, v)?
+        b.abs(v)?
     } else {
         b.op(
             OpId::LinalgVectorNorm,
             [v.into(), Val::int(2), ints_val(&dims), Val::Bool(!all)],
         )?
     };
-    let scale = b.binary(OpId::Div, g, &n)?;
-    Ok((b.binary(OpId::Mul, v, &scale)?, n))
+    let scale = b.div(g, &n)?;
+    Ok((b.mul(v, &scale)?, n))
 }
 
 /// `x1 * y2 - x2 * y1` and so on, each element a slice of the dim.
@@ -266,8 +266,8 @@ fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -
     for (i, j) in [(1, 2), (2, 0), (0, 1)] {
         let (xi, yj) = (at(b, &x, i)?, at(b, &y, j)?);
         let (xj, yi) = (at(b, &x, j)?, at(b, &y, i)?);
-        let (p, q) = (b.binary(OpId::Mul, &xi, &yj)?, b.binary(OpId::Mul, &xj, &yi)?);
-        parts.push(b.binary(OpId::Sub, &p, &q)?);
+        let (p, q) = (b.mul(&xi, &yj)?, b.mul(&xj, &yi)?);
+        parts.push(b.sub(&p, &q)?);
     }
     b.cat(&parts, dim)
 }
@@ -287,8 +287,8 @@ fn glu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let half = n.floordiv(&Dim::Const(2));
     let a = b.slice(x, dim, Dim::Const(0), half.clone(), 1)?;
     let g = b.slice(x, dim, half, n, 1)?;
-    let g = b.unary(OpId::Sigmoid, &g)?;
-    b.binary(OpId::Mul, &a, &g).map(Val::Leaf)
+    let g = b.sigmoid(&g)?;
+    b.mul(&a, &g).map(Val::Leaf)
 }
 
 /// By squaring.
@@ -306,18 +306,18 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         n = n
             .checked_neg()
             .ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
-        inverse = b.op(OpId::LinalgInv, [x.into()])?;
+        inverse = b.linalg_inv(x)?;
         &inverse
     } else {
         x
     };
     if n == 0 {
         let size = x.shape()?[x.rank()? - 1].clone();
-        let eye = b.op(OpId::Eye, [Val::Int(size)])?;
+        let eye = b.eye(Val::Int(size))?;
         let eye = b.to_dtype(&eye, x.dtype())?;
         let shape = x.shape()?.to_vec();
         let y = b.expand(&eye, &shape)?;
-        return b.op(OpId::Clone, [y.into()]).map(Val::Leaf);
+        return b.clone(y).map(Val::Leaf);
     }
     // As torch, which rounds the square first.
     if n == 3 {

@@ -1,6 +1,6 @@
 //! Einstein summation: products and sums of tensors by labelled dims.
 
-use crate::op::{Build, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val, promote_types};
 
 /// The rows.
@@ -266,9 +266,9 @@ fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool)
     let c = arranged(b, &y, [&batch, &inner, &columns])?;
     let out = if batch.is_empty() {
         let (a, c) = (b.squeeze(&a, 0)?, b.squeeze(&c, 0)?);
-        b.binary(OpId::Mm, &a, &c)?
+        b.mm(&a, &c)?
     } else {
-        b.binary(OpId::Bmm, &a, &c)?
+        b.bmm(&a, &c)?
     };
     let mut shape = sizes(&x, &batch)?;
     shape.extend(sizes(&x, &rows)?);

@@ -1,7 +1,7 @@
 //! Matrix products of groups, of narrow integers, and with an activation after them.
 
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -26,7 +26,7 @@ pub fn rows() -> Vec<Op> {
                 }
             }
             let (x, y) = (b.to_dtype(x, DType::I32)?, b.to_dtype(y, DType::I32)?);
-            b.binary(OpId::Mm, &x, &y).map(Val::Leaf)
+            b.mm(&x, &y).map(Val::Leaf)
         })
         .doc("the product of int8 matrices in int32")
         .spelled("aten.@ torch.@"),
@@ -46,8 +46,8 @@ pub fn rows() -> Vec<Op> {
 fn grouped(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, w, offs) = (c.leaf("self")?, c.leaf("mat2")?, c.opt_leaf("offs"));
     let product = match (x.rank()?, w.rank()?, offs) {
-        (2, 3, Some(offs)) => b.op(OpId::GroupedMm, [x.into(), w.into(), offs.into()])?,
-        (3, 3, None) => b.binary(OpId::Bmm, x, w)?,
+        (2, 3, Some(offs)) => b.grouped_mm(x, w, offs)?,
+        (3, 3, None) => b.bmm(x, w)?,
         _ => {
             return Err(OpError::shape(format!(
                 "grouped_mm takes a matrix and a stack of them with offsets, or two stacks without, got {} and {}",

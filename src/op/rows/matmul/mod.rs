@@ -9,7 +9,8 @@ mod products;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::list_text;
 use crate::op::{
-    Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule,
+    Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced,
+    TypeRule,
 };
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -183,7 +184,7 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     let (row, column) = (x.rank()? == 1, y.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
     let y = if column { b.unsqueeze(y, 1)? } else { y.clone() };
-    let mut out = b.binary(OpId::Product, &x, &y)?;
+    let mut out = b.product(&x, &y)?;
     if column {
         let last = out.rank()? - 1;
         out = b.squeeze(&out, last)?;
@@ -244,7 +245,7 @@ fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         let shape = bias.shape()?[lead..].to_vec();
         let bias = b.reshape(bias, &shape)?;
         let bias = b.to_dtype(&bias, out.dtype())?;
-        return b.binary(OpId::Add, &out, &bias).map(Val::Leaf);
+        return b.add(&out, &bias).map(Val::Leaf);
     }
     let (x, w) = (c.leaf("input")?, c.leaf("weight")?);
     let (row, column) = (x.rank()? == 1, w.rank()? == 1);

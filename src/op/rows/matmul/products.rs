@@ -2,7 +2,7 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val, promote_types};
 
 /// Rows that are products after reshaping.
@@ -57,8 +57,8 @@ pub fn rows() -> Vec<Op> {
                 let (x, w) = (c.leaf("self")?, c.leaf("mat2")?);
                 let w = b.to_dtype(w, x.dtype())?;
                 let w = b.transpose(&w, 0, 1)?;
-                let product = b.op(OpId::Mm, [x.into(), w.into()])?;
-                b.binary(OpId::Mul, &product, c.leaf("scales")?).map(Val::Leaf)
+                let product = b.mm(x, w)?;
+                b.mul(&product, c.leaf("scales")?).map(Val::Leaf)
             },
         )
         .doc("self @ mat2.T * scales, where mat2 is i8")
@@ -117,8 +117,7 @@ fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     check_trilinear(c, &texts, &sizes, &summed)?;
     let equation = format!("{}->{}", texts.join(","), letters(&summed));
-    b.op(OpId::Einsum, [Val::str(&equation), Val::List(operands)])
-        .map(Val::Leaf)
+    b.einsum(Val::str(&equation), Val::List(operands)).map(Val::Leaf)
 }
 
 /// The sizes of a trilinear product: those of the last operand that has the dim, and none where no operand has it.
@@ -160,7 +159,7 @@ fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         }
     }
     let x = b.unsqueeze(x, 1)?;
-    b.binary(OpId::Mul, &x, y).map(Val::Leaf)
+    b.mul(&x, y).map(Val::Leaf)
 }
 
 fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -176,12 +175,12 @@ fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let wide = dtype.compute();
     let (x, y) = (b.to_dtype(x, wide)?, b.to_dtype(y, wide)?);
-    let product = b.binary(OpId::Outer, &x, &y)?;
-    let mut out = b.binary(OpId::Mul, &product, factor("alpha"))?;
+    let product = b.outer(&x, &y)?;
+    let mut out = b.mul(&product, factor("alpha"))?;
     if c.get("beta").as_f64() != Some(0.0) {
         let addend = b.to_dtype(addend, wide)?;
-        let addend = b.binary(OpId::Mul, &addend, factor("beta"))?;
-        out = b.binary(OpId::Add, &addend, &out)?;
+        let addend = b.mul(&addend, factor("beta"))?;
+        out = b.add(&addend, &out)?;
     }
     b.to_dtype(&out, dtype).map(Val::Leaf)
 }
@@ -189,7 +188,7 @@ fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn inner(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("self")?, c.leaf("other")?);
     if x.rank()? == 0 || y.rank()? == 0 {
-        return b.binary(OpId::Mul, x, y).map(Val::Leaf);
+        return b.mul(x, y).map(Val::Leaf);
     }
     let (last_x, last_y) = (x.rank()? as i64 - 1, y.rank()? as i64 - 1);
     let (sx, sy) = (x.shape()?, y.shape()?);
@@ -247,7 +246,7 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     let py = b.permute(y, &[&dy_[..], &ry].concat())?;
     let px = b.reshape(&px, &[product(&sx), product(&sk)])?;
     let py = b.reshape(&py, &[product(&sk), product(&sy)])?;
-    let out = b.binary(OpId::Mm, &px, &py)?;
+    let out = b.mm(&px, &py)?;
     b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
 }
 
@@ -343,13 +342,13 @@ fn bilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // [i, o * j]
     let w2 = b.permute(w, &[1, 0, 2])?;
     let w2 = b.reshape(&w2, &[i.clone(), o.mul(j)])?;
-    let t = b.binary(OpId::Mm, &x2, &w2)?;
+    let t = b.mm(&x2, &w2)?;
     let t = b.reshape(&t, &[n, o.clone(), j.clone()])?;
-    let t = b.binary(OpId::Bmm, &t, &y2)?;
+    let t = b.bmm(&t, &y2)?;
     let shape = [lead, std::slice::from_ref(o)].concat();
     let t = b.op(OpId::Reshape, [t.into(), dims_val(&shape)])?;
     match c.opt_leaf("bias") {
-        Some(bias) => b.binary(OpId::Add, &t, bias).map(Val::Leaf),
+        Some(bias) => b.add(&t, bias).map(Val::Leaf),
         None => Ok(t.into()),
     }
 }
@@ -376,7 +375,7 @@ fn kron(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let xs = b.reshape(x, &spread(&sx, true))?;
     let ys = b.reshape(y, &spread(&sy, false))?;
-    let product = b.binary(OpId::Mul, &xs, &ys)?;
+    let product = b.mul(&xs, &ys)?;
     let out: Vec<Dim> = sx.iter().zip(&sy).map(|(p, q)| p.mul(q)).collect();
     b.reshape(&product, &out).map(Val::Leaf)
 }

@@ -5,7 +5,7 @@ use super::statistics::{functional, tracked, want_count};
 use super::{saved_dtype, standardise, want_float};
 use crate::op::rows::spell::list_text;
 use crate::op::running::Running;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -282,28 +282,28 @@ fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Trac
     let compute = x.dtype().compute();
     // As torch's kernel: one factor and one addend per channel.
     let var = b.to_dtype(var, compute)?;
-    let var = b.binary(OpId::Add, &var, Val::Float(eps))?;
-    let mut factor = b.unary(OpId::Rsqrt, &var)?;
+    let var = b.add(&var, Val::Float(eps))?;
+    let mut factor = b.rsqrt(&var)?;
     if let Some(w) = c.opt_leaf("weight") {
         let w = b.to_dtype(w, compute)?;
-        factor = b.binary(OpId::Mul, &factor, &w)?;
+        factor = b.mul(&factor, &w)?;
     }
     let mean = b.to_dtype(mean, compute)?;
-    let shift = b.binary(OpId::Mul, &mean, &factor)?;
+    let shift = b.mul(&mean, &factor)?;
     let shift = match c.opt_leaf("bias") {
         Some(bias) => {
             let bias = b.to_dtype(bias, compute)?;
-            b.binary(OpId::Sub, &bias, &shift)?
+            b.sub(&bias, &shift)?
         }
-        None => b.unary(OpId::Neg, &shift)?,
+        None => b.neg(&shift)?,
     };
     let (factor, shift) = (
         along_channels(b, &factor, rank, compute)?,
         along_channels(b, &shift, rank, compute)?,
     );
     let wide = b.to_dtype(x, compute)?;
-    let y = b.binary(OpId::Mul, &wide, &factor)?;
-    let y = b.binary(OpId::Add, &y, &shift)?;
+    let y = b.mul(&wide, &factor)?;
+    let y = b.add(&y, &shift)?;
     Ok((b.to_dtype(&y, x.dtype())?, None))
 }
 

@@ -7,7 +7,7 @@ mod statistics;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, MemoryOrder, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
@@ -155,12 +155,12 @@ pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
 /// `(x - mean) * rstd` over `dims` of `x` (f32 or f64), with the statistics, which keep the dims.
 pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
     let mean = b.reduce(OpId::Mean, x, dims, true)?;
-    let centred = b.binary(OpId::Sub, x, &mean)?;
-    let squares = b.binary(OpId::Mul, &centred, &centred)?;
+    let centred = b.sub(x, &mean)?;
+    let squares = b.mul(&centred, &centred)?;
     let var = b.reduce(OpId::Mean, &squares, dims, true)?;
-    let var = b.binary(OpId::Add, &var, Val::Float(eps))?;
-    let rstd = b.unary(OpId::Rsqrt, &var)?;
-    let out = b.binary(OpId::Mul, &centred, &rstd)?;
+    let var = b.add(&var, Val::Float(eps))?;
+    let rstd = b.rsqrt(&var)?;
+    let out = b.mul(&centred, &rstd)?;
     Ok(Normed { out, mean, rstd })
 }
 
@@ -251,11 +251,11 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     } else {
         c.f64("eps")?
     };
-    let squares = b.binary(OpId::Mul, &wide, &wide)?;
+    let squares = b.mul(&wide, &wide)?;
     let mean = b.reduce(OpId::Mean, &squares, &dims, true)?;
-    let mean = b.binary(OpId::Add, &mean, Val::Float(eps))?;
-    let r = b.unary(OpId::Rsqrt, &mean)?;
-    let out = b.binary(OpId::Mul, &wide, &r)?;
+    let mean = b.add(&mean, Val::Float(eps))?;
+    let r = b.rsqrt(&mean)?;
+    let out = b.mul(&wide, &r)?;
     let out = scale_shift(b, out, c.opt_leaf("weight"), None)?;
     Ok((b.to_dtype(&out, dtype)?, r))
 }
@@ -333,7 +333,7 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     if size < 1 {
         return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
     }
-    let squares = b.binary(OpId::Mul, x, x)?;
+    let squares = b.mul(x, x)?;
     let mut pad = vec![0i64; 2 * (rank - 1)];
     let at = pad.len() - 2;
     pad[at] = size / 2;
@@ -342,22 +342,19 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
         OpId::ConstantPadNd,
         [(&squares).into(), ints_val(&pad), Val::Float(0.0)],
     )?;
-    let windows = b.op(
-        OpId::Unfold,
-        [(&padded).into(), Val::int(1), Val::int(size), Val::int(1)],
-    )?;
+    let windows = b.unfold(&padded, Val::int(1), Val::int(size), Val::int(1))?;
     let mean = match x.dtype() {
         // Pools of ints divide as ints.
         DType::I64 => {
             let sum = b.reduce(OpId::Sum, &windows, &[rank], false)?;
-            b.binary(OpId::FloorDivide, &sum, Val::int(size))?
+            b.floor_divide(&sum, Val::int(size))?
         }
         _ => b.reduce(OpId::Mean, &windows, &[rank], false)?,
     };
-    let scaled = b.binary(OpId::Mul, &mean, c.get("alpha").clone())?;
-    let base = b.binary(OpId::Add, &scaled, c.get("k").clone())?;
-    let power = b.binary(OpId::Pow, &base, c.get("beta").clone())?;
-    b.binary(OpId::Div, x, &power).map(Val::Leaf)
+    let scaled = b.mul(&mean, c.get("alpha").clone())?;
+    let base = b.add(&scaled, c.get("k").clone())?;
+    let power = b.pow(&base, c.get("beta").clone())?;
+    b.div(x, &power).map(Val::Leaf)
 }
 
 /// torch's class reaches `(size + 1) / 2 - 1` channels to both sides and divides by `size`. Moving the window along, it never
@@ -374,22 +371,19 @@ fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
     }
     let reach = (size + 1) / 2 - 1;
-    let squares = b.binary(OpId::Mul, x, x)?;
+    let squares = b.mul(x, x)?;
     let channels = x.shape()?[1].clone();
     let first = b.slice(&squares, 1, Dim::Const(0), Dim::Const(1), 1)?;
     let others = b.slice(&squares, 1, Dim::Const(1), channels, 1)?;
     let pad = ints_val(&[0, 0, 0, 0, reach + 1, reach]);
     let padded = b.op(OpId::ConstantPadNd, [(&others).into(), pad, Val::Float(0.0)])?;
-    let windows = b.op(
-        OpId::Unfold,
-        [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)],
-    )?;
+    let windows = b.unfold(&padded, Val::int(1), Val::int(2 * reach + 1), Val::int(1))?;
     let sum = b.reduce(OpId::Sum, &windows, &[4], false)?;
-    let sum = b.binary(OpId::Add, &sum, &first)?;
-    let scaled = b.binary(OpId::Mul, &sum, Val::Float(c.f64("alpha")? / size as f64))?;
-    let base = b.binary(OpId::Add, &scaled, c.get("k").clone())?;
-    let power = b.binary(OpId::Pow, &base, Val::Float(-c.f64("beta")?))?;
-    b.binary(OpId::Mul, &power, x).map(Val::Leaf)
+    let sum = b.add(&sum, &first)?;
+    let scaled = b.mul(&sum, Val::Float(c.f64("alpha")? / size as f64))?;
+    let base = b.add(&scaled, c.get("k").clone())?;
+    let power = b.pow(&base, Val::Float(-c.f64("beta")?))?;
+    b.mul(&power, x).map(Val::Leaf)
 }
 
 fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -402,5 +396,5 @@ fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let norm = b.op(OpId::LinalgVectorNorm, args)?;
     let norm = b.binary(OpId::Clamp, &norm, c.get("eps").clone())?;
     let x = c.leaf("input")?;
-    b.binary(OpId::Div, x, &norm).map(Val::Leaf)
+    b.div(x, &norm).map(Val::Leaf)
 }

@@ -1,6 +1,6 @@
 //! Softmax and its kin.
 
-use crate::op::{Build, Call, MemoryOrder, Op, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
+use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -69,7 +69,7 @@ fn logarithms() -> Vec<Op> {
             "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let negated: Body = ("softmax", |b, x, d| {
-                    let x = b.unary(OpId::Neg, x)?;
+                    let x = b.neg(x)?;
                     softmax(b, &x, d)
                 });
                 by_dim(b, c, negated)
@@ -137,14 +137,14 @@ pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) ->
     let e = shifted(b, x, dim)?;
     let e = exponential(b, &e)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
-    let share = b.binary(OpId::Div, &e, &sum)?;
+    let share = b.div(&e, &sum)?;
     b.note_softmax(&share, SoftmaxPart::Share);
     Ok(share)
 }
 
 /// `exp(x - max)`, given the difference.
 pub(in crate::op::rows) fn exponential(b: &mut dyn Build, difference: &Traced) -> OpResult<Traced> {
-    let e = b.unary(OpId::Exp, difference)?;
+    let e = b.exp(difference)?;
     b.note_softmax(&e, SoftmaxPart::Exponential);
     Ok(e)
 }
@@ -155,15 +155,15 @@ fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
         return Ok(x.clone());
     }
     let max = b.reduce(OpId::Amax, x, &[dim], true)?;
-    b.binary(OpId::Sub, x, &max)
+    b.sub(x, &max)
 }
 
 fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     let s = shifted(b, x, dim)?;
     let e = exponential(b, &s)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
-    let log = b.unary(OpId::Log, &sum)?;
-    b.binary(OpId::Sub, &s, &log)
+    let log = b.log(&sum)?;
+    b.sub(&s, &log)
 }
 
 fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -174,11 +174,11 @@ fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 /// `y` with zeros in the rows in which all of `x` is -inf.
 pub(in crate::op::rows) fn masked_rows(b: &mut dyn Build, x: &Traced, y: &Traced, dim: usize) -> OpResult<Traced> {
-    let masked = b.binary(OpId::Eq, x, Val::Float(f64::NEG_INFINITY))?;
+    let masked = b.eq(x, Val::Float(f64::NEG_INFINITY))?;
     let rows = if x.rank()? == 0 {
         masked
     } else {
         b.reduce(OpId::All, &masked, &[dim], true)?
     };
-    b.op(OpId::Where, [rows.into(), Val::int(0), y.into()])
+    b.r#where(rows, Val::int(0), y)
 }

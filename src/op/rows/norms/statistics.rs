@@ -1,7 +1,7 @@
 //! The running statistics of normalisation in training.
 
 use super::batch_norm::{verify_batch, with_statistics};
-use crate::op::{Build, Call, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Val};
 
 type Update<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
@@ -9,7 +9,7 @@ type Update<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Tra
 /// One more batch on which torch.nn trains.
 pub(super) fn tracked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     verify_batch(c)?;
-    let count = b.binary(OpId::Add, want_count(c)?, Val::int(1))?;
+    let count = b.add(want_count(c)?, Val::int(1))?;
     let new = |b: &mut dyn Build, mean, var| match c.bool("cumulative")? {
         true => cumulative(b, c, &count, mean, var),
         false => running(b, c, mean, var),
@@ -53,9 +53,9 @@ pub(super) fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Tr
     let m = c.f64("momentum")?;
     let mut out = vec![];
     for (name, new) in [("running_mean", mean), ("running_var", var)] {
-        let old = b.binary(OpId::Mul, c.leaf(name)?, Val::Float(1.0 - m))?;
-        let new = b.binary(OpId::Mul, &new, Val::Float(m))?;
-        let sum = b.binary(OpId::Add, &old, &new)?;
+        let old = b.mul(c.leaf(name)?, Val::Float(1.0 - m))?;
+        let new = b.mul(&new, Val::Float(m))?;
+        let sum = b.add(&old, &new)?;
         out.push(b.to_dtype(&sum, c.leaf(name)?.dtype())?.into());
     }
     Ok(out)
@@ -78,16 +78,16 @@ fn cumulative(
     var: Traced,
 ) -> OpResult<Vec<Val<Traced>>> {
     let count = b.to_dtype(count, DType::F64)?;
-    let share = b.unary(OpId::Reciprocal, &count)?;
+    let share = b.reciprocal(&count)?;
     let one = b.full(&[], Val::Float(1.0), DType::F64)?;
-    let rest = b.binary(OpId::Sub, &one, &share)?;
+    let rest = b.sub(&one, &share)?;
     let mut out = vec![];
     for (name, new) in [("running_mean", mean), ("running_var", var)] {
         let dtype = c.leaf(name)?.dtype();
         let (old, new) = (b.to_dtype(c.leaf(name)?, DType::F64)?, b.to_dtype(&new, DType::F64)?);
-        let old = b.binary(OpId::Mul, &old, &rest)?;
-        let new = b.binary(OpId::Mul, &new, &share)?;
-        let sum = b.binary(OpId::Add, &new, &old)?;
+        let old = b.mul(&old, &rest)?;
+        let new = b.mul(&new, &share)?;
+        let sum = b.add(&new, &old)?;
         out.push(b.to_dtype(&sum, dtype)?.into());
     }
     Ok(out)

@@ -3,7 +3,7 @@
 use super::select::effective_bounds;
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
 use crate::op::sharing::always;
-use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpBuilder, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
@@ -193,18 +193,18 @@ fn smooth() -> Vec<Op> {
         .module("LogSigmoid() = log_sigmoid(input)"),
         Op::composite("log_sigmoid_forward(Tensor self) -> (Tensor, Tensor)", |b, c| {
             let x = c.leaf("self")?;
-            let out = b.unary(OpId::LogSigmoid, x)?;
-            let size = b.unary(OpId::Abs, x)?;
-            let power = b.unary(OpId::Neg, &size)?;
-            let buffer = b.unary(OpId::Exp, &power)?;
+            let out = b.log_sigmoid(x)?;
+            let size = b.abs(x)?;
+            let power = b.neg(&size)?;
+            let buffer = b.exp(&power)?;
             Ok(Val::Tuple(vec![out.into(), buffer.into()]))
         })
         .doc("log_sigmoid, and exp(-|self|) for its gradient")
         .spelled("aten.@"),
         Op::composite("softsign(Tensor self) -> Tensor", |b, c| {
-            let size = b.unary(OpId::Abs, c.leaf("self")?)?;
-            let divisor = b.binary(OpId::Add, &size, Val::int(1))?;
-            Ok(b.binary(OpId::Div, c.leaf("self")?, &divisor)?.into())
+            let size = b.abs(c.leaf("self")?)?;
+            let divisor = b.add(&size, Val::int(1))?;
+            Ok(b.div(c.leaf("self")?, &divisor)?.into())
         })
         .doc("self / (1 + |self|)")
         .spelled("torch.nn.functional.@")
@@ -286,8 +286,8 @@ fn shrinking() -> Vec<Op> {
         .spelled("aten.@ torch.nn.functional.@")
         .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
         Op::composite("tanhshrink(Tensor self) -> Tensor", |b, c| {
-            let tanh = b.unary(OpId::Tanh, c.leaf("self")?)?;
-            Ok(b.binary(OpId::Sub, c.leaf("self")?, &tanh)?.into())
+            let tanh = b.tanh(c.leaf("self")?)?;
+            Ok(b.sub(c.leaf("self")?, &tanh)?.into())
         })
         .doc("self - tanh(self)")
         .spelled("torch.nn.functional.@")
@@ -336,6 +336,6 @@ fn prelu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             shape[1] = weights;
         }
     }
-    let w = b.op(OpId::View, [w.into(), crate::op::emit::dims_val(&shape)])?;
-    Ok(b.binary(OpId::_PreluKernel, x, &w)?.into())
+    let w = b.view(w, crate::op::emit::dims_val(&shape))?;
+    Ok(b._prelu_kernel(x, &w)?.into())
 }

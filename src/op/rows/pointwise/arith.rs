@@ -2,7 +2,7 @@
 
 use crate::op::pointwise::{not_implemented, number_of, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, two, two_};
-use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpId, OpResult, Traced, pointwise::dtypes};
+use crate::op::{Build, Call, DtypeRule as D, Op, OpBuilder, OpError, OpId, OpResult, Traced, pointwise::dtypes};
 use crate::scalar::Number;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -176,11 +176,11 @@ fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         }
         // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
         let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
-        let power = b.op(OpId::Pow, [Val::Float(2.0), (&wide[1]).into()])?;
-        let out = b.binary(OpId::Mul, &wide[0], &power)?;
+        let power = b.pow(Val::Float(2.0), &wide[1])?;
+        let out = b.mul(&wide[0], &power)?;
         return b.to_dtype(&out, x.dtype()).map(Val::Leaf);
     }
-    let power = b.op(OpId::Pow, [Val::Float(2.0), other.into()])?;
+    let power = b.pow(Val::Float(2.0), other)?;
     b.call(OpId::Mul, vec![x.into(), power.into()])
 }
 

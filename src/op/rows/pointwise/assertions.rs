@@ -1,7 +1,7 @@
 //! Checks: what raises an error, and gives nothing.
 
 use crate::op::rows::python::truth;
-use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes};
+use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows. Passes drop one only where inference has shown that it holds.
@@ -106,7 +106,7 @@ fn checks() -> Vec<Op> {
         .spelled("torch.@")
         .effect(Effect::External),
         Op::composite("_check_tensor_all(Tensor cond, Any message=None) -> ()", |b, c| {
-            let all = b.op(OpId::All, [c.leaf("cond")?.into()])?;
+            let all = b.all(c.leaf("cond")?)?;
             b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&message(c))])
         })
         .doc("checks that all elements are true")

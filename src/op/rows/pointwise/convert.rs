@@ -3,7 +3,7 @@
 use super::assertions::ambiguous;
 use crate::op::layout::has_format;
 use crate::op::pointwise::pointwise;
-use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Scalar;
 use crate::types::{Category, DType, Dim, Kind, TensorType, Val};
 
@@ -124,7 +124,7 @@ fn to_copy() -> Op {
             let x = c.leaf("self")?;
             match c.opt_dtype("dtype") {
                 Some(d) if d != x.dtype() => b.to_dtype(x, d).map(Val::Leaf),
-                _ => b.op(OpId::Clone, [x.into()]).map(Val::Leaf),
+                _ => b.clone(x).map(Val::Leaf),
             }
         },
     )
@@ -141,7 +141,7 @@ fn copy() -> Op {
             let (to, src) = (c.leaf("self")?, c.leaf("src")?);
             let src = b.expand(src, to.shape()?)?;
             match src.dtype() == to.dtype() {
-                true => b.op(OpId::Clone, [(&src).into()]).map(Val::Leaf),
+                true => b.clone(&src).map(Val::Leaf),
                 false => b.to_dtype(&src, to.dtype()).map(Val::Leaf),
             }
         },
@@ -170,7 +170,7 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // A call that gives its operand itself is not decomposed.
     let moves = matches!(c.get("memory_format"), Val::TorchName(f) if !f.ends_with("preserve_format"));
     if dtype == x.dtype() && (moves || c.bool("copy")?) {
-        return b.op(OpId::Clone, [x.into()]).map(Val::Leaf);
+        return b.clone(x).map(Val::Leaf);
     }
     b.to_dtype(x, dtype).map(Val::Leaf)
 }

@@ -1,7 +1,7 @@
 //! Affine quantization: numbers as integers with a scale and a zero point and back, as torch.ao's exported graphs write
 //! it (`quantized_decomposed`), and both in one (`fake_quantize`).
 
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -40,10 +40,10 @@ fn to_integers() -> Vec<Op> {
         Op::composite("quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype) -> \
              Tensor",
             |b, c| {
-                let inverse = b.unary(OpId::Reciprocal, c.leaf("scales")?)?;
-                let x = b.binary(OpId::Mul, c.leaf("input")?, &inverse)?;
-                let x = b.binary(OpId::Add, &x, c.leaf("zero_points")?)?;
-                let x = b.unary(OpId::Round, &x)?;
+                let inverse = b.reciprocal(c.leaf("scales")?)?;
+                let x = b.mul(c.leaf("input")?, &inverse)?;
+                let x = b.add(&x, c.leaf("zero_points")?)?;
+                let x = b.round(&x)?;
                 bounded(b, c, &x)
             },
         )
@@ -59,8 +59,8 @@ fn from_integers() -> Vec<Op> {
             |b, c| {
                 let x = b.to_dtype(stored(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
                 let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
-                let x = b.binary(OpId::Sub, &x, zero)?;
-                b.binary(OpId::Mul, &x, scale).map(Val::Leaf)
+                let x = b.sub(&x, zero)?;
+                b.mul(&x, scale).map(Val::Leaf)
             },
         )
         .doc("(input - zero_point) * scale")
@@ -81,10 +81,10 @@ fn from_integers() -> Vec<Op> {
                 let axis = wrap_dim(c.int("axis")?, x.rank()?)?;
                 if let Some(zeros) = c.opt_leaf("zero_points") {
                     let zeros = along(b, zeros, x.rank()?, axis)?;
-                    x = b.binary(OpId::Sub, &x, &zeros)?;
+                    x = b.sub(&x, &zeros)?;
                 }
                 let scales = along(b, c.leaf("scales")?, x.rank()?, axis)?;
-                let x = b.binary(OpId::Mul, &x, &scales)?;
+                let x = b.mul(&x, &scales)?;
                 b.to_dtype(&x, dtype).map(Val::Leaf)
             },
         )
@@ -93,8 +93,8 @@ fn from_integers() -> Vec<Op> {
         Op::composite("dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
              ScalarType output_dtype) -> Tensor",
             |b, c| {
-                let x = b.binary(OpId::Sub, c.leaf("input")?, c.leaf("zero_points")?)?;
-                let x = b.binary(OpId::Mul, &x, c.leaf("scales")?)?;
+                let x = b.sub(c.leaf("input")?, c.leaf("zero_points")?)?;
+                let x = b.mul(&x, c.leaf("scales")?)?;
                 b.to_dtype(&x, c.opt_dtype("output_dtype").unwrap_or(DType::F32)).map(Val::Leaf)
             },
         )
@@ -166,7 +166,7 @@ fn one(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>>
 /// `1 / scale`, of numbers in double precision.
 fn inverse(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
     match scale {
-        Val::Leaf(t) => b.unary(OpId::Reciprocal, &t).map(Val::Leaf),
+        Val::Leaf(t) => b.reciprocal(&t).map(Val::Leaf),
         number => Ok(Val::Float(1.0 / number.as_f64().unwrap_or(f64::NAN))),
     }
 }
@@ -210,9 +210,9 @@ fn quantize(b: &mut dyn Build, c: &Call<Traced>, axis: Option<usize>) -> OpResul
         None => (one(b, c, "scale")?, one(b, c, "zero_point")?),
     };
     let inverse = inverse(b, scale)?;
-    let x = b.binary(OpId::Mul, &x, inverse)?;
-    let x = b.unary(OpId::Round, &x)?;
-    let x = b.binary(OpId::Add, &x, zero)?;
+    let x = b.mul(&x, inverse)?;
+    let x = b.round(&x)?;
+    let x = b.add(&x, zero)?;
     bounded(b, c, &x)
 }
 
@@ -225,15 +225,15 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
         Some(s) => Val::Float(f64::from(1.0 / s as f32)),
         None => inverse(b, scale.clone())?,
     };
-    let y = b.binary(OpId::Mul, &x, inverse)?;
-    let y = b.unary(OpId::Round, &y)?;
-    let y = b.binary(OpId::Add, &y, zero.clone())?;
+    let y = b.mul(&x, inverse)?;
+    let y = b.round(&y)?;
+    let y = b.add(&y, zero.clone())?;
     let y = b.op(
         OpId::Clamp,
         [y.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
     )?;
-    let y = b.binary(OpId::Sub, &y, zero)?;
-    let y = b.binary(OpId::Mul, &y, scale)?;
+    let y = b.sub(&y, zero)?;
+    let y = b.mul(&y, scale)?;
     b.to_dtype(&y, dtype).map(Val::Leaf)
 }
 
@@ -249,13 +249,13 @@ fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<
     let most = b.op(OpId::Clamp, [most.into(), Val::int(0)])?;
     let scale = match symmetric {
         true => {
-            let least = b.unary(OpId::Neg, &least)?;
-            let size = b.binary(OpId::Maximum, &least, &most)?;
-            b.binary(OpId::Div, &size, Val::Float(span / 2.0))?
+            let least = b.neg(&least)?;
+            let size = b.maximum(&least, &most)?;
+            b.div(&size, Val::Float(span / 2.0))?
         }
         false => {
-            let size = b.binary(OpId::Sub, &most, &least)?;
-            b.binary(OpId::Div, &size, Val::Float(span))?
+            let size = b.sub(&most, &least)?;
+            b.div(&size, Val::Float(span))?
         }
     };
     let scale = b.op(OpId::Clamp, [scale.into(), Val::Float(eps)])?;
@@ -269,10 +269,10 @@ fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<
             b.full(&[], Val::int(middle), DType::I64)?
         }
         false => {
-            let below = b.binary(OpId::Div, &least, &scale)?;
-            let below = b.unary(OpId::Round, &below)?;
+            let below = b.div(&least, &scale)?;
+            let below = b.round(&below)?;
             let below = b.to_dtype(&below, DType::I64)?;
-            let zero = b.binary(OpId::Rsub, &below, Val::int(low))?;
+            let zero = b.rsub(&below, Val::int(low))?;
             b.op(OpId::Clamp, [zero.into(), Val::int(low), Val::int(high)])?
         }
     };

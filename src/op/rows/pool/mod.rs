@@ -7,7 +7,7 @@ use self::window::{Kind, Pool, averages, maxima};
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows of the family.
@@ -248,7 +248,7 @@ fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
 fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: OpId) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, c.f64("norm_type")?);
     let kernel = c.ints("kernel_size")?;
-    let power = b.binary(OpId::Pow, x, Val::Float(p))?;
+    let power = b.pow(x, Val::Float(p))?;
     let zero = ints_val(&vec![0; kernel.len()]);
     let args = vec![
         power.into(),
@@ -258,11 +258,11 @@ fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: OpId) -> OpResult<Val<Trac
         c.get("ceil_mode").clone(),
     ];
     let mean = b.op(pool, args)?;
-    let sign = b.unary(OpId::Sign, &mean)?;
-    let abs = b.unary(OpId::Abs, &mean)?;
-    let abs = b.unary(OpId::Relu, &abs)?;
-    let y = b.binary(OpId::Mul, &sign, &abs)?;
+    let sign = b.sign(&mean)?;
+    let abs = b.abs(&mean)?;
+    let abs = b.relu(&abs)?;
+    let y = b.mul(&sign, &abs)?;
     let count = kernel.iter().fold(1i64, |n, k| n.saturating_mul(*k));
-    let y = b.binary(OpId::Mul, &y, Val::int(count))?;
-    b.binary(OpId::Pow, &y, Val::Float(1.0 / p)).map(Val::Leaf)
+    let y = b.mul(&y, Val::int(count))?;
+    b.pow(&y, Val::Float(1.0 / p)).map(Val::Leaf)
 }

@@ -4,7 +4,7 @@ use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::dense::{indices, zeros};
 use crate::op::rows::spell::{list_text, text};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -106,7 +106,7 @@ fn backward() -> Vec<Op> {
                 let zeros = b.full(&shape, Val::int(0), x.dtype())?;
                 let (zeros, at, grad) = (flat(b, &zeros)?, flat(b, at)?, flat(b, grad)?);
                 let dim = Val::int(rank as i64 - 2);
-                let out = b.op(OpId::ScatterAdd, [zeros.into(), dim, at.into(), grad.into()])?;
+                let out = b.scatter_add(zeros, dim, at, grad)?;
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
@@ -215,7 +215,7 @@ fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Tra
         _ => {
             let (x, at) = (b.unsqueeze(x, rank)?, b.unsqueeze(at, rank)?);
             size.push(Dim::Const(1));
-            let out = b.op(OpId::MaxUnpool2d, [x.into(), at.into(), dims_val(&size)])?;
+            let out = b.max_unpool2d(x, at, dims_val(&size))?;
             b.squeeze(&out, rank).map(Val::Leaf)
         }
     }

@@ -3,7 +3,7 @@
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::norms::softmax::exponential;
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -14,8 +14,8 @@ pub fn rows() -> Vec<Op> {
 fn arithmetic() -> Vec<Op> {
     vec![
         Op::composite("prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
-            let product = b.binary(OpId::Mul, c.leaf("a")?, c.get("b").clone())?;
-            b.binary(OpId::Add, &product, c.leaf("c")?).map(Val::Leaf)
+            let product = b.mul(c.leaf("a")?, c.get("b").clone())?;
+            b.add(&product, c.leaf("c")?).map(Val::Leaf)
         })
         .doc("a * b + c, rounded twice as PyTorch's own kernel")
         .spelled("prims.fma.default"),
@@ -25,7 +25,7 @@ fn arithmetic() -> Vec<Op> {
                 let x = c.leaf("a")?;
                 let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
                 let max = b.reduce(OpId::Amax, x, &[dim], true)?;
-                let rest = b.binary(OpId::Sub, x, &max)?;
+                let rest = b.sub(x, &max)?;
                 let exp = exponential(b, &rest)?;
                 let sum = b.reduce(OpId::Sum, &exp, &[dim], true)?;
                 Ok(Val::Tuple(vec![max.into(), sum.into()]))
@@ -64,7 +64,7 @@ fn unflattened(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec
     for d in 1..sizes.len() {
         let inner = sizes[d..].iter().fold(Dim::Const(1), |p, n| p.mul(n));
         out.push(b.op(OpId::Div, [(&rest).into(), Val::Int(inner.clone()), Val::str("floor")])?);
-        rest = b.binary(OpId::Remainder, &rest, Val::Int(inner))?;
+        rest = b.remainder(&rest, Val::Int(inner))?;
     }
     out.push(rest);
     Ok(out)
@@ -76,8 +76,8 @@ fn flattened(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<T
         .split_first()
         .ok_or_else(|| OpError::arg("kernel_size", "a window has a dim"))?;
     rest.iter().zip(&sizes[1..]).try_fold(first.clone(), |sum, (i, n)| {
-        let sum = b.binary(OpId::Mul, &sum, Val::Int(n.clone()))?;
-        b.binary(OpId::Add, &sum, i)
+        let sum = b.mul(&sum, Val::Int(n.clone()))?;
+        b.add(&sum, i)
     })
 }
 
@@ -99,8 +99,8 @@ fn begins(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult
     let mut shape = vec![Dim::Const(1); x.rank()?];
     shape[dim] = length;
     let places = b.op(OpId::Reshape, [places.into(), dims_val(&shape)])?;
-    let places = b.binary(OpId::Mul, &places, Val::int(stride[d]))?;
-    b.binary(OpId::Sub, &places, Val::int(padding[d]))
+    let places = b.mul(&places, Val::int(stride[d]))?;
+    b.sub(&places, Val::int(padding[d]))
 }
 
 /// The number of dims of the windows, for which each list has an item.
@@ -136,7 +136,7 @@ fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut within = vec![];
     for (d, place) in unflattened(b, indices, &sizes)?.iter().enumerate() {
         let begin = begins(b, c, indices, d)?;
-        let distance = b.binary(OpId::Sub, place, &begin)?;
+        let distance = b.sub(place, &begin)?;
         within.push(b.op(OpId::Div, [distance.into(), Val::int(dilation[d]), Val::str("floor")])?);
     }
     let offsets = flattened(b, &within, &c.dims("kernel_size")?)?;
@@ -154,8 +154,8 @@ fn to_indices(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut places = vec![];
     for (d, within) in unflattened(b, &offsets, &c.dims("kernel_size")?)?.iter().enumerate() {
         let begin = begins(b, c, &offsets, d)?;
-        let distance = b.binary(OpId::Mul, within, Val::int(dilation[d]))?;
-        places.push(b.binary(OpId::Add, &begin, &distance)?);
+        let distance = b.mul(within, Val::int(dilation[d]))?;
+        places.push(b.add(&begin, &distance)?);
     }
     flattened(b, &places, &sizes).map(Val::Leaf)
 }
@@ -184,7 +184,7 @@ fn random() -> Vec<Op> {
                 OpId::Select,
                 [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()],
             )?;
-            b.unary(OpId::Clone, &one).map(Val::Leaf)
+            b.clone(&one).map(Val::Leaf)
         })
         .doc("one of several seeds")
         .spelled("prims.@.default"),

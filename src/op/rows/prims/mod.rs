@@ -7,7 +7,7 @@ mod inductor;
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -119,10 +119,10 @@ fn iota(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dtype = c.get("dtype").clone();
     let mut x = b.op(OpId::Arange, [Val::int(0), Val::Int(length), Val::int(1), dtype])?;
     if step != Dim::Const(1) {
-        x = b.binary(OpId::Mul, &x, Val::Int(step))?;
+        x = b.mul(&x, Val::Int(step))?;
     }
     if start != Dim::Const(0) {
-        x = b.binary(OpId::Add, &x, Val::Int(start))?;
+        x = b.add(&x, Val::Int(start))?;
     }
     Ok(x.into())
 }
@@ -146,20 +146,20 @@ fn arithmetic() -> Vec<Op> {
         .spelled("prims.div.default"),
         Op::composite("prims_cbrt(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
-            let size = b.unary(OpId::Abs, x)?;
-            let root = b.binary(OpId::Pow, &size, Val::Float(1.0 / 3.0))?;
-            b.binary(OpId::Copysign, &root, x).map(Val::Leaf)
+            let size = b.abs(x)?;
+            let root = b.pow(&size, Val::Float(1.0 / 3.0))?;
+            b.copysign(&root, x).map(Val::Leaf)
         })
         .doc("the cube root")
         .spelled("prims.cbrt.default"),
         Op::composite(
             "prims_device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor",
-            |b, c| b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf),
+            |b, c| b.clone(c.leaf("a")?).map(Val::Leaf),
         )
         .doc("a copy on a device: there is one")
         .spelled("prims.device_put.default"),
         Op::composite("prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor", |b, c| {
-            b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf)
+            b.clone(c.leaf("a")?).map(Val::Leaf)
         })
         .doc("a copy with other strides, which values do not show")
         .spelled("prims.copy_strided.default")
@@ -282,7 +282,7 @@ fn reduced(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let all = || (0..x.rank().unwrap_or(0) as i64).collect();
     let mut dims = c.opt_ints("dims")?.unwrap_or_else(all);
     if dims.is_empty() && c.op.is(OpId::PrimsProd) {
-        return b.unary(OpId::Clone, x).map(Val::Leaf);
+        return b.clone(x).map(Val::Leaf);
     }
     let typed = [Val::Bool(false), Val::DType(own)];
     let y = match c.op.id() {

@@ -3,7 +3,7 @@
 use super::{draw, float_type, result};
 use crate::op::emit::dims_val;
 use crate::op::random::{self, Generator};
-use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -49,7 +49,7 @@ fn bounded() -> Vec<Op> {
         Op::composite("bernoulli_with(Tensor self, Tensor p) -> Tensor", |b, c| {
             let (x, p) = (c.leaf("self")?, c.leaf("p")?);
             let p = b.expand(p, x.shape()?)?;
-            let out = b.op(OpId::Bernoulli, [p.into()])?;
+            let out = b.bernoulli(p)?;
             b.to_dtype(&out, x.dtype()).map(Val::Leaf)
         })
         .doc("1 with the probabilities that a tensor holds, else 0, in self's shape")
@@ -201,7 +201,7 @@ fn sampled() -> Vec<Op> {
             let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
             // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
             let x = b.op(OpId::NormalLike, [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
-            b.op(OpId::Add, [x.into(), mean.into()]).map(Val::Leaf)
+            b.add(x, mean).map(Val::Leaf)
         })
         .doc("random numbers of normal distributions with one standard deviation")
         .spelled("aten.normal.Tensor_float torch.normal"),
@@ -248,8 +248,8 @@ fn spread(
     std: Val<Traced>,
 ) -> OpResult<Val<Traced>> {
     let normal = b.op(OpId::Randn, [dims_val(shape), Val::DType(dtype)])?;
-    let x = b.op(OpId::Mul, [normal.into(), std])?;
-    b.op(OpId::Add, [x.into(), mean]).map(Val::Leaf)
+    let x = b.mul(normal, std)?;
+    b.add(x, mean).map(Val::Leaf)
 }
 
 fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

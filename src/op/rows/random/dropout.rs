@@ -1,6 +1,6 @@
 //! Dropout: nothing in evaluation, random zeros in training.
 
-use crate::op::{Build, Call, DrawOrder, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, DrawOrder, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 const ALPHA: f64 = 1.7580993408473766;
@@ -140,7 +140,7 @@ fn drawn(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Draw> {
         return Ok(Draw::Needless(x.clone()));
     }
     if p == 1.0 {
-        return b.binary(OpId::Mul, x, Val::int(0)).map(Draw::Needless);
+        return b.mul(x, Val::int(0)).map(Draw::Needless);
     }
     let shape = if feature {
         feature_shape(x)?
@@ -155,8 +155,8 @@ fn plain(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Tra
         Draw::Needless(result) => return Ok(result.into()),
         Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
     };
-    let mask = b.binary(OpId::Div, &mask, Val::Float(1.0 - p))?;
-    b.binary(OpId::Mul, x, &mask).map(Val::Leaf)
+    let mask = b.div(&mask, Val::Float(1.0 - p))?;
+    b.mul(x, &mask).map(Val::Leaf)
 }
 
 fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -168,8 +168,8 @@ fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let mask = kept(b, x, x.shape()?, p)?;
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-    let y = b.binary(OpId::Mul, x, &mask)?;
-    let y = b.binary(OpId::Mul, &y, Val::Float(scale))?;
+    let y = b.mul(x, &mask)?;
+    let y = b.mul(&y, Val::Float(scale))?;
     let mask = b.to_dtype(&mask, DType::B8)?;
     Ok(Val::Tuple(vec![y.into(), mask.into()]))
 }
@@ -181,12 +181,12 @@ fn alpha(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Tra
         Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
     };
     let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
-    let dropped = b.binary(OpId::Add, &mask, Val::Float(-1.0))?;
-    let dropped = b.binary(OpId::Mul, &dropped, Val::Float(ALPHA * a))?;
-    let dropped = b.binary(OpId::Add, &dropped, Val::Float(ALPHA * a * p))?;
-    let scaled = b.binary(OpId::Mul, &mask, Val::Float(a))?;
-    let y = b.binary(OpId::Mul, x, &scaled)?;
-    b.binary(OpId::Add, &y, &dropped).map(Val::Leaf)
+    let dropped = b.add(&mask, Val::Float(-1.0))?;
+    let dropped = b.mul(&dropped, Val::Float(ALPHA * a))?;
+    let dropped = b.add(&dropped, Val::Float(ALPHA * a * p))?;
+    let scaled = b.mul(&mask, Val::Float(a))?;
+    let y = b.mul(x, &scaled)?;
+    b.add(&y, &dropped).map(Val::Leaf)
 }
 
 fn stochastic_depth(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -207,9 +207,9 @@ fn stochastic_depth(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     }
     let mask = kept(b, x, &shape, p)?;
     let mask = if p < 1.0 {
-        b.binary(OpId::Div, &mask, Val::Float(1.0 - p))?
+        b.div(&mask, Val::Float(1.0 - p))?
     } else {
         mask
     };
-    b.binary(OpId::Mul, x, &mask).map(Val::Leaf)
+    b.mul(x, &mask).map(Val::Leaf)
 }

@@ -1,7 +1,7 @@
 //! Samples of a categorical distribution that have gradients (Jang et al., "Categorical Reparameterization with
 //! Gumbel-Softmax", 2016).
 
-use crate::op::{Build, Call, Effect, Op, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpId, OpResult, Traced, wrap_dim};
 use crate::types::Val;
 
 /// The rows.
@@ -20,10 +20,10 @@ pub fn rows() -> Vec<Op> {
 fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("logits")?;
     let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
-    let noise = b.op(OpId::Exponential, [x.into()])?;
-    let noise = b.unary(OpId::Log, &noise)?;
-    let y = b.binary(OpId::Sub, x, &noise)?;
-    let y = b.binary(OpId::Div, &y, c.get("tau").clone())?;
+    let noise = b.exponential(x)?;
+    let noise = b.log(&noise)?;
+    let y = b.sub(x, &noise)?;
+    let y = b.div(&y, c.get("tau").clone())?;
     let soft = crate::op::rows::norms::softmax::softmax(b, &y, dim)?;
     if !c.bool("hard")? {
         return Ok(soft.into());
@@ -32,8 +32,8 @@ fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let index = b.op(OpId::Argmax, [(&soft).into(), at.clone(), Val::Bool(true)])?;
     let zeros = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let ones = b.full(index.shape()?, Val::int(1), x.dtype())?;
-    let hard = b.op(OpId::Scatter, [zeros.into(), at, index.into(), ones.into()])?;
+    let hard = b.scatter(zeros, at, index, ones)?;
     // As torch writes it, so that the rounding is torch's too.
-    let rest = b.binary(OpId::Sub, &hard, &soft)?;
-    b.binary(OpId::Add, &rest, &soft).map(Val::Leaf)
+    let rest = b.sub(&hard, &soft)?;
+    b.add(&rest, &soft).map(Val::Leaf)
 }

@@ -3,7 +3,7 @@
 use super::{reduced_dims, reduced_shape};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::special;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -80,15 +80,15 @@ fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     // With no dims to reduce (a 0-d tensor) the list stays empty, which means all: the same.
     let over = |b: &mut dyn Build, op: OpId, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
     let mean = over(b, OpId::Mean, &x)?;
-    let distance = b.binary(OpId::Sub, &x, &mean)?;
-    let square = b.binary(OpId::Mul, &distance, &distance)?;
+    let distance = b.sub(&x, &mean)?;
+    let square = b.mul(&distance, &distance)?;
     let sum = over(b, OpId::Sum, &square)?;
-    let var = b.binary(OpId::Div, &sum, freedom(c, count)?)?;
+    let var = b.div(&sum, freedom(c, count)?)?;
     let keepdim = c.bool("keepdim")?;
     let shape = reduced_shape(x.shape()?, &dims, keepdim);
     let finish = |b: &mut dyn Build, t: Traced| match keepdim {
         true => Ok(t),
-        false => b.op(OpId::View, [(&t).into(), dims_val(&shape)]),
+        false => b.view(&t, dims_val(&shape)),
     };
     Ok((finish(b, var)?, finish(b, mean)?))
 }
@@ -119,7 +119,7 @@ fn var(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn std(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (var, _) = moments(b, c)?;
-    let std = b.unary(OpId::Sqrt, &var)?;
+    let std = b.sqrt(&var)?;
     Ok(b.to_dtype(&std, c.leaf("self")?.dtype())?.into())
 }
 
@@ -134,7 +134,7 @@ fn var_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (var, mean) = moments(b, c)?;
-    let (std, d) = (b.unary(OpId::Sqrt, &var)?, c.leaf("self")?.dtype());
+    let (std, d) = (b.sqrt(&var)?, c.leaf("self")?.dtype());
     Ok(Val::Tuple(vec![
         b.to_dtype(&std, d)?.into(),
         b.to_dtype(&mean, d)?.into(),
@@ -165,10 +165,10 @@ fn exponential() -> Vec<Op> {
                 // torch rounds the sum, which overflows in 16 bits, before it divides.
                 let given = b.to_dtype(x, d)?;
                 let sum = b.op(OpId::Nansum, args(&given))?;
-                let nan = b.unary(OpId::Isnan, x)?;
-                let there = b.unary(OpId::LogicalNot, &nan)?;
+                let nan = b.isnan(x)?;
+                let there = b.logical_not(&nan)?;
                 let count = b.op(OpId::Sum, args(&there))?;
-                let mean = b.binary(OpId::Div, &sum, &count)?;
+                let mean = b.div(&sum, &count)?;
                 Ok(b.to_dtype(&mean, d)?.into())
             },
         )
@@ -189,22 +189,22 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let over = |b: &mut dyn Build, op: OpId, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
     let out = if empty {
         let sum = over(b, OpId::Sum, &x)?;
-        b.unary(OpId::Log, &sum)?
+        b.log(&sum)?
     } else {
         let max = over(b, OpId::Amax, &x)?;
         // An infinite maximum would give inf - inf.
-        let infinite = b.unary(OpId::Isinf, &max)?;
-        let max = b.op(OpId::MaskedFill, [(&max).into(), (&infinite).into(), Val::int(0)])?;
-        let rest = b.binary(OpId::Sub, &x, &max)?;
-        let e = b.unary(OpId::Exp, &rest)?;
+        let infinite = b.isinf(&max)?;
+        let max = b.masked_fill(&max, &infinite, Val::int(0))?;
+        let rest = b.sub(&x, &max)?;
+        let e = b.exp(&rest)?;
         let sum = over(b, OpId::Sum, &e)?;
-        let log = b.unary(OpId::Log, &sum)?;
-        b.binary(OpId::Add, &log, &max)?
+        let log = b.log(&sum)?;
+        b.add(&log, &max)?
     };
     let out = b.to_dtype(&out, result)?;
     Ok(match keepdim {
         true => out.into(),
-        false => b.op(OpId::View, [(&out).into(), dims_val(&shape)])?.into(),
+        false => b.view(&out, dims_val(&shape))?.into(),
     })
 }
 
@@ -262,7 +262,7 @@ fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpRe
 fn differences() -> Vec<Op> {
     vec![
         Op::composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", |b, c| {
-            let d = b.binary(OpId::Sub, c.leaf("self")?, c.leaf("other")?)?;
+            let d = b.sub(c.leaf("self")?, c.leaf("other")?)?;
             b.call(OpId::LinalgVectorNorm, vec![(&d).into(), c.get("p").clone()])
         })
         .doc("the p-norm of self - other")
@@ -287,7 +287,7 @@ fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let dim = crate::op::wrap_dim(c.int("dim")?, rank)?;
     if n == 0 {
-        return b.op(OpId::Clone, [x.into()]).map(Val::Leaf);
+        return b.clone(x).map(Val::Leaf);
     }
     let parts = [c.opt_leaf("prepend"), Some(x), c.opt_leaf("append")];
     let parts: Vec<Traced> = parts.into_iter().flatten().cloned().collect();

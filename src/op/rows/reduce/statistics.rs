@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{around, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -126,7 +126,7 @@ fn areas() -> Vec<Op> {
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
                 let (parts, dim) = strips(b, c)?;
-                b.op(OpId::Cumsum, [parts.into(), Val::int(dim as i64)]).map(Val::Leaf)
+                b.cumsum(parts, Val::int(dim as i64)).map(Val::Leaf)
             },
         )
         .doc("the areas below a curve up to each point by the trapezoidal rule")
@@ -167,7 +167,7 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
             let order: Vec<usize> = (0..rank).filter(|&i| i != d).chain([d]).collect();
             b.permute(x, &order)?
         }
-        _ => b.unary(OpId::Ravel, x)?,
+        _ => b.ravel(x)?,
     };
     let last = lanes.rank()? - 1;
     let size = lanes.shape()?[last].clone();
@@ -210,27 +210,27 @@ fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Tra
 /// The fractional places of the quantiles along the last dim.
 fn ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
     if ignores_nan {
-        let nan = b.unary(OpId::Isnan, sorted)?;
-        let valid = b.unary(OpId::LogicalNot, &nan)?;
+        let nan = b.isnan(sorted)?;
+        let valid = b.logical_not(&nan)?;
         let count = b.op(OpId::Sum, [valid.into(), ints_val(&[last as i64]), Val::Bool(true)])?;
         let count = b.to_dtype(&count, sorted.dtype())?;
-        let end = b.binary(OpId::Sub, &count, Val::int(1))?;
-        let ranks = b.binary(OpId::Mul, q, &end)?;
+        let end = b.sub(&count, Val::int(1))?;
+        let ranks = b.mul(q, &end)?;
         return b.op(OpId::Clamp, [ranks.into(), Val::int(0)]);
     }
     let size = sorted.shape()?[last].clone();
     let end = size.sub(&Dim::Const(1));
-    let ranks = b.binary(OpId::Mul, q, Val::Int(end.clone()))?;
+    let ranks = b.mul(q, Val::Int(end.clone()))?;
     // NaNs are sorted to the end.
     let tail = b.slice(sorted, last, end.clone(), size, 1)?;
-    let nan = b.unary(OpId::Isnan, &tail)?;
-    b.op(OpId::Where, [nan.into(), Val::Int(end), ranks.into()])
+    let nan = b.isnan(&tail)?;
+    b.r#where(nan, Val::Int(end), ranks)
 }
 
 fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how: &str) -> OpResult<Traced> {
     let gathered = |b: &mut dyn Build, ranks: &Traced| {
         let index = b.to_dtype(ranks, DType::I64)?;
-        b.op(OpId::Gather, [sorted.into(), Val::int(last as i64), index.into()])
+        b.gather(sorted, Val::int(last as i64), index)
     };
     let rounding = match how {
         "linear" | "midpoint" | "lower" => OpId::Floor,
@@ -250,13 +250,13 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
     if !matches!(how, "linear" | "midpoint") {
         return Ok(low);
     }
-    let above = b.unary(OpId::Ceil, ranks)?;
+    let above = b.ceil(ranks)?;
     let high = gathered(b, &above)?;
     let weight = match how {
-        "linear" => b.binary(OpId::Sub, ranks, &below)?,
+        "linear" => b.sub(ranks, &below)?,
         _ => b.full(ranks.shape()?, Val::Float(0.5), ranks.dtype())?,
     };
-    b.op(OpId::Lerp, [low.into(), high.into(), weight.into()])
+    b.lerp(low, high, weight)
 }
 
 /// From `[rest…, quantiles]` to torch's order: the quantiles first if `q` is a vector, the reduced dims kept or not.
@@ -378,25 +378,25 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         None => {
             let mean = b.reduce(OpId::Mean, &rows, &[1], true)?;
             let n = b.full(&[], Val::Int(n), dtype)?;
-            (mean, b.binary(OpId::Sub, &n, correction)?)
+            (mean, b.sub(&n, correction)?)
         }
         Some(w) => {
-            let total = b.op(OpId::Sum, [w.into()])?;
-            let product = b.binary(OpId::Mul, &rows, w)?;
+            let total = b.sum(w)?;
+            let product = b.mul(&rows, w)?;
             let sum = b.reduce(OpId::Sum, &product, &[1], true)?;
             let norm = weighted_norm(b, c, w, &total)?;
-            (b.binary(OpId::Div, &sum, &total)?, norm)
+            (b.div(&sum, &total)?, norm)
         }
     };
     let norm = b.op(OpId::Clamp, [norm.into(), Val::int(0)])?;
-    let centred = b.binary(OpId::Sub, &rows, &mean)?;
+    let centred = b.sub(&rows, &mean)?;
     let right = match &weights {
-        Some(w) => b.binary(OpId::Mul, &centred, w)?,
+        Some(w) => b.mul(&centred, w)?,
         None => centred.clone(),
     };
     let right = b.transpose(&right, 0, 1)?;
-    let out = b.binary(OpId::Mm, &centred, &right)?;
-    let out = b.binary(OpId::Div, &out, &norm)?;
+    let out = b.mm(&centred, &right)?;
+    let out = b.div(&out, &norm)?;
     // torch squeezes the result: one variable has a variance, not a matrix.
     let out = match rows.shape()?[0] == Dim::Const(1) {
         true => b.reshape(&out, &[])?,
@@ -418,16 +418,13 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
                 "cov(): expected {name} to have the same numel as there are observations in the input"
             )));
         }
-        let w = b.op(
-            OpId::_NonNegative,
-            [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))],
-        )?;
+        let w = b._non_negative(w, Val::str(&format!("cov(): {name} cannot be negative")))?;
         let w = match w.dtype().is_float() {
             true => w,
             false => b.to_dtype(&w, dtype)?,
         };
         weights = Some(match weights {
-            Some(old) => b.binary(OpId::Mul, &old, &w)?,
+            Some(old) => b.mul(&old, &w)?,
             None => w,
         });
     }
@@ -438,29 +435,29 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
 fn weighted_norm(b: &mut dyn Build, c: &Call<Traced>, w: &Traced, total: &Traced) -> OpResult<Traced> {
     let correction = c.get("correction").clone();
     let Some(a) = c.opt_leaf("aweights") else {
-        return b.binary(OpId::Sub, total, correction);
+        return b.sub(total, correction);
     };
     if c.get("correction").as_int() == Some(0) {
         return Ok(total.clone());
     }
-    let squares = b.binary(OpId::Mul, w, a)?;
-    let squares = b.op(OpId::Sum, [squares.into()])?;
-    let part = b.binary(OpId::Div, &squares, total)?;
-    let part = b.binary(OpId::Mul, &part, correction)?;
-    b.binary(OpId::Sub, total, &part)
+    let squares = b.mul(w, a)?;
+    let squares = b.sum(squares)?;
+    let part = b.div(&squares, total)?;
+    let part = b.mul(&part, correction)?;
+    b.sub(total, &part)
 }
 
 fn corrcoef(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
-    let cov = b.op(OpId::Cov, [x.into()])?;
+    let cov = b.cov(x)?;
     if cov.rank()? == 0 {
-        return b.binary(OpId::Div, &cov, &cov).map(Val::Leaf);
+        return b.div(&cov, &cov).map(Val::Leaf);
     }
-    let variances = b.op(OpId::Diagonal, [(&cov).into()])?;
-    let deviations = b.unary(OpId::Sqrt, &variances)?;
+    let variances = b.diagonal(&cov)?;
+    let deviations = b.sqrt(&variances)?;
     let column = b.unsqueeze(&deviations, 1)?;
-    let out = b.binary(OpId::Div, &cov, &column)?;
-    let out = b.binary(OpId::Div, &out, &deviations)?;
+    let out = b.div(&cov, &column)?;
+    let out = b.div(&out, &deviations)?;
     b.op(OpId::Clamp, [out.into(), Val::int(-1), Val::int(1)])
         .map(Val::Leaf)
 }
@@ -478,16 +475,16 @@ fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
         b.slice(y, dim, Dim::Const(1), size.clone(), 1)?,
         b.slice(y, dim, Dim::Const(0), end, 1)?,
     );
-    let sums = b.binary(OpId::Add, &later, &earlier)?;
+    let sums = b.add(&later, &earlier)?;
     let product = match c.opt_leaf("x") {
-        None => b.binary(OpId::Mul, &sums, c.get("dx").clone())?,
+        None => b.mul(&sums, c.get("dx").clone())?,
         Some(x) => {
             let x = as_long(b, x, rank, dim, &size)?;
             let steps = b.op(OpId::Diff, [x.into(), Val::int(1), Val::int(dim as i64)])?;
-            b.binary(OpId::Mul, &steps, &sums)?
+            b.mul(&steps, &sums)?
         }
     };
-    Ok((b.binary(OpId::Div, &product, Val::Float(2.0))?, dim))
+    Ok((b.div(&product, Val::Float(2.0))?, dim))
 }
 
 /// The places of a curve's points with as many dims as the curve, at least: a vector lies along `dim`, others are matched from the

@@ -4,7 +4,7 @@ mod steps;
 
 use self::steps::{CellKind, Sequence};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
@@ -440,22 +440,18 @@ fn gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
 
 fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> OpResult<(Traced, Traced)> {
     let [x, h] = projections(b, c, h)?;
-    let all = b.binary(OpId::Add, &x, &h)?;
+    let all = b.add(&x, &h)?;
     let parts = gates(b, &all, 4)?;
     let [i, f, g, o] = &parts[..] else {
         return Err(OpError::shape("lstm_cell: the weights must hold four gates"));
     };
-    let (i, f, o) = (
-        b.unary(OpId::Sigmoid, i)?,
-        b.unary(OpId::Sigmoid, f)?,
-        b.unary(OpId::Sigmoid, o)?,
-    );
-    let g = b.unary(OpId::Tanh, g)?;
-    let kept = b.binary(OpId::Mul, &f, cell)?;
-    let new = b.binary(OpId::Mul, &i, &g)?;
-    let cell = b.binary(OpId::Add, &kept, &new)?;
-    let t = b.unary(OpId::Tanh, &cell)?;
-    Ok((b.binary(OpId::Mul, &o, &t)?, cell))
+    let (i, f, o) = (b.sigmoid(i)?, b.sigmoid(f)?, b.sigmoid(o)?);
+    let g = b.tanh(g)?;
+    let kept = b.mul(&f, cell)?;
+    let new = b.mul(&i, &g)?;
+    let cell = b.add(&kept, &new)?;
+    let t = b.tanh(&cell)?;
+    Ok((b.mul(&o, &t)?, cell))
 }
 
 /// `(h - n) * z + n` with the candidate `n = tanh(W x + r * (U h))`.
@@ -466,20 +462,20 @@ fn gru_cell(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let ([xr, xz, xn], [ur, uz, un]) = (&x[..], &u[..]) else {
         return Err(OpError::shape("gru_cell: the weights must hold three gates"));
     };
-    let r = b.binary(OpId::Add, xr, ur)?;
-    let r = b.unary(OpId::Sigmoid, &r)?;
-    let z = b.binary(OpId::Add, xz, uz)?;
-    let z = b.unary(OpId::Sigmoid, &z)?;
-    let n = b.binary(OpId::Mul, &r, un)?;
-    let n = b.binary(OpId::Add, xn, &n)?;
-    let n = b.unary(OpId::Tanh, &n)?;
-    let y = b.binary(OpId::Sub, h, &n)?;
-    let y = b.binary(OpId::Mul, &y, &z)?;
-    b.binary(OpId::Add, &y, &n).map(Val::Leaf)
+    let r = b.add(xr, ur)?;
+    let r = b.sigmoid(&r)?;
+    let z = b.add(xz, uz)?;
+    let z = b.sigmoid(&z)?;
+    let n = b.mul(&r, un)?;
+    let n = b.add(xn, &n)?;
+    let n = b.tanh(&n)?;
+    let y = b.sub(h, &n)?;
+    let y = b.mul(&y, &z)?;
+    b.add(&y, &n).map(Val::Leaf)
 }
 
 fn plain_cell(b: &mut dyn Build, c: &Call<Traced>, f: OpId) -> OpResult<Val<Traced>> {
     let [x, u] = projections(b, c, c.leaf("hx")?)?;
-    let y = b.binary(OpId::Add, &x, &u)?;
+    let y = b.add(&x, &u)?;
     b.unary(f, &y).map(Val::Leaf)
 }

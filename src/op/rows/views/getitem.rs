@@ -7,7 +7,7 @@ use crate::op::layout::Layout;
 use crate::op::rows::arrange::joining::constant_indices;
 use crate::op::sharing::is_expanded;
 use crate::op::view::write_through;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
@@ -19,7 +19,7 @@ pub fn rows() -> Vec<Op> {
             let x = picked.last().clone();
             let out = match picked.indices.is_empty() {
                 true => x,
-                false => b.op(OpId::Index, [x.into(), Val::List(std::mem::take(&mut picked.indices))])?,
+                false => b.index(x, Val::List(std::mem::take(&mut picked.indices)))?,
             };
             Ok(out.into())
         })
@@ -343,7 +343,7 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let indices = Val::List(std::mem::take(&mut p.indices));
         // Leading dims of size 1 are dropped; those of an index are not known here, so all are.
         let value = without_lead(b, &value, ones_ahead(&value)?)?;
-        b.op(OpId::IndexPut, [target.into(), indices, value.into()])?
+        b.index_put(target, indices, value)?
     };
     for (call, _) in p.views.iter().rev() {
         new = write_through(b, call, &new)?;

@@ -6,7 +6,7 @@ use crate::op::layout::Window;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Val};
 
@@ -68,9 +68,9 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let known: Option<Vec<usize>> = shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
     if shape.len() == 2 && !c.bool("wrap")? {
-        let diagonal = b.op(OpId::Diagonal, [x.into()])?;
+        let diagonal = b.diagonal(x)?;
         let src = b.full(diagonal.shape()?, c.get("fill_value").clone(), x.dtype())?;
-        let filled = b.op(OpId::DiagonalScatter, [x.into(), src.into()])?;
+        let filled = b.diagonal_scatter(x, src)?;
         return Ok(filled.into());
     }
     let sizes = known.ok_or_else(|| OpError::shape("fill_diagonal_ needs sizes that are known"))?;
@@ -103,7 +103,7 @@ fn strided() -> Op {
             let x = c.leaf("self")?;
             let window = Window::of(&c.types())?;
             window.check(&x.ty.numel(), x.dtype())?;
-            let rows = b.op(OpId::Contiguous, [x.into()])?;
+            let rows = b.contiguous(x)?;
             let args = [
                 (&rows).into(),
                 dims_val(&window.size),

@@ -3,7 +3,7 @@
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{native, zeros};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -289,8 +289,8 @@ fn coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResul
     let Some(k) = n.as_const().filter(|&k| k > 0) else {
         return Err(OpError::shape("affine_grid needs known sizes"));
     };
-    let line = b.binary(OpId::Mul, &line, Val::int(k - 1))?;
-    b.binary(OpId::Div, &line, Val::int(k))
+    let line = b.mul(&line, Val::int(k - 1))?;
+    b.div(&line, Val::int(k))
 }
 
 fn affine_grid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -10,7 +10,7 @@ mod rois;
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -90,7 +90,7 @@ fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<T
     let n = sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s));
     let n = n.ok_or_else(|| OpError::arg("window_size", "the product of window_size overflows"))?;
     let indices = Val::List(vec![c.get("relative_position_index").clone()]);
-    let rows = b.op(OpId::Index, [c.get("relative_position_bias_table").clone(), indices])?;
+    let rows = b.index(c.get("relative_position_bias_table").clone(), indices)?;
     let grid = b.op(OpId::Reshape, [rows.into(), ints_val(&[n, n, -1])])?;
     let heads = b.permute(&grid, &[2, 0, 1])?;
     b.unsqueeze(&heads, 0).map(Val::Leaf)
@@ -200,20 +200,20 @@ impl Windows {
         let mut along = vec![];
         for d in 0..2 {
             let (n, w, s) = (self.size[d], self.window[d], self.shift[d]);
-            let i = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
+            let i = b.arange(Val::int(0), Val::int(n))?;
             let mut region = b.full(&[Dim::Const(n)], Val::int(0), dtype)?;
             if s > 0 {
                 for edge in [n - w, n - s] {
-                    let behind = b.binary(OpId::Ge, &i, Val::int(edge))?;
+                    let behind = b.ge(&i, Val::int(edge))?;
                     let behind = b.to_dtype(&behind, dtype)?;
-                    region = b.binary(OpId::Add, &region, &behind)?;
+                    region = b.add(&region, &behind)?;
                 }
             }
             along.push(region);
         }
         let rows = b.unsqueeze(&along[0], 1)?;
-        let rows = b.binary(OpId::Mul, &rows, Val::int(3))?;
-        let grid = b.binary(OpId::Add, &rows, &along[1])?;
+        let rows = b.mul(&rows, Val::int(3))?;
+        let grid = b.add(&rows, &along[1])?;
         let [nh, nw] = self.counts().map(Dim::Const);
         let [wh, ww] = self.window.map(Dim::Const);
         let grid = b.reshape(&grid, &[nh.clone(), wh, nw.clone(), ww])?;
@@ -228,8 +228,8 @@ impl Windows {
         }
         let regions = self.regions(b, scores.dtype())?;
         let (columns, rows) = (b.unsqueeze(&regions, 1)?, b.unsqueeze(&regions, 2)?);
-        let differ = b.binary(OpId::Ne, &columns, &rows)?;
-        let mask = b.op(OpId::Where, [differ.into(), Val::Float(-100.0), Val::Float(0.0)])?;
+        let differ = b.ne(&columns, &rows)?;
+        let mask = b.r#where(differ, Val::Float(-100.0), Val::Float(0.0))?;
         let mask = b.to_dtype(&mask, scores.dtype())?;
         let mask = b.unsqueeze(&mask, 1)?;
         let shape = scores.shape()?.to_vec();
@@ -237,7 +237,7 @@ impl Windows {
         let mut apart = vec![self.batch.clone(), Dim::Const(count)];
         apart.extend_from_slice(&shape[1..]);
         let wide = b.reshape(scores, &apart)?;
-        let masked = b.binary(OpId::Add, &wide, &mask)?;
+        let masked = b.add(&wide, &mask)?;
         b.reshape(&masked, &shape)
     }
 }
@@ -295,22 +295,19 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
             let kt = b.transpose(&k, 2, 3)?;
             let scores = b.matmul(&q, &kt)?;
             let scale = b.op(OpId::Clamp, [scale.into(), Val::None, Val::Float(100f64.ln())])?;
-            let scale = b.unary(OpId::Exp, &scale)?;
-            b.binary(OpId::Mul, &scores, &scale)?
+            let scale = b.exp(&scale)?;
+            b.mul(&scores, &scale)?
         }
         None => {
-            let q = b.binary(OpId::Mul, &q, Val::Float((width as f64).powf(-0.5)))?;
+            let q = b.mul(&q, Val::Float((width as f64).powf(-0.5)))?;
             let kt = b.transpose(&k, 2, 3)?;
             b.matmul(&q, &kt)?
         }
     };
-    let scores = b.binary(OpId::Add, &scores, c.leaf("relative_position_bias")?)?;
+    let scores = b.add(&scores, c.leaf("relative_position_bias")?)?;
     let scores = win.mask(b, &scores)?;
     let p = crate::op::rows::norms::softmax::softmax(b, &scores, 3)?;
-    let p = b.op(
-        OpId::Dropout,
-        [p.into(), c.get("attention_dropout").clone(), c.get("training").clone()],
-    )?;
+    let p = b.dropout(p, c.get("attention_dropout").clone(), c.get("training").clone())?;
     let y = b.matmul(&p, &v)?;
     let y = b.permute(&y, &[0, 2, 1, 3])?;
     let y = b.op(OpId::Reshape, [y.into(), dims_val(&[n, area, win.channels.clone()])])?;
@@ -318,10 +315,7 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
         OpId::Linear,
         [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()],
     )?;
-    b.op(
-        OpId::Dropout,
-        [y.into(), c.get("dropout").clone(), c.get("training").clone()],
-    )
+    b.dropout(y, c.get("dropout").clone(), c.get("training").clone())
 }
 
 fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {

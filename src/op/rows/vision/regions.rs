@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -205,15 +205,15 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
     let every = |n: i64| ints_val(&vec![n; spatial]);
     let pool = if spatial == 2 { OpId::MaxPool2d } else { OpId::MaxPool3d };
     let dropped = b.op(pool, [noise.into(), every(block), every(1), every(half)])?;
-    let kept = b.binary(OpId::Rsub, &dropped, Val::int(1))?;
+    let kept = b.rsub(&dropped, Val::int(1))?;
     let all: Vec<usize> = (0..rank).collect();
     let sum = b.reduce(OpId::Sum, &kept, &all, false)?;
-    let sum = b.binary(OpId::Add, &sum, c.get("eps").clone())?;
+    let sum = b.add(&sum, c.get("eps").clone())?;
     let count = b.op(
         OpId::Full,
         [ints_val(&[]), Val::Int(kept.ty.numel()), Val::DType(x.dtype())],
     )?;
-    let scale = b.binary(OpId::Div, &count, &sum)?;
-    let y = b.binary(OpId::Mul, x, &kept)?;
-    b.binary(OpId::Mul, &y, &scale).map(Val::Leaf)
+    let scale = b.div(&count, &sum)?;
+    let y = b.mul(x, &kept)?;
+    b.mul(&y, &scale).map(Val::Leaf)
 }

@@ -14,7 +14,7 @@ mod tests;
 use super::dce;
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
-use crate::op::{Build, OpId, OpResult, Traced};
+use crate::op::{Build, OpBuilder, OpId, OpResult, Traced};
 use crate::pass::build::{GraphBuilder, Source};
 use crate::pass::{Context, each_graph};
 use crate::types::{Dim, Val};
@@ -234,5 +234,5 @@ impl Layer {
 }
 
 fn flip(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
-    b.op(OpId::Flip, [x.into(), Val::List(vec![Val::int(0)])])
+    b.flip(x, Val::List(vec![Val::int(0)]))
 }
