@@ -4,7 +4,7 @@
 mod timing;
 
 use fxc::internals::codegen::{Options, compile};
-use fxc::internals::kernel::{Kernel, KernelBuilder, ReduceOp, Role, Value};
+use fxc::internals::kernel::{BufferRole, Kernel, KernelBuilder, ReduceOp, Value};
 use fxc::internals::scalar::{Binary, Unary};
 use fxc::internals::tensor::{AlignedBytes, Scalar};
 use fxc::types::DType::{self, F32};
@@ -166,7 +166,7 @@ fn run(kernel: &Kernel) {
     let mut elements = 0;
     for (_, b) in kernel.params() {
         let mut data = AlignedBytes::zeroed(b.numel() * b.dtype.size());
-        if b.role == Role::In {
+        if b.role == BufferRole::In {
             elements = elements.max(b.numel());
             for i in 0..b.numel() {
                 let x = ((i * 2_654_435_761) % 6001) as f64 / 1000.0 - 3.0;

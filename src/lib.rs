@@ -33,7 +33,7 @@
 //! a [`diag::Diagnostic`], all of it in one run.
 //!
 //! **Meaning.** What an operation is stands in one row of the table in [`op`]: its schema, its spellings, its type rule and
-//! what it computes, in one of a few forms. Pointwise ops mean a [`scalar::Expr`]. The interpreter ([`interp`]) runs graphs straight
+//! what it computes, in one of a few forms. Pointwise ops mean a [`scalar::ScalarExpr`]. The interpreter ([`interp`]) runs graphs straight
 //! from these meanings, node by node; it is the oracle that everything after it is tested against.
 //!
 //! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling. Most
@@ -103,7 +103,7 @@ mod embedding {}
 
 /// Ops of your own in Rust: a schema, a type rule and a computation, which every stage finds like a row of the table.
 pub mod custom {
-    pub use crate::op::custom::{CustomOp, register, registered};
+    pub use crate::op::custom::{CustomOp, register, registered_ops};
     pub use crate::op::{Call, Op, OpError, OpResult, Sizes};
 }
 

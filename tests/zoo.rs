@@ -10,7 +10,7 @@ use fxc::graph::{GraphModule, lint};
 use fxc::infer::{InferOptions, infer_sizes, is_value};
 use fxc::internals::import::read_pt2;
 use fxc::internals::tensor::{Tensor, files};
-use fxc::interp::{Interpreter, Value};
+use fxc::interp::{Interpreter, RuntimeValue};
 use fxc::pass::{PassOptions, optimize};
 use fxc::types::Val;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn check(folder: &Path, archive: &Path) -> Result<String, String> {
     errors(&lint(&module))?;
     let given = files::read(&folder.join("inputs.safetensors")).map_err(|e| e.to_string())?;
     let graph = module.entry().ok_or("no graph")?;
-    let inputs: Vec<Value> = graph
+    let inputs: Vec<RuntimeValue> = graph
         .placeholders()
         .iter()
         .map(|&p| {
@@ -90,7 +90,7 @@ fn check(folder: &Path, archive: &Path) -> Result<String, String> {
                 .ok_or(format!("no input {name}"))
         })
         .collect::<Result<_, _>>()?;
-    let types = inputs.iter().map(|v: &Value| v.map(Tensor::ty)).collect();
+    let types = inputs.iter().map(|v: &RuntimeValue| v.map(Tensor::ty)).collect();
     errors(&infer_sizes(&mut module, &InferOptions { inputs: types }).diagnostics)?;
     let (plain, plain_ms) = compare(&module, &inputs, folder)?;
     let before = module.entry().map_or(0, |g| g.len());
@@ -110,7 +110,7 @@ fn check(folder: &Path, archive: &Path) -> Result<String, String> {
 }
 
 /// The greatest difference from what is expected, and the milliseconds that the run took.
-fn compare(module: &GraphModule, inputs: &[Value], folder: &Path) -> Result<(f64, f64), String> {
+fn compare(module: &GraphModule, inputs: &[RuntimeValue], folder: &Path) -> Result<(f64, f64), String> {
     let expected = files::read(&folder.join("expected.safetensors")).map_err(|e| e.to_string())?;
     let start = Instant::now();
     let result = Interpreter::new(module)
@@ -118,7 +118,7 @@ fn compare(module: &GraphModule, inputs: &[Value], folder: &Path) -> Result<(f64
         .map_err(|d| format!("{} {} {:?}", d.code, d.title, d.notes))?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let lead = module.entry().map_or(0, |g| g.mutations.len());
-    let results: Vec<&Value> = result.flatten().into_iter().skip(lead).collect();
+    let results: Vec<&RuntimeValue> = result.flatten().into_iter().skip(lead).collect();
     let tensors: Vec<&Tensor> = results.iter().filter_map(|v| v.as_leaf()).collect();
     if tensors.len() != expected.tensors.len() {
         return Err(format!(

@@ -82,7 +82,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if let Some(path) = &args.weights {
         match (&made.program, args.stage) {
             (Some(program), CodeStage::Kernels) => {
-                let constants = program::python::constants(program);
+                let constants = program::python::named_constants(program);
                 import::write_tensors(Path::new(path), constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
             }
             _ => import::write_weights(&made.module, Path::new(path), |_, _| true)?,

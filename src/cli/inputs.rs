@@ -14,7 +14,7 @@ use crate::op::modules;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::Tensor;
-use crate::types::{Dim, Kind, Type, Val};
+use crate::types::{Dim, ScalarKind, Type, Val};
 use std::path::{Path, PathBuf};
 
 /// How far results may differ.
@@ -82,7 +82,10 @@ impl InputArgs {
     /// cannot tell.
     fn set_mode(&self, app: &mut App, module: &mut GraphModule) {
         let printed = module.printed;
-        let mut modes = module.modules.iter_mut().filter(|(_, d)| modules::trains(&d.class));
+        let mut modes = module
+            .modules
+            .iter_mut()
+            .filter(|(_, d)| modules::depends_on_training(&d.class));
         if self.training {
             let mut modes = modes.peekable();
             if modes.peek().is_none() {
@@ -254,7 +257,7 @@ fn one(text: &str) -> Result<Provided, Diagnostic> {
             (Some(array), None) => Given::File(array),
             (Some(array), Some(ty)) => of_type(array, &ty).map_err(|e| bad(&e))?,
             (None, None) => Given::Word(value.to_string()),
-            (None, Some(Val::Any(Kind::Str))) => Given::Value(Val::str(value)),
+            (None, Some(Val::Any(ScalarKind::Str))) => Given::Value(Val::str(value)),
             (None, Some(_)) => return Err(bad("it is neither a file of tensors nor a value")),
         },
     };

@@ -2,7 +2,7 @@
 
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic};
-use crate::op::{self, Effect, Form, Meaning, Op, Parameters};
+use crate::op::{self, Effect, Form, Meaning, Op, ParamList};
 use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write;
@@ -55,9 +55,9 @@ fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     let path = op::canonical_path(&name.replace("::", "."), false);
     let is_class = path.rsplit('.').next().unwrap_or(&path).starts_with(char::is_uppercase);
     let class = op::meant::class_meant(name).filter(|_| is_class).map(str::to_string);
-    let (near, _) = op::meant::meant(&path, false);
+    let (near, _) = op::meant::meant_spellings(&path, false);
     let near = near.first().map(|n| n.to_string());
-    let similar = || op::lookup::similar(name).map(|n| n.to_string());
+    let similar = || op::lookup::similar_name(name).map(|n| n.to_string());
     Err(match (op::meant::why_outside(&path), class.or(near).or_else(similar)) {
         (Some(why), _) => d.note(format!("fxc leaves it out: {why}")),
         (None, Some(n)) => d.help(format!("an op with a similar name exists: `{n}`")),
@@ -101,7 +101,7 @@ fn details(o: &Op) -> String {
     for m in &o.modules {
         let _ = writeln!(out, "    module {}", m.text);
     }
-    if let Some(example) = op::examples::of(o.name) {
+    if let Some(example) = op::examples::example_of(o.name) {
         let lines = example.lines().map(|l| format!("    {l}\n"));
         let _ = write!(out, "\n{}", lines.collect::<String>());
     }
@@ -109,8 +109,8 @@ fn details(o: &Op) -> String {
 }
 
 /// The parameters of a form's spellings, where they are not the row's.
-fn own_schema(form: &Form) -> Option<Parameters<'_>> {
-    form.schema.as_ref().map(|s| Parameters(&s.params))
+fn own_schema(form: &Form) -> Option<ParamList<'_>> {
+    form.schema.as_ref().map(|s| ParamList(&s.params))
 }
 
 /// The page docs/ops.md.
@@ -159,7 +159,7 @@ fn write_op(out: &mut String, o: &Op) {
         let inplace = if form.inplace { ", in place" } else { "" };
         let _ = writeln!(out, "\nSpelled {}{schema}{inplace}.", paths.join(", "));
     }
-    if let Some(example) = op::examples::of(o.name) {
+    if let Some(example) = op::examples::example_of(o.name) {
         let _ = writeln!(out, "\n```fxir\n{example}```");
     }
     for m in &o.modules {
@@ -182,7 +182,7 @@ fn as_json(o: &Op) -> serde_json::Value {
     let forms: Vec<_> = o
         .forms
         .iter()
-        .map(|f| json!({"paths": f.paths().collect::<Vec<_>>(), "schema": format!("{}{}", o.name, Parameters(&f.schema_of(o).params)), "inplace": f.inplace}))
+        .map(|f| json!({"paths": f.paths().collect::<Vec<_>>(), "schema": format!("{}{}", o.name, ParamList(&f.schema_of(o).params)), "inplace": f.inplace}))
         .collect();
     json!({
         "name": o.name,
@@ -192,7 +192,7 @@ fn as_json(o: &Op) -> serde_json::Value {
         "effect": effect(o),
         "commutative": o.commutative,
         "spellings": forms,
-        "example": op::examples::of(o.name),
+        "example": op::examples::example_of(o.name),
         "modules": o.modules.iter().map(|m| m.text).collect::<Vec<_>>(),
     })
 }

@@ -174,7 +174,7 @@ fn interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Calls) -
         let result = interpreter.run(bound.values.clone())?;
         Ok(Called {
             result: checked.entry().map_or(result.clone(), |g| user_result(g, result)),
-            written: interpreter.written(),
+            written: interpreter.written_values(),
         })
     })
 }

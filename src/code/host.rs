@@ -67,15 +67,15 @@ fn function(symbol: &'static str, address: *const ()) -> HostFunction {
 
 /// All of them. A place in this list is not part of any format: files name the symbols.
 pub fn host_functions() -> &'static [HostFunction] {
-    &table().0
+    &host_function_table().0
 }
 
 /// The place in [`host_functions`] of the symbol.
 pub fn host_function(symbol: &str) -> Option<usize> {
-    table().1.get(symbol).copied()
+    host_function_table().1.get(symbol).copied()
 }
 
-fn table() -> &'static (Vec<HostFunction>, HashMap<&'static str, usize>) {
+fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<&'static str, usize>) {
     static TABLE: OnceLock<(Vec<HostFunction>, HashMap<&'static str, usize>)> = OnceLock::new();
     TABLE.get_or_init(|| {
         let all = functions! {
@@ -102,6 +102,10 @@ mod tests {
             assert!(host_function(&format!("fxc_{op:?}_f64")).is_some());
             assert!(f32_binary(op).is_some() && f64_binary(op).is_some(), "{op:?}");
         }
-        assert_eq!(host_functions().len(), table().1.len(), "symbols are unique");
+        assert_eq!(
+            host_functions().len(),
+            host_function_table().1.len(),
+            "symbols are unique"
+        );
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The convention of compiled kernels: the caller's buffers (as [`Kernel::params`] lists them), the part of the parallel
 /// loop to run, scratch memory ([`CompiledKernels::scratch_bytes`] of it, 64-byte aligned, one per thread) and the
 /// kernel's constants. The result holds the bits of a [`Status`].
-type Entry = unsafe extern "C" fn(*const *mut u8, usize, usize, *mut u8, *const u8) -> u32;
+type KernelEntry = unsafe extern "C" fn(*const *mut u8, usize, usize, *mut u8, *const u8) -> u32;
 
 /// What is known of a function besides its address.
 pub struct FunctionInfo {
@@ -46,22 +46,22 @@ pub trait CodeText: Send + Sync {
 }
 
 /// One function; kernels of equal structure share it.
-pub struct Function {
-    entry: Entry,
+pub struct KernelFunction {
+    entry: KernelEntry,
     /// Keeps the code in memory.
     _memory: Arc<dyn Any + Send + Sync>,
     info: FunctionInfo,
 }
 
-impl Function {
+impl KernelFunction {
     /// The function at `entry`.
     ///
     /// # Safety
     /// `entry` is code with the convention of compiled kernels for this processor, and stays so while `memory` lives.
-    pub unsafe fn new(entry: *const u8, memory: Arc<dyn Any + Send + Sync>, info: FunctionInfo) -> Function {
-        Function {
+    pub unsafe fn new(entry: *const u8, memory: Arc<dyn Any + Send + Sync>, info: FunctionInfo) -> KernelFunction {
+        KernelFunction {
             // SAFETY: the caller's promise.
-            entry: unsafe { std::mem::transmute::<*const u8, Entry>(entry) },
+            entry: unsafe { std::mem::transmute::<*const u8, KernelEntry>(entry) },
             _memory: memory,
             info,
         }
@@ -93,7 +93,7 @@ pub trait CompileKernels: Send + Sync {
 
 /// Kernels with their code. Its memory is freed when no function that was made with it is used any more.
 pub struct CompiledKernels {
-    functions: Vec<Arc<Function>>,
+    functions: Vec<Arc<KernelFunction>>,
     /// The function of each kernel.
     kernels: Vec<usize>,
     /// How many buffers each kernel takes.
@@ -102,7 +102,7 @@ pub struct CompiledKernels {
 
 impl CompiledKernels {
     /// `kernels`, of which the `i`th runs `functions[which[i]]`.
-    pub fn new(kernels: &[Kernel], functions: Vec<Arc<Function>>, which: Vec<usize>) -> CompiledKernels {
+    pub fn new(kernels: &[Kernel], functions: Vec<Arc<KernelFunction>>, which: Vec<usize>) -> CompiledKernels {
         CompiledKernels {
             functions,
             kernels: which,
@@ -121,60 +121,60 @@ impl CompiledKernels {
     }
 
     /// How many functions there are; kernels of equal structure share one.
-    pub fn functions(&self) -> usize {
+    pub fn function_count(&self) -> usize {
         self.functions.len()
     }
 
-    fn info(&self, i: usize) -> &FunctionInfo {
+    fn function_info(&self, i: usize) -> &FunctionInfo {
         &self.functions[self.kernels[i]].info
     }
 
     /// How many functions these kernels have that `other` kernels have too.
     pub fn shared_with(&self, other: &CompiledKernels) -> usize {
-        let has = |f: &&Arc<Function>| other.functions.iter().any(|g| Arc::ptr_eq(f, g));
+        let has = |f: &&Arc<KernelFunction>| other.functions.iter().any(|g| Arc::ptr_eq(f, g));
         self.functions.iter().filter(has).count()
     }
 
     /// Bytes of machine code of kernel `i`.
     pub fn code_bytes(&self, i: usize) -> usize {
-        self.info(i).code_bytes
+        self.function_info(i).code_bytes
     }
 
     /// Bytes of scratch memory that a call of kernel `i` uses: [`Kernel::scratch_layout`]'s, for each row that its code works on
     /// at a time.
     pub fn scratch_bytes(&self, i: usize) -> usize {
-        self.info(i).scratch
+        self.function_info(i).scratch
     }
 
     /// Bytes of the vectors of kernel `i`: 16, 32 or 64.
-    pub fn width(&self, i: usize) -> usize {
-        self.info(i).width
+    pub fn vector_bytes(&self, i: usize) -> usize {
+        self.function_info(i).width
     }
 
     /// Why kernel `i` has narrower vectors than would suit it, if that is so.
-    pub fn refused(&self, i: usize) -> Option<&str> {
-        self.info(i).refused.as_deref()
+    pub fn why_not_widened(&self, i: usize) -> Option<&str> {
+        self.function_info(i).refused.as_deref()
     }
 
     /// Why the vectors of kernel `i` are not the widest of the target.
     pub fn why_narrow(&self, i: usize) -> Option<&str> {
-        let f = self.info(i);
+        let f = self.function_info(i);
         f.refused.as_deref().or(f.narrow.as_deref())
     }
 
     /// Kernel `i` in Cranelift's intermediate representation; empty unless texts were asked for.
     pub fn clif(&self, i: usize) -> &str {
-        self.info(i).text.as_ref().map_or("", |t| t.clif())
+        self.function_info(i).text.as_ref().map_or("", |t| t.clif())
     }
 
     /// [`CodeText::asm`] of kernel `i`, which is `k`; empty unless texts were asked for.
     pub fn asm(&self, i: usize, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
-        let text = self.info(i).text.as_ref();
+        let text = self.function_info(i).text.as_ref();
         text.map(|t| t.asm(k, mark, place)).unwrap_or_default()
     }
 
     /// How many buffers kernel `i` takes.
-    pub fn arity(&self, i: usize) -> usize {
+    pub fn buffer_count(&self, i: usize) -> usize {
         self.arity[i]
     }
 

@@ -137,11 +137,11 @@ pub(super) fn find_varying(
         match s {
             Stmt::Let(v, i) => {
                 let mut any = false;
-                i.operands(&mut |x| any |= varying.contains(&x));
+                i.visit_operands(&mut |x| any |= varying.contains(&x));
                 match i {
                     Inst::Load(_, at, _) => any |= at.affine.stride(var) != 0,
                     Inst::Index(a) => any |= a.stride(var) != 0,
-                    _ if any => i.operands(&mut |x| uniform(x, varying)),
+                    _ if any => i.visit_operands(&mut |x| uniform(x, varying)),
                     _ => {}
                 }
                 if any {

@@ -5,8 +5,8 @@
 
 use super::Options;
 use super::rows::ROWS;
-use crate::code::Function;
-use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structure};
+use crate::code::KernelFunction;
+use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -16,7 +16,7 @@ pub(super) type Key = (Vec<u64>, Options);
 
 /// The functions that compiled kernels hold now; they go with the last kernels that have them.
 #[derive(Default)]
-pub struct Cache(Mutex<HashMap<Key, Weak<Function>>>);
+pub struct Cache(Mutex<HashMap<Key, Weak<KernelFunction>>>);
 
 impl Cache {
     /// The functions that all executables of this process share.
@@ -25,11 +25,11 @@ impl Cache {
         CACHE.get_or_init(Arc::default).clone()
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Function>> {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<KernelFunction>> {
         self.0.lock().ok()?.get(key)?.upgrade()
     }
 
-    pub(super) fn insert(&self, key: Key, function: &Arc<Function>) {
+    pub(super) fn insert(&self, key: Key, function: &Arc<KernelFunction>) {
         let Ok(mut known) = self.0.lock() else { return };
         if known.len() == known.capacity() {
             known.retain(|_, f| f.strong_count() > 0);
@@ -40,7 +40,7 @@ impl Cache {
 
 /// What a kernel's function is found by.
 pub(super) fn key(k: &Kernel, options: Options) -> Key {
-    (structure(k), options)
+    (structural_key(k), options)
 }
 
 /// Iterations from which on nothing is decided by how many there are.

@@ -145,7 +145,7 @@ impl Uses<'_> {
         for s in body {
             match s {
                 Stmt::Let(v, i) => {
-                    i.operands(&mut |x| self.count(x));
+                    i.visit_operands(&mut |x| self.count(x));
                     self.definition(*v, i);
                 }
                 Stmt::Store(_, at, v) => {

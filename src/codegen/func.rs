@@ -7,7 +7,7 @@ use super::memory::Partials;
 use super::prefetch::prefetches;
 use super::rows::Row;
 use super::table::Table;
-use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
+use crate::kernel::{self, BufferRole, Fault, IndexBound, Inst, Kernel, Stmt, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
@@ -168,7 +168,7 @@ impl Lowering<'_> {
         let (offsets, _) = self.k.scratch_layout();
         let mut n = 0;
         for (b, off) in self.k.buffers.iter().zip(offsets) {
-            self.buffers.push(if b.role == Role::Local {
+            self.buffers.push(if b.role == BufferRole::Local {
                 self.e.b.ins().iadd_imm_s(scratch, off as i64)
             } else {
                 n += 1;
@@ -313,7 +313,7 @@ impl Lowering<'_> {
     /// Whether an operand differs over the group.
     fn varying(&self, i: &Inst) -> bool {
         let mut any = false;
-        i.operands(&mut |v| any |= matches!(self.vals[v.0 as usize], Val::Lanes(_)));
+        i.visit_operands(&mut |v| any |= matches!(self.vals[v.0 as usize], Val::Lanes(_)));
         any
     }
 
@@ -481,12 +481,12 @@ impl Lowering<'_> {
         Some(self.e.fmul(&x, &inverse))
     }
 
-    fn bounded(&mut self, x: &Lanes, n: i64, how: Bound) -> Lanes {
+    fn bounded(&mut self, x: &Lanes, n: i64, how: IndexBound) -> Lanes {
         let c = Class::I64;
         let e = &mut self.e;
         let zero = e.ki(c, x, 0);
         let mut x = x.clone();
-        if how == Bound::Wrap {
+        if how == IndexBound::Wrap {
             let neg = e.icmp(IntCC::SignedLessThan, &x, &zero);
             let size = e.ki(c, &x, n);
             let moved = e.iadd(&x, &size);
@@ -495,7 +495,7 @@ impl Lowering<'_> {
         let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
         let last = e.ki(c, &x, n - 1);
         let above = e.icmp(IntCC::SignedGreaterThan, &x, &last);
-        if how == Bound::Clamp {
+        if how == IndexBound::Clamp {
             let last = e.ki(c, &x, (n - 1).max(0));
             x = e.choose(&above, &last, &x);
             return e.choose(&below, &zero, &x);

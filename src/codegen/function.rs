@@ -2,7 +2,7 @@
 
 use super::{Options, asm, calls, func, rows, table, wide, widen};
 use crate::code::{CodeText, FunctionInfo, host_functions};
-use crate::kernel::{Kernel, hoist};
+use crate::kernel::{Kernel, hoist_invariants};
 use crate::target::Target;
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::ir::{UserExternalName, UserFuncName};
@@ -45,7 +45,7 @@ impl Writer {
         module: &mut dyn Module,
         symbol: &str,
     ) -> Result<(FuncId, FunctionInfo), String> {
-        let k = hoist(k);
+        let k = hoist_invariants(k);
         let (width, narrow) = wide::width(&k, self.widest());
         let mut code = match width {
             16 => self.code(&k, module, 16)?,

@@ -30,7 +30,7 @@ impl Lowering<'_> {
     }
 
     fn within(&self, c: &kernel::Cond) -> bool {
-        let (lo, hi) = c.expr.range(|v| self.k.extent(v).max(1));
+        let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }
 

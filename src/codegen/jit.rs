@@ -3,7 +3,9 @@
 use super::cache::{self, Cache};
 use super::function::Writer;
 use super::{Options, host};
-use crate::code::{CodeError, CompileKernels, CompiledKernels, Function, FunctionInfo, host_function, host_functions};
+use crate::code::{
+    CodeError, CompileKernels, CompiledKernels, FunctionInfo, KernelFunction, host_function, host_functions,
+};
 use crate::kernel::Kernel;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, default_libcall_names};
@@ -76,7 +78,7 @@ fn fail(kernel: &str, message: String) -> CodeError {
 
 /// Where a function comes from.
 enum Source {
-    Known(Arc<Function>),
+    Known(Arc<KernelFunction>),
     New(cache::Key, Box<(FuncId, FunctionInfo)>),
 }
 
@@ -100,7 +102,7 @@ impl Unit {
         writer.define(k, module, &format!("kernel{}", *n - 1))
     }
 
-    fn link(self, functions: Vec<Source>, cache: &Cache) -> Result<Vec<Arc<Function>>, String> {
+    fn link(self, functions: Vec<Source>, cache: &Cache) -> Result<Vec<Arc<KernelFunction>>, String> {
         let mut module = self.0.map(|parts| parts.0);
         let mut entries = vec![];
         if let Some(m) = &mut module {
@@ -117,7 +119,7 @@ impl Unit {
             Source::New(key, made) => {
                 let entry = entries.next().ok_or("a function is not linked")?;
                 // SAFETY: the module defined the function with the convention of kernels, and `memory` owns the module.
-                let f = Arc::new(unsafe { Function::new(entry, memory.clone(), made.1) });
+                let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), made.1) });
                 cache.insert(key, &f);
                 Ok(f)
             }

@@ -2,7 +2,7 @@
 
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::{Class, Lanes};
-use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Role, Stmt, Var};
+use crate::kernel::{Affine, Buf, BufferRole, Cond, Index, Inst, LoadGuard, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
@@ -143,12 +143,12 @@ impl Lowering<'_> {
 
     /// Whether the loops alone make a condition true.
     fn always(&self, c: &Cond) -> bool {
-        let (lo, hi) = c.expr.range(|v| self.k.extent(v).max(1));
+        let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }
 
     /// A load.
-    pub fn load(&mut self, b: Buf, i: &Index, guard: &Option<Guard>) -> Val {
+    pub fn load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> Val {
         let varies = self.varies(i);
         let Some(g) = guard else {
             return self.load_now(b, i, varies);
@@ -258,7 +258,7 @@ impl Lowering<'_> {
     /// cache lines.
     pub fn streams(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
-        let large = self.e.width == 64 && self.may_stream && buffer.role == Role::Out && buffer.streams;
+        let large = self.e.width == 64 && self.may_stream && buffer.role == BufferRole::Out && buffer.streams;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
         large
             && buffer.dtype.size() == 4

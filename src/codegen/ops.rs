@@ -295,7 +295,7 @@ impl Emitter<'_> {
         let at = self.status_address();
         let flags = super::lanes::MEM.with_aligned();
         let old = self.b.ins().load(I32, flags, at, 0);
-        let new = self.b.ins().bor_imm_u(old, Status::bit(fault) as i64);
+        let new = self.b.ins().bor_imm_u(old, Status::fault_bit(fault) as i64);
         self.b.ins().store(flags, new, at, 0);
         self.b.ins().jump(join, &[]);
         self.b.seal_block(join);

@@ -9,7 +9,7 @@
 use super::analysis::stores_of;
 use super::func::{Lowering, may_stream};
 use super::rows::{in_step, loops};
-use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Role, Stmt, Value};
+use crate::kernel::{Buf, BufferRole, Index, Inst, Kernel, Loop, Stmt, Value};
 use cranelift_codegen::ir::types::F64X2;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData};
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
     };
     let along = |(_, b, i): &(Value, Buf, &Index)| {
         let buffer = k.buffer(*b);
-        let large = buffer.role == Role::In && buffer.numel() * buffer.dtype.size() >= LARGE;
+        let large = buffer.role == BufferRole::In && buffer.numel() * buffer.dtype.size() >= LARGE;
         large && i.dynamic.is_empty() && i.affine.stride(l.vars[0]) == 1
     };
     match l.vector {

@@ -22,7 +22,7 @@ pub(super) struct How {
 impl How {
     /// Whether values combine one by one in registers.
     fn plain(self) -> bool {
-        self.op.binary().is_some() && Class::of(self.dtype) != Class::Bool
+        self.op.as_binary().is_some() && Class::of(self.dtype) != Class::Bool
     }
 }
 
@@ -191,7 +191,7 @@ impl Lowering<'_> {
         if numbers {
             return vec![self.e.max_xy(&a[0], &b[0])];
         }
-        if let Some(op) = op.binary() {
+        if let Some(op) = op.as_binary() {
             return vec![self.e.binary(op, dtype, &a[0], &b[0])];
         }
         let e = &mut self.e;

@@ -19,7 +19,7 @@ use super::lanes::Class;
 use super::loops::{End, State};
 use super::memory::Partials;
 use super::reduce::How;
-use crate::kernel::{Inst, Kernel, Loop, ReduceOp, Role, Stmt};
+use crate::kernel::{BufferRole, Inst, Kernel, Loop, ReduceOp, Stmt};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashMap;
 
@@ -87,7 +87,7 @@ fn short_rows(k: &Kernel, l: &Loop) -> bool {
 
 /// Whether reductions of rows end together.
 fn merges(op: ReduceOp, class: Class) -> bool {
-    op.binary().is_some() && class == Class::F32
+    op.as_binary().is_some() && class == Class::F32
 }
 
 impl Lowering<'_> {
@@ -97,12 +97,12 @@ impl Lowering<'_> {
         let (_, local) = self.k.scratch_layout();
         // Each row has scratch memory of its own.
         let k = self.k;
-        self.partials.retain(|key, _| k.buffer(key.0).role != Role::Local);
+        self.partials.retain(|key, _| k.buffer(key.0).role != BufferRole::Local);
         if l.vars.len() == 1 {
             // Rows differ by constants: one address for all.
             self.bind_row(l, i, 0);
             self.hoist_addresses(&l.body);
-            self.partials.retain(|key, _| k.buffer(key.0).role != Role::Local);
+            self.partials.retain(|key, _| k.buffer(key.0).role != BufferRole::Local);
         }
         for r in 0..ROWS {
             let before = (self.vars.clone(), self.partials.clone(), self.buffers.clone());
@@ -144,7 +144,7 @@ impl Lowering<'_> {
     /// Lets scratch memory begin `offset` bytes on.
     fn move_local_buffers(&mut self, offset: usize) {
         for (n, b) in self.k.buffers.iter().enumerate() {
-            if b.role == Role::Local && offset > 0 {
+            if b.role == BufferRole::Local && offset > 0 {
                 self.buffers[n] = self.e.b.ins().iadd_imm_s(self.buffers[n], offset as i64);
             }
         }

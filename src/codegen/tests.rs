@@ -13,7 +13,7 @@ mod widths;
 
 use super::*;
 use crate::code::CompiledKernels;
-use crate::kernel::{Buf, Kernel, Role, Status, interpret};
+use crate::kernel::{Buf, BufferRole, Kernel, Status, interpret};
 use crate::target::Target;
 use crate::tensor::{AlignedBytes, Scalar, SplitMix};
 use crate::types::DType;
@@ -52,7 +52,7 @@ fn run(c: &CompiledKernels, k: &Kernel, buffers: &mut [AlignedBytes], chunk: usi
         let end = (at + chunk).min(n);
         // SAFETY: the buffers have the declared sizes, as the caller's `fill` made them; one thread uses them.
         let s = unsafe { c.run(0, &pointers, at, end, scratch.bytes_mut().as_mut_ptr()) };
-        status = status.and(s);
+        status = status.union(s);
         at = end;
     }
     status
@@ -104,7 +104,7 @@ fn fill(k: &Kernel, inputs: &[Vec<u8>]) -> Vec<AlignedBytes> {
     let buffers = k.params().map(|(_, b)| {
         let n = b.numel() * b.dtype.size();
         match b.role {
-            Role::In | Role::InOut => {
+            BufferRole::In | BufferRole::InOut => {
                 let data = inputs.next().expect("one input for each buffer that is read");
                 assert_eq!(data.len(), n, "size of {}", b.name);
                 AlignedBytes::from_slice(data)
@@ -187,7 +187,7 @@ impl Rng {
 
     /// A number below `n`.
     fn below(&mut self, n: usize) -> usize {
-        self.0.below(n)
+        self.0.next_below(n)
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -197,7 +197,7 @@ impl Rng {
     /// An ordinary value of `dtype`: a float around 1, a small integer.
     fn value(&mut self, dtype: DType) -> Scalar {
         if dtype.is_float() {
-            Scalar::from_f64(dtype, self.0.unit() * 6.0 - 3.0)
+            Scalar::from_f64(dtype, self.0.next_unit() * 6.0 - 3.0)
         } else {
             Scalar::from_i64(dtype, self.below(11) as i64 - 5)
         }

@@ -118,7 +118,7 @@ impl Survey<'_> {
         if self.lane.is_some() {
             for r in &l.reduces {
                 let known = matches!(
-                    r.op.binary(),
+                    r.op.as_binary(),
                     Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
                 );
                 let d = self.k.dtype(r.init[0]);
@@ -143,7 +143,7 @@ impl Survey<'_> {
     fn inst(&mut self, v: Value, i: &Inst) {
         let Some(lane) = self.lane else { return };
         let mut any = false;
-        i.operands(&mut |x| any |= self.varying.contains(&x));
+        i.visit_operands(&mut |x| any |= self.varying.contains(&x));
         match i {
             Inst::Load(_, at, _) => any |= at.affine.stride(lane) != 0,
             Inst::Index(a) => any |= a.stride(lane) != 0,

@@ -32,7 +32,7 @@ pub enum Control {
 
 /// A control-flow call taken apart.
 #[derive(Clone, Debug)]
-pub struct Parts<T> {
+pub struct ControlCall<T> {
     /// Which.
     pub control: Control,
     /// The graphs, in the order of the arguments.
@@ -47,7 +47,7 @@ pub struct Parts<T> {
     pub extra: Vec<Val<T>>,
 }
 
-impl<T> Parts<T> {
+impl<T> ControlCall<T> {
     /// All values of the call, in the order of its arguments.
     pub fn values(&self) -> impl Iterator<Item = &Val<T>> {
         self.predicate
@@ -58,9 +58,9 @@ impl<T> Parts<T> {
     }
 
     /// The same call with every leaf mapped.
-    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Parts<U> {
+    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> ControlCall<U> {
         let mut all = |values: &[Val<T>]| values.iter().map(|v| v.map(&mut f)).collect();
-        Parts {
+        ControlCall {
             carried: all(&self.carried),
             rows: all(&self.rows),
             extra: all(&self.extra),
@@ -84,7 +84,7 @@ impl ControlError {
 type ControlResult<T> = Result<T, ControlError>;
 
 /// The items of a result: those of a tuple or list, or the one value.
-pub fn items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
+pub fn result_items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.clone(),
         v => vec![v.clone()],
@@ -92,7 +92,7 @@ pub fn items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
 }
 
 /// The truth of a tensor of one element or of a bool.
-fn truth(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
+fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
     match v {
         Val::Bool(b) => Ok(*b),
         Val::Leaf(t) => t
@@ -107,7 +107,7 @@ fn truth(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
 }
 
 /// Row `i` along dim 0; of no rows, one of zeros.
-fn row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
+fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
     let Val::Leaf(t) = v else {
         return Err(ControlError::new(format!("rows of {} cannot be taken", v.kind_name())));
     };
@@ -138,7 +138,7 @@ struct Stack {
 
 impl Stack {
     /// How many rows are walked: where there are none, one of zeros, which only tells the results' types.
-    fn steps(&self) -> usize {
+    fn step_count(&self) -> usize {
         self.rows.max(1)
     }
 
@@ -183,43 +183,51 @@ impl Stack {
 }
 
 /// Computes a control-flow call. `call` calls the `n`th of its graphs.
-pub fn run<E: From<ControlError>>(
-    p: &Parts<Tensor>,
+pub fn run_control<E: From<ControlError>>(
+    p: &ControlCall<Tensor>,
     call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
 ) -> Result<Val<Tensor>, E> {
     match p.control {
         Control::Cond => {
             let predicate = p.predicate.as_ref().unwrap_or(&Val::None);
-            let yes = truth(predicate, "the predicate of `cond`")?;
+            let yes = truth_value(predicate, "the predicate of `cond`")?;
             call(if yes { 0 } else { 1 }, p.carried.clone())
         }
         Control::While => {
             let mut carried = p.carried.clone();
             loop {
                 let inputs = [&carried[..], &p.extra].concat();
-                if !truth(&call(0, inputs.clone())?, "the test of `while_loop`")? {
+                if !truth_value(&call(0, inputs.clone())?, "the test of `while_loop`")? {
                     return Ok(Val::Tuple(carried));
                 }
-                carried = items(&call(1, inputs)?);
+                carried = result_items(&call(1, inputs)?);
             }
         }
-        Control::Scan => scan(p, call),
+        Control::Scan => run_scan(p, call),
         Control::Map => {
-            let mut stack = stack(p)?;
-            for i in 0..stack.steps() {
-                let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
+            let mut stack = empty_stack(p)?;
+            for i in 0..stack.step_count() {
+                let rows = p
+                    .rows
+                    .iter()
+                    .map(|x| copy_row(x, i))
+                    .collect::<ControlResult<Vec<_>>>()?;
                 stack.push(i, &call(0, [&rows[..], &p.extra].concat())?)?;
             }
             Ok(stack.finish()?)
         }
         Control::AssociativeScan => {
-            let mut stack = stack(p)?;
+            let mut stack = empty_stack(p)?;
             let mut last: Option<Vec<Val<Tensor>>> = None;
-            for i in 0..stack.steps() {
-                let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
+            for i in 0..stack.step_count() {
+                let rows = p
+                    .rows
+                    .iter()
+                    .map(|x| copy_row(x, i))
+                    .collect::<ControlResult<Vec<_>>>()?;
                 let now = match &last {
                     None => rows,
-                    Some(a) => items(&call(0, [&a[..], &rows, &p.extra].concat())?),
+                    Some(a) => result_items(&call(0, [&a[..], &rows, &p.extra].concat())?),
                 };
                 stack.push(i, &Val::Tuple(now.clone()))?;
                 last = Some(now);
@@ -230,21 +238,25 @@ pub fn run<E: From<ControlError>>(
 }
 
 /// An empty stack of as many results as there are rows.
-fn stack(p: &Parts<Tensor>) -> ControlResult<Stack> {
+fn empty_stack(p: &ControlCall<Tensor>) -> ControlResult<Stack> {
     let rows = p.rows.first().and_then(|v| v.as_leaf()?.shape().first().copied());
     let rows = rows.ok_or_else(|| ControlError::new("rows of a 0-d tensor cannot be taken"))?;
     Ok(Stack { rows, found: None })
 }
 
-fn scan<E: From<ControlError>>(
-    p: &Parts<Tensor>,
+fn run_scan<E: From<ControlError>>(
+    p: &ControlCall<Tensor>,
     call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
 ) -> Result<Val<Tensor>, E> {
-    let mut stack = stack(p)?;
+    let mut stack = empty_stack(p)?;
     let mut carried = p.carried.clone();
-    for i in 0..stack.steps() {
-        let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
-        let mut out = items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
+    for i in 0..stack.step_count() {
+        let rows = p
+            .rows
+            .iter()
+            .map(|x| copy_row(x, i))
+            .collect::<ControlResult<Vec<_>>>()?;
+        let mut out = result_items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
         if out.len() < carried.len() {
             return Err(ControlError::new("`scan` gives fewer values than it carries").into());
         }
@@ -255,6 +267,6 @@ fn scan<E: From<ControlError>>(
         }
     }
     let stacked = stack.finish()?;
-    carried.extend(items(&stacked));
+    carried.extend(result_items(&stacked));
     Ok(Val::Tuple(carried))
 }

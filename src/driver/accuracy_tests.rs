@@ -1,12 +1,12 @@
 //! Compiled numbers against f64, and compiled runs that end with an error.
 
 use super::{Dims, Fill, Function, Given, Provided, Request, Session, bind, fill};
-use crate::interp::Value;
+use crate::interp::RuntimeValue;
 use crate::tensor::Tensor;
 use crate::types::{DType, Val};
 
 /// What the compiled graph gives for `x`, or `None` if it ends with an error.
-fn run(text: &str, x: Tensor) -> Option<Value> {
+fn run(text: &str, x: Tensor) -> Option<RuntimeValue> {
     let mut s = Session::new();
     let Ok(model) = s.load_text("test", text) else {
         panic!("{:?}", s.diagnostics);
@@ -25,7 +25,7 @@ fn run(text: &str, x: Tensor) -> Option<Value> {
         .map(|r| r.result)
 }
 
-fn tensor(v: &Value) -> Tensor {
+fn tensor(v: &RuntimeValue) -> Tensor {
     v.leaves().first().map(|&t| t.clone()).expect("a tensor")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
-use crate::tensor::files::{self, FileError, HEAD, Kind, Problem, Role};
+use crate::tensor::files::{self, FileError, FileKind, FileRole, HEAD, Problem};
 use crate::types::TensorType;
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +30,7 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     };
     if path != "-" && Path::new(path).is_dir() {
         let d = Diagnostic::new(Code::E0701, format!("`{path}` is a directory"));
-        return Err(d.help(Kind::Binary.advice(Role::Model, path)));
+        return Err(d.help(FileKind::Binary.advice(FileRole::Model, path)));
     }
     let mut file: Box<dyn Read> = match path {
         "-" => Box::new(std::io::stdin().lock()),
@@ -39,14 +39,14 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let mut bytes = vec![];
     let head = file.by_ref().take(HEAD as u64).read_to_end(&mut bytes);
     head.map_err(|e| cannot(&e))?;
-    match Kind::of(&bytes) {
-        Kind::Zip if path == "-" => {
+    match FileKind::of_head(&bytes) {
+        FileKind::Zip if path == "-" => {
             let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
                 .note("its weights are mapped, which needs a file");
             return Err(d.help("give the file's name instead of `-`"));
         }
-        Kind::Zip => return Ok(Content::Archive),
-        Kind::Text => {}
+        FileKind::Zip => return Ok(Content::Archive),
+        FileKind::Text => {}
         kind => return Err(not_a_model(path, &kind)),
     }
     let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
@@ -57,7 +57,7 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     }
     // Some formats begin with a line of text.
     match bytes.contains(&0) {
-        true => Err(not_a_model(path, &Kind::Binary)),
+        true => Err(not_a_model(path, &FileKind::Binary)),
         false => Ok(Content::Text(bytes)),
     }
 }
@@ -70,13 +70,13 @@ pub fn shown(path: &str) -> &str {
     }
 }
 
-fn not_a_model(path: &str, kind: &Kind) -> Diagnostic {
+fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     let name = shown(path);
     let d = match kind {
-        Kind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),
+        FileKind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),
         _ => Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")),
     };
-    d.help(kind.advice(Role::Model, name))
+    d.help(kind.advice(FileRole::Model, name))
 }
 
 /// Writes a file whole.
@@ -162,7 +162,7 @@ pub struct FileArray {
 impl FileArray {
     /// Its type.
     pub fn ty(&self) -> TensorType {
-        TensorType::fixed(self.array.dtype(), self.array.shape())
+        TensorType::with_fixed_shape(self.array.dtype(), self.array.shape())
     }
 
     /// The array with its elements; an error if the file is malformed (E0507), or if they need more memory than the system has
@@ -187,7 +187,7 @@ fn finding(e: &FileError) -> Diagnostic {
             Diagnostic::new(Code::E0509, title)
         }
         Problem::Kind(kind) => {
-            let advice = kind.advice(Role::Inputs, &e.path.display().to_string());
+            let advice = kind.advice(FileRole::Inputs, &e.path.display().to_string());
             not_tensors(&e.path).note(format!("it is {kind}")).help(advice)
         }
         _ => malformed(&e.path, detail(e)),

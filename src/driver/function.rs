@@ -442,7 +442,7 @@ mod tests {
         for e in &executables[1..] {
             assert_eq!(
                 e.kernels().shared_with(executables[0].kernels()),
-                e.kernels().functions()
+                e.kernels().function_count()
             );
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::diag::Diagnostic;
 use crate::op::{self, Call, Meaning};
-use crate::runtime::{Routine, Routines, RunError};
+use crate::runtime::{RoutineFn, Routines, RunError};
 
 /// Finds routines in the op table.
 pub(super) struct OpTable;
 
 impl Routines for OpTable {
-    fn find(&self, name: &str) -> Option<Routine> {
+    fn find(&self, name: &str) -> Option<RoutineFn> {
         let op = op::by_name(name)?;
         let Meaning::Routine(f) = op.meaning else { return None };
         Some(Box::new(move |args| {

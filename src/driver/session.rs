@@ -301,7 +301,7 @@ impl Session {
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         let library = self.target.map_or_else(math::native, math::Native::of);
-        let options = runtime::Options {
+        let options = runtime::ExecutableOptions {
             pool: self.pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
             compiler: Arc::new(codegen::Jit::new(self.codegen(text))),
@@ -310,7 +310,7 @@ impl Session {
         };
         match Executable::new(program, &options) {
             Ok(executable) => {
-                let [code, packing] = executable.built();
+                let [code, packing] = executable.build_times();
                 self.took_time(Stage::Compile, Product::Executable(&executable), code);
                 self.took_time(Stage::Pack, Product::Executable(&executable), packing);
                 Ok(executable)

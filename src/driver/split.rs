@@ -14,7 +14,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::place_note;
 use crate::infer::untyped::{self, Untyped};
-use crate::interp::{Hooked, Hooks, Interpreter, Running};
+use crate::interp::{Hooked, Hooks, Interpreter, RunningNode};
 use crate::runtime::Executable;
 use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
@@ -141,7 +141,7 @@ struct Computed {
 }
 
 impl Hooks for Computed {
-    fn run_node(&mut self, at: Running<'_>) -> Hooked {
+    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
         // Graphs that the entry calls number their nodes as it does.
         if !at.module.entry().is_some_and(|entry| std::ptr::eq(entry, at.graph)) {
             return Ok(None);

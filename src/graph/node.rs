@@ -202,7 +202,7 @@ impl Node {
     /// The row of the op table that a call names by its canonical name.
     pub fn op_id(&self) -> Option<OpId> {
         match self.op {
-            Opcode::CallFunction => OpId::of(&self.target),
+            Opcode::CallFunction => OpId::from_name(&self.target),
             _ => None,
         }
     }

@@ -121,7 +121,7 @@ fn names_impure_graph(node: &Node, module: Option<&GraphModule>) -> bool {
 
 /// The keyword arguments that an overload such as `aten.topk.values` writes to.
 fn out_arguments<'a>(node: &'a Node, path: &str) -> Vec<&'a Arg> {
-    let names = op::outs::writing(path).map_or("", |w| w.names).split(' ');
+    let names = op::outs::writing_overload(path).map_or("", |w| w.names).split(' ');
     names.filter_map(|n| node.kwarg(n)).filter(|v| !v.is_none()).collect()
 }
 
@@ -238,7 +238,7 @@ fn module_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
     };
     let by_name = decl.kwargs.iter().find(|(k, _)| &**k == "inplace").map(|(_, v)| v);
     let by_position = || {
-        let params = modules::constructor(&decl.class)?;
+        let params = modules::constructor_params(&decl.class)?;
         decl.args.get(params.iter().position(|(p, _)| *p == "inplace")?)
     };
     match by_name.or_else(by_position) {

@@ -1,8 +1,8 @@
 //! Zip archives, mapped.
 
-use super::parts::Parts;
+use super::parts::GraphParts;
 use crate::diag::{Code, Diagnostic};
-use crate::tensor::files::{self, HEAD, Kind};
+use crate::tensor::files::{self, FileKind, HEAD};
 use memmap2::Mmap;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -34,11 +34,11 @@ pub(super) struct Archive {
     /// As the user named it.
     pub name: String,
     /// Entries by path without the common folder.
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, ArchiveEntry>,
 }
 
 /// Where an entry is.
-struct Entry {
+struct ArchiveEntry {
     index: usize,
     size: u64,
     /// First byte, if the bytes are stored as they are.
@@ -49,7 +49,8 @@ impl Archive {
     /// Opens an archive.
     pub fn open(path: &Path) -> Result<Archive, Diagnostic> {
         let name = path.display().to_string();
-        let map = files::map(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
+        let map =
+            files::map_file(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
         let mut zip = open_zip(&map, &name)?;
         let mut entries = HashMap::new();
         for index in 0..zip.len() {
@@ -59,7 +60,7 @@ impl Archive {
             let plain = file.compression() == CompressionMethod::Stored && !file.encrypted();
             let stored = file.data_start().filter(|_| plain);
             let inner = path.split_once('/').map_or(&*path, |(_, rest)| rest).to_string();
-            entries.entry(inner).or_insert(Entry {
+            entries.entry(inner).or_insert(ArchiveEntry {
                 index,
                 size: file.size(),
                 stored,
@@ -69,65 +70,65 @@ impl Archive {
     }
 
     /// Whether there is an entry at `path`.
-    pub fn has(&self, path: &str) -> bool {
+    pub fn has_entry(&self, path: &str) -> bool {
         self.entries.contains_key(path)
     }
 
     /// The paths of all entries, sorted.
-    pub fn paths(&self) -> Vec<&str> {
+    pub fn entry_paths(&self) -> Vec<&str> {
         let mut paths: Vec<&str> = self.entries.keys().map(String::as_str).collect();
         paths.sort_unstable();
         paths
     }
 
     /// What the archive holds, by its entries.
-    pub fn kind(&self) -> Kind {
-        let head = |path: &str| match self.entry(path, MAX_PICKLE, true) {
+    pub fn kind(&self) -> FileKind {
+        let head = |path: &str| match self.read_entry(path, MAX_PICKLE, true) {
             Ok(Payload::Mapped { offset, len }) => self.map[offset..offset + len.min(HEAD)].to_vec(),
             Ok(Payload::Owned(bytes)) => bytes,
             Err(_) => vec![],
         };
-        Kind::of_entries(self.entries.keys().map(String::as_str), head)
+        FileKind::of_entries(self.entries.keys().map(String::as_str), head)
     }
 
     /// The bytes of an entry.
-    pub fn payload(&self, path: &str) -> Result<Payload, Diagnostic> {
-        self.entry(path, MAX_BLOB, true)
+    pub fn read_payload(&self, path: &str) -> Result<Payload, Diagnostic> {
+        self.read_entry(path, MAX_BLOB, true)
     }
 
     /// A text entry, without white space around it.
-    pub fn text(&self, path: &str) -> Result<String, Diagnostic> {
-        let bytes = self.unpacked(path)?;
-        let text = String::from_utf8(bytes).map_err(|_| self.bad(path, "it is not UTF-8 text"))?;
+    pub fn read_text(&self, path: &str) -> Result<String, Diagnostic> {
+        let bytes = self.unpack_entry(path)?;
+        let text = String::from_utf8(bytes).map_err(|_| self.unreadable_entry(path, "it is not UTF-8 text"))?;
         Ok(text.trim().to_string())
     }
 
     /// A JSON entry.
-    pub fn json(&self, path: &str) -> Result<Value, Diagnostic> {
-        let bytes = self.unpacked(path)?;
+    pub fn read_json(&self, path: &str) -> Result<Value, Diagnostic> {
+        let bytes = self.unpack_entry(path)?;
         serde_json::from_slice(&bytes).map_err(|e| self.not_json(path, &e))
     }
 
     /// A graph's JSON entry, in parts.
-    pub fn graph_json(&self, path: &str) -> Result<(Value, Parts), Diagnostic> {
-        let bytes = self.unpacked(path)?;
-        Parts::of(bytes).map_err(|e| self.not_json(path, &e))
+    pub fn read_graph_json(&self, path: &str) -> Result<(Value, GraphParts), Diagnostic> {
+        let bytes = self.unpack_entry(path)?;
+        GraphParts::split_document(bytes).map_err(|e| self.not_json(path, &e))
     }
 
     fn not_json(&self, path: &str, e: &serde_json::Error) -> Diagnostic {
         Diagnostic::new(Code::E0403, format!("`{path}` in `{}` is not JSON: {e}", self.name))
     }
 
-    fn unpacked(&self, path: &str) -> Result<Vec<u8>, Diagnostic> {
-        match self.entry(path, MAX_TEXT, false)? {
+    fn unpack_entry(&self, path: &str) -> Result<Vec<u8>, Diagnostic> {
+        match self.read_entry(path, MAX_TEXT, false)? {
             Payload::Owned(bytes) => Ok(bytes),
             Payload::Mapped { offset, len } => Ok(self.map[offset..offset + len].to_vec()),
         }
     }
 
     /// With `in_place` a stored entry is given by its place, and its checksum is not computed.
-    fn entry(&self, path: &str, limit: u64, in_place: bool) -> Result<Payload, Diagnostic> {
-        let Some(&Entry { index, size, stored }) = self.entries.get(path) else {
+    fn read_entry(&self, path: &str, limit: u64, in_place: bool) -> Result<Payload, Diagnostic> {
+        let Some(&ArchiveEntry { index, size, stored }) = self.entries.get(path) else {
             return Err(Diagnostic::new(
                 Code::E0402,
                 format!("`{}` has no entry `{path}`", self.name),
@@ -136,7 +137,7 @@ impl Archive {
         if let (Some(start), true) = (stored, in_place) {
             let end = start.checked_add(size).filter(|e| *e <= self.map.len() as u64);
             if end.is_none() {
-                return Err(self.bad(path, "it reaches beyond the end of the file"));
+                return Err(self.unreadable_entry(path, "it reaches beyond the end of the file"));
             }
             return Ok(Payload::Mapped {
                 offset: start as usize,
@@ -144,16 +145,18 @@ impl Archive {
             });
         }
         let mut zip = open_zip(&self.map, &self.name)?;
-        let file = zip.by_index(index).map_err(|e| self.bad(path, &e.to_string()))?;
+        let file = zip
+            .by_index(index)
+            .map_err(|e| self.unreadable_entry(path, &e.to_string()))?;
         if size > limit {
-            return Err(self.bad(path, &format!("its size of {size} bytes is above the limit of {limit}")));
+            return Err(self.unreadable_entry(path, &format!("its size of {size} bytes is above the limit of {limit}")));
         }
         let mut bytes = vec![];
         file.take(limit + 1)
             .read_to_end(&mut bytes)
-            .map_err(|e| self.bad(path, &e.to_string()))?;
+            .map_err(|e| self.unreadable_entry(path, &e.to_string()))?;
         if bytes.len() as u64 != size {
-            return Err(self.bad(
+            return Err(self.unreadable_entry(
                 path,
                 &format!("it holds {} bytes, not the {size} it claims", bytes.len()),
             ));
@@ -161,7 +164,7 @@ impl Archive {
         Ok(Payload::Owned(bytes))
     }
 
-    fn bad(&self, path: &str, why: &str) -> Diagnostic {
+    fn unreadable_entry(&self, path: &str, why: &str) -> Diagnostic {
         Diagnostic::new(
             Code::E0402,
             format!("the entry `{path}` of `{}` cannot be read", self.name),

@@ -37,7 +37,7 @@ fn with_sizes(text: &str, graph: &Graph) -> Option<String> {
         out.push_str(&rest[..at]);
         let (path, after) = rest[at + 1..].split_once(".size()[")?;
         let (index, after) = after.split_once(']')?;
-        let size = size(graph, &input_name(path), index.parse().ok()?)?;
+        let size = input_size(graph, &input_name(path), index.parse().ok()?)?;
         out.push_str(&format!("({size})"));
         rest = after;
     }
@@ -51,7 +51,7 @@ fn input_name(path: &str) -> String {
     parts.collect::<Vec<_>>().join("_")
 }
 
-fn size(graph: &Graph, input: &str, index: usize) -> Option<String> {
+fn input_size(graph: &Graph, input: &str, index: usize) -> Option<String> {
     let n = graph.placeholders().into_iter().find(|&n| graph[n].target() == input)?;
     match graph[n].meta.ty.as_ref()? {
         Val::Leaf(t) => t.shape.as_ref()?.get(index).map(|d| d.to_string()),

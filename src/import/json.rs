@@ -28,7 +28,7 @@ impl Bad {
     }
 
     /// The code, and the text.
-    pub fn told(self) -> (Code, String) {
+    pub fn into_code_and_text(self) -> (Code, String) {
         match self {
             Bad::Malformed(why) => (Code::E0403, why),
             Bad::Unsupported(what) => (Code::E0405, what),
@@ -43,47 +43,47 @@ impl<T: Into<String>> From<T> for Bad {
 }
 
 /// The member `key` of an object.
-pub(super) fn get<'a>(v: &'a Value, key: &str) -> Result<&'a Value, Bad> {
+pub(super) fn get_member<'a>(v: &'a Value, key: &str) -> Result<&'a Value, Bad> {
     v.get(key).ok_or_else(|| match v {
         Value::Object(_) => format!("`{key}` is missing").into(),
-        _ => format!("expected an object with `{key}`, found {}", kind(v)).into(),
+        _ => format!("expected an object with `{key}`, found {}", kind_name(v)).into(),
     })
 }
 
 /// The member `key`, unless it is missing or `null`.
-pub(super) fn optional<'a>(v: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn get_optional<'a>(v: &'a Value, key: &str) -> Option<&'a Value> {
     v.get(key).filter(|v| !v.is_null())
 }
 
 /// The string member `key`.
-pub(super) fn text<'a>(v: &'a Value, key: &str) -> Result<&'a str, Bad> {
-    let s = get(v, key)?;
+pub(super) fn get_text<'a>(v: &'a Value, key: &str) -> Result<&'a str, Bad> {
+    let s = get_member(v, key)?;
     s.as_str()
-        .ok_or_else(|| format!("`{key}` is {}, not a string", kind(s)).into())
+        .ok_or_else(|| format!("`{key}` is {}, not a string", kind_name(s)).into())
 }
 
 /// The list member `key`.
-pub(super) fn list<'a>(v: &'a Value, key: &str) -> Result<&'a [Value], Bad> {
-    items(get(v, key)?).map_err(|e| e.within(format_args!("`{key}`")))
+pub(super) fn get_list<'a>(v: &'a Value, key: &str) -> Result<&'a [Value], Bad> {
+    read_items(get_member(v, key)?).map_err(|e| e.within(format_args!("`{key}`")))
 }
 
 /// The items of a list.
-pub(super) fn items(v: &Value) -> Result<&[Value], Bad> {
+pub(super) fn read_items(v: &Value) -> Result<&[Value], Bad> {
     v.as_array()
         .map(Vec::as_slice)
-        .ok_or_else(|| format!("expected a list, found {}", kind(v)).into())
+        .ok_or_else(|| format!("expected a list, found {}", kind_name(v)).into())
 }
 
 /// An integer of 64 bits.
-pub(super) fn int(v: &Value) -> Result<i64, Bad> {
+pub(super) fn read_int(v: &Value) -> Result<i64, Bad> {
     v.as_i64().ok_or_else(|| match v {
         Value::Number(n) => format!("{n} is not an integer of 64 bits").into(),
-        _ => format!("expected an integer, found {}", kind(v)).into(),
+        _ => format!("expected an integer, found {}", kind_name(v)).into(),
     })
 }
 
 /// A number; torch writes those that JSON has not as strings.
-pub(super) fn float(v: &Value) -> Result<f64, Bad> {
+pub(super) fn read_float(v: &Value) -> Result<f64, Bad> {
     match v {
         Value::Number(n) => n
             .as_f64()
@@ -94,21 +94,21 @@ pub(super) fn float(v: &Value) -> Result<f64, Bad> {
             "NaN" | "nan" => Ok(f64::NAN),
             _ => Err(format!("{s:?} is not a number").into()),
         },
-        _ => Err(format!("expected a number, found {}", kind(v)).into()),
+        _ => Err(format!("expected a number, found {}", kind_name(v)).into()),
     }
 }
 
 /// A bool.
-pub(super) fn boolean(v: &Value) -> Result<bool, Bad> {
+pub(super) fn read_bool(v: &Value) -> Result<bool, Bad> {
     v.as_bool()
-        .ok_or_else(|| format!("expected a bool, found {}", kind(v)).into())
+        .ok_or_else(|| format!("expected a bool, found {}", kind_name(v)).into())
 }
 
 /// A union: an object whose one member is named after its type, `{"as_int": 1}`.
-pub(super) fn union(v: &Value) -> Result<(&str, &Value), Bad> {
+pub(super) fn read_union(v: &Value) -> Result<(&str, &Value), Bad> {
     let o = v
         .as_object()
-        .ok_or_else(|| format!("expected an object such as {{\"as_int\": 1}}, found {}", kind(v)))?;
+        .ok_or_else(|| format!("expected an object such as {{\"as_int\": 1}}, found {}", kind_name(v)))?;
     let mut set = o.iter().filter(|(_, v)| !v.is_null());
     match (set.next(), set.next()) {
         (Some((k, v)), None) => Ok((k, v)),
@@ -116,7 +116,7 @@ pub(super) fn union(v: &Value) -> Result<(&str, &Value), Bad> {
     }
 }
 
-fn kind(v: &Value) -> &'static str {
+fn kind_name(v: &Value) -> &'static str {
     match v {
         Value::Null => "null",
         Value::Bool(_) => "a bool",
@@ -136,7 +136,7 @@ mod tests {
     /// off for many of these.
     #[test]
     fn floats_are_the_nearest() {
-        let read = |text: &str| float(&serde_json::from_str(text).unwrap()).unwrap();
+        let read = |text: &str| read_float(&serde_json::from_str(text).unwrap()).unwrap();
         for text in [
             "-3.4028234663852886e+38",
             "0.1",
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn numbers_that_json_has_not_are_strings() {
-        assert_eq!(float(&Value::from("-inf")), Ok(f64::NEG_INFINITY));
-        assert!(float(&Value::from("NaN")).unwrap().is_nan());
-        assert!(float(&Value::from("1.5")).is_err());
+        assert_eq!(read_float(&Value::from("-inf")), Ok(f64::NEG_INFINITY));
+        assert!(read_float(&Value::from("NaN")).unwrap().is_nan());
+        assert!(read_float(&Value::from("1.5")).is_err());
         assert!(serde_json::from_str::<Value>("1e400").is_err());
     }
 }

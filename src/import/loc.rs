@@ -13,12 +13,12 @@ use std::sync::Arc;
 /// ```
 ///
 /// Of a trace that is deeper than [`Frame::MAX_DEPTH`], the outermost frames.
-pub(super) fn frames(stack_trace: &str) -> Option<Arc<Frame>> {
+pub(super) fn parse_frames(stack_trace: &str) -> Option<Arc<Frame>> {
     let mut lines = stack_trace.trim().lines().peekable();
     let mut found = None;
     while let Some(line) = lines.next() {
-        let Some(loc) = frame(line) else { continue };
-        let code = lines.next_if(|l| frame(l).is_none());
+        let Some(loc) = parse_frame_line(line) else { continue };
+        let code = lines.next_if(|l| parse_frame_line(l).is_none());
         match Frame::new(loc, code.map(|c| c.trim().into()), found.clone()) {
             Some(f) => found = Some(f),
             None => break,
@@ -28,14 +28,14 @@ pub(super) fn frames(stack_trace: &str) -> Option<Arc<Frame>> {
 }
 
 /// The line of the innermost frame that is not torch's own code; of the innermost one if all are.
-pub(super) fn users(frame: &Frame) -> Loc {
+pub(super) fn user_loc(frame: &Frame) -> Loc {
     let own = frame.chain().find(|f| !is_library(&f.loc.file));
     own.unwrap_or(frame).loc.clone()
 }
 
 /// The modules of a `nn_module_stack`: `L__self__,,nets.MLP;L__self__net,net,torch.nn.modules.container.Sequential`. The class
 /// may hold commas, the key and the path do not.
-pub(super) fn modules(stack: &str) -> Arc<[ModuleFrame]> {
+pub(super) fn parse_modules(stack: &str) -> Arc<[ModuleFrame]> {
     let frame = |entry: &str| {
         let mut parts = entry.splitn(3, ',');
         let (_, path, class) = (parts.next()?, parts.next()?, parts.next()?);
@@ -48,7 +48,7 @@ pub(super) fn modules(stack: &str) -> Arc<[ModuleFrame]> {
 }
 
 /// The annotations of a node: a JSON object, whose values are kept as JSON where they are not strings.
-pub(super) fn annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
+pub(super) fn parse_annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
     let Ok(serde_json::Value::Object(map)) = serde_json::from_str(json) else {
         return vec![];
     };
@@ -56,7 +56,7 @@ pub(super) fn annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
     map.iter().map(|(k, v)| (k.as_str().into(), text(v).into())).collect()
 }
 
-fn frame(line: &str) -> Option<Loc> {
+fn parse_frame_line(line: &str) -> Option<Loc> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
     let (number, function) = match rest.split_once(", in ") {
@@ -112,28 +112,28 @@ mod tests {
     fn the_users_frame_is_found() {
         let trace = "File \"zoo/nets.py\", line 12, in forward\n    return self.net(x)\n  File \"modules/linear.py\", line 134, \
                      in forward\n    return F.linear(input)";
-        let innermost = frames(trace).unwrap();
+        let innermost = parse_frames(trace).unwrap();
         let codes: Vec<_> = innermost.chain().filter_map(|f| f.code.as_deref()).collect();
         assert_eq!(codes, ["return F.linear(input)", "return self.net(x)"]);
-        let loc = users(&innermost);
+        let loc = user_loc(&innermost);
         assert_eq!((&*loc.file, loc.line, &*loc.function), ("zoo/nets.py", 12, "forward"));
         let only = "  File \"/usr/lib/python3/site-packages/torch/nn/functional.py\", line 7, in f";
-        let only = frames(only).unwrap();
-        assert_eq!((users(&only).line, &only.code), (7, &None));
-        assert_eq!(frames("nothing here"), None);
+        let only = parse_frames(only).unwrap();
+        assert_eq!((user_loc(&only).line, &only.code), (7, &None));
+        assert_eq!(parse_frames("nothing here"), None);
         let deep = "File \"a.py\", line 1, in f\n".repeat(5000);
-        assert_eq!(frames(&deep).unwrap().chain().count(), Frame::MAX_DEPTH);
+        assert_eq!(parse_frames(&deep).unwrap().chain().count(), Frame::MAX_DEPTH);
     }
 
     #[test]
     fn module_stacks_are_taken_apart() {
         let stack = "L__self__,,nets.MLP;L__self__net,net,pkg.Pair[int, str];odd";
-        let found = modules(stack);
+        let found = parse_modules(stack);
         let parts: Vec<_> = found.iter().map(|m| (&*m.path, &*m.class)).collect();
         assert_eq!(parts, [("", "nets.MLP"), ("net", "pkg.Pair[int, str]")]);
-        assert!(modules("").is_empty());
-        let custom = annotations(r#"{"stage": "one", "depth": 2}"#);
+        assert!(parse_modules("").is_empty());
+        let custom = parse_annotations(r#"{"stage": "one", "depth": 2}"#);
         assert_eq!(custom, [("stage".into(), "one".into()), ("depth".into(), "2".into())]);
-        assert!(annotations("[1]").is_empty() && annotations("{").is_empty());
+        assert!(parse_annotations("[1]").is_empty() && parse_annotations("{").is_empty());
     }
 }

@@ -9,43 +9,43 @@ use std::ops::Range;
 
 /// The nodes of a document's graph, and the types of the tensors in it, as text.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct GraphParts {
     text: Vec<u8>,
     nodes: Vec<Range<usize>>,
-    tensors: Vec<Member>,
+    tensors: Vec<JsonMember>,
 }
 
 /// A member of an object: its key, with quotes, and its value.
-type Member = [Range<usize>; 2];
+type JsonMember = [Range<usize>; 2];
 
-impl Parts {
+impl GraphParts {
     /// Takes the items of `graph_module.graph.nodes` and the members of `graph_module.graph.tensor_values` out of a document, and gives
     /// what is left as a tree. A document that is not made so is left whole.
-    pub fn of(text: Vec<u8>) -> serde_json::Result<(Value, Parts)> {
-        let Some((rest, nodes, tensors)) = split(&text) else {
-            return Ok((serde_json::from_slice(&text)?, Parts::default()));
+    pub fn split_document(text: Vec<u8>) -> serde_json::Result<(Value, GraphParts)> {
+        let Some((rest, nodes, tensors)) = split_graph_parts(&text) else {
+            return Ok((serde_json::from_slice(&text)?, GraphParts::default()));
         };
         match serde_json::from_slice(&rest) {
-            Ok(v) => Ok((v, Parts { text, nodes, tensors })),
+            Ok(v) => Ok((v, GraphParts { text, nodes, tensors })),
             // What is wrong is said by its place in the whole document.
-            Err(_) => Ok((serde_json::from_slice(&text)?, Parts::default())),
+            Err(_) => Ok((serde_json::from_slice(&text)?, GraphParts::default())),
         }
     }
 
     /// The nodes that were taken out.
     pub fn nodes(&self) -> impl Iterator<Item = Result<Value, Bad>> {
-        self.nodes.iter().map(|r| self.value(r))
+        self.nodes.iter().map(|r| self.parse_range(r))
     }
 
     /// The names and types that were taken out.
-    pub fn tensors(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
+    pub fn tensor_types(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
         self.tensors.iter().map(|[name, ty]| {
             let name = serde_json::from_slice(&self.text[name.clone()]).map_err(not_json)?;
-            Ok((name, self.value(ty)?))
+            Ok((name, self.parse_range(ty)?))
         })
     }
 
-    fn value(&self, at: &Range<usize>) -> Result<Value, Bad> {
+    fn parse_range(&self, at: &Range<usize>) -> Result<Value, Bad> {
         serde_json::from_slice(&self.text[at.clone()]).map_err(not_json)
     }
 }
@@ -55,18 +55,21 @@ fn not_json(e: serde_json::Error) -> Bad {
 }
 
 /// A document without the nodes and types of its graph, and where these are.
-type Split = (Vec<u8>, Vec<Range<usize>>, Vec<Member>);
+type SplitDocument = (Vec<u8>, Vec<Range<usize>>, Vec<JsonMember>);
 
-fn split(text: &[u8]) -> Option<Split> {
-    let (root, end) = members(text, space(text, 0))?;
-    if space(text, end) != text.len() {
+fn split_graph_parts(text: &[u8]) -> Option<SplitDocument> {
+    let (root, end) = scan_members(text, skip_space(text, 0))?;
+    if skip_space(text, end) != text.len() {
         return None;
     }
-    let module = members(text, only(text, &root, "graph_module")?.start)?.0;
-    let graph = members(text, only(text, &module, "graph")?.start)?.0;
-    let (nodes, values) = (only(text, &graph, "nodes")?, only(text, &graph, "tensor_values")?);
-    let items = items(text, nodes.start)?.0;
-    let tensors = members(text, values.start)?.0;
+    let module = scan_members(text, unique_member(text, &root, "graph_module")?.start)?.0;
+    let graph = scan_members(text, unique_member(text, &module, "graph")?.start)?.0;
+    let (nodes, values) = (
+        unique_member(text, &graph, "nodes")?,
+        unique_member(text, &graph, "tensor_values")?,
+    );
+    let items = scan_items(text, nodes.start)?.0;
+    let tensors = scan_members(text, values.start)?.0;
     // An object's last member of a name counts.
     let mut names: Vec<&[u8]> = tensors.iter().map(|[name, _]| &text[name.clone()]).collect();
     names.sort_unstable();
@@ -87,34 +90,34 @@ fn split(text: &[u8]) -> Option<Split> {
 }
 
 /// The value of the one member called `key`.
-fn only(text: &[u8], members: &[Member], key: &str) -> Option<Range<usize>> {
-    let is = |m: &&Member| text[m[0].start + 1..m[0].end - 1] == *key.as_bytes();
+fn unique_member(text: &[u8], members: &[JsonMember], key: &str) -> Option<Range<usize>> {
+    let is = |m: &&JsonMember| text[m[0].start + 1..m[0].end - 1] == *key.as_bytes();
     let mut found = members.iter().filter(is);
     let [_, value] = found.next()?;
     found.next().is_none().then(|| value.clone())
 }
 
 /// The members of the object that begins at `at`, and where it ends.
-fn members(text: &[u8], at: usize) -> Option<(Vec<Member>, usize)> {
-    listed(text, at, [b'{', b'}'], |i| {
-        let key = i..string(text, i)?;
-        let i = space(text, key.end);
-        let begin = space(text, (text.get(i) == Some(&b':')).then_some(i + 1)?);
-        let end = value(text, begin)?;
+fn scan_members(text: &[u8], at: usize) -> Option<(Vec<JsonMember>, usize)> {
+    scan_sequence(text, at, [b'{', b'}'], |i| {
+        let key = i..skip_string(text, i)?;
+        let i = skip_space(text, key.end);
+        let begin = skip_space(text, (text.get(i) == Some(&b':')).then_some(i + 1)?);
+        let end = skip_value(text, begin)?;
         Some(([key, begin..end], end))
     })
 }
 
 /// The items of the list that begins at `at`, and where it ends.
-fn items(text: &[u8], at: usize) -> Option<(Vec<Range<usize>>, usize)> {
-    listed(text, at, [b'[', b']'], |i| {
-        let end = value(text, i)?;
+fn scan_items(text: &[u8], at: usize) -> Option<(Vec<Range<usize>>, usize)> {
+    scan_sequence(text, at, [b'[', b']'], |i| {
+        let end = skip_value(text, i)?;
         Some((i..end, end))
     })
 }
 
 /// What `one` reads at each place between brackets and commas, and where the last bracket ends.
-fn listed<T>(
+fn scan_sequence<T>(
     text: &[u8],
     at: usize,
     [open, close]: [u8; 2],
@@ -124,16 +127,16 @@ fn listed<T>(
     if text.get(at) != Some(&open) {
         return None;
     }
-    let mut i = space(text, at + 1);
+    let mut i = skip_space(text, at + 1);
     if text.get(i) == Some(&close) {
         return Some((out, i + 1));
     }
     loop {
         let (item, end) = one(i)?;
         out.push(item);
-        i = space(text, end);
+        i = skip_space(text, end);
         match text.get(i)? {
-            b',' => i = space(text, i + 1),
+            b',' => i = skip_space(text, i + 1),
             b if *b == close => return Some((out, i + 1)),
             _ => return None,
         }
@@ -141,15 +144,15 @@ fn listed<T>(
 }
 
 /// Where the value that begins at `at` ends; what is in it is checked when it is read.
-fn value(text: &[u8], at: usize) -> Option<usize> {
+fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at)? {
-        b'"' => string(text, at),
+        b'"' => skip_string(text, at),
         b'{' | b'[' => {
             let (mut depth, mut i) = (0usize, at);
             loop {
                 match text.get(i)? {
                     b'"' => {
-                        i = string(text, i)?;
+                        i = skip_string(text, i)?;
                         continue;
                     }
                     b'{' | b'[' => depth += 1,
@@ -171,7 +174,7 @@ fn value(text: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Where the string that begins at `at` ends.
-fn string(text: &[u8], at: usize) -> Option<usize> {
+fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     let mut i = (text.get(at) == Some(&b'"')).then_some(at + 1)?;
     loop {
         match text.get(i)? {
@@ -182,7 +185,7 @@ fn string(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-fn space(text: &[u8], at: usize) -> usize {
+fn skip_space(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
 }
@@ -193,9 +196,9 @@ mod tests {
     use serde_json::json;
 
     fn parts(text: &str) -> (Value, Vec<Value>, Vec<(String, Value)>) {
-        let (rest, parts) = Parts::of(text.as_bytes().to_vec()).expect("JSON");
+        let (rest, parts) = GraphParts::split_document(text.as_bytes().to_vec()).expect("JSON");
         let nodes = parts.nodes().map(|n| n.expect("a node")).collect();
-        (rest, nodes, parts.tensors().map(|t| t.expect("a type")).collect())
+        (rest, nodes, parts.tensor_types().map(|t| t.expect("a type")).collect())
     }
 
     #[test]
@@ -235,18 +238,21 @@ mod tests {
         let sound =
             r#"{"graph_module": {"graph": {"nodes": [{"a": "b"}, 2], "tensor_values": {"x": {"d": 7}}}}, "k": [1]}"#;
         for cut in 0..sound.len() {
-            assert!(Parts::of(sound.as_bytes()[..cut].to_vec()).is_err(), "{cut} bytes");
+            assert!(
+                GraphParts::split_document(sound.as_bytes()[..cut].to_vec()).is_err(),
+                "{cut} bytes"
+            );
         }
         // Within a node, it is found when the node is read.
         let bad = sound.replace(r#"{"a": "b"}"#, r#"{"a" "b"}"#);
-        let (_, parts) = Parts::of(bad.into_bytes()).expect("a tree");
+        let (_, parts) = GraphParts::split_document(bad.into_bytes()).expect("a tree");
         assert!(parts.nodes().next().expect("a node").is_err());
         for bad in [
             sound.replace("[1]", "[1,]"),
             sound.replace("2]", "2 3]"),
             format!("{sound} x"),
         ] {
-            assert!(Parts::of(bad.into_bytes()).is_err());
+            assert!(GraphParts::split_document(bad.into_bytes()).is_err());
         }
     }
 }

@@ -13,16 +13,16 @@
 //! [`read_pt2`] they are attributes again ([`graph::unlift`]).
 
 use super::archive::Archive;
-use super::json::{Bad, get, int, list, optional, text, union};
-use super::parts::Parts;
-use super::pt2_graph::{Context, Scope, value_name};
-use super::pt2_weights::Weights;
+use super::json::{Bad, get_list, get_member, get_optional, get_text, read_int, read_union};
+use super::parts::GraphParts;
+use super::pt2_graph::{ImportContext, Scope, value_name};
+use super::pt2_weights::ArchiveWeights;
 use super::sym::parse_size;
 use super::treespec;
 use super::{guards, vmap};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
-use crate::tensor::files::{Kind, Role};
+use crate::tensor::files::{FileKind, FileRole};
 use crate::types::Val;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -37,35 +37,35 @@ const ENTRY: &str = "main";
 /// refer to the mapped file where they are stored contiguously. No diagnostic has a place in a source file: titles and
 /// notes name the archive's entry.
 pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
-    read(path, false)
+    read_archive(path, false)
 }
 
 /// [`read_pt2`] of the program as it was exported: parameters, buffers and constants are inputs, new values of buffers are
 /// results, and the entry graph's signature says which is which. No weights are read.
 pub fn read_exported(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
-    read(path, true)
+    read_archive(path, true)
 }
 
-fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+fn read_archive(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnostics> {
     let archive = Archive::open(path)?;
     check_kind(&archive)?;
     let (entry, name) = find_model(&archive)?;
-    let (program, parts) = archive.graph_json(&entry)?;
+    let (program, parts) = archive.read_graph_json(&entry)?;
     check_version(&program, &entry, &archive)?;
     let mut out = Diagnostics::new();
-    let mut reader = Reader {
+    let mut reader = ProgramReader {
         program: &program,
         parts: &parts,
         module: GraphModule::default(),
     };
-    let read = reader.program();
+    let read = reader.read_program();
     let read = read.and_then(|()| if lifted { Ok(()) } else { reader.unlift() });
     if let Err(e) = read {
         let what = match e {
             Bad::Malformed(_) => "is not what the schema of torch.export says",
             Bad::Unsupported(_) => "holds what fxc cannot read",
         };
-        let (code, why) = e.told();
+        let (code, why) = e.into_code_and_text();
         out.push(Diagnostic::new(code, format!("`{entry}` in `{}` {what}", archive.name)).note(why));
         return Err(out);
     }
@@ -73,7 +73,7 @@ fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnos
     // The tables of weights are trees of their own.
     drop((program, parts));
     if !lifted {
-        Weights::open(&archive, &name, &mut out).fill(&mut module, &mut out);
+        ArchiveWeights::open(&archive, &name, &mut out).fill_attributes(&mut module, &mut out);
     }
     out.into_result(module)
 }
@@ -85,7 +85,7 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
         "serialized_state_dict.pt",
     ];
     // Entries of the old layout lie at the top, where no folder is cut off.
-    if old.iter().any(|p| archive.has(p)) {
+    if old.iter().any(|p| archive.has_entry(p)) {
         let title = format!(
             "`{}` has the layout of torch before 2.8, whose weights are pickled",
             archive.name
@@ -93,7 +93,7 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
         let help = "load it in Python with `torch.export.load` and write it again with `torch.export.save`";
         return Err(Diagnostic::new(Code::E0405, title).help(help));
     }
-    if archive.has("byteorder") && archive.text("byteorder")? != "little" {
+    if archive.has_entry("byteorder") && archive.read_text("byteorder")? != "little" {
         let title = format!("`{}` was written on a big-endian machine", archive.name);
         return Err(Diagnostic::new(Code::E0405, title).help("export the model on a little-endian machine"));
     }
@@ -102,7 +102,7 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
 
 /// The entry that describes the model, and the model's name.
 fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
-    let paths = archive.paths();
+    let paths = archive.entry_paths();
     let names: Vec<&str> = paths
         .iter()
         .filter_map(|p| p.strip_prefix("models/")?.strip_suffix(".json"))
@@ -128,13 +128,13 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
 fn other_kind(archive: &Archive) -> Diagnostic {
     let name = &archive.name;
     match archive.kind() {
-        Kind::Zip => Diagnostic::new(
+        FileKind::Zip => Diagnostic::new(
             Code::E0402,
             format!("`{name}` is not an archive of `torch.export.save`"),
         )
         .note("it has no entry `models/….json`"),
         kind => {
-            let advice = kind.advice(Role::Model, name);
+            let advice = kind.advice(FileRole::Model, name);
             Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")).help(advice)
         }
     }
@@ -157,25 +157,25 @@ fn check_version(program: &Value, entry: &str, archive: &Archive) -> Result<(), 
     Err(Diagnostic::new(Code::E0404, title).help("export the model again with torch 2.8 or later"))
 }
 
-struct Reader<'a> {
+struct ProgramReader<'a> {
     program: &'a Value,
-    parts: &'a Parts,
+    parts: &'a GraphParts,
     module: GraphModule,
 }
 
-impl Reader<'_> {
-    fn program(&mut self) -> Result<(), Bad> {
-        let gm = get(self.program, "graph_module")?;
-        let json = get(gm, "graph")?;
-        let signature = get(gm, "signature")?;
-        self.dims()?;
+impl ProgramReader<'_> {
+    fn read_program(&mut self) -> Result<(), Bad> {
+        let gm = get_member(self.program, "graph_module")?;
+        let json = get_member(gm, "graph")?;
+        let signature = get_member(gm, "signature")?;
+        self.read_dim_ranges()?;
         self.module.name = model_name(json, self.parts).unwrap_or_else(|| "model".into());
-        let mut cx = Context::default();
+        let mut cx = ImportContext::default();
         let mut scope = Scope::new(json, self.parts)?;
-        let inputs = inputs(&mut scope, json, signature)?;
-        scope.nodes(json, self.parts, &mut cx)?;
-        let values = scope.outputs(json)?;
-        let outputs = outputs(signature, &values)?;
+        let inputs = read_inputs(&mut scope, json, signature)?;
+        scope.read_nodes(json, self.parts, &mut cx)?;
+        let values = scope.read_outputs(json)?;
+        let outputs = read_output_specs(signature, &values)?;
         let users = outputs.iter().filter(|o| o.is_users()).count();
         let output = scope.graph.set_output(Val::Tuple(values));
         let mut graph = scope.graph;
@@ -183,10 +183,10 @@ impl Reader<'_> {
         graph.signature = Some(Signature {
             inputs,
             outputs,
-            ranges: self.ranges(),
-            results: nesting(gm, users)?,
+            ranges: self.range_texts(),
+            results: read_nesting(gm, users)?,
         });
-        let vmaps = vmap::regions(&mut graph, || cx.name("vmap"));
+        let vmaps = vmap::extract_regions(&mut graph, || cx.unique_graph_name("vmap"));
         self.module.graphs = IndexMap::from([(ENTRY.into(), graph)]);
         self.module.graphs.extend(cx.graphs);
         self.module.graphs.extend(vmaps);
@@ -196,20 +196,24 @@ impl Reader<'_> {
     /// Attributes instead of inputs; and what is known of their sizes.
     fn unlift(&mut self) -> Result<(), Bad> {
         graph::unlift(&mut self.module)?;
-        let guards = optional(self.program, "guards_code").and_then(Value::as_array);
+        let guards = get_optional(self.program, "guards_code").and_then(Value::as_array);
         let texts = guards.into_iter().flatten().filter_map(Value::as_str);
-        let calls = called(get(self.program, "graph_module")?);
+        let calls = read_call_spec(get_member(self.program, "graph_module")?);
         if let Some(graph) = self.module.graphs.get_mut(ENTRY) {
-            graph.called = calls.and_then(|c| treespec::called(c.0, c.1, graph.placeholders().len()).ok().flatten());
+            graph.called = calls.and_then(|c| {
+                treespec::parse_called(c.0, c.1, graph.placeholders().len())
+                    .ok()
+                    .flatten()
+            });
             self.module.guards = texts.filter_map(|t| guards::parse(t, graph)).collect();
         }
         Ok(())
     }
 
     /// The ranges as torch prints them.
-    fn ranges(&self) -> Vec<(Arc<str>, Arc<str>)> {
-        let ranges = optional(self.program, "range_constraints").and_then(Value::as_object);
-        let bound = |range: &Value, key: &str, open: &str| match optional(range, key) {
+    fn range_texts(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let ranges = get_optional(self.program, "range_constraints").and_then(Value::as_object);
+        let bound = |range: &Value, key: &str, open: &str| match get_optional(range, key) {
             Some(v) => v.to_string(),
             None => open.to_string(),
         };
@@ -225,8 +229,8 @@ impl Reader<'_> {
     }
 
     /// Ranges of sizes.
-    fn dims(&mut self) -> Result<(), Bad> {
-        let Some(ranges) = optional(self.program, "range_constraints").and_then(Value::as_object) else {
+    fn read_dim_ranges(&mut self) -> Result<(), Bad> {
+        let Some(ranges) = get_optional(self.program, "range_constraints").and_then(Value::as_object) else {
             return Ok(());
         };
         for (name, range) in ranges {
@@ -235,8 +239,8 @@ impl Reader<'_> {
                 continue;
             }
             let bound = |key| {
-                optional(range, key)
-                    .map(int)
+                get_optional(range, key)
+                    .map(read_int)
                     .transpose()
                     .map_err(|e| e.within(format_args!("range of `{name}`")))
             };
@@ -251,22 +255,22 @@ impl Reader<'_> {
 }
 
 /// A node for each input, and what it is.
-fn inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec<InputSpec>, Bad> {
-    let specs = list(signature, "input_specs")?;
-    let inputs = list(json, "inputs")?;
+fn read_inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec<InputSpec>, Bad> {
+    let specs = get_list(signature, "input_specs")?;
+    let inputs = get_list(json, "inputs")?;
     if specs.len() != inputs.len() {
         let (a, b) = (specs.len(), inputs.len());
         return Err(format!("the signature has {a} inputs, the graph {b}").into());
     }
     let mut out = vec![];
     for (i, (input, spec)) in inputs.iter().zip(specs).enumerate() {
-        out.push(self::input(scope, i, input, spec).map_err(|e| e.within(format_args!("input {i}")))?);
+        out.push(self::read_input(scope, i, input, spec).map_err(|e| e.within(format_args!("input {i}")))?);
     }
     Ok(out)
 }
 
-fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result<InputSpec, Bad> {
-    let (kind, spec) = union(spec)?;
+fn read_input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result<InputSpec, Bad> {
+    let (kind, spec) = read_union(spec)?;
     let mut made = InputSpec {
         name: "".into(),
         kind: "USER_INPUT".into(),
@@ -276,18 +280,18 @@ fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result
     };
     let (word, key) = match kind {
         "user_input" => {
-            let (name, constant) = scope.placeholder(input, index)?;
+            let (name, constant) = scope.read_placeholder(input, index)?;
             (made.name, made.constant) = (name, constant);
             return Ok(made);
         }
         "constant_input" => {
-            made.constant = Some(super::pt2_scalars::constant(get(spec, "value")?)?);
-            made.name = scope.bare_placeholder(text(spec, "name")?)?;
+            made.constant = Some(super::pt2_scalars::read_constant(get_member(spec, "value")?)?);
+            made.name = scope.bare_placeholder(get_text(spec, "name")?)?;
             return Ok(made);
         }
         "token" => {
             made.kind = "TOKEN".into();
-            made.name = scope.bare_placeholder(text(get(spec, "arg")?, "name")?)?;
+            made.name = scope.bare_placeholder(get_text(get_member(spec, "arg")?, "name")?)?;
             return Ok(made);
         }
         "parameter" => ("PARAMETER", "parameter_name"),
@@ -296,21 +300,21 @@ fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result
         _ => return Err(Bad::unsupported(format!("it is a `{kind}`"))),
     };
     made.kind = word.into();
-    made.target = Some(text(spec, key)?.into());
-    made.persistent = optional(spec, "persistent").and_then(Value::as_bool);
-    made.name = scope.bare_placeholder(text(get(input, "as_tensor")?, "name")?)?;
+    made.target = Some(get_text(spec, key)?.into());
+    made.persistent = get_optional(spec, "persistent").and_then(Value::as_bool);
+    made.name = scope.bare_placeholder(get_text(get_member(input, "as_tensor")?, "name")?)?;
     Ok(made)
 }
 
 /// What each result is.
-fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, Bad> {
-    let specs = list(signature, "output_specs")?;
+fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, Bad> {
+    let specs = get_list(signature, "output_specs")?;
     if specs.len() != values.len() {
         let (a, b) = (specs.len(), values.len());
         return Err(format!("the signature has {a} outputs, the graph {b}").into());
     }
     let one = |(i, spec): (usize, &Value)| {
-        let (kind, spec) = union(spec).map_err(|e| e.within(format_args!("output {i}")))?;
+        let (kind, spec) = read_union(spec).map_err(|e| e.within(format_args!("output {i}")))?;
         let (word, key) = match kind {
             "user_output" => ("USER_OUTPUT", None),
             "loss_output" => ("LOSS_OUTPUT", None),
@@ -320,51 +324,51 @@ fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, 
             "user_input_mutation" => ("USER_INPUT_MUTATION", Some("user_input_name")),
             _ => return Err(Bad::unsupported(format!("output {i} of the signature is a `{kind}`"))),
         };
-        let arg = get(spec, "arg")?;
+        let arg = get_member(spec, "arg")?;
         // The argument of a new value is the tensor itself, that of a result a union.
         let name = value_name(arg)?.unwrap_or_default();
         Ok(OutputSpec {
             name: name.into(),
             kind: word.into(),
-            target: key.map(|k| text(spec, k)).transpose()?.map(Arc::from),
+            target: key.map(|k| get_text(spec, k)).transpose()?.map(Arc::from),
         })
     };
     specs.iter().enumerate().map(one).collect()
 }
 
 /// How the model nests `count` results.
-fn nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
-    let calls = list(gm, "module_call_graph")?;
+fn read_nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
+    let calls = get_list(gm, "module_call_graph")?;
     let root = calls.iter().find(|c| c.get("fqn").and_then(Value::as_str) == Some(""));
-    let Some(s) = root.and_then(|r| optional(r, "signature")) else {
+    let Some(s) = root.and_then(|r| get_optional(r, "signature")) else {
         return Ok(None);
     };
     let leaves = (0..count).map(Val::Leaf).collect();
-    treespec::nest(text(s, "out_spec")?, leaves)
+    treespec::nest_leaves(get_text(s, "out_spec")?, leaves)
         .map(Some)
         .map_err(|e| e.within("`out_spec`"))
 }
 
 /// How the model is called: the specification of its inputs and the names of its parameters.
-fn called(gm: &Value) -> Option<(&str, Option<Vec<String>>)> {
-    let calls = list(gm, "module_call_graph").ok()?;
+fn read_call_spec(gm: &Value) -> Option<(&str, Option<Vec<String>>)> {
+    let calls = get_list(gm, "module_call_graph").ok()?;
     let root = calls
         .iter()
         .find(|c| c.get("fqn").and_then(Value::as_str) == Some(""))?;
-    let s = optional(root, "signature")?;
-    let names = optional(s, "forward_arg_names").and_then(Value::as_array);
+    let s = get_optional(root, "signature")?;
+    let names = get_optional(s, "forward_arg_names").and_then(Value::as_array);
     let names = names.and_then(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
-    Some((text(s, "in_spec").ok()?, names))
+    Some((get_text(s, "in_spec").ok()?, names))
 }
 
 /// The class of the model: the first entry of the first module stack, `L__self__,,nets.MLP;…`.
-fn model_name(graph: &Value, parts: &Parts) -> Option<String> {
-    let whole = graph.get("nodes")?.as_array()?.iter().find_map(class);
-    whole.or_else(|| parts.nodes().find_map(|n| class(&n.ok()?)))
+fn model_name(graph: &Value, parts: &GraphParts) -> Option<String> {
+    let whole = graph.get("nodes")?.as_array()?.iter().find_map(node_model_class);
+    whole.or_else(|| parts.nodes().find_map(|n| node_model_class(&n.ok()?)))
 }
 
 /// The class of the model that a node is in.
-fn class(node: &Value) -> Option<String> {
+fn node_model_class(node: &Value) -> Option<String> {
     let stack = node.get("metadata")?.get("nn_module_stack")?.as_str()?;
     let mut root = stack.split(';').next()?.splitn(3, ',');
     let (_, path, class) = (root.next()?, root.next()?, root.next()?);

@@ -1,13 +1,13 @@
 //! One graph of an archive as a [`Graph`].
 
-use super::json::{Bad, get, items, list, optional, text, union};
+use super::json::{Bad, get_list, get_member, get_optional, get_text, read_items, read_union};
 use super::loc;
-use super::parts::Parts;
-use super::pt2_scalars::dtype;
+use super::parts::GraphParts;
+use super::pt2_scalars::read_dtype;
 use super::sym::parse_size;
 use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr, type_output};
 use crate::op::{self, Literal};
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 use indexmap::IndexMap;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -19,24 +19,24 @@ const MAX_GRAPH_DEPTH: usize = 32;
 
 /// The graphs of higher-order ops found so far.
 #[derive(Default)]
-pub(super) struct Context {
+pub(super) struct ImportContext {
     /// By their names in the module.
     pub graphs: IndexMap<Arc<str>, Graph>,
     names: Namer,
     depth: usize,
 }
 
-impl Context {
+impl ImportContext {
     /// A name that no graph has.
-    pub fn name(&mut self, wish: &str) -> Arc<str> {
+    pub fn unique_graph_name(&mut self, wish: &str) -> Arc<str> {
         self.names.reserve("main");
         self.names.create(wish).into()
     }
 
     /// Reads a graph that is an argument and gives its name in the module. Archives name graphs within their parent:
     /// equal names become different ones here.
-    pub fn graph(&mut self, v: &Value) -> Result<Arg, Bad> {
-        let wish = text(v, "name")?;
+    pub fn read_subgraph(&mut self, v: &Value) -> Result<Arg, Bad> {
+        let wish = get_text(v, "name")?;
         if self.depth == MAX_GRAPH_DEPTH {
             return Err(Bad::unsupported(format!(
                 "graphs nested more than {MAX_GRAPH_DEPTH} deep"
@@ -45,20 +45,20 @@ impl Context {
         self.depth += 1;
         self.names.reserve("main");
         let name: Arc<str> = self.names.create(wish).into();
-        let json = get(v, "graph")?;
-        let mut scope = Scope::new(json, &Parts::default())?;
-        for (i, input) in list(json, "inputs")?.iter().enumerate() {
+        let json = get_member(v, "graph")?;
+        let mut scope = Scope::new(json, &GraphParts::default())?;
+        for (i, input) in get_list(json, "inputs")?.iter().enumerate() {
             scope
-                .placeholder(input, i)
+                .read_placeholder(input, i)
                 .map_err(|e| e.within(format_args!("graph `{wish}`, input {i}")))?;
         }
         scope
-            .nodes(json, &Parts::default(), self)
+            .read_nodes(json, &GraphParts::default(), self)
             .map_err(|e| e.within(format_args!("graph `{wish}`")))?;
         let mut outputs = scope
-            .outputs(json)
+            .read_outputs(json)
             .map_err(|e| e.within(format_args!("graph `{wish}`")))?;
-        let single = optional(json, "is_single_tensor_return").and_then(Value::as_bool) == Some(true);
+        let single = get_optional(json, "is_single_tensor_return").and_then(Value::as_bool) == Some(true);
         let result = match outputs.len() {
             1 if single => outputs.remove(0),
             _ => Val::Tuple(outputs),
@@ -82,15 +82,15 @@ pub(super) struct Scope {
 
 impl Scope {
     /// An empty graph that knows the types of the values of `json` and of what was taken out of it.
-    pub fn new(json: &Value, parts: &Parts) -> Result<Scope, Bad> {
+    pub fn new(json: &Value, parts: &GraphParts) -> Result<Scope, Bad> {
         let mut types = HashMap::new();
-        for part in parts.tensors() {
+        for part in parts.tensor_types() {
             let (name, v) = part.map_err(|e| e.within("`tensor_values`"))?;
             let ty = tensor_type(&v).map_err(|e| e.within(format_args!("value `{name}`")))?;
             types.insert(name, Val::Leaf(ty));
         }
         let mut table = |key: &str, read: &dyn Fn(&Value) -> Result<Type, Bad>| -> Result<(), Bad> {
-            let Some(values) = optional(json, key).and_then(Value::as_object) else {
+            let Some(values) = get_optional(json, key).and_then(Value::as_object) else {
                 return Ok(());
             };
             for (name, v) in values {
@@ -102,9 +102,9 @@ impl Scope {
             Ok(())
         };
         table("tensor_values", &|v| tensor_type(v).map(Val::Leaf))?;
-        table("sym_int_values", &|v| size(v).map(Val::Int))?;
-        table("sym_float_values", &|_| Ok(Val::Any(Kind::Float)))?;
-        table("sym_bool_values", &|_| Ok(Val::Any(Kind::Bool)))?;
+        table("sym_int_values", &|v| read_size(v).map(Val::Int))?;
+        table("sym_float_values", &|_| Ok(Val::Any(ScalarKind::Float)))?;
+        table("sym_bool_values", &|_| Ok(Val::Any(ScalarKind::Bool)))?;
         Ok(Scope {
             graph: Graph::new(),
             values: HashMap::new(),
@@ -113,7 +113,7 @@ impl Scope {
     }
 
     /// The node that computes the value `name`.
-    pub fn value(&self, name: &str) -> Result<NodeId, Bad> {
+    pub fn node_of_value(&self, name: &str) -> Result<NodeId, Bad> {
         self.values
             .get(name)
             .copied()
@@ -121,18 +121,25 @@ impl Scope {
     }
 
     /// A node called `name` (or something near it, if that is not an identifier) that computes the value `name`.
-    fn add(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> Result<NodeId, Bad> {
+    fn add_value(
+        &mut self,
+        op: Opcode,
+        target: &str,
+        args: Vec<Arg>,
+        kwargs: Kwargs,
+        name: &str,
+    ) -> Result<NodeId, Bad> {
         if self.values.contains_key(name) {
             return Err(format!("`{name}` is defined twice").into());
         }
-        let n = self.named(op, target, args, kwargs, name);
+        let n = self.create_named_node(op, target, args, kwargs, name);
         self.graph.meta_mut(n).ty = self.types.get(name).cloned();
         self.values.insert(name.to_string(), n);
         Ok(n)
     }
 
     /// A node of exactly this name, or of one made from it if it is not an identifier or taken.
-    fn named(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
+    fn create_named_node(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
         if name.is_ascii()
             && pyrepr::is_identifier(name)
             && let Ok(n) = self.graph.create_named(op, target, args.clone(), kwargs.clone(), name)
@@ -143,14 +150,14 @@ impl Scope {
     }
 
     /// An input that the caller gives: its name, and its value if tracing fixed it.
-    pub fn placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
-        let (kind, v) = union(input)?;
+    pub fn read_placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
+        let (kind, v) = read_union(input)?;
         let name = match kind {
-            "as_tensor" => text(v, "name")?,
-            "as_sym_int" | "as_sym_float" | "as_sym_bool" => text(v, "as_name")?,
+            "as_tensor" => get_text(v, "name")?,
+            "as_sym_int" | "as_sym_float" | "as_sym_bool" => get_text(v, "as_name")?,
             "as_custom_obj" => return Err(Bad::unsupported("an input that is a custom object")),
             _ => {
-                let value = super::pt2_scalars::constant(input)?;
+                let value = super::pt2_scalars::read_constant(input)?;
                 return Ok((self.bare_placeholder(&format!("arg{index}"))?, Some(value)));
             }
         };
@@ -159,36 +166,36 @@ impl Scope {
 
     /// A placeholder of this name.
     pub fn bare_placeholder(&mut self, name: &str) -> Result<Arc<str>, Bad> {
-        self.add(Opcode::Placeholder, name, vec![], vec![], name)?;
+        self.add_value(Opcode::Placeholder, name, vec![], vec![], name)?;
         Ok(name.into())
     }
 
     /// All nodes: those of `json`, and those that were taken out of it.
-    pub fn nodes(&mut self, json: &Value, parts: &Parts, cx: &mut Context) -> Result<(), Bad> {
-        let whole = list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
+    pub fn read_nodes(&mut self, json: &Value, parts: &GraphParts, cx: &mut ImportContext) -> Result<(), Bad> {
+        let whole = get_list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
         for (i, v) in whole.chain(parts.nodes().map(|v| v.map(Cow::Owned))).enumerate() {
             let v = v.map_err(|e| e.within(format_args!("node {i}")))?;
-            let name = optional(&v, "name").and_then(Value::as_str).unwrap_or("");
-            self.node(&v, cx)
+            let name = get_optional(&v, "name").and_then(Value::as_str).unwrap_or("");
+            self.read_node(&v, cx)
                 .map_err(|e| e.within(format_args!("node {i} (`{name}`)")))?;
         }
         Ok(())
     }
 
-    fn node(&mut self, v: &Value, cx: &mut Context) -> Result<(), Bad> {
-        let target = text(v, "target")?;
+    fn read_node(&mut self, v: &Value, cx: &mut ImportContext) -> Result<(), Bad> {
+        let target = get_text(v, "target")?;
         if target.starts_with('#') {
             return Err(Bad::unsupported(format!("the operator `{target}` of an extension")));
         }
         let higher_order = target.starts_with("torch.ops.higher_order.");
         let mut args = vec![];
         let mut kwargs: Kwargs = vec![];
-        for input in list(v, "inputs")? {
-            let name = optional(input, "name").and_then(Value::as_str).unwrap_or("");
+        for input in get_list(v, "inputs")? {
+            let name = get_optional(input, "name").and_then(Value::as_str).unwrap_or("");
             let value = self
-                .argument(get(input, "arg")?, cx, 0)
+                .read_argument(get_member(input, "arg")?, cx, 0)
                 .map_err(|e| e.within(format_args!("argument `{name}`")))?;
-            let positional = match optional(input, "kind").and_then(Value::as_i64) {
+            let positional = match get_optional(input, "kind").and_then(Value::as_i64) {
                 Some(1) => true,
                 Some(2) => false,
                 _ => name.is_empty() || (!higher_order && is_positional(target, name)),
@@ -204,21 +211,21 @@ impl Scope {
             Some(op) => format!("operator.{op}"),
             None => target.to_string(),
         };
-        self.call(v, &called, args, kwargs, higher_order)?;
-        self.locate(v, first);
+        self.add_call(v, &called, args, kwargs, higher_order)?;
+        self.set_locations(v, first);
         Ok(())
     }
 
     /// Gives the new nodes after `before` their place in the user's Python.
-    fn locate(&mut self, v: &Value, before: Option<NodeId>) {
+    fn set_locations(&mut self, v: &Value, before: Option<NodeId>) {
         let Some(metadata) = v.get("metadata") else { return };
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        let frame = text("stack_trace").and_then(loc::frames);
-        let loc = frame.as_deref().map(loc::users);
-        let modules = loc::modules(text("nn_module_stack").unwrap_or_default());
+        let frame = text("stack_trace").and_then(loc::parse_frames);
+        let loc = frame.as_deref().map(loc::user_loc);
+        let modules = loc::parse_modules(text("nn_module_stack").unwrap_or_default());
         let function = text("torch_fn").and_then(|f| f.split_once(';'));
         let function = function.map(|(name, what)| (name.into(), what.into()));
-        let custom = text("custom").map(loc::annotations).unwrap_or_default();
+        let custom = text("custom").map(loc::parse_annotations).unwrap_or_default();
         let mut next = before.map_or(self.graph.first(), |n| self.graph.next(n));
         while let Some(n) = next {
             let meta = self.graph.meta_mut(n);
@@ -232,27 +239,38 @@ impl Scope {
     }
 
     /// The call itself, and `getitem` nodes for the results of a call that has several.
-    fn call(&mut self, v: &Value, target: &str, args: Vec<Arg>, kwargs: Kwargs, higher_order: bool) -> Result<(), Bad> {
-        let outputs = list(v, "outputs")?;
-        let wish = optional(v, "name").and_then(Value::as_str).filter(|n| !n.is_empty());
-        let one_tensor = optional(v, "is_hop_single_tensor_return").and_then(Value::as_bool) == Some(true);
+    fn add_call(
+        &mut self,
+        v: &Value,
+        target: &str,
+        args: Vec<Arg>,
+        kwargs: Kwargs,
+        higher_order: bool,
+    ) -> Result<(), Bad> {
+        let outputs = get_list(v, "outputs")?;
+        let wish = get_optional(v, "name")
+            .and_then(Value::as_str)
+            .filter(|n| !n.is_empty());
+        let one_tensor = get_optional(v, "is_hop_single_tensor_return").and_then(Value::as_bool) == Some(true);
         if let ([only], false) = (outputs, higher_order && !one_tensor)
             && let Some(name) = value_name(only)?
         {
-            return self.add(Opcode::CallFunction, target, args, kwargs, name).map(|_| ());
+            return self
+                .add_value(Opcode::CallFunction, target, args, kwargs, name)
+                .map(|_| ());
         }
         let n = match wish {
-            Some(name) => self.named(Opcode::CallFunction, target, args, kwargs, name),
+            Some(name) => self.create_named_node(Opcode::CallFunction, target, args, kwargs, name),
             None => self.graph.create_node(Opcode::CallFunction, target, args, kwargs, None),
         };
         let parts = match outputs {
-            [only] if !higher_order => match union(only)? {
+            [only] if !higher_order => match read_union(only)? {
                 ("as_none", _) => return Ok(()),
-                (kind, v) => items(v).map_err(|_| Bad::unsupported(format!("a result of kind `{kind}`")))?,
+                (kind, v) => read_items(v).map_err(|_| Bad::unsupported(format!("a result of kind `{kind}`")))?,
             },
             _ => outputs,
         };
-        let ty = self.getitems(n, parts)?;
+        let ty = self.add_getitems(n, parts)?;
         self.graph.meta_mut(n).ty = Some(match outputs {
             [only] if !higher_order && only.get("as_tensors").is_some() => Val::List(ty),
             // An op without results gives None.
@@ -263,7 +281,7 @@ impl Scope {
     }
 
     /// A `getitem` node for each part of a result that is used, and the types of all parts.
-    fn getitems(&mut self, from: NodeId, parts: &[Value]) -> Result<Vec<Type>, Bad> {
+    fn add_getitems(&mut self, from: NodeId, parts: &[Value]) -> Result<Vec<Type>, Bad> {
         let mut types = vec![];
         for (i, part) in parts.iter().enumerate() {
             let args = vec![Val::Leaf(from), Val::int(i as i64)];
@@ -272,17 +290,17 @@ impl Scope {
                 types.push(self.types.get(name).cloned().unwrap_or(Val::Unknown));
                 // The exporter invents names for results that no node reads.
                 if name != unused {
-                    self.add(Opcode::CallFunction, "operator.getitem", args, vec![], name)?;
+                    self.add_value(Opcode::CallFunction, "operator.getitem", args, vec![], name)?;
                 }
                 continue;
             }
-            match union(part)? {
+            match read_union(part)? {
                 ("as_none", _) => types.push(Val::None),
                 (_, Value::Array(inner)) => {
                     let n = self
                         .graph
                         .create_node(Opcode::CallFunction, "operator.getitem", args, vec![], None);
-                    let ty = Val::List(self.getitems(n, inner)?);
+                    let ty = Val::List(self.add_getitems(n, inner)?);
                     self.graph.meta_mut(n).ty = Some(ty.clone());
                     types.push(ty);
                 }
@@ -293,12 +311,12 @@ impl Scope {
     }
 
     /// The graph's results.
-    pub fn outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
-        let outputs = list(json, "outputs")?.iter().enumerate();
-        let mut cx = Context::default();
+    pub fn read_outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
+        let outputs = get_list(json, "outputs")?.iter().enumerate();
+        let mut cx = ImportContext::default();
         outputs
             .map(|(i, v)| {
-                self.argument(v, &mut cx, 0)
+                self.read_argument(v, &mut cx, 0)
                     .map_err(|e| e.within(format_args!("output {i}")))
             })
             .collect()
@@ -313,9 +331,9 @@ pub(super) fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
     if let Some(name) = v.get("name") {
         return Ok(name.as_str());
     }
-    Ok(match union(v)? {
-        ("as_tensor", v) => Some(text(v, "name")?),
-        ("as_sym_int" | "as_sym_float" | "as_sym_bool", v) => optional(v, "as_name").and_then(Value::as_str),
+    Ok(match read_union(v)? {
+        ("as_tensor", v) => Some(get_text(v, "name")?),
+        ("as_sym_int" | "as_sym_float" | "as_sym_bool", v) => get_optional(v, "as_name").and_then(Value::as_str),
         ("as_name", v) => v.as_str(),
         _ => None,
     })
@@ -333,16 +351,19 @@ fn is_positional(target: &str, name: &str) -> bool {
 
 /// The type that a tensor's metadata says.
 pub(super) fn tensor_type(v: &Value) -> Result<TensorType, Bad> {
-    let sizes = list(v, "sizes")?.iter().map(size).collect::<Result<Vec<Dim>, Bad>>()?;
-    Ok(TensorType::new(dtype(get(v, "dtype")?)?, sizes))
+    let sizes = get_list(v, "sizes")?
+        .iter()
+        .map(read_size)
+        .collect::<Result<Vec<Dim>, Bad>>()?;
+    Ok(TensorType::new(read_dtype(get_member(v, "dtype")?)?, sizes))
 }
 
 /// A size: `{"as_int": 3}` or `{"as_expr": {"expr_str": "2*s77 + 1"}}`.
-pub(super) fn size(v: &Value) -> Result<Dim, Bad> {
-    match union(v)? {
-        ("as_int", v) => super::json::int(v).map(Dim::Const),
+pub(super) fn read_size(v: &Value) -> Result<Dim, Bad> {
+    match read_union(v)? {
+        ("as_int", v) => super::json::read_int(v).map(Dim::Const),
         ("as_expr", v) => {
-            let expr = text(v, "expr_str")?;
+            let expr = get_text(v, "expr_str")?;
             parse_size(expr).ok_or_else(|| format!("`{expr}` is not a size").into())
         }
         (kind, _) => Err(format!("`{kind}` is not a size").into()),

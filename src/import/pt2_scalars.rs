@@ -1,13 +1,13 @@
 //! Values in an archive that refer to nothing: numbers, strings, dtypes, layouts, devices.
 
-use super::json::{Bad, boolean, float, get, int, optional, text, union};
+use super::json::{Bad, get_member, get_optional, get_text, read_bool, read_float, read_int, read_union};
 use crate::op::Literal;
 use crate::types::{DType, Val};
 use serde_json::Value;
 
 /// torch's `ScalarType`.
-pub(super) fn dtype(v: &Value) -> Result<DType, Bad> {
-    Ok(match int(v)? {
+pub(super) fn read_dtype(v: &Value) -> Result<DType, Bad> {
+    Ok(match read_int(v)? {
         1 => DType::U8,
         2 => DType::I8,
         3 => DType::I16,
@@ -33,8 +33,8 @@ pub(super) fn dtype(v: &Value) -> Result<DType, Bad> {
     })
 }
 
-fn layout<T>(v: &Value) -> Result<Val<T>, Bad> {
-    let name = match int(v)? {
+fn read_layout<T>(v: &Value) -> Result<Val<T>, Bad> {
+    let name = match read_int(v)? {
         1 => "sparse_coo",
         2 => "sparse_csr",
         3 => "sparse_csc",
@@ -47,8 +47,8 @@ fn layout<T>(v: &Value) -> Result<Val<T>, Bad> {
     Ok(Val::TorchName(name.into()))
 }
 
-fn memory_format<T>(v: &Value) -> Result<Val<T>, Bad> {
-    let name = match int(v)? {
+fn read_memory_format<T>(v: &Value) -> Result<Val<T>, Bad> {
+    let name = match read_int(v)? {
         1 => "contiguous_format",
         2 => "channels_last",
         3 => "channels_last_3d",
@@ -58,33 +58,33 @@ fn memory_format<T>(v: &Value) -> Result<Val<T>, Bad> {
     Ok(Val::TorchName(name.into()))
 }
 
-fn device<T>(v: &Value) -> Result<Val<T>, Bad> {
-    let ty = text(v, "type")?;
-    Ok(Val::Device(match optional(v, "index") {
-        Some(i) => format!("{ty}:{}", int(i)?).into(),
+fn read_device<T>(v: &Value) -> Result<Val<T>, Bad> {
+    let ty = get_text(v, "type")?;
+    Ok(Val::Device(match get_optional(v, "index") {
+        Some(i) => format!("{ty}:{}", read_int(i)?).into(),
         None => ty.into(),
     }))
 }
 
 /// The union `ConstantValue`: the value of an input that tracing fixed.
-pub(super) fn constant(v: &Value) -> Result<Literal, Bad> {
-    let (kind, v) = union(v)?;
-    scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a constant").into())
+pub(super) fn read_constant(v: &Value) -> Result<Literal, Bad> {
+    let (kind, v) = read_union(v)?;
+    read_scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a constant").into())
 }
 
 /// The kinds of arguments that refer to nothing.
-pub(super) fn scalar<T>(kind: &str, v: &Value) -> Result<Option<Val<T>>, Bad> {
+pub(super) fn read_scalar<T>(kind: &str, v: &Value) -> Result<Option<Val<T>>, Bad> {
     Ok(Some(match kind {
         "as_none" => Val::None,
-        "as_int" => Val::int(int(v)?),
-        "as_float" => Val::Float(float(v)?),
-        "as_bool" => Val::Bool(boolean(v)?),
+        "as_int" => Val::int(read_int(v)?),
+        "as_float" => Val::Float(read_float(v)?),
+        "as_bool" => Val::Bool(read_bool(v)?),
         "as_string" => Val::str(v.as_str().ok_or("expected a string")?),
-        "as_scalar_type" => Val::DType(dtype(v)?),
-        "as_layout" => layout(v)?,
-        "as_memory_format" => memory_format(v)?,
-        "as_device" => device(v)?,
-        "as_complex" => Val::Complex(float(get(v, "real")?)?, float(get(v, "imag")?)?),
+        "as_scalar_type" => Val::DType(read_dtype(v)?),
+        "as_layout" => read_layout(v)?,
+        "as_memory_format" => read_memory_format(v)?,
+        "as_device" => read_device(v)?,
+        "as_complex" => Val::Complex(read_float(get_member(v, "real")?)?, read_float(get_member(v, "imag")?)?),
         "as_operator" => {
             let path = v.as_str().ok_or("expected a string")?;
             // In arguments torch prints an overload without `torch.ops.`.

@@ -1,8 +1,8 @@
 //! Parameters, buffers and constants of an archive: a JSON table of names and strided views of raw entries.
 
 use super::archive::{Archive, Payload};
-use super::json::{Bad, boolean, get, int, list, text};
-use super::pt2_scalars::dtype;
+use super::json::{Bad, get_list, get_member, get_text, read_bool, read_int};
+use super::pt2_scalars::read_dtype;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::GraphModule;
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};
@@ -16,7 +16,7 @@ const MAX_COPY: usize = 1 << 32;
 
 /// Where a tensor is and how it is laid out. Tied weights have equal views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct View {
+struct WeightView {
     entry: String,
     dtype: DType,
     shape: Vec<usize>,
@@ -25,26 +25,30 @@ struct View {
 }
 
 /// The weights of one model of an archive.
-pub(super) struct Weights<'a> {
+pub(super) struct ArchiveWeights<'a> {
     archive: &'a Archive,
-    views: HashMap<String, Result<View, Bad>>,
-    loaded: HashMap<View, Tensor>,
+    views: HashMap<String, Result<WeightView, Bad>>,
+    loaded: HashMap<WeightView, Tensor>,
 }
 
-impl<'a> Weights<'a> {
+impl<'a> ArchiveWeights<'a> {
     /// Reads the tables. A table that cannot be read is reported, and its tensors are then missing.
-    pub fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> Weights<'a> {
+    pub fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> ArchiveWeights<'a> {
         let mut views = HashMap::new();
         for folder in ["constants", "weights"] {
             let path = format!("data/{folder}/{model}_{folder}_config.json");
-            if folder == "constants" && !archive.has(&path) {
+            if folder == "constants" && !archive.has_entry(&path) {
                 continue;
             }
-            match archive.json(&path) {
+            match archive.read_json(&path) {
                 Ok(v) => match v.get("config").and_then(Value::as_object) {
                     Some(table) => {
                         let prefix = format!("data/{folder}/");
-                        views.extend(table.iter().map(|(name, v)| (name.clone(), view(v, &prefix))));
+                        views.extend(
+                            table
+                                .iter()
+                                .map(|(name, v)| (name.clone(), read_weight_view(v, &prefix))),
+                        );
                     }
                     None => out.push(Diagnostic::new(
                         Code::E0403,
@@ -54,7 +58,7 @@ impl<'a> Weights<'a> {
                 Err(d) => out.push(d),
             }
         }
-        Weights {
+        ArchiveWeights {
             archive,
             views,
             loaded: HashMap::new(),
@@ -62,7 +66,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Gives every attribute of the module its value, and reports all that fail.
-    pub fn fill(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
+    pub fn fill_attributes(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
         let mut missing = vec![];
         for (name, attribute) in &mut module.attributes {
             let view = match self.views.get(&**name) {
@@ -72,11 +76,11 @@ impl<'a> Weights<'a> {
                 }
                 Some(Ok(view)) => view.clone(),
                 Some(Err(e)) => {
-                    out.push(self.bad(name, e.clone()));
+                    out.push(self.unreadable_weight(name, e.clone()));
                     continue;
                 }
             };
-            match self.load(&view) {
+            match self.load_view(&view) {
                 Ok(t) => {
                     if let Some(Val::Leaf(ty)) = &attribute.ty
                         && *ty != t.ty()
@@ -88,15 +92,15 @@ impl<'a> Weights<'a> {
                     attribute.value = Some(t);
                 }
                 Err(Failure::Archive(d)) => out.push(d),
-                Err(Failure::View(e)) => out.push(self.bad(name, e)),
+                Err(Failure::View(e)) => out.push(self.unreadable_weight(name, e)),
             }
         }
         if !missing.is_empty() {
-            out.push(self.missing(&missing));
+            out.push(self.missing_weights(&missing));
         }
     }
 
-    fn missing(&self, names: &[Arc<str>]) -> Diagnostic {
+    fn missing_weights(&self, names: &[Arc<str>]) -> Diagnostic {
         let list: Vec<String> = names.iter().take(20).map(|n| format!("`{n}`")).collect();
         let more = names.len().saturating_sub(20);
         let more = if more > 0 {
@@ -118,8 +122,8 @@ impl<'a> Weights<'a> {
         }
     }
 
-    fn bad(&self, name: &str, why: Bad) -> Diagnostic {
-        let (code, why) = why.told();
+    fn unreadable_weight(&self, name: &str, why: Bad) -> Diagnostic {
+        let (code, why) = why.into_code_and_text();
         Diagnostic::new(
             code,
             format!("the weight `{name}` of `{}` cannot be read", self.archive.name),
@@ -127,26 +131,26 @@ impl<'a> Weights<'a> {
         .note(why)
     }
 
-    fn load(&mut self, view: &View) -> Result<Tensor, Failure> {
+    fn load_view(&mut self, view: &WeightView) -> Result<Tensor, Failure> {
         if let Some(t) = self.loaded.get(view) {
             return Ok(t.clone());
         }
-        let t = self.read(view)?;
+        let t = self.read_view(view)?;
         self.loaded.insert(view.clone(), t.clone());
         Ok(t)
     }
 
-    fn read(&self, view: &View) -> Result<Tensor, Failure> {
+    fn read_view(&self, view: &WeightView) -> Result<Tensor, Failure> {
         let len = byte_len(view.dtype, &view.shape).ok_or_else(|| Failure::view("its size overflows"))?;
         if len == 0 {
             return Ok(Tensor::zeros(view.dtype, &view.shape));
         }
-        let payload = self.archive.payload(&view.entry).map_err(Failure::Archive)?;
+        let payload = self.archive.read_payload(&view.entry).map_err(Failure::Archive)?;
         let stored = match &payload {
             Payload::Mapped { len, .. } => *len,
             Payload::Owned(bytes) => bytes.len(),
         };
-        let start = view.check(stored).map_err(Failure::View)?;
+        let start = view.check_bounds(stored).map_err(Failure::View)?;
         let contiguous = view.is_contiguous();
         if let (Payload::Mapped { offset, .. }, true) = (&payload, contiguous) {
             let offset = offset + start;
@@ -168,7 +172,7 @@ impl<'a> Weights<'a> {
         } else if len > MAX_COPY {
             return Err(Failure::view("it is a view whose copy would take more than 4 GiB"));
         } else {
-            view.gather(bytes, len)
+            view.gather_elements(bytes, len)
         };
         Ok(Tensor::from_storage(view.dtype, &view.shape, Storage::Owned(storage)))
     }
@@ -185,9 +189,9 @@ impl Failure {
     }
 }
 
-impl View {
+impl WeightView {
     /// The first byte, if the whole view lies in the `stored` bytes of the entry.
-    fn check(&self, stored: usize) -> Result<usize, Bad> {
+    fn check_bounds(&self, stored: usize) -> Result<usize, Bad> {
         let last = self
             .shape
             .iter()
@@ -222,7 +226,7 @@ impl View {
     }
 
     /// The elements in row-major order. The view has been checked against `bytes`.
-    fn gather(&self, bytes: &[u8], len: usize) -> AlignedBytes {
+    fn gather_elements(&self, bytes: &[u8], len: usize) -> AlignedBytes {
         let size = self.dtype.size();
         let mut out = AlignedBytes::zeroed(len);
         let mut index = vec![0usize; self.shape.len()];
@@ -244,29 +248,29 @@ impl View {
 }
 
 /// One row of a table.
-fn view(v: &Value, prefix: &str) -> Result<View, Bad> {
-    if boolean(get(v, "use_pickle")?)? {
+fn read_weight_view(v: &Value, prefix: &str) -> Result<WeightView, Bad> {
+    if read_bool(get_member(v, "use_pickle")?)? {
         return Err(Bad::unsupported("it is stored as a pickled Python object"));
     }
-    let meta = get(v, "tensor_meta")?;
-    let sizes = |key: &str| -> Result<Vec<usize>, Bad> { list(meta, key)?.iter().map(count).collect() };
+    let meta = get_member(v, "tensor_meta")?;
+    let sizes = |key: &str| -> Result<Vec<usize>, Bad> { get_list(meta, key)?.iter().map(read_count).collect() };
     let (shape, strides) = (sizes("sizes")?, sizes("strides")?);
     if shape.len() != strides.len() {
         return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()).into());
     }
-    if meta.get("layout").map(int).transpose()?.is_some_and(|l| l != 7) {
+    if meta.get("layout").map(read_int).transpose()?.is_some_and(|l| l != 7) {
         return Err(Bad::unsupported("it is not a dense tensor"));
     }
-    Ok(View {
-        entry: format!("{prefix}{}", text(v, "path_name")?),
-        dtype: dtype(get(meta, "dtype")?)?,
+    Ok(WeightView {
+        entry: format!("{prefix}{}", get_text(v, "path_name")?),
+        dtype: read_dtype(get_member(meta, "dtype")?)?,
         shape,
         strides,
-        offset: count(get(meta, "storage_offset")?)?,
+        offset: read_count(get_member(meta, "storage_offset")?)?,
     })
 }
 
-fn count(v: &Value) -> Result<usize, Bad> {
-    let n = int(get(v, "as_int")?)?;
+fn read_count(v: &Value) -> Result<usize, Bad> {
+    let n = read_int(get_member(v, "as_int")?)?;
     usize::try_from(n).map_err(|_| format!("{n} is not a size").into())
 }

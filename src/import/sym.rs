@@ -9,18 +9,18 @@ const MAX_DEPTH: usize = 64;
 
 /// The size that `text` means; [`Dim::Unknown`] if it has functions that sizes do not, `None` if it does not parse.
 pub(super) fn parse_size(text: &str) -> Option<Dim> {
-    let mut p = Parser {
+    let mut p = SizeParser {
         rest: text.trim_start(),
     };
-    let v = p.comparison(0)?;
-    p.rest.is_empty().then(|| v.dim().unwrap_or(Dim::Unknown))
+    let v = p.parse_comparison(0)?;
+    p.rest.is_empty().then(|| v.into_dim().unwrap_or(Dim::Unknown))
 }
 
-struct Parser<'a> {
+struct SizeParser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> SizeParser<'a> {
     fn eat(&mut self, token: &str) -> bool {
         match self.rest.strip_prefix(token) {
             Some(rest) => {
@@ -31,7 +31,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn word(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
+    fn take_word(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
         let end = self.rest.find(|c| !keep(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest.trim_start();
@@ -39,8 +39,8 @@ impl<'a> Parser<'a> {
     }
 
     /// A comparison stands in conditions only: `Piecewise((1, s0 > 2), (2, True))`.
-    fn comparison(&mut self, depth: usize) -> Option<SizeExpr> {
-        let left = self.sum(depth)?;
+    fn parse_comparison(&mut self, depth: usize) -> Option<SizeExpr> {
+        let left = self.parse_sum(depth)?;
         const SIGNS: [(&str, &str); 6] = [
             ("==", "Eq"),
             ("!=", "Ne"),
@@ -50,78 +50,80 @@ impl<'a> Parser<'a> {
             (">", "Gt"),
         ];
         match SIGNS.iter().find(|(sign, _)| self.eat(sign)) {
-            Some((_, name)) => SizeExpr::function(name, vec![left, self.sum(depth)?]),
+            Some((_, name)) => SizeExpr::from_function(name, vec![left, self.parse_sum(depth)?]),
             None => Some(left),
         }
     }
 
-    fn sum(&mut self, depth: usize) -> Option<SizeExpr> {
+    fn parse_sum(&mut self, depth: usize) -> Option<SizeExpr> {
         if depth > MAX_DEPTH {
             return None;
         }
-        let mut v = self.product(depth)?;
+        let mut v = self.parse_product(depth)?;
         loop {
             if self.eat("+") {
-                v = v.add(&self.product(depth)?);
+                v = v.add(&self.parse_product(depth)?);
             } else if self.eat("-") {
-                v = v.sub(&self.product(depth)?);
+                v = v.sub(&self.parse_product(depth)?);
             } else {
                 return Some(v);
             }
         }
     }
 
-    fn product(&mut self, depth: usize) -> Option<SizeExpr> {
+    fn parse_product(&mut self, depth: usize) -> Option<SizeExpr> {
         let unknown = SizeExpr::Int(Dim::Unknown);
-        let mut v = self.factor(depth)?;
+        let mut v = self.parse_factor(depth)?;
         loop {
             if self.rest.starts_with("**") {
                 return None;
             } else if self.eat("*") {
-                v = v.mul(&self.factor(depth)?);
+                v = v.mul(&self.parse_factor(depth)?);
             } else if self.eat("//") {
                 v = v
-                    .on_dims(&self.factor(depth)?, Dim::floordiv)
+                    .on_dims(&self.parse_factor(depth)?, Dim::floordiv)
                     .unwrap_or(unknown.clone());
             } else if self.eat("/") {
-                v = v.div(&self.factor(depth)?);
+                v = v.div(&self.parse_factor(depth)?);
             } else if self.eat("%") {
-                v = v.on_dims(&self.factor(depth)?, Dim::modulo).unwrap_or(unknown.clone());
+                v = v
+                    .on_dims(&self.parse_factor(depth)?, Dim::modulo)
+                    .unwrap_or(unknown.clone());
             } else {
                 return Some(v);
             }
         }
     }
 
-    fn factor(&mut self, depth: usize) -> Option<SizeExpr> {
+    fn parse_factor(&mut self, depth: usize) -> Option<SizeExpr> {
         if self.eat("-") {
-            return Some(self.deeper(depth)?.neg());
+            return Some(self.parse_nested_factor(depth)?.neg());
         }
-        let base = self.atom(depth)?;
+        let base = self.parse_atom(depth)?;
         if !self.eat("**") {
             return Some(base);
         }
-        let exponent = self.deeper(depth)?;
+        let exponent = self.parse_nested_factor(depth)?;
         Some(base.pow(&exponent))
     }
 
-    fn deeper(&mut self, depth: usize) -> Option<SizeExpr> {
+    fn parse_nested_factor(&mut self, depth: usize) -> Option<SizeExpr> {
         if depth > MAX_DEPTH {
             None
         } else {
-            self.factor(depth + 1)
+            self.parse_factor(depth + 1)
         }
     }
 
-    fn atom(&mut self, depth: usize) -> Option<SizeExpr> {
+    fn parse_atom(&mut self, depth: usize) -> Option<SizeExpr> {
         if self.eat("(") {
-            let v = self.comparison(depth + 1)?;
+            let v = self.parse_comparison(depth + 1)?;
             return self.eat(")").then_some(v);
         }
         if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-            return Some(self.number());
+            return Some(self.parse_number());
         }
-        let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        let name = self.take_word(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
         match name {
             "" => return None,
             "True" | "true" => return Some(SizeExpr::int(1)),
@@ -132,18 +134,18 @@ impl<'a> Parser<'a> {
             return Some(SizeExpr::Int(Dim::var(name)));
         }
         match name {
-            "Symbol" => self.symbol(),
-            "Float" => self.float(),
-            "Piecewise" => self.piecewise(depth),
+            "Symbol" => self.parse_symbol(),
+            "Float" => self.parse_float(),
+            "Piecewise" => self.parse_piecewise(depth),
             _ => {
-                let args = self.list(depth, |p, depth| p.comparison(depth))?;
-                Some(SizeExpr::function(name, args).unwrap_or(SizeExpr::Int(Dim::Unknown)))
+                let args = self.parse_list(depth, |p, depth| p.parse_comparison(depth))?;
+                Some(SizeExpr::from_function(name, args).unwrap_or(SizeExpr::Int(Dim::Unknown)))
             }
         }
     }
 
     /// What stands between commas until the parenthesis closes.
-    fn list<T>(&mut self, depth: usize, item: impl Fn(&mut Self, usize) -> Option<T>) -> Option<Vec<T>> {
+    fn parse_list<T>(&mut self, depth: usize, item: impl Fn(&mut Self, usize) -> Option<T>) -> Option<Vec<T>> {
         let mut items = vec![];
         while !self.eat(")") {
             if !items.is_empty() && !self.eat(",") {
@@ -154,12 +156,12 @@ impl<'a> Parser<'a> {
         Some(items)
     }
 
-    fn number(&mut self) -> SizeExpr {
+    fn parse_number(&mut self) -> SizeExpr {
         let all = self.rest;
-        let mut digits = self.word(|c| c.is_ascii_alphanumeric() || c == '.');
+        let mut digits = self.take_word(|c| c.is_ascii_alphanumeric() || c == '.');
         // `1e-05`
         if digits.ends_with(['e', 'E']) && (self.eat("-") || self.eat("+")) {
-            self.word(|c| c.is_ascii_digit());
+            self.take_word(|c| c.is_ascii_digit());
             digits = all[..all.len() - self.rest.len()].trim_end();
         }
         match (digits.parse(), digits.parse()) {
@@ -170,13 +172,13 @@ impl<'a> Parser<'a> {
     }
 
     /// The rest of `Piecewise((1, s0 > 2), ExprCondPair(2, True))`.
-    fn piecewise(&mut self, depth: usize) -> Option<SizeExpr> {
-        let parts = self.list(depth, |p, depth| {
+    fn parse_piecewise(&mut self, depth: usize) -> Option<SizeExpr> {
+        let parts = self.parse_list(depth, |p, depth| {
             let _ = p.eat("ExprCondPair") || p.eat("Tuple");
             if !p.eat("(") {
                 return None;
             }
-            match &p.list(depth, |p, depth| p.comparison(depth))?[..] {
+            match &p.parse_list(depth, |p, depth| p.parse_comparison(depth))?[..] {
                 [value, condition] => Some((value.clone(), condition.clone())),
                 _ => None,
             }
@@ -185,7 +187,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The rest of `Float('1.5', precision=53)`.
-    fn float(&mut self) -> Option<SizeExpr> {
+    fn parse_float(&mut self) -> Option<SizeExpr> {
         let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         let (digits, rest) = self.rest[1..].split_once(quote)?;
         let (precision, rest) = rest.split_once(')')?;
@@ -199,9 +201,9 @@ impl<'a> Parser<'a> {
     }
 }
 
-impl Parser<'_> {
+impl SizeParser<'_> {
     /// The rest of `Symbol('s77', positive=True, integer=True)`.
-    fn symbol(&mut self) -> Option<SizeExpr> {
+    fn parse_symbol(&mut self) -> Option<SizeExpr> {
         let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         let (name, rest) = self.rest[1..].split_once(quote)?;
         let (assumptions, rest) = rest.split_once(')')?;

@@ -1,21 +1,21 @@
 //! The nesting of a model's results: torch's pytree specifications (`torch/utils/_pytree.py`, protocol 1).
 
-use super::json::{Bad, get, items, list, optional};
+use super::json::{Bad, get_list, get_member, get_optional, read_items};
 use crate::graph::Called;
 use crate::types::Val;
 use serde_json::Value;
 
 /// `leaves` nested as the specification `spec` (a JSON text) says. Named tuples become tuples; data classes and the
 /// outputs of transformers become dicts by their field names.
-pub(super) fn nest(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Bad> {
+pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Bad> {
     let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
-    let root = match items(&spec)? {
+    let root = match read_items(&spec)? {
         [version, root] if version.as_i64() == Some(1) => root,
         _ => return Err("expected version 1 of a tree specification".into()),
     };
     let count = leaves.len();
     let mut leaves = leaves.into_iter();
-    let value = build(root, &mut leaves)?;
+    let value = build_value(root, &mut leaves)?;
     match leaves.len() {
         0 => Ok(value),
         n => Err(format!("it nests {} values, but there are {count}", count - n).into()),
@@ -24,9 +24,9 @@ pub(super) fn nest(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Ba
 
 /// The parameters that the specification `spec` of a program's inputs flattens, if one of them nests: those by position and those by
 /// name, called by `names` in this order.
-pub(super) fn called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<Called>, Bad> {
+pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<Called>, Bad> {
     let leaves = (0..inputs).map(Val::Leaf).collect();
-    let Val::Tuple(parts) = nest(spec, leaves)? else {
+    let Val::Tuple(parts) = nest_leaves(spec, leaves)? else {
         return Ok(None);
     };
     let (args, kwargs) = match &parts[..] {
@@ -55,22 +55,22 @@ pub(super) fn called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> R
     }))
 }
 
-fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Result<Val<usize>, Bad> {
-    let Some(ty) = optional(spec, "type") else {
+fn build_value(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Result<Val<usize>, Bad> {
+    let Some(ty) = get_optional(spec, "type") else {
         return leaves
             .next()
             .ok_or_else(|| "it nests more values than there are".into());
     };
     let ty = ty.as_str().ok_or("a type is not a string")?;
-    let children = list(spec, "children_spec")?;
+    let children = get_list(spec, "children_spec")?;
     let values = children
         .iter()
-        .map(|c| build(c, leaves))
+        .map(|c| build_value(c, leaves))
         .collect::<Result<Vec<Val<usize>>, Bad>>()?;
     match ty {
         "builtins.tuple" | "collections.namedtuple" => Ok(Val::Tuple(values)),
         "builtins.list" | "collections.deque" => Ok(Val::List(values)),
-        _ => match keys(spec, values.len())? {
+        _ => match context_keys(spec, values.len())? {
             Some(keys) => Ok(Val::Dict(keys.into_iter().zip(values).collect())),
             None => Ok(Val::Tuple(values)),
         },
@@ -78,8 +78,8 @@ fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Result<Va
 }
 
 /// The keys in the context of a dict-like type, if it has as many as there are children.
-fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
-    let context = match optional(spec, "context") {
+fn context_keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
+    let context = match get_optional(spec, "context") {
         // Most contexts are JSON in a string; that of a defaultdict is JSON itself.
         Some(Value::String(s)) => serde_json::from_str(s).unwrap_or(Value::Null),
         Some(v) => v.clone(),
@@ -87,7 +87,7 @@ fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
     };
     // A defaultdict has its keys beside the factory; a data class the fields that are set before those that are None.
     let context = match &context {
-        Value::Object(_) => get(&context, "dict_context")?,
+        Value::Object(_) => get_member(&context, "dict_context")?,
         Value::Array(v) => match &v[..] {
             [Value::Array(fields), Value::Array(_)] if fields.len() == count => &v[0],
             _ => &context,
@@ -97,10 +97,10 @@ fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
     let Some(list) = context.as_array().filter(|l| l.len() == count) else {
         return Ok(None);
     };
-    Ok(list.iter().map(key).collect())
+    Ok(list.iter().map(context_key).collect())
 }
 
-fn key(v: &Value) -> Option<Val<usize>> {
+fn context_key(v: &Value) -> Option<Val<usize>> {
     match v {
         Value::String(s) => Some(Val::str(s)),
         Value::Bool(b) => Some(Val::Bool(*b)),
@@ -112,7 +112,11 @@ fn key(v: &Value) -> Option<Val<usize>> {
         ),
         Value::Null => Some(Val::None),
         // A tuple; JSON has none.
-        Value::Array(v) => v.iter().map(key).collect::<Option<Vec<Val<usize>>>>().map(Val::Tuple),
+        Value::Array(v) => v
+            .iter()
+            .map(context_key)
+            .collect::<Option<Vec<Val<usize>>>>()
+            .map(Val::Tuple),
         Value::Object(_) => None,
     }
 }
@@ -124,7 +128,7 @@ mod tests {
     const LEAF: &str = r#"{"type": null, "context": null, "children_spec": []}"#;
 
     fn nested(root: &str, n: i64) -> Result<String, Bad> {
-        let v = nest(&format!("[1, {root}]"), (0..n as usize).map(Val::Leaf).collect())?;
+        let v = nest_leaves(&format!("[1, {root}]"), (0..n as usize).map(Val::Leaf).collect())?;
         Ok(crate::graph::pyrepr::repr(&v, &|i| i.to_string()))
     }
 
@@ -161,7 +165,7 @@ mod tests {
     fn counts_must_agree() {
         assert!(nested(&node("builtins.tuple", "null", 2), 1).is_err());
         assert!(nested(&node("builtins.tuple", "null", 2), 3).is_err());
-        assert!(nest("[2, {}]", vec![]).is_err());
-        assert!(nest("[1, ", vec![]).is_err());
+        assert!(nest_leaves("[2, {}]", vec![]).is_err());
+        assert!(nest_leaves("[1, ", vec![]).is_err());
     }
 }

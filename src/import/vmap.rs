@@ -18,7 +18,7 @@ use std::sync::Arc;
 const PREFIX: &str = "torch._functorch.predispatch.";
 
 /// What a node is to a region.
-fn role(graph: &Graph, n: NodeId) -> Option<&str> {
+fn region_role(graph: &Graph, n: NodeId) -> Option<&str> {
     let node = &graph[n];
     let named = node.op() == Opcode::CallFunction;
     node.target().strip_prefix(PREFIX).filter(|_| named)
@@ -26,21 +26,21 @@ fn role(graph: &Graph, n: NodeId) -> Option<&str> {
 
 /// Makes every region a graph and a call of it, innermost first; `name` gives the graphs' names. What is not a well-formed region
 /// stays as it is, and is reported as unknown ops.
-pub(super) fn regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> Vec<(Arc<str>, Graph)> {
+pub(super) fn extract_regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> Vec<(Arc<str>, Graph)> {
     for n in graph.ids() {
-        if role(graph, n) == Some("lazy_load_decompositions") {
+        if region_role(graph, n) == Some("lazy_load_decompositions") {
             // Nothing uses what it gives.
             let _ = graph.erase_node(n);
         }
     }
     let (mut made, mut open) = (vec![], vec![]);
     for n in graph.ids() {
-        match role(graph, n) {
+        match region_role(graph, n) {
             Some("_vmap_increment_nesting") => open.push(n),
             Some("_vmap_decrement_nesting") => {
                 let Some(begin) = open.pop() else { continue };
                 let wish = name();
-                match region(graph, begin, n, &wish) {
+                match extract_region(graph, begin, n, &wish) {
                     Some(body) => made.push((wish, body)),
                     None => return made,
                 }
@@ -53,7 +53,7 @@ pub(super) fn regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> 
 
 /// A region under construction.
 #[derive(Default)]
-struct Region {
+struct VmapRegion {
     body: Graph,
     /// Nodes of the graph as nodes of the body.
     inside: HashMap<NodeId, NodeId>,
@@ -66,7 +66,7 @@ struct Region {
 }
 
 /// Takes the nodes from `begin` to `end` out of the graph: their body, and a call of it in their place.
-fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Option<Graph> {
+fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Option<Graph> {
     let between: Vec<NodeId> = graph
         .ids()
         .into_iter()
@@ -74,9 +74,12 @@ fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Opt
         .skip(1)
         .take_while(|n| *n != end)
         .collect();
-    let mut r = Region::default();
+    let mut r = VmapRegion::default();
     // Parameters come first in a graph: those for rows, then those for values of outside.
-    for &n in between.iter().filter(|n| role(graph, **n) == Some("_add_batch_dim")) {
+    for &n in between
+        .iter()
+        .filter(|n| region_role(graph, **n) == Some("_add_batch_dim"))
+    {
         let dim = graph[n].args().get(1)?.as_int()?;
         let p = r.body.placeholder(graph[n].name(), None);
         r.body.meta_mut(p).ty = graph[n].meta.ty.clone();
@@ -85,7 +88,7 @@ fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Opt
     }
     let outer: Vec<NodeId> = between
         .iter()
-        .filter(|n| role(graph, **n) != Some("_add_batch_dim"))
+        .filter(|n| region_role(graph, **n) != Some("_add_batch_dim"))
         .flat_map(|n| graph[*n].inputs())
         .filter(|i| *i != begin && !between.contains(i))
         .collect();
@@ -98,7 +101,7 @@ fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Opt
         }
     }
     for &n in &between {
-        match role(graph, n) {
+        match region_role(graph, n) {
             Some("_add_batch_dim") => {}
             Some("_remove_batch_dim") => {
                 let args = graph[n].args();
@@ -121,7 +124,7 @@ fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Opt
     let results = r.results.iter().map(|(_, v, _)| v.clone()).collect();
     r.body.set_insert_point(InsertPoint::End);
     r.body.set_output(Val::Tuple(results));
-    r.call(graph, end, name);
+    r.insert_call(graph, end, name);
     for n in between.into_iter().rev().chain([end, begin]) {
         // Its users were erased before it, or use the call now.
         graph.erase_node(n).ok()?;
@@ -129,9 +132,9 @@ fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Opt
     Some(r.body)
 }
 
-impl Region {
+impl VmapRegion {
     /// Calls the body before `end`, and lets its results stand for those of the region.
-    fn call(&self, graph: &mut Graph, end: NodeId, name: &Arc<str>) {
+    fn insert_call(&self, graph: &mut Graph, end: NodeId, name: &Arc<str>) {
         let point = graph.insert_point();
         graph.set_insert_point(InsertPoint::Before(end));
         let moved = |graph: &mut Graph, x: NodeId, from: i64, to: i64| match from == to {
@@ -187,7 +190,7 @@ mod tests {
         assert!(!found.has_errors(), "{found:?}");
         let (mut m, _) = crate::graph::build(&file, "g");
         let mut graph = m.graphs["main"].clone();
-        let made = regions(&mut graph, || "vmap".into());
+        let made = extract_regions(&mut graph, || "vmap".into());
         m.graphs.insert("main".into(), graph);
         m.graphs.extend(made);
         let printed = crate::graph::print(&m);

@@ -4,7 +4,7 @@ use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Attribute, AttributeKind, GraphModule, NodeId, Opcode};
 use crate::op::modules;
 use crate::tensor::Tensor;
-use crate::tensor::files::{self, FileError, Problem, Role, TensorFile};
+use crate::tensor::files::{self, FileError, FileRole, Problem, TensorFile};
 use crate::types::{TensorType, Val};
 use indexmap::{IndexMap, IndexSet};
 use std::convert::Infallible;
@@ -19,15 +19,15 @@ const MAX_NAMES: usize = 20;
 /// written out in the graph's file) stay. Reports all at once: a file that cannot be read (E0407), missing weights (E0401),
 /// weights of another shape or dtype than declared (E0406), and as a note those that nothing reads (L0002).
 pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
-    bind(module, path, false)
+    bind_file(module, path, false)
 }
 
 /// [`bind_weights`] that also replaces the values that the module has already, where the file holds others.
 pub fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
-    bind(module, path, true)
+    bind_file(module, path, true)
 }
 
-fn bind(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostics {
+fn bind_file(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostics {
     let mut out = Diagnostics::new();
     let at = module.weights.as_ref().and_then(|(_, span)| *span);
     let mut file = match files::read(path) {
@@ -36,33 +36,33 @@ fn bind(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostics {
             let title = format!("the weights file `{}` cannot be read", path.display());
             let d = Diagnostic::new(Code::E0407, title)
                 .at_opt(at, "named here")
-                .note(reason(&e));
+                .note(file_error_reason(&e));
             out.push(match &e.problem {
-                Problem::Kind(kind) => d.help(kind.advice(Role::Weights, &path.display().to_string())),
+                Problem::Kind(kind) => d.help(kind.advice(FileRole::Weights, &path.display().to_string())),
                 _ => d,
             });
             return out;
         }
     };
     drop_optional(module, &|path| file.tensors.contains_key(path));
-    let mut binder = Binder {
+    let mut binder = WeightBinder {
         module,
         file: path.display().to_string(),
         missing: vec![],
         out,
     };
     if replace {
-        binder.forget(&file.tensors);
+        binder.forget_values(&file.tensors);
     }
     binder.declare_reads(&file.tensors);
-    binder.fill(&mut file);
+    binder.fill_attributes(&mut file);
     binder.report_missing(&file.tensors);
     binder.report_unused(&file.tensors);
     binder.out
 }
 
 /// What is wrong with a file, without its path.
-fn reason(e: &FileError) -> String {
+fn file_error_reason(e: &FileError) -> String {
     if let Problem::Io(text) = &e.problem {
         return text
             .split_once(" (os error")
@@ -96,16 +96,16 @@ fn drop_optional(module: &mut GraphModule, has: &dyn Fn(&str) -> bool) {
     }
 }
 
-struct Binder<'a> {
+struct WeightBinder<'a> {
     module: &'a mut GraphModule,
     file: String,
     missing: Vec<Arc<str>>,
     out: Diagnostics,
 }
 
-impl Binder<'_> {
+impl WeightBinder<'_> {
     /// Forgets the values that the file replaces.
-    fn forget(&mut self, tensors: &IndexMap<String, Tensor>) {
+    fn forget_values(&mut self, tensors: &IndexMap<String, Tensor>) {
         let replaced = |(name, _): &(&Arc<str>, &mut Attribute)| tensors.contains_key(&***name);
         for (_, a) in self.module.attributes.iter_mut().filter(replaced) {
             a.ty = a.ty.take().or_else(|| a.value.as_ref().map(|t| Val::Leaf(t.ty())));
@@ -169,9 +169,9 @@ impl Binder<'_> {
             path,
         };
         let reads = |module| -> Option<Vec<Arc<str>>> {
-            let call = modules::expand(module, inputs, names, &below).ok()?;
+            let call = modules::expand_module(module, inputs, names, &below).ok()?;
             let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
-            let attrs = sources.flat_map(modules::Source::attributes);
+            let attrs = sources.flat_map(modules::ArgumentSource::attributes);
             Some(attrs.map(|a| format!("{path}.{a}").into()).collect())
         };
         let own = m.constructed();
@@ -182,12 +182,14 @@ impl Binder<'_> {
             kwargs: &training,
             ..own
         };
-        let more = modules::trains(own.class).then(|| reads(trained)).flatten();
+        let more = modules::depends_on_training(own.class)
+            .then(|| reads(trained))
+            .flatten();
         found.extend(more.into_iter().flatten().filter(|a| tensors.contains_key(&**a)));
         Some(found)
     }
 
-    fn fill(&mut self, file: &mut TensorFile) {
+    fn fill_attributes(&mut self, file: &mut TensorFile) {
         let tensors = &mut file.tensors;
         for (name, a) in &mut self.module.attributes {
             if a.value.is_some() {
@@ -206,7 +208,7 @@ impl Binder<'_> {
             };
             let ty = t.ty();
             match &a.ty {
-                Some(Val::Leaf(declared)) if !fits(declared, &ty) => {
+                Some(Val::Leaf(declared)) if !is_compatible_type(declared, &ty) => {
                     let title = format!("`{name}` is {ty} in `{}`", self.file);
                     let d = Diagnostic::new(Code::E0406, title).at_opt(a.span, format!("declared as {declared}"));
                     let d = if a.span.is_none() {
@@ -251,7 +253,7 @@ impl Binder<'_> {
             );
         }
         if self.missing.len() > 1 {
-            d = d.note(format!("they are {}", names(self.missing.iter().map(|n| &**n))));
+            d = d.note(format!("they are {}", list_names(self.missing.iter().map(|n| &**n))));
         }
         for name in self.missing.iter().take(3) {
             if let Some(near) = nearest(name, left.keys().map(String::as_str)) {
@@ -276,7 +278,7 @@ impl Binder<'_> {
         let d = Diagnostic::new(Code::L0002, title);
         self.out.push(match left.len() {
             1 => d,
-            _ => d.note(format!("they are {}", names(left.keys().map(String::as_str)))),
+            _ => d.note(format!("they are {}", list_names(left.keys().map(String::as_str)))),
         });
     }
 }
@@ -291,7 +293,7 @@ fn is_buffer(path: &str) -> bool {
 }
 
 /// Symbolic and unknown sizes of a declaration fit any.
-fn fits(declared: &TensorType, found: &TensorType) -> bool {
+fn is_compatible_type(declared: &TensorType, found: &TensorType) -> bool {
     declared.dtype == found.dtype
         && match (&declared.shape, &found.shape) {
             (Some(d), Some(f)) => d.len() == f.len() && d.iter().zip(f).all(|(d, f)| d.as_const().is_none() || d == f),
@@ -299,7 +301,7 @@ fn fits(declared: &TensorType, found: &TensorType) -> bool {
         }
 }
 
-fn names<'a>(list: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn list_names<'a>(list: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = list.len().saturating_sub(MAX_NAMES);
     let shown: Vec<String> = list.take(MAX_NAMES).map(|n| format!("`{n}`")).collect();
     let shown = shown.join(", ");
@@ -325,7 +327,7 @@ pub fn write_weights(
 pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<(), Diagnostic> {
     files::write(path, values).map_err(|e| {
         let title = format!("the weights file `{}` cannot be written", path.display());
-        Diagnostic::new(Code::E0408, title).note(reason(&e))
+        Diagnostic::new(Code::E0408, title).note(file_error_reason(&e))
     })
 }
 

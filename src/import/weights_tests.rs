@@ -35,7 +35,7 @@ fn module() -> GraphModule {
             places: None,
         },
     );
-    let ty = Some(Val::Leaf(TensorType::fixed(DType::F32, &[2])));
+    let ty = Some(Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2])));
     m.attributes.insert(
         "w".into(),
         Attribute {

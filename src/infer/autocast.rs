@@ -4,7 +4,7 @@ use super::wrappers::{CONVERSIONS, insert};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
-use crate::op::autocast::{Policy, policy, steps};
+use crate::op::autocast::{Policy, einsum_steps, policy_of};
 use crate::types::{DType, Val};
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype:
     if module.declared_op(&path).is_some() {
         return Ok(());
     }
-    let Some(policy) = policy(&path) else { return Ok(()) };
+    let Some(policy) = policy_of(&path) else { return Ok(()) };
     match policy {
         Policy::Lower => to(graph, n, dtype),
         Policy::Single => to(graph, n, DType::F32),
@@ -102,7 +102,7 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
         return unknown(graph);
     }
     // What is not an equation is the op's to report.
-    let Some(steps) = steps(&equation, operands.len()) else {
+    let Some(steps) = einsum_steps(&equation, operands.len()) else {
         return Ok(());
     };
     let mut values = operands;

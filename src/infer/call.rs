@@ -6,7 +6,7 @@ use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_va
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, Meaning, OpError, ParamType, Sizes};
-use crate::types::{DType, Kind, TensorType, Type, Val, promote_types};
+use crate::types::{DType, ScalarKind, TensorType, Type, Val, promote_types};
 
 /// The type of one node from the types stored in its inputs: what a pass calls for a node it made. Equations between
 /// symbolic sizes are taken to hold.
@@ -112,12 +112,12 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
 fn scalar_of(v: &Type) -> Option<TensorType> {
     let dtype = match v {
         Val::Leaf(t) => return Some(t.clone()),
-        Val::Bool(_) | Val::Any(Kind::Bool) => DType::B8,
-        Val::Int(_) | Val::Any(Kind::Int) => DType::I64,
-        Val::Float(_) | Val::Any(Kind::Float) => DType::F32,
+        Val::Bool(_) | Val::Any(ScalarKind::Bool) => DType::B8,
+        Val::Int(_) | Val::Any(ScalarKind::Int) => DType::I64,
+        Val::Float(_) | Val::Any(ScalarKind::Float) => DType::F32,
         _ => return None,
     };
-    Some(TensorType::fixed(dtype, &[]))
+    Some(TensorType::with_fixed_shape(dtype, &[]))
 }
 
 /// The type of a call that writes its results, of type `result`, to `out`.

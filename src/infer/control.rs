@@ -2,13 +2,13 @@
 
 use super::call::has_unknown;
 use super::{Infer, Origin, Types, check_bytes, report};
-use crate::control::{Control, Parts, items};
+use crate::control::{Control, ControlCall, result_items};
 use crate::diag::Code;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::infer::Resolved;
-use crate::op::control::parts;
+use crate::op::control::control_parts;
 use crate::op::{Call, OpError, OpResult};
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Infer<'_> {
     }
 
     fn control_type(&mut self, graph: &Graph, n: NodeId, call: &Call<TensorType>) -> OpResult<Type> {
-        let p = parts(call)?;
+        let p = control_parts(call)?;
         if let (Control::Cond, Some(Val::Bool(b))) = (p.control, &p.predicate) {
             self.untaken.insert(p.graphs[usize::from(*b)].clone());
         }
@@ -53,7 +53,7 @@ impl Infer<'_> {
             Control::AssociativeScan => {
                 let (rows, _) = self.rows(graph, n, &p)?;
                 let result = self.called(&p.graphs[0], &[&rows[..], &rows, &p.extra].concat())?;
-                self.agree_all(graph, n, &p.graphs[0], &items(&result), &rows)?;
+                self.agree_all(graph, n, &p.graphs[0], &result_items(&result), &rows)?;
                 Ok(Val::Tuple(p.rows.clone()))
             }
         }
@@ -80,7 +80,7 @@ impl Infer<'_> {
         self.untaken.iter().any(|u| u == name || calls(self.module, u, name))
     }
 
-    fn cond(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+    fn cond(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         if let Some(predicate) = &p.predicate {
             one_bool(predicate, "the predicate of `cond`")?;
         }
@@ -98,7 +98,7 @@ impl Infer<'_> {
         })
     }
 
-    fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+    fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         match self.counted(p) {
             Some(known) => {
                 // Its graphs still have types that hold in every turn.
@@ -110,7 +110,7 @@ impl Infer<'_> {
     }
 
     /// What a loop over known numbers carries after its last turn; `None` if it carries anything else.
-    fn counted(&mut self, p: &Parts<TensorType>) -> Option<Type> {
+    fn counted(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
         if p.carried.is_empty() || !p.carried.iter().all(is_number) {
             return None;
         }
@@ -120,7 +120,7 @@ impl Infer<'_> {
         last
     }
 
-    fn turns(&mut self, p: &Parts<TensorType>) -> Option<Type> {
+    fn turns(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
         let mut carried = p.carried.clone();
         for _ in 0..MAX_TURNS {
             let inputs = [&carried[..], &p.extra].concat();
@@ -129,7 +129,7 @@ impl Infer<'_> {
                 Val::Bool(false) => return Some(Val::Tuple(carried)),
                 _ => return None,
             }
-            carried = items(&self.called(&p.graphs[1], &inputs).ok()?);
+            carried = result_items(&self.called(&p.graphs[1], &inputs).ok()?);
             if carried.len() != p.carried.len() || !carried.iter().all(is_number) {
                 return None;
             }
@@ -138,24 +138,24 @@ impl Infer<'_> {
     }
 
     /// The type of a loop of which no turn is known.
-    fn any_turn(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+    fn any_turn(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         // Numbers may change from turn to turn.
         let carried: Vec<Type> = p.carried.iter().map(any_number).collect();
         let inputs = [&carried[..], &p.extra].concat();
         let test = self.called(&p.graphs[0], &inputs)?;
         one_bool(&test, &format!("the result of the test `{}`", p.graphs[0]))?;
         let body = self.called(&p.graphs[1], &inputs)?;
-        self.agree_all(graph, n, &p.graphs[1], &items(&body), &carried)?;
+        self.agree_all(graph, n, &p.graphs[1], &result_items(&body), &carried)?;
         Ok(Val::Tuple(carried))
     }
 
-    fn scan(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+    fn scan(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         let (rows, count) = self.rows(graph, n, p)?;
         let result = self.called(&p.graphs[0], &[&p.carried[..], &rows, &p.extra].concat())?;
         if result == Val::Unknown {
             return Ok(Val::Unknown);
         }
-        let mut out = items(&result);
+        let mut out = result_items(&result);
         let stacked_from = p.carried.len().min(out.len());
         let rest = out.split_off(stacked_from);
         self.agree_all(graph, n, &p.graphs[0], &out, &p.carried)?;
@@ -167,7 +167,7 @@ impl Infer<'_> {
     }
 
     /// The types of the rows, and how many rows there are.
-    fn rows(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
+    fn rows(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
         let mut count: Option<Dim> = None;
         let mut rows = vec![];
         for v in &p.rows {
@@ -294,10 +294,10 @@ fn is_number(v: &Type) -> bool {
 /// A number or text that is not known before the graph runs.
 fn any_number(v: &Type) -> Type {
     match v {
-        Val::Str(_) => Val::Any(Kind::Str),
-        Val::Int(_) => Val::Any(Kind::Int),
-        Val::Float(_) => Val::Any(Kind::Float),
-        Val::Bool(_) => Val::Any(Kind::Bool),
+        Val::Str(_) => Val::Any(ScalarKind::Str),
+        Val::Int(_) => Val::Any(ScalarKind::Int),
+        Val::Float(_) => Val::Any(ScalarKind::Float),
+        Val::Bool(_) => Val::Any(ScalarKind::Bool),
         v => v.clone(),
     }
 }
@@ -305,7 +305,7 @@ fn any_number(v: &Type) -> Type {
 fn one_bool(ty: &Type, what: &str) -> OpResult<()> {
     let one = |t: &TensorType| t.shape.iter().flatten().all(|d| d.as_const().is_none_or(|c| c == 1));
     match ty {
-        Val::Bool(_) | Val::Any(Kind::Bool) | Val::Unknown => Ok(()),
+        Val::Bool(_) | Val::Any(ScalarKind::Bool) | Val::Unknown => Ok(()),
         Val::Leaf(t) if one(t) => Ok(()),
         ty => Err(OpError::shape(format!(
             "{what} must be a bool or a tensor of one element, not {ty}"

@@ -2,7 +2,7 @@
 
 use super::solve::{Contradiction, Origin, Solver};
 use crate::diag::Diagnostic;
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 /// Why two types do not agree.
 #[derive(Clone, Debug)]
@@ -113,12 +113,12 @@ pub fn keeps(declared: &Type, have: &Type) -> bool {
     }
 }
 
-fn kind(v: &Type) -> Option<Kind> {
+fn kind(v: &Type) -> Option<ScalarKind> {
     match v {
-        Val::Int(_) => Some(Kind::Int),
-        Val::Float(_) => Some(Kind::Float),
-        Val::Bool(_) => Some(Kind::Bool),
-        Val::Str(_) => Some(Kind::Str),
+        Val::Int(_) => Some(ScalarKind::Int),
+        Val::Float(_) => Some(ScalarKind::Float),
+        Val::Bool(_) => Some(ScalarKind::Bool),
+        Val::Str(_) => Some(ScalarKind::Str),
         Val::Any(k) => Some(*k),
         _ => None,
     }

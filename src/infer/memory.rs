@@ -3,9 +3,9 @@
 use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
-use crate::op::layout::{self, Layout, Window};
+use crate::op::layout::{self, Layout, StridedWindow};
 use crate::op::{Meaning, MemoryUse, OpError, OpId, OpResult};
-use crate::types::{Kind, Type, Val};
+use crate::types::{ScalarKind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
 /// What is known at a place of a graph.
@@ -111,9 +111,9 @@ impl Known {
             return Ok(value.flatten().unwrap_or_else(|| unknown(ty)));
         }
         if let (Some(at), Ok(x)) = (found, types.leaf("self")) {
-            let mut window = Window::of(&types)?;
+            let mut window = StridedWindow::from_call(&types)?;
             window.offset.get_or_insert(at.offset);
-            window.check(&at.storage, x.dtype)?;
+            window.check_bounds(&at.storage, x.dtype)?;
         }
         Ok(ty)
     }
@@ -149,8 +149,8 @@ impl Known {
 /// The type of a number or bool whose value is not known.
 fn unknown(ty: Type) -> Type {
     match ty {
-        Val::Int(_) => Val::Any(Kind::Int),
-        Val::Bool(_) => Val::Any(Kind::Bool),
+        Val::Int(_) => Val::Any(ScalarKind::Int),
+        Val::Bool(_) => Val::Any(ScalarKind::Bool),
         Val::Tuple(v) => Val::Tuple(v.into_iter().map(unknown).collect()),
         ty => ty,
     }

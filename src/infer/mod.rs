@@ -37,7 +37,7 @@ pub use wrappers::{CONVERSIONS, expand_wrappers};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self, Sizes};
-use crate::types::{Dim, Kind, Type, Val};
+use crate::types::{Dim, ScalarKind, Type, Val};
 use call::check_bytes;
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
@@ -189,7 +189,7 @@ impl<'m> Infer<'m> {
         });
         let called: HashSet<&str> = calls.collect();
         for (name, decl) in &self.module.modules {
-            let Err(e) = op::modules::check(decl.constructed()) else {
+            let Err(e) = op::modules::check_constructed(decl.constructed()) else {
                 continue;
             };
             let used = called.contains(&**name);
@@ -268,10 +268,10 @@ impl<'m> Infer<'m> {
             Some(t) => Some(t.clone()),
         };
         let default = node.args().first().map(|d| match d {
-            Val::Int(_) => Val::Any(Kind::Int),
-            Val::Float(_) => Val::Any(Kind::Float),
-            Val::Bool(_) => Val::Any(Kind::Bool),
-            Val::Str(_) => Val::Any(Kind::Str),
+            Val::Int(_) => Val::Any(ScalarKind::Int),
+            Val::Float(_) => Val::Any(ScalarKind::Float),
+            Val::Bool(_) => Val::Any(ScalarKind::Bool),
+            Val::Str(_) => Val::Any(ScalarKind::Str),
             d => arg_type(d, &|_| Val::Unknown),
         });
         match (declared, given) {

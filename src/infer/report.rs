@@ -77,14 +77,14 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
 }
 
 /// Where the argument stands that a parameter is bound to.
-fn argument(graph: &Graph, n: NodeId, origin: &op::Origin) -> Option<Span> {
+fn argument(graph: &Graph, n: NodeId, origin: &op::ParamOrigin) -> Option<Span> {
     match origin {
-        op::Origin::Positional(i) | op::Origin::Rest(i) => graph.text(n).arg_spans.get(*i).copied(),
-        op::Origin::Keyword(i) => {
+        op::ParamOrigin::Positional(i) | op::ParamOrigin::Rest(i) => graph.text(n).arg_spans.get(*i).copied(),
+        op::ParamOrigin::Keyword(i) => {
             let (name, _) = graph[n].kwargs().get(*i)?;
             keyword_span(graph, n, name).map(|(_, value)| value)
         }
-        op::Origin::Default(_) => None,
+        op::ParamOrigin::Default(_) => None,
     }
 }
 
@@ -130,7 +130,7 @@ fn schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
         let all = op::candidates(path);
         shown = all
             .iter()
-            .map(|c| format!("{path}{}", op::Parameters(&c.schema().params)))
+            .map(|c| format!("{path}{}", op::ParamList(&c.schema().params)))
             .collect();
     }
     if shown.len() <= 1 {

@@ -9,7 +9,7 @@ use super::{report, unknown};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op;
-use crate::op::modules::{Below, Constructed, Source};
+use crate::op::modules::{ArgumentSource, Below, Constructed};
 use crate::types::{DType, Type, Val};
 use std::sync::Arc;
 
@@ -125,13 +125,13 @@ pub(super) fn resolve_plain(
     };
     let checked = match module.declared_op(&path) {
         Some(_) => false,
-        None => op::check(&path, &resolved.arg_types, &refs(&resolved.kwarg_types))
+        None => op::check_signature(&path, &resolved.arg_types, &refs(&resolved.kwarg_types))
             .map_err(|(c, e)| report::bind_error(graph, node, &path, c, e))?,
     };
     if path.contains(".tensor_split") {
         constants_as_ints(module, graph, &mut resolved);
     }
-    let writing = op::outs::writing(&path).filter(|_| !op::is_spelling(&path));
+    let writing = op::outs::writing_overload(&path).filter(|_| !op::is_spelling(&path));
     if checked || writing.is_some() || may_write(module, &path) {
         take_out(&mut resolved, writing.map_or("out", |w| w.names));
     }
@@ -242,18 +242,18 @@ fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolve
 
 /// The value and type of one argument of the op a module's call stands for.
 fn source_value(
-    s: &Source,
+    s: &ArgumentSource,
     inputs: &[(Val<Operand>, Type)],
     attr: &dyn Fn(&str) -> (Arc<str>, Type),
 ) -> (Val<Operand>, Type) {
     match s {
-        Source::Input(i) => inputs[*i].clone(),
-        Source::Attr(name) => {
+        ArgumentSource::Input(i) => inputs[*i].clone(),
+        ArgumentSource::Attr(name) => {
             let (path, ty) = attr(name);
             (Val::Leaf(Operand::Attr(path)), ty)
         }
-        Source::Value(v) => (op::lift(v), op::lift(v)),
-        Source::List(items) => {
+        ArgumentSource::Value(v) => (op::lift_literal(v), op::lift_literal(v)),
+        ArgumentSource::List(items) => {
             let (values, types) = items.iter().map(|s| source_value(s, inputs, attr)).unzip();
             (Val::List(values), Val::List(types))
         }
@@ -307,18 +307,16 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
     let below = Declared { module, path };
     let guards = || op::modules::is_guards(path).then(op::modules::no_guards).flatten();
-    let call = match (guards(), module.modules.get(path)) {
-        (Some(call), _) => call,
-        (None, Some(decl)) => {
-            op::modules::expand(decl.constructed(), inputs.len(), &names, &below).map_err(
-                |e| match op::modules::check(decl.constructed()) {
+    let call =
+        match (guards(), module.modules.get(path)) {
+            (Some(call), _) => call,
+            (None, Some(decl)) => op::modules::expand_module(decl.constructed(), inputs.len(), &names, &below)
+                .map_err(|e| match op::modules::check_constructed(decl.constructed()) {
                     Err(e) => unknown::declaration(module, path, e),
                     Ok(()) => unknown::module_call(graph, node, decl.span, e),
-                },
-            )?
-        }
-        (None, None) => return Err(unknown::unknown_module(graph, node)),
-    };
+                })?,
+            (None, None) => return Err(unknown::unknown_module(graph, node)),
+        };
     let dtype = weights_dtype(module, path, &inputs);
     let attr = |name: &str| -> (Arc<str>, Type) {
         let at: Arc<str> = format!("{path}.{name}").into();
@@ -330,7 +328,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         };
         (at, ty)
     };
-    let value = |s: &Source| source_value(s, &inputs, &attr);
+    let value = |s: &ArgumentSource| source_value(s, &inputs, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
     let (mut kwargs, mut kwarg_types) = (vec![], vec![]);
     for (name, s) in &call.kwargs {

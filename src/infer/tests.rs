@@ -223,7 +223,7 @@ fn given_inputs_bind_declared_sizes() {
         }";
     let run = |shape: &[usize], dtype| {
         let mut m = module(text);
-        let inputs = vec![Val::Leaf(TensorType::fixed(dtype, shape))];
+        let inputs = vec![Val::Leaf(TensorType::with_fixed_shape(dtype, shape))];
         infer_sizes(&mut m, &InferOptions { inputs })
     };
     assert_eq!(

@@ -177,7 +177,7 @@ fn spelling(graph: &Graph, n: NodeId, path: &str, own: &Names<'_>, fits: &dyn Fn
     let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
     let (found, same) = match meant::is_of_own_library(target) {
         true => (vec![], false),
-        false => meant::meant(path, method),
+        false => meant::meant_spellings(path, method),
     };
     if !same
         && !method
@@ -280,7 +280,7 @@ impl<'m> Unknowns<'m> {
 pub fn declaration(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
     let decl = &module.modules[name];
     let class_span = decl.places.as_ref().map(|p| p.class);
-    let parameters = modules::constructor(&decl.class).unwrap_or_default();
+    let parameters = modules::constructor_params(&decl.class).unwrap_or_default();
     let place = e.param.as_deref().and_then(|p| {
         let index = parameters.iter().position(|(n, _)| *n == p);
         decl.argument_place(p, index).map(|found| (p, found))

@@ -1,12 +1,12 @@
 //! Values that may share memory.
 //!
-//! Host tensors copy, torch's views do not: after `y = x.view(-1); y.add_(1)` the change is seen through `x`. A [`Cell`]
+//! Host tensors copy, torch's views do not: after `y = x.view(-1); y.add_(1)` the change is seen through `x`. A [`TensorCell`]
 //! is a tensor with the storage it is a view of and where in it; a write goes to the storage, and every other cell of
 //! that storage gathers its elements anew when it is next read.
 
-use crate::op::layout::{Layout, Window, reshape_strides};
-use crate::op::sharing::{is_expanded, may_share, refused};
-use crate::op::view::{compose, strided_positions};
+use crate::op::layout::{Layout, StridedWindow, reshape_strides};
+use crate::op::sharing::{expanded_write_error, is_expanded, may_share};
+use crate::op::view::{compose_affine, strided_positions};
 use crate::op::{IndexMap, OpError, OpResult, View};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{Dim, TensorType};
@@ -14,16 +14,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Memory that cells share: its elements in a row, and how often it was written.
-struct Storage {
+struct CellStorage {
     data: Tensor,
     version: u64,
 }
 
 /// A tensor and its place in a storage.
 #[derive(Clone)]
-pub struct Cell {
+pub struct TensorCell {
     tensor: Tensor,
-    storage: Rc<RefCell<Storage>>,
+    storage: Rc<RefCell<CellStorage>>,
     version: u64,
     offset: i64,
     strides: Vec<i64>,
@@ -31,17 +31,17 @@ pub struct Cell {
     object: Rc<()>,
 }
 
-impl Cell {
+impl TensorCell {
     /// A tensor with a storage of its own.
-    pub fn new(tensor: Tensor) -> Cell {
+    pub fn new(tensor: Tensor) -> TensorCell {
         let data = tensor.reshape(&[tensor.numel()]);
         let strides = contiguous_strides(tensor.shape())
             .into_iter()
             .map(|s| s as i64)
             .collect();
-        Cell {
+        TensorCell {
             tensor,
-            storage: Rc::new(RefCell::new(Storage { data, version: 0 })),
+            storage: Rc::new(RefCell::new(CellStorage { data, version: 0 })),
             version: 0,
             offset: 0,
             strides,
@@ -50,8 +50,8 @@ impl Cell {
     }
 
     /// A tensor with a storage of its own, in which it lies as `layout` says: a permutation of its dims without gaps.
-    pub fn laid_out(tensor: Tensor, layout: Option<&Layout>) -> Cell {
-        let mut cell = Cell::new(tensor);
+    pub fn laid_out(tensor: Tensor, layout: Option<&Layout>) -> TensorCell {
+        let mut cell = TensorCell::new(tensor);
         let Some(strides) = layout.and_then(Layout::known_strides) else {
             return cell;
         };
@@ -64,7 +64,7 @@ impl Cell {
         strided_positions(cell.tensor.shape(), 0, &strides, &mut |i, p| {
             target[p * size..(p + 1) * size].copy_from_slice(&source[i * size..(i + 1) * size]);
         });
-        cell.storage = Rc::new(RefCell::new(Storage { data, version: 0 }));
+        cell.storage = Rc::new(RefCell::new(CellStorage { data, version: 0 }));
         cell.strides = strides;
         cell
     }
@@ -72,27 +72,27 @@ impl Cell {
     /// Where the elements lie.
     pub fn layout(&self) -> Layout {
         let storage = self.storage.borrow().data.bytes().len() / self.tensor.dtype().size();
-        Layout::fixed(self.offset, &self.strides, storage)
+        Layout::from_constants(self.offset, &self.strides, storage)
     }
 
     /// Whether both are one Python object, so that what changes the shape of one changes the other's.
-    pub fn is_same(&self, other: &Cell) -> bool {
+    pub fn is_same(&self, other: &TensorCell) -> bool {
         Rc::ptr_eq(&self.object, &other.object)
     }
 
     /// The value `new` of the same Python object.
-    pub fn renewed(&self, new: &Cell) -> Cell {
-        Cell {
+    pub fn with_value(&self, new: &TensorCell) -> TensorCell {
+        TensorCell {
             object: self.object.clone(),
             ..new.clone()
         }
     }
 
     /// The cell with a copy of its whole storage (torch's `clone_preserve_strides`).
-    pub fn detached(&self) -> Cell {
+    pub fn with_own_storage(&self) -> TensorCell {
         let storage = self.storage.borrow();
-        Cell {
-            storage: Rc::new(RefCell::new(Storage {
+        TensorCell {
+            storage: Rc::new(RefCell::new(CellStorage {
                 data: storage.data.clone(),
                 version: self.version,
             })),
@@ -102,17 +102,17 @@ impl Cell {
     }
 
     /// The cell with its elements as they are in the storage now.
-    pub fn fresh(&self) -> Cell {
+    pub fn fresh(&self) -> TensorCell {
         let mut cell = self.clone();
         let storage = self.storage.borrow();
         if storage.version != self.version {
-            cell.tensor = gather(&storage.data, &self.ty(), self.offset, &self.strides);
+            cell.tensor = gather_elements(&storage.data, &self.ty(), self.offset, &self.strides);
             cell.version = storage.version;
         }
         cell
     }
 
-    /// The elements. They are those of the storage if the cell is [`Cell::fresh`].
+    /// The elements. They are those of the storage if the cell is [`TensorCell::fresh`].
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -123,7 +123,7 @@ impl Cell {
     }
 
     /// The bytes read as another dtype: `tensor`, which holds them.
-    pub fn bits(&self, tensor: Tensor) -> OpResult<Cell> {
+    pub fn view_as_dtype(&self, tensor: Tensor) -> OpResult<TensorCell> {
         let (from, to) = (self.tensor.dtype().size() as i64, tensor.dtype().size() as i64);
         let fits = |x: &i64| x * from % to == 0;
         let (last, outer) = self.strides.split_last().map_or((1, &[][..]), |(l, o)| (*l, o));
@@ -141,7 +141,7 @@ impl Cell {
         let scaled = |x: &i64| x * from / to;
         let mut strides: Vec<i64> = outer.iter().map(scaled).collect();
         strides.extend((!self.strides.is_empty()).then_some(last));
-        Ok(Cell {
+        Ok(TensorCell {
             storage: self.storage.clone(),
             version: self.version,
             offset: scaled(&self.offset),
@@ -169,9 +169,9 @@ impl Cell {
     }
 
     /// A view. It shares the storage where torch's would: always, except for a reshape that no strides can say.
-    pub fn view(&self, view: &View) -> OpResult<Cell> {
+    pub fn view(&self, view: &View) -> OpResult<TensorCell> {
         if let IndexMap::Strided { offset, strides } = &view.map {
-            return self.window(&view.shape, offset.unwrap_or(self.offset), strides);
+            return self.strided_window(&view.shape, offset.unwrap_or(self.offset), strides);
         }
         let tensor = apply_view(&self.tensor, view)?;
         let place = match &view.map {
@@ -180,7 +180,7 @@ impl Cell {
             }
             IndexMap::Strided { .. } => None,
             IndexMap::Affine(map) => {
-                let (offset, mut strides) = compose(map, self.offset, &self.strides, view.shape.len());
+                let (offset, mut strides) = compose_affine(map, self.offset, &self.strides, view.shape.len());
                 let mut kept = vec![false; view.shape.len()];
                 map.iter().flat_map(|x| &x.terms).for_each(|&(d, _)| kept[d] = true);
                 // A new dim of one element steps over what lies inside of it, as torch's does.
@@ -195,9 +195,9 @@ impl Cell {
             }
         };
         let Some((offset, strides)) = place else {
-            return Ok(Cell::new(tensor));
+            return Ok(TensorCell::new(tensor));
         };
-        Ok(Cell {
+        Ok(TensorCell {
             tensor,
             storage: self.storage.clone(),
             version: self.version,
@@ -208,22 +208,27 @@ impl Cell {
     }
 
     /// Any sizes and strides over the storage (torch's `as_strided`).
-    fn window(&self, shape: &[usize], offset: i64, strides: &[i64]) -> OpResult<Cell> {
+    fn strided_window(&self, shape: &[usize], offset: i64, strides: &[i64]) -> OpResult<TensorCell> {
         let storage = self.storage.borrow();
         let dtype = self.tensor.dtype();
-        let window = Window {
+        let window = StridedWindow {
             size: shape.iter().map(|&n| Dim::from(n)).collect(),
             strides: strides.iter().map(|&s| Dim::Const(s)).collect(),
             offset: Some(Dim::Const(offset)),
         };
-        window.check(&Dim::from(storage.data.bytes().len() / dtype.size()), dtype)?;
+        window.check_bounds(&Dim::from(storage.data.bytes().len() / dtype.size()), dtype)?;
         if crate::tensor::byte_len(dtype, shape).is_none() {
             return Err(OpError::shape(format!(
                 "the size of a view of shape {shape:?} overflows"
             )));
         }
-        Ok(Cell {
-            tensor: gather(&storage.data, &TensorType::fixed(dtype, shape), offset, strides),
+        Ok(TensorCell {
+            tensor: gather_elements(
+                &storage.data,
+                &TensorType::with_fixed_shape(dtype, shape),
+                offset,
+                strides,
+            ),
             storage: self.storage.clone(),
             version: storage.version,
             offset,
@@ -234,12 +239,12 @@ impl Cell {
 
     /// Writes `value`, which has the cell's type, to the cell's place in the storage. `shared`: where elements share a
     /// place, what has changed is stored; such a write is refused otherwise, if torch sees it.
-    pub fn write(&self, value: &Tensor, shared: bool) -> OpResult<Cell> {
+    pub fn write(&self, value: &Tensor, shared: bool) -> OpResult<TensorCell> {
         let shape = self.tensor.shape();
         let (dims, at) = (value.ty().shape.unwrap_or_default(), self.layout());
         let shares = may_share(&dims, &at.strides);
         if shares && !shared && is_expanded(&dims, &at.strides) {
-            return Err(refused());
+            return Err(expanded_write_error());
         }
         let mut storage = self.storage.borrow_mut();
         let size = self.tensor.dtype().size();
@@ -254,7 +259,7 @@ impl Cell {
         storage.version += 1;
         let mut cell = self.clone();
         cell.tensor = match shares {
-            true => gather(&storage.data, &self.ty(), self.offset, &self.strides),
+            true => gather_elements(&storage.data, &self.ty(), self.offset, &self.strides),
             false => value.clone(),
         };
         cell.version = storage.version;
@@ -281,7 +286,7 @@ pub fn apply_view(t: &Tensor, view: &View) -> OpResult<Tensor> {
             view.shape
         )));
     }
-    let (offset, strides) = view.strided(t.shape());
+    let (offset, strides) = view.offset_and_strides(t.shape());
     let (mut low, mut high) = (offset as i128, offset as i128);
     for (&n, &s) in view.shape.iter().zip(&strides) {
         let reach = (n as i128 - 1) * s as i128;
@@ -294,12 +299,17 @@ pub fn apply_view(t: &Tensor, view: &View) -> OpResult<Tensor> {
             t.numel()
         )));
     }
-    Ok(gather(t, &TensorType::fixed(t.dtype(), &view.shape), offset, &strides))
+    Ok(gather_elements(
+        t,
+        &TensorType::with_fixed_shape(t.dtype(), &view.shape),
+        offset,
+        &strides,
+    ))
 }
 
 /// The elements of `data`, read as those of the type, at `offset + Σ index[d] * strides[d]`, which must be in bounds.
-fn gather(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tensor {
-    fn go<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], offset: i64, strides: &[i64]) {
+fn gather_elements(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tensor {
+    fn gather_chunks<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], offset: i64, strides: &[i64]) {
         let (data, _) = data.as_chunks::<N>();
         let (out, _) = out.as_chunks_mut::<N>();
         strided_positions(shape, offset, strides, &mut |i, p| out[i] = data[p]);
@@ -308,11 +318,11 @@ fn gather(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tenso
     let mut out = Tensor::zeros(ty.dtype, shape);
     let (src, dst) = (data.bytes(), out.bytes_mut());
     match ty.dtype.size() {
-        1 => go::<1>(src, dst, shape, offset, strides),
-        2 => go::<2>(src, dst, shape, offset, strides),
-        4 => go::<4>(src, dst, shape, offset, strides),
-        8 => go::<8>(src, dst, shape, offset, strides),
-        _ => go::<16>(src, dst, shape, offset, strides),
+        1 => gather_chunks::<1>(src, dst, shape, offset, strides),
+        2 => gather_chunks::<2>(src, dst, shape, offset, strides),
+        4 => gather_chunks::<4>(src, dst, shape, offset, strides),
+        8 => gather_chunks::<8>(src, dst, shape, offset, strides),
+        _ => gather_chunks::<16>(src, dst, shape, offset, strides),
     }
     out
 }
@@ -323,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_write_through_a_view_of_a_view_is_seen_by_all() {
-        let base = Cell::new(Tensor::from_slice(&[2, 3], &[0f32, 1., 2., 3., 4., 5.]));
+        let base = TensorCell::new(Tensor::from_slice(&[2, 3], &[0f32, 1., 2., 3., 4., 5.]));
         let view = |map, shape: &[usize]| View {
             operand: 0,
             map,

@@ -6,23 +6,23 @@ use crate::tensor::{Element, Scalar, Tensor, byte_len, matmul_f64};
 use crate::types::{DType, TensorType};
 
 /// Numbers that sums are taken in.
-trait Number: Copy + Default {
+trait Accumulator: Copy + Default {
     fn scale(self, by: f64) -> Self;
     fn add(self, other: Self) -> Self;
-    fn read(t: &Tensor) -> Vec<Self>;
-    fn write(v: Vec<Self>, dtype: DType, shape: &[usize]) -> Tensor;
+    fn read_elements(t: &Tensor) -> Vec<Self>;
+    fn write_tensor(v: Vec<Self>, dtype: DType, shape: &[usize]) -> Tensor;
     /// `out = a @ b`, row-major, `a` being `m x k` and `b` being `k x n`.
-    fn product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], out: &mut [Self]);
+    fn matrix_product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], out: &mut [Self]);
 }
 
-impl Number for f64 {
+impl Accumulator for f64 {
     fn scale(self, by: f64) -> f64 {
         if by == 1.0 { self } else { self * by }
     }
     fn add(self, other: f64) -> f64 {
         self + other
     }
-    fn read(t: &Tensor) -> Vec<f64> {
+    fn read_elements(t: &Tensor) -> Vec<f64> {
         fn go<T: Element>(t: &Tensor, f: impl Fn(T) -> f64) -> Vec<f64> {
             t.as_slice::<T>().iter().map(|&x| f(x)).collect()
         }
@@ -32,32 +32,32 @@ impl Number for f64 {
             _ => (0..t.numel()).map(|i| t.get(i).to_f64()).collect(),
         }
     }
-    fn write(v: Vec<f64>, dtype: DType, shape: &[usize]) -> Tensor {
+    fn write_tensor(v: Vec<f64>, dtype: DType, shape: &[usize]) -> Tensor {
         match dtype {
             DType::F32 => Tensor::from_slice(shape, &v.iter().map(|&x| x as f32).collect::<Vec<_>>()),
             DType::F64 => Tensor::from_slice(shape, &v),
             _ => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
         }
     }
-    fn product(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
+    fn matrix_product(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
         matmul_f64(m, k, n, a, b, out);
     }
 }
 
-impl Number for i64 {
+impl Accumulator for i64 {
     fn scale(self, by: f64) -> i64 {
         self.wrapping_mul(by as i64)
     }
     fn add(self, other: i64) -> i64 {
         self.wrapping_add(other)
     }
-    fn read(t: &Tensor) -> Vec<i64> {
+    fn read_elements(t: &Tensor) -> Vec<i64> {
         (0..t.numel()).map(|i| t.get(i).to_i64()).collect()
     }
-    fn write(v: Vec<i64>, dtype: DType, shape: &[usize]) -> Tensor {
+    fn write_tensor(v: Vec<i64>, dtype: DType, shape: &[usize]) -> Tensor {
         Tensor::from_fn(dtype, shape, |i| Scalar::from_i64(dtype, v[i]))
     }
-    fn product(m: usize, k: usize, n: usize, a: &[i64], b: &[i64], out: &mut [i64]) {
+    fn matrix_product(m: usize, k: usize, n: usize, a: &[i64], b: &[i64], out: &mut [i64]) {
         out.fill(0);
         for i in 0..m {
             for p in 0..k {
@@ -70,23 +70,23 @@ impl Number for i64 {
 }
 
 /// The contraction of these operands (one per parameter of the op; `None` where there is no tensor).
-pub fn contract(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResult<Tensor> {
+pub fn eval_contraction(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResult<Tensor> {
     let out = c.out();
-    let shape = fixed(out)?;
+    let shape = fixed_shape_of(out)?;
     if out.dtype.is_float() {
-        run::<f64>(c, operands, out.dtype, &shape)
+        eval_as::<f64>(c, operands, out.dtype, &shape)
     } else {
-        run::<i64>(c, operands, out.dtype, &shape)
+        eval_as::<i64>(c, operands, out.dtype, &shape)
     }
 }
 
-fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
+fn fixed_shape_of(t: &TensorType) -> OpResult<Vec<usize>> {
     t.fixed_shape()
         .filter(|s| byte_len(DType::F64, s).is_some())
         .ok_or_else(|| OpError::shape(format!("the size of {t} overflows or is not known")))
 }
 
-fn operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor> {
+fn tensor_operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor> {
     operands
         .get(i)
         .copied()
@@ -94,22 +94,31 @@ fn operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor
         .ok_or_else(|| OpError::shape(format!("operand {i} of a contraction is not a tensor")))
 }
 
-fn run<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+fn eval_as<T: Accumulator>(
+    c: &Contraction,
+    operands: &[Option<&Tensor>],
+    dtype: DType,
+    shape: &[usize],
+) -> OpResult<Tensor> {
     let values = match c {
-        Contraction::MatMul(p) => product::<T>(p, operands, shape)?,
-        Contraction::Conv(c) => convolution::<T>(c, operands, shape)?,
+        Contraction::MatMul(p) => eval_matrix_product::<T>(p, operands, shape)?,
+        Contraction::Conv(c) => eval_convolution::<T>(c, operands, shape)?,
     };
-    Ok(T::write(values, dtype, shape))
+    Ok(T::write_tensor(values, dtype, shape))
 }
 
 /// `beta * bias + alpha * (a @ b)`.
-fn product<T: Number>(p: &MatrixProduct, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
-    let bias = p.bias.map(|i| operand(operands, i)).transpose()?;
-    let (a, b) = (operand(operands, p.a)?, operand(operands, p.b)?);
-    let mut v: Vec<T> = matmul(a, p.a_transposed, b, p.b_transposed, shape)?;
+fn eval_matrix_product<T: Accumulator>(
+    p: &MatrixProduct,
+    operands: &[Option<&Tensor>],
+    shape: &[usize],
+) -> OpResult<Vec<T>> {
+    let bias = p.bias.map(|i| tensor_operand(operands, i)).transpose()?;
+    let (a, b) = (tensor_operand(operands, p.a)?, tensor_operand(operands, p.b)?);
+    let mut v: Vec<T> = batched_matmul(a, p.a_transposed, b, p.b_transposed, shape)?;
     v.iter_mut().for_each(|x| *x = x.scale(p.alpha));
     if let Some(bias) = bias.filter(|_| p.beta != 0.0) {
-        let addend = T::read(bias);
+        let addend = T::read_elements(bias);
         let at = broadcast_positions(bias.shape(), shape);
         for (x, i) in v.iter_mut().zip(at) {
             *x = x.add(addend[i].scale(p.beta));
@@ -118,8 +127,12 @@ fn product<T: Number>(p: &MatrixProduct, operands: &[Option<&Tensor>], shape: &[
     Ok(v)
 }
 
-fn convolution<T: Number>(c: &Convolution, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
-    let (input, weight) = (operand(operands, c.input)?, operand(operands, c.weight)?);
+fn eval_convolution<T: Accumulator>(
+    c: &Convolution,
+    operands: &[Option<&Tensor>],
+    shape: &[usize],
+) -> OpResult<Vec<T>> {
+    let (input, weight) = (tensor_operand(operands, c.input)?, tensor_operand(operands, c.weight)?);
     let geometry = Geometry {
         n: shape[0],
         channels: input.shape()[1],
@@ -132,13 +145,13 @@ fn convolution<T: Number>(c: &Convolution, operands: &[Option<&Tensor>], shape: 
         padding: &c.padding,
         dilation: &c.dilation,
     };
-    let (x, w) = (T::read(input), T::read(weight));
+    let (x, w) = (T::read_elements(input), T::read_elements(weight));
     let mut v = match c.transposed {
-        true => geometry.transposed(&x, &w),
-        false => geometry.direct(&x, &w),
+        true => geometry.convolve_transposed(&x, &w),
+        false => geometry.convolve_direct(&x, &w),
     };
-    if let Some(bias) = c.bias.map(|i| operand(operands, i)).transpose()? {
-        let addend = T::read(bias);
+    if let Some(bias) = c.bias.map(|i| tensor_operand(operands, i)).transpose()? {
+        let addend = T::read_elements(bias);
         let spatial: usize = shape[2..].iter().product();
         for (i, x) in v.iter_mut().enumerate() {
             *x = x.add(addend[i / spatial.max(1) % addend.len()]);
@@ -176,7 +189,7 @@ fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
 }
 
 /// Batched `a @ b` for a result of `shape`, `[…, m, n]`.
-fn matmul<T: Number>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]) -> OpResult<Vec<T>> {
+fn batched_matmul<T: Accumulator>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]) -> OpResult<Vec<T>> {
     let (ra, rb) = (a.rank(), b.rank());
     if ra < 2 || rb < 2 || shape.len() < 2 {
         return Err(OpError::shape("a matrix product needs matrices"));
@@ -186,19 +199,19 @@ fn matmul<T: Number>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]
     let batch = &shape[..shape.len() - 2];
     let pa = broadcast_positions(&a.shape()[..ra - 2], batch);
     let pb = broadcast_positions(&b.shape()[..rb - 2], batch);
-    let (va, vb) = (T::read(a), T::read(b));
+    let (va, vb) = (T::read_elements(a), T::read_elements(b));
     let va = if at { transpose_each(&va, k, m) } else { va };
     let vb = if bt { transpose_each(&vb, n, k) } else { vb };
     let mut out = vec![T::default(); shape.iter().product()];
     for (i, (pa, pb)) in pa.into_iter().zip(pb).enumerate() {
         let (x, y) = (&va[pa * m * k..][..m * k], &vb[pb * k * n..][..k * n]);
-        T::product(m, k, n, x, y, &mut out[i * m * n..][..m * n]);
+        T::matrix_product(m, k, n, x, y, &mut out[i * m * n..][..m * n]);
     }
     Ok(out)
 }
 
 /// Every `rows x cols` matrix of `v` transposed.
-fn transpose_each<T: Number>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
+fn transpose_each<T: Accumulator>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
     let mut out = vec![T::default(); v.len()];
     if rows * cols == 0 {
         return out;
@@ -232,7 +245,7 @@ const PATCHES: usize = 2048;
 
 impl Geometry<'_> {
     /// Which input element the kernel element `tap` meets at result position `at`; `None` in the padding.
-    fn source(&self, at: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
+    fn source_index(&self, at: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
         let mut pos = 0;
         for d in 0..grid.len() {
             let p = (at[d] * self.stride[d] + tap[d] * self.dilation[d]).checked_sub(self.padding[d])?;
@@ -244,14 +257,14 @@ impl Geometry<'_> {
         Some(pos)
     }
 
-    fn taps(&self) -> Vec<Vec<usize>> {
-        indices(self.kernel)
+    fn tap_indices(&self) -> Vec<Vec<usize>> {
+        all_indices(self.kernel)
     }
 
-    fn direct<T: Number>(&self, x: &[T], w: &[T]) -> Vec<T> {
+    fn convolve_direct<T: Accumulator>(&self, x: &[T], w: &[T]) -> Vec<T> {
         let (cg, fg) = (self.channels / self.groups, self.features / self.groups);
-        let taps = self.taps();
-        let places = indices(self.output);
+        let taps = self.tap_indices();
+        let places = all_indices(self.output);
         let size_in: usize = self.input.iter().product();
         let mut out = vec![T::default(); self.n * self.features * places.len()];
         let k = cg * taps.len();
@@ -260,7 +273,10 @@ impl Geometry<'_> {
             // Where each tap reads, for all channels and images: usize::MAX is the padding.
             let reads: Vec<usize> = taps
                 .iter()
-                .flat_map(|t| here.iter().map(|p| self.source(p, t, self.input).unwrap_or(usize::MAX)))
+                .flat_map(|t| {
+                    here.iter()
+                        .map(|p| self.source_index(p, t, self.input).unwrap_or(usize::MAX))
+                })
                 .collect();
             let mut patches = vec![T::default(); k * here.len()];
             let mut part = vec![T::default(); fg * here.len()];
@@ -272,7 +288,7 @@ impl Geometry<'_> {
                         *o = if r == usize::MAX { T::default() } else { plane[r] };
                     }
                 }
-                T::product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
+                T::matrix_product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
                 for (f, row) in part.chunks(here.len()).enumerate() {
                     let o = (image * self.features + group * fg + f) * places.len() + chunk;
                     out[o..o + here.len()].copy_from_slice(row);
@@ -283,10 +299,10 @@ impl Geometry<'_> {
     }
 
     /// Transposed: every input element adds its kernel to the result.
-    fn transposed<T: Number>(&self, x: &[T], w: &[T]) -> Vec<T> {
+    fn convolve_transposed<T: Accumulator>(&self, x: &[T], w: &[T]) -> Vec<T> {
         let (cg, fg) = (self.channels / self.groups, self.features / self.groups);
-        let taps = self.taps();
-        let places = indices(self.input);
+        let taps = self.tap_indices();
+        let places = all_indices(self.input);
         let size_out: usize = self.output.iter().product();
         let mut out = vec![T::default(); self.n * self.features * size_out];
         let k = fg * taps.len();
@@ -296,14 +312,14 @@ impl Geometry<'_> {
             .flat_map(|t| {
                 places
                     .iter()
-                    .map(|p| self.source(p, t, self.output).unwrap_or(usize::MAX))
+                    .map(|p| self.source_index(p, t, self.output).unwrap_or(usize::MAX))
             })
             .collect();
         for (image, group) in (0..self.n).flat_map(|i| (0..self.groups).map(move |g| (i, g))) {
             let planes = &x[(image * self.channels + group * cg) * places.len()..][..cg * places.len()];
             let kernels = transpose_each(&w[group * cg * k..][..cg * k], cg, k);
             let mut parts = vec![T::default(); k * places.len()];
-            T::product(k, cg, places.len(), &kernels, planes, &mut parts);
+            T::matrix_product(k, cg, places.len(), &kernels, planes, &mut parts);
             for f in 0..fg {
                 let plane = &mut out[(image * self.features + group * fg + f) * size_out..][..size_out];
                 let part = &parts[f * lands.len()..][..lands.len()];
@@ -319,7 +335,7 @@ impl Geometry<'_> {
 }
 
 /// Every index of `shape` in row-major order.
-fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+fn all_indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut out = vec![vec![]];
     for &n in shape {
         out = out
@@ -350,9 +366,12 @@ mod tests {
             transposed,
             output_padding: vec![0; 2],
             groups,
-            out: TensorType::fixed(DType::F32, out),
+            out: TensorType::with_fixed_shape(DType::F32, out),
         });
-        contract(&c, &[Some(x), Some(w)]).unwrap().as_slice::<f32>().to_vec()
+        eval_contraction(&c, &[Some(x), Some(w)])
+            .unwrap()
+            .as_slice::<f32>()
+            .to_vec()
     }
 
     /// Convolution by its definition, one element at a time.
@@ -360,9 +379,9 @@ mod tests {
         let (xs, ws) = (x.shape(), w.shape());
         let at = |v: &Tensor, i: usize| v.as_slice::<f32>()[i];
         let mut r = vec![];
-        for i in indices(out) {
+        for i in all_indices(out) {
             let mut sum = 0.0;
-            for t in indices(&ws[1..]) {
+            for t in all_indices(&ws[1..]) {
                 let c = i[1] / (out[1] / groups) * ws[1] + t[0];
                 let (y, z) = (i[2] * s + t[1], i[3] * s + t[2]);
                 if y >= p && z >= p && y - p < xs[2] && z - p < xs[3] {
@@ -405,11 +424,11 @@ mod tests {
             b_transposed: true,
             alpha: 2.0,
             beta: 1.0,
-            out: TensorType::fixed(DType::F32, &[3, 5, 2, 3]),
+            out: TensorType::with_fixed_shape(DType::F32, &[3, 5, 2, 3]),
         });
-        let out = contract(&c, &[Some(&a), Some(&b)]).unwrap();
+        let out = eval_contraction(&c, &[Some(&a), Some(&b)]).unwrap();
         let (x, y) = (a.as_slice::<f32>(), b.as_slice::<f32>());
-        for (i, at) in indices(&[3, 5, 2, 3]).iter().enumerate() {
+        for (i, at) in all_indices(&[3, 5, 2, 3]).iter().enumerate() {
             let want: f32 = (0..4)
                 .map(|k| x[(at[0] * 2 + at[2]) * 4 + k] * y[(at[1] * 3 + at[3]) * 4 + k])
                 .sum();

@@ -1,8 +1,8 @@
 //! One call, by its op's meaning.
 
-use super::cell::{Cell, apply_view};
+use super::cell::{TensorCell, apply_view};
 use super::{contract, reduce};
-use crate::op::drawing::{draw_order, permutations};
+use crate::op::drawing::{draw_order, draw_permutations};
 use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
@@ -13,38 +13,39 @@ use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
 
 /// The type of a value.
-pub fn type_of(v: &Val<Cell>) -> Type {
-    v.map(Cell::ty)
+pub fn type_of(v: &Val<TensorCell>) -> Type {
+    v.map(TensorCell::ty)
 }
 
 /// The result of `call`. The rule is asked first: it holds torch's checks.
-pub fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
-    let types = call.map(Cell::ty);
+pub fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
+    let types = call.map(TensorCell::ty);
     let ty = (call.op.rule)(&types, &mut Sizes::default())?;
     super::check_size(&ty, call.op.name)?;
     match call.args.first() {
         Some(Val::Leaf(x)) if call.op.gives_operand(&types, &ty, Some(&x.layout())) => Ok(Val::Leaf(x.clone())),
-        _ => meaning(call, &types, ty),
+        _ => eval_meaning(call, &types, ty),
     }
 }
 
 /// The result of a call that draws in the order of its operand's memory, `None` for any other.
-pub fn drawn(call: &Call<Cell>, in_place: bool) -> Option<OpResult<Val<Cell>>> {
+pub fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Option<OpResult<Val<TensorCell>>> {
     let x = call.args.first()?.as_leaf()?;
-    let order = draw_order(&call.map(Cell::ty), &x.layout(), in_place)?;
-    let [there, back] = permutations(&order);
-    let permuted =
-        |x: &Cell, by: &Val<Cell>| apply(&call_of(OpId::Permute.op(), vec![Val::Leaf(x.clone()), by.clone()]));
+    let order = draw_order(&call.map(TensorCell::ty), &x.layout(), in_place)?;
+    let [there, back] = draw_permutations(&order);
+    let permuted = |x: &TensorCell, by: &Val<TensorCell>| {
+        apply_op(&call_of(OpId::Permute.op(), vec![Val::Leaf(x.clone()), by.clone()]))
+    };
     let draw = || {
         let mut turned = call.clone();
         turned.args[0] = permuted(x, &there)?;
-        apply(&turned)?.try_map(&mut |c: &Cell| permuted(c, &back))
+        apply_op(&turned)?.try_map(&mut |c: &TensorCell| permuted(c, &back))
     };
     Some(draw())
 }
 
-fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<Cell>> {
-    let new = |t: Tensor| Ok(Val::Leaf(Cell::new(t)));
+fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<TensorCell>> {
+    let new = |t: Tensor| Ok(Val::Leaf(TensorCell::new(t)));
     match call.op.meaning {
         Meaning::Pointwise(_) => {
             // `x.to(x.dtype)` is `x` itself.
@@ -54,26 +55,26 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
                 return Ok(Val::Leaf(x.clone()));
             }
             match ty {
-                Val::Leaf(_) => laid_out(call, types, pointwise(call, types)?),
+                Val::Leaf(_) => place_result(call, types, eval_pointwise(call, types)?),
                 // Arithmetic of sizes and numbers.
                 ty => python_value(call, ty),
             }
         }
         Meaning::Reduce(f) => {
             let r = f(types)?;
-            new(reduce::reduce(&r, operand(call, r.operand)?.tensor())?)
+            new(reduce::eval_reduction(&r, tensor_operand(call, r.operand)?.tensor())?)
         }
         Meaning::View(f) => {
             let view = f(types)?;
-            let x = operand(call, view.operand)?;
+            let x = tensor_operand(call, view.operand)?;
             let copies = call.op.is(OpId::Contiguous) && layout::has_format(types, &x.layout()) != Some(true);
             if call.op.aliases && !copies {
                 return Ok(Val::Leaf(x.view(&view)?));
             }
-            laid_out(call, types, apply_view(x.tensor(), &view)?)
+            place_result(call, types, apply_view(x.tensor(), &view)?)
         }
         Meaning::Decompose(f) => {
-            let mut e = Evaluator::default();
+            let mut e = DecompositionEvaluator::default();
             let traced = Call {
                 op: call.op,
                 args: call.args.iter().map(|v| e.trace(v)).collect(),
@@ -81,21 +82,22 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             let result = f(&mut e, &traced)?;
             let result = e.untrace(&result);
             match layout::has_own_order(types) {
-                true => placed(call, types, result.map(|c| c.tensor().clone())),
+                true => place_results(call, types, result.map(|c| c.tensor().clone())),
                 false => Ok(result),
             }
         }
         Meaning::Contract(f) => {
             let c = f(types)?;
-            let operands: Vec<Option<&Tensor>> = call.args.iter().map(|v| v.as_leaf().map(Cell::tensor)).collect();
-            new(contract::contract(&c, &operands)?)
+            let operands: Vec<Option<&Tensor>> =
+                call.args.iter().map(|v| v.as_leaf().map(TensorCell::tensor)).collect();
+            new(contract::eval_contraction(&c, &operands)?)
         }
         Meaning::Routine(f) if call.op.is(BITS) => match f(&call.map(|c| c.tensor().clone()))? {
-            Val::Leaf(t) => operand(call, 0)?.bits(t).map(Val::Leaf),
-            v => Ok(v.map(|t| Cell::new(t.clone()))),
+            Val::Leaf(t) => tensor_operand(call, 0)?.view_as_dtype(t).map(Val::Leaf),
+            v => Ok(v.map(|t| TensorCell::new(t.clone()))),
         },
-        Meaning::Routine(_) if let Some(view) = scattered_view(types) => scattered(call, &view),
-        Meaning::Routine(f) => placed(call, types, f(&call.map(|c| c.tensor().clone()))?),
+        Meaning::Routine(_) if let Some(view) = scattered_view(types) => eval_scatter(call, &view),
+        Meaning::Routine(f) => place_results(call, types, f(&call.map(|c| c.tensor().clone()))?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
         Meaning::Host => match (call.op.facts.memory, call.args.first()) {
             (MemoryUse::Asks, Some(Val::Leaf(x))) => {
@@ -108,39 +110,39 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
 }
 
 /// What a call made, as it lies in memory.
-fn placed(call: &Call<Cell>, types: &Call<TensorType>, made: Val<Tensor>) -> OpResult<Val<Cell>> {
+fn place_results(call: &Call<TensorCell>, types: &Call<TensorType>, made: Val<Tensor>) -> OpResult<Val<TensorCell>> {
     if let Val::Leaf(t) = made {
-        return laid_out(call, types, t);
+        return place_result(call, types, t);
     }
-    let at = |i: usize| call.args[i].as_leaf().map(Cell::layout);
+    let at = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
     let found = layout::of_results(types, &at);
-    Ok(made.map(|t| Cell::laid_out(t.clone(), found.as_ref().filter(|l| l.strides.len() == t.rank()))))
+    Ok(made.map(|t| TensorCell::laid_out(t.clone(), found.as_ref().filter(|l| l.strides.len() == t.rank()))))
 }
 
 /// A tensor that a call made, as it lies in memory.
-fn laid_out(call: &Call<Cell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<Cell>> {
-    let at = |i: usize| call.args[i].as_leaf().map(Cell::layout);
+fn place_result(call: &Call<TensorCell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<TensorCell>> {
+    let at = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
     let found: Option<Layout> = layout::of_result(types, &t.ty(), &at);
-    Ok(Val::Leaf(Cell::laid_out(t, found.as_ref())))
+    Ok(Val::Leaf(TensorCell::laid_out(t, found.as_ref())))
 }
 
 /// `as_strided_scatter` and its like: a copy of the operand's storage that is written to, seen as the operand is.
-fn scattered(call: &Call<Cell>, view: &Call<TensorType>) -> OpResult<Val<Cell>> {
-    let x = operand(call, 0)?;
+fn eval_scatter(call: &Call<TensorCell>, view: &Call<TensorType>) -> OpResult<Val<TensorCell>> {
+    let x = tensor_operand(call, 0)?;
     let copy = match x.is_expanded() {
-        true => Cell::new(x.tensor().clone()),
-        false => x.detached(),
+        true => TensorCell::new(x.tensor().clone()),
+        false => x.with_own_storage(),
     };
     let Meaning::View(f) = view.op.meaning else {
         return Err(OpError::shape(format!("`{}` is not a view", view.op.name)));
     };
-    let src = operand(call, 1)?.tensor().to(copy.tensor().dtype());
+    let src = tensor_operand(call, 1)?.tensor().to(copy.tensor().dtype());
     copy.view(&f(view)?)?.write(&src, false)?;
     Ok(Val::Leaf(copy.fresh()))
 }
 
 /// The value of a call whose result is not a tensor: the rule has computed it.
-fn python_value(call: &Call<Cell>, ty: Type) -> OpResult<Val<Cell>> {
+fn python_value(call: &Call<TensorCell>, ty: Type) -> OpResult<Val<TensorCell>> {
     let name = call.op.name;
     let value = ty.try_map(&mut |t| Err(OpError::value(format!("`{name}` has no value at run time: {t}"))))?;
     match value {
@@ -151,7 +153,7 @@ fn python_value(call: &Call<Cell>, ty: Type) -> OpResult<Val<Cell>> {
     }
 }
 
-fn operand(call: &Call<Cell>, i: usize) -> OpResult<&Cell> {
+fn tensor_operand(call: &Call<TensorCell>, i: usize) -> OpResult<&TensorCell> {
     let name = call.op.schema.params.get(i).map_or("", |p| &p.name);
     call.args.get(i).and_then(Val::as_leaf).ok_or_else(|| {
         OpError::arg(
@@ -161,15 +163,18 @@ fn operand(call: &Call<Cell>, i: usize) -> OpResult<&Cell> {
     })
 }
 
-fn pointwise(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Tensor> {
+fn eval_pointwise(call: &Call<TensorCell>, types: &Call<TensorType>) -> OpResult<Tensor> {
     let p = instantiate(types)?;
-    let operands = p.operands.iter().map(|&i| operand(call, i).map(Cell::tensor));
+    let operands = p
+        .operands
+        .iter()
+        .map(|&i| tensor_operand(call, i).map(TensorCell::tensor));
     let operands = operands.collect::<OpResult<Vec<_>>>()?;
     let shape = p
         .out
         .fixed_shape()
         .ok_or_else(|| OpError::shape(format!("the size of {} is not known", p.out)))?;
-    let result = eval_tensors(&p.expr, &operands, &shape).map_err(OpError::evaluation)?;
+    let result = eval_tensors(&p.expr, &operands, &shape).map_err(OpError::from_eval_error)?;
     result
         .into_iter()
         .next()
@@ -178,12 +183,12 @@ fn pointwise(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Tensor> {
 
 /// Evaluates a decomposition as it is written down.
 #[derive(Default)]
-struct Evaluator {
-    cells: Vec<Cell>,
+struct DecompositionEvaluator {
+    cells: Vec<TensorCell>,
 }
 
-impl Evaluator {
-    fn trace(&mut self, v: &Val<Cell>) -> Val<Traced> {
+impl DecompositionEvaluator {
+    fn trace(&mut self, v: &Val<TensorCell>) -> Val<Traced> {
         v.map(|c| {
             self.cells.push(c.clone());
             Traced {
@@ -193,19 +198,19 @@ impl Evaluator {
         })
     }
 
-    fn untrace(&self, v: &Val<Traced>) -> Val<Cell> {
+    fn untrace(&self, v: &Val<Traced>) -> Val<TensorCell> {
         v.map(|t| self.cells[t.id as usize].clone())
     }
 }
 
-impl Build for Evaluator {
+impl Build for DecompositionEvaluator {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let args = args.iter().map(|v| self.untrace(v)).collect();
         let call = call_of(op, args);
         let result = match call.op.meaning {
             // The rule of a decomposition is often the decomposition itself; its parts are checked as they are met.
-            Meaning::Decompose(_) => meaning(&call, &call.map(Cell::ty), Val::Unknown)?,
-            _ => apply(&call)?,
+            Meaning::Decompose(_) => eval_meaning(&call, &call.map(TensorCell::ty), Val::Unknown)?,
+            _ => apply_op(&call)?,
         };
         Ok(self.trace(&result))
     }

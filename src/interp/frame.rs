@@ -1,6 +1,6 @@
 //! The values of one graph while it runs.
 
-use super::cell::Cell;
+use super::cell::TensorCell;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, NodeId};
 use crate::infer::{self, literal};
@@ -10,16 +10,16 @@ use crate::types::Val;
 use cranelift_entity::SecondaryMap;
 
 /// One graph being run.
-pub(super) struct Frame<'g> {
+pub(super) struct GraphFrame<'g> {
     pub(super) name: &'g str,
     pub(super) graph: &'g Graph,
-    pub(super) env: SecondaryMap<NodeId, Option<Val<Cell>>>,
-    pub(super) inputs: std::vec::IntoIter<Val<Cell>>,
+    pub(super) env: SecondaryMap<NodeId, Option<Val<TensorCell>>>,
+    pub(super) inputs: std::vec::IntoIter<Val<TensorCell>>,
 }
 
-impl Frame<'_> {
+impl GraphFrame<'_> {
     /// The value of an argument of node `n`.
-    pub(super) fn fetch(&self, n: NodeId, arg: &Arg) -> Result<Val<Cell>, Diagnostic> {
+    pub(super) fn fetch_arg(&self, n: NodeId, arg: &Arg) -> Result<Val<TensorCell>, Diagnostic> {
         arg.try_map(&mut |&i| {
             let v = self.env[i].as_ref().ok_or_else(|| {
                 Diagnostic::new(
@@ -32,11 +32,11 @@ impl Frame<'_> {
                 )
                 .at_opt(self.graph[n].meta.span, "")
             })?;
-            Ok(v.map(Cell::fresh))
+            Ok(v.map(TensorCell::fresh))
         })
     }
 
-    pub(super) fn placeholder(&mut self, n: NodeId) -> Result<Val<Cell>, Diagnostic> {
+    pub(super) fn eval_placeholder(&mut self, n: NodeId) -> Result<Val<TensorCell>, Diagnostic> {
         let node = &self.graph[n];
         if node.target().starts_with('*') {
             return Ok(Val::List(self.inputs.by_ref().collect()));
@@ -54,14 +54,18 @@ impl Frame<'_> {
     }
 
     /// Writes the result of an in-place call to its first argument, and gives that.
-    pub(super) fn store(&mut self, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
+    pub(super) fn store_in_place(
+        &mut self,
+        call: &Call<TensorCell>,
+        result: Val<TensorCell>,
+    ) -> OpResult<Val<TensorCell>> {
         let (Some(Val::Leaf(target)), Val::Leaf(_)) = (call.args.first(), &result) else {
             return Ok(result);
         };
         // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
         if matches!(call.op.meaning, crate::op::Meaning::View(_)) && call.op.aliases {
             let Val::Leaf(new) = &result else { return Ok(result) };
-            let renewed = Val::Leaf(target.renewed(new));
+            let renewed = Val::Leaf(target.with_value(new));
             // Results of earlier in-place calls are the same Python object.
             for n in self.graph.iter() {
                 if matches!(&self.env[n], Some(Val::Leaf(c)) if c.is_same(target)) {
@@ -70,20 +74,20 @@ impl Frame<'_> {
             }
             return Ok(renewed);
         }
-        let types = call.map(Cell::ty);
-        infer::inplace_type(&types, result.map(Cell::ty))?;
-        store(target, result, takes_shared(&types, &target.layout()))
+        let types = call.map(TensorCell::ty);
+        infer::inplace_type(&types, result.map(TensorCell::ty))?;
+        store_result(target, result, takes_shared(&types, &target.layout()))
     }
 }
 
 /// Writes a result to `target`, converted to its dtype, and gives the target.
-pub(super) fn write(target: &Cell, result: Val<Cell>) -> OpResult<Val<Cell>> {
-    infer::stored_type(&target.ty(), result.map(Cell::ty))?;
-    store(target, result, false)
+pub(super) fn write_result(target: &TensorCell, result: Val<TensorCell>) -> OpResult<Val<TensorCell>> {
+    infer::stored_type(&target.ty(), result.map(TensorCell::ty))?;
+    store_result(target, result, false)
 }
 
 /// Writes a result that `target` can hold. `shared`: see [`Cell::write`].
-fn store(target: &Cell, result: Val<Cell>, shared: bool) -> OpResult<Val<Cell>> {
+fn store_result(target: &TensorCell, result: Val<TensorCell>, shared: bool) -> OpResult<Val<TensorCell>> {
     let Val::Leaf(new) = &result else { return Ok(result) };
     let value = new.tensor().to(target.tensor().dtype());
     target.write(&value, shared).map(Val::Leaf)

@@ -1,6 +1,6 @@
 //! What may watch or take over the running of nodes: torch's `Interpreter` methods that subclasses override.
 
-use super::{Interpreter, Value};
+use super::{Interpreter, RuntimeValue};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
 use crate::types::Val;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A node that is about to run.
 #[derive(Clone, Copy)]
-pub struct Running<'a> {
+pub struct RunningNode<'a> {
     /// The module.
     pub module: &'a GraphModule,
     /// The graph the node is of: the entry, or one that it calls.
@@ -17,19 +17,19 @@ pub struct Running<'a> {
     /// The node.
     pub id: NodeId,
     /// The values of its positional arguments.
-    pub args: &'a [Value],
+    pub args: &'a [RuntimeValue],
     /// The values of its keyword arguments.
-    pub kwargs: &'a [(Arc<str>, Value)],
+    pub kwargs: &'a [(Arc<str>, RuntimeValue)],
 }
 
 /// What a hook says: a value that is the node's result, or `None` to run the node as usual.
-pub type Hooked = Result<Option<Value>, Diagnostic>;
+pub type Hooked = Result<Option<RuntimeValue>, Diagnostic>;
 
-/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`Running::call`] computes
+/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`RunningNode::call_target`] computes
 /// what the node would with other arguments.
 pub trait Hooks {
     /// Called before a node runs. By default the method of its opcode is asked.
-    fn run_node(&mut self, at: Running<'_>) -> Hooked {
+    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
         match at.node().op() {
             Opcode::Placeholder => self.placeholder(at),
             Opcode::GetAttr => self.get_attr(at),
@@ -41,37 +41,37 @@ pub trait Hooks {
     }
 
     /// A parameter of the graph. A value given takes the place of the caller's.
-    fn placeholder(&mut self, _at: Running<'_>) -> Hooked {
+    fn placeholder(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// A parameter, buffer or constant.
-    fn get_attr(&mut self, _at: Running<'_>) -> Hooked {
+    fn get_attr(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// A call of a function.
-    fn call_function(&mut self, _at: Running<'_>) -> Hooked {
+    fn call_function(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// A call of a method of the first argument.
-    fn call_method(&mut self, _at: Running<'_>) -> Hooked {
+    fn call_method(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// A call of a module.
-    fn call_module(&mut self, _at: Running<'_>) -> Hooked {
+    fn call_module(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// The result.
-    fn output(&mut self, _at: Running<'_>) -> Hooked {
+    fn output(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
 
     /// Called with a node's result.
-    fn after(&mut self, _graph: &Graph, _node: NodeId, _result: &Value) -> Result<(), Diagnostic> {
+    fn after_node(&mut self, _graph: &Graph, _node: NodeId, _result: &RuntimeValue) -> Result<(), Diagnostic> {
         Ok(())
     }
 }
@@ -80,7 +80,7 @@ pub trait Hooks {
 pub(super) struct NoHooks;
 impl Hooks for NoHooks {}
 
-impl<'a> Running<'a> {
+impl<'a> RunningNode<'a> {
     /// The node.
     pub fn node(&self) -> &'a Node {
         &self.graph[self.id]
@@ -97,18 +97,18 @@ impl<'a> Running<'a> {
     }
 
     /// What the node gives for other arguments (torch's `super().call_function(target, args, kwargs)`).
-    pub fn call(&self, args: &[Value], kwargs: &[(Arc<str>, Value)]) -> Result<Value, Diagnostic> {
-        call(self.module, self.node().op(), self.target(), args, kwargs)
+    pub fn call(&self, args: &[RuntimeValue], kwargs: &[(Arc<str>, RuntimeValue)]) -> Result<RuntimeValue, Diagnostic> {
+        call_target(self.module, self.node().op(), self.target(), args, kwargs)
     }
 
     /// What another function gives for these arguments.
     pub fn call_function(
         &self,
         target: &str,
-        args: &[Value],
-        kwargs: &[(Arc<str>, Value)],
-    ) -> Result<Value, Diagnostic> {
-        call(self.module, Opcode::CallFunction, target, args, kwargs)
+        args: &[RuntimeValue],
+        kwargs: &[(Arc<str>, RuntimeValue)],
+    ) -> Result<RuntimeValue, Diagnostic> {
+        call_target(self.module, Opcode::CallFunction, target, args, kwargs)
     }
 }
 
@@ -116,19 +116,19 @@ impl<'a> Running<'a> {
 ///
 /// # Errors
 /// What the call itself reports; an opcode that is not a call (E0201).
-pub fn call(
+pub fn call_target(
     module: &GraphModule,
     op: Opcode,
     target: &str,
-    args: &[Value],
-    kwargs: &[(Arc<str>, Value)],
-) -> Result<Value, Diagnostic> {
+    args: &[RuntimeValue],
+    kwargs: &[(Arc<str>, RuntimeValue)],
+) -> Result<RuntimeValue, Diagnostic> {
     if !op.is_call() {
         return Err(Diagnostic::new(Code::E0201, format!("`{op}` is not a call")));
     }
     let mut graph = Graph::new();
     let mut inputs = vec![];
-    let mut lifted = |graph: &mut Graph, v: &Value| -> Arg {
+    let mut lifted = |graph: &mut Graph, v: &RuntimeValue| -> Arg {
         let r: Result<Arg, std::convert::Infallible> = v.try_map(&mut |t| {
             inputs.push(Val::Leaf(t.clone()));
             Ok(Val::Leaf(graph.placeholder("input", None)))
@@ -148,9 +148,11 @@ pub fn call(
     let mut interpreter = Interpreter::new(&one);
     let inputs = inputs
         .into_iter()
-        .map(|v| v.map(|t| super::Cell::new(t.clone())))
+        .map(|v| v.map(|t| super::TensorCell::new(t.clone())))
         .collect();
-    interpreter.graph(NAME, inputs, &mut NoHooks).map(|v| super::plain(&v))
+    interpreter
+        .run_graph(NAME, inputs, &mut NoHooks)
+        .map(|v| super::to_runtime_value(&v))
 }
 
 /// Says of an error which node was running, where no file shows it (torch's `While executing`).
@@ -163,7 +165,7 @@ pub(super) fn while_executing(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagno
 }
 
 /// The values of the entry graph's nodes (torch's `env`).
-pub type Env = HashMap<NodeId, Value>;
+pub type Env = HashMap<NodeId, RuntimeValue>;
 
 #[cfg(test)]
 mod tests {
@@ -171,25 +173,25 @@ mod tests {
     use crate::interp::Interpreter;
     use crate::tensor::Tensor;
 
-    fn x() -> Value {
+    fn x() -> RuntimeValue {
         Val::Leaf(Tensor::from_slice(&[2], &[1f32, 4.0]))
     }
 
-    fn floats(v: &Value) -> Vec<f32> {
+    fn floats(v: &RuntimeValue) -> Vec<f32> {
         v.as_leaf().unwrap().as_slice::<f32>().to_vec()
     }
 
     /// torch's documentation: `neg` where the graph says `sigmoid`, and 1 more for every method.
     struct Changed;
     impl Hooks for Changed {
-        fn call_function(&mut self, at: Running<'_>) -> Hooked {
+        fn call_function(&mut self, at: RunningNode<'_>) -> Hooked {
             match at.target() {
                 "torch.sigmoid" => at.call_function("torch.neg", at.args, at.kwargs).map(Some),
                 _ => Ok(None),
             }
         }
 
-        fn call_method(&mut self, at: Running<'_>) -> Hooked {
+        fn call_method(&mut self, at: RunningNode<'_>) -> Hooked {
             let result = at.call(at.args, at.kwargs)?;
             at.call_function("operator.add", &[result, Val::int(1)], &[]).map(Some)
         }
@@ -238,11 +240,11 @@ mod tests {
         let mut m = GraphModule::new("g", Graph::trace(&["x"], |_, p| p[0].clone()));
         m.graphs.insert("twice".into(), Graph::trace(&["x"], |_, p| &p[0] * 2));
         m.add_submodule("act", "ReLU", vec![], vec![]).unwrap();
-        let y = call(&m, Opcode::CallFunction, "twice", &[x()], &[]).unwrap();
+        let y = call_target(&m, Opcode::CallFunction, "twice", &[x()], &[]).unwrap();
         assert_eq!(floats(&y), [2.0, 8.0]);
-        let y = call(&m, Opcode::CallModule, "act", &[x()], &[]).unwrap();
+        let y = call_target(&m, Opcode::CallModule, "act", &[x()], &[]).unwrap();
         assert_eq!(floats(&y), [1.0, 4.0]);
-        assert!(call(&m, Opcode::GetAttr, "w", &[], &[]).is_err());
-        assert!(call(&m, Opcode::CallFunction, "no.such", &[x()], &[]).is_err());
+        assert!(call_target(&m, Opcode::GetAttr, "w", &[], &[]).is_err());
+        assert!(call_target(&m, Opcode::CallFunction, "no.such", &[x()], &[]).is_err());
     }
 }

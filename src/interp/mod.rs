@@ -25,30 +25,30 @@ use crate::infer::{self, Callee, Operand, Resolved, graph_inputs};
 use crate::op::{Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{Dim, TensorType, Type, Val};
-use cell::Cell;
+use cell::TensorCell;
 use cranelift_entity::SecondaryMap;
-use frame::{Frame, write};
-pub use hooks::{Env, Hooked, Hooks, Running, call};
+use frame::{GraphFrame, write_result};
+pub use hooks::{Env, Hooked, Hooks, RunningNode, call_target};
 use hooks::{NoHooks, while_executing};
 use runs::Runs;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A run-time value: a tensor, a Python value, or a structure of them.
-pub type Value = Val<Tensor>;
+pub type RuntimeValue = Val<Tensor>;
 
 /// How deep calls of graphs may nest.
 const MAX_CALL_DEPTH: usize = 64;
 
 /// Runs the entry graph. `inputs` are the values of its placeholders in order; those that are missing take their
 /// defaults, surplus ones are ignored, as torch's `Interpreter.run` does.
-pub fn run(module: &GraphModule, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
+pub fn run(module: &GraphModule, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
     Interpreter::new(module).run(inputs)
 }
 
 /// The result of a call of one op on tensors: what the constant folder uses.
-pub fn evaluate(call: &Call<Tensor>) -> OpResult<Value> {
-    let result = eval::apply(&call.map(|t| Cell::new(t.clone())))?;
+pub fn evaluate_call(call: &Call<Tensor>) -> OpResult<RuntimeValue> {
+    let result = eval::apply_op(&call.map(|t| TensorCell::new(t.clone())))?;
     Ok(result.map(|c| c.tensor().clone()))
 }
 
@@ -57,7 +57,7 @@ const WHERE_WEIGHTS_ARE: &str =
     "name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`";
 
 /// The value a module's attribute has.
-pub fn attribute(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
+pub fn attribute_value(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
     match module.attributes.get(path) {
         Some(a) => a.value.clone().ok_or_else(|| {
             Diagnostic::new(Code::E0401, format!("no value for `{path}`"))
@@ -76,9 +76,9 @@ pub struct Interpreter<'m> {
     /// Why it cannot run.
     refused: Option<Diagnostic>,
     /// Attributes that were read or given; those that a run writes keep their new value for the next run.
-    attributes: HashMap<Arc<str>, Cell>,
+    attributes: HashMap<Arc<str>, TensorCell>,
     /// The inputs of the last run, if they are watched.
-    inputs: Option<Vec<Val<Cell>>>,
+    inputs: Option<Vec<Val<TensorCell>>>,
     /// What a functional graph says it changes, after the last run.
     updated: Vec<(Mutation, Tensor)>,
     /// The values of the entry graph's nodes: those that are given before a run, and those that are kept of it.
@@ -91,7 +91,7 @@ pub struct Interpreter<'m> {
 impl<'m> Interpreter<'m> {
     /// An interpreter of `module`.
     pub fn new(module: &'m GraphModule) -> Interpreter<'m> {
-        let (module, refused) = Runs::of(module);
+        let (module, refused) = Runs::for_module(module);
         Interpreter {
             module,
             refused,
@@ -104,7 +104,7 @@ impl<'m> Interpreter<'m> {
         }
     }
 
-    /// Keeps the inputs of each run, so that [`Interpreter::written`] can tell those that it wrote to.
+    /// Keeps the inputs of each run, so that [`Interpreter::written_values`] can tell those that it wrote to.
     pub fn watch_inputs(&mut self) {
         self.inputs = Some(vec![]);
     }
@@ -121,10 +121,10 @@ impl<'m> Interpreter<'m> {
     }
 
     /// [`Interpreter::run`], where nodes of the entry graph that have a value in `env` are not run (torch's `initial_env`).
-    pub fn run_from(&mut self, inputs: Vec<Value>, env: Env) -> Result<Value, Diagnostic> {
+    pub fn run_from(&mut self, inputs: Vec<RuntimeValue>, env: Env) -> Result<RuntimeValue, Diagnostic> {
         struct Given(Env);
         impl Hooks for Given {
-            fn run_node(&mut self, at: Running<'_>) -> Hooked {
+            fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
                 Ok(self.0.get(&at.id).cloned())
             }
         }
@@ -133,11 +133,11 @@ impl<'m> Interpreter<'m> {
 
     /// Gives an attribute the value that the next run finds.
     pub fn set_attribute(&mut self, path: &str, value: Tensor) {
-        self.attributes.insert(path.into(), Cell::new(value));
+        self.attributes.insert(path.into(), TensorCell::new(value));
     }
 
     /// The buffers and (if they are watched) inputs that the last run, or one before it, gave new values, with these.
-    pub fn written(&self) -> Vec<(Mutation, Tensor)> {
+    pub fn written_values(&self) -> Vec<(Mutation, Tensor)> {
         let mut out = self.updated.clone();
         let known = |out: &[(Mutation, Tensor)], m: &Mutation| out.iter().any(|(k, _)| k == m);
         let mut attributes: Vec<_> = self.attributes.iter().filter(|(_, c)| c.is_written()).collect();
@@ -163,12 +163,12 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs the entry graph. See [`run`]. Buffers that a run gives new values have them in the next run.
-    pub fn run(&mut self, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
+    pub fn run(&mut self, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
         self.run_with(inputs, &mut NoHooks)
     }
 
     /// Runs the entry graph, taking the inputs out of the list. Their count must be right.
-    pub fn boxed_run(&mut self, inputs: &mut Vec<Value>) -> Result<Value, Diagnostic> {
+    pub fn boxed_run(&mut self, inputs: &mut Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
         let expected = self.module.entry().map_or(0, |g| g.placeholders().len());
         if inputs.len() != expected {
             let detail = if inputs.len() > expected {
@@ -188,7 +188,7 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs the entry graph with `hooks` called for every node, of called graphs too.
-    pub fn run_with(&mut self, inputs: Vec<Value>, hooks: &mut dyn Hooks) -> Result<Value, Diagnostic> {
+    pub fn run_with(&mut self, inputs: Vec<RuntimeValue>, hooks: &mut dyn Hooks) -> Result<RuntimeValue, Diagnostic> {
         if let Some(d) = &self.refused {
             return Err(d.clone());
         }
@@ -199,17 +199,20 @@ impl<'m> Interpreter<'m> {
             .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
         self.depth = 0;
         self.env.clear();
-        let inputs: Vec<Val<Cell>> = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
+        let inputs: Vec<Val<TensorCell>> = inputs
+            .into_iter()
+            .map(|v| v.map(|t| TensorCell::new(t.clone())))
+            .collect();
         if let Some(watched) = &mut self.inputs {
             *watched = inputs.clone();
         }
-        let result = plain(&self.graph(&name, inputs, hooks)?);
-        self.keep(&result);
+        let result = to_runtime_value(&self.run_graph(&name, inputs, hooks)?);
+        self.keep_buffer_values(&result);
         Ok(result)
     }
 
     /// Keeps the new values of buffers that lead the results of a functional graph.
-    fn keep(&mut self, result: &Value) {
+    fn keep_buffer_values(&mut self, result: &RuntimeValue) {
         self.updated.clear();
         let (Some(graph), Val::Tuple(items)) = (self.module.entry(), result) else {
             return;
@@ -217,13 +220,18 @@ impl<'m> Interpreter<'m> {
         for (m, v) in graph.mutations.iter().zip(items) {
             let Val::Leaf(t) = v else { continue };
             if let Mutation::Buffer(path) = m {
-                self.attributes.insert(path.clone(), Cell::new(t.clone()));
+                self.attributes.insert(path.clone(), TensorCell::new(t.clone()));
             }
             self.updated.push((m.clone(), t.clone()));
         }
     }
 
-    fn graph(&mut self, name: &str, inputs: Vec<Val<Cell>>, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+    fn run_graph(
+        &mut self,
+        name: &str,
+        inputs: Vec<Val<TensorCell>>,
+        hooks: &mut dyn Hooks,
+    ) -> Result<Val<TensorCell>, Diagnostic> {
         let module = self.module.clone();
         let graph = &module.graphs[name];
         if self.depth >= MAX_CALL_DEPTH {
@@ -232,17 +240,17 @@ impl<'m> Interpreter<'m> {
         }
         self.depth += 1;
         let last = last_uses(graph);
-        let mut frame = Frame {
+        let mut frame = GraphFrame {
             name,
             graph,
             env: SecondaryMap::new(),
             inputs: inputs.into_iter(),
         };
         for n in graph.iter() {
-            let value = self.node(&mut frame, n, hooks);
+            let value = self.run_hooked_node(&mut frame, n, hooks);
             let value = value.map_err(|d| while_executing(d, graph, n))?;
             if self.keep_values && self.depth == 1 {
-                self.env.insert(n, plain(&value));
+                self.env.insert(n, to_runtime_value(&value));
             }
             if graph[n].op() == Opcode::Output {
                 self.depth -= 1;
@@ -257,13 +265,18 @@ impl<'m> Interpreter<'m> {
         Ok(Val::None)
     }
 
-    fn node(&mut self, frame: &mut Frame<'_>, n: NodeId, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+    fn run_hooked_node(
+        &mut self,
+        frame: &mut GraphFrame<'_>,
+        n: NodeId,
+        hooks: &mut dyn Hooks,
+    ) -> Result<Val<TensorCell>, Diagnostic> {
         let graph = frame.graph;
-        let value = |a: &Arg| frame.fetch(n, a).map(|v| plain(&v));
+        let value = |a: &Arg| frame.fetch_arg(n, a).map(|v| to_runtime_value(&v));
         let args = graph[n].args().iter().map(value).collect::<Result<Vec<_>, _>>()?;
         let kwargs = graph[n].kwargs().iter().map(|(k, a)| Ok((k.clone(), value(a)?)));
         let kwargs = kwargs.collect::<Result<Vec<_>, Diagnostic>>()?;
-        let at = Running {
+        let at = RunningNode {
             module: &self.module,
             graph,
             id: n,
@@ -276,49 +289,54 @@ impl<'m> Interpreter<'m> {
                     // The caller's value is taken all the same, as torch does.
                     frame.inputs.next();
                 }
-                v.map(|t| Cell::new(t.clone()))
+                v.map(|t| TensorCell::new(t.clone()))
             }
             None => self.run_node(frame, n, hooks)?,
         };
-        hooks.after(graph, n, &plain(&result))?;
+        hooks.after_node(graph, n, &to_runtime_value(&result))?;
         Ok(result)
     }
 
-    fn run_node(&mut self, frame: &mut Frame<'_>, n: NodeId, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+    fn run_node(
+        &mut self,
+        frame: &mut GraphFrame<'_>,
+        n: NodeId,
+        hooks: &mut dyn Hooks,
+    ) -> Result<Val<TensorCell>, Diagnostic> {
         let node = &frame.graph[n];
         match node.op() {
-            Opcode::Placeholder => frame.placeholder(n),
-            Opcode::GetAttr => self.attribute(frame.graph, n, node.target()).map(Val::Leaf),
-            Opcode::Output => node.args().first().map_or(Ok(Val::None), |a| frame.fetch(n, a)),
+            Opcode::Placeholder => frame.eval_placeholder(n),
+            Opcode::GetAttr => self.load_attribute(frame.graph, n, node.target()).map(Val::Leaf),
+            Opcode::Output => node.args().first().map_or(Ok(Val::None), |a| frame.fetch_arg(n, a)),
             _ => {
                 let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
                 let resolved = infer::resolve_with(&self.module, frame.name, frame.graph, n, &ty)?;
-                let value = self.call(frame, n, &resolved, hooks)?;
+                let value = self.run_call(frame, n, &resolved, hooks)?;
                 check_claim(frame.graph, n, &value).map(|()| value)
             }
         }
     }
 
-    fn attribute(&mut self, graph: &Graph, n: NodeId, path: &str) -> Result<Cell, Diagnostic> {
+    fn load_attribute(&mut self, graph: &Graph, n: NodeId, path: &str) -> Result<TensorCell, Diagnostic> {
         if let Some(c) = self.attributes.get(path) {
             return Ok(c.fresh());
         }
-        let value = attribute(&self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
-        let cell = Cell::new(value);
+        let value = attribute_value(&self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
+        let cell = TensorCell::new(value);
         self.attributes.insert(path.into(), cell.clone());
         Ok(cell)
     }
 
-    fn call(
+    fn run_call(
         &mut self,
-        frame: &mut Frame<'_>,
+        frame: &mut GraphFrame<'_>,
         n: NodeId,
         resolved: &Resolved,
         hooks: &mut dyn Hooks,
-    ) -> Result<Val<Cell>, Diagnostic> {
+    ) -> Result<Val<TensorCell>, Diagnostic> {
         let graph = frame.graph;
         let mut missing = None;
-        let mut fetch = |o: &Operand| match self.operand(frame, n, o) {
+        let mut fetch = |o: &Operand| match self.fetch_operand(frame, n, o) {
             Ok(v) => v,
             Err(e) => {
                 missing.get_or_insert(e);
@@ -339,7 +357,7 @@ impl<'m> Interpreter<'m> {
                 let title = format!("arguments do not fit the graph `{name}`: {e}");
                 Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
             })?;
-            return self.graph(name, inputs, hooks);
+            return self.run_graph(name, inputs, hooks);
         }
         let call = resolved.apply(&mut fetch);
         if let Some(e) = missing {
@@ -347,18 +365,18 @@ impl<'m> Interpreter<'m> {
         }
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
         if call.op.control().is_some() {
-            return self.control(frame, n, resolved, &call, hooks);
+            return self.run_control_op(frame, n, resolved, &call, hooks);
         }
-        let out: Vec<Val<Cell>> = resolved
+        let out: Vec<Val<TensorCell>> = resolved
             .out
             .iter()
-            .map(|(o, _)| self.operand(frame, n, o))
+            .map(|(o, _)| self.fetch_operand(frame, n, o))
             .collect::<Result<_, _>>()?;
-        let result = eval::drawn(&call, resolved.inplace()).unwrap_or_else(|| apply(&call));
+        let result = eval::apply_in_draw_order(&call, resolved.inplace()).unwrap_or_else(|| apply_with_writes(&call));
         let result = result.and_then(|v| match &out[..] {
             [_, ..] => write_all(&out, v),
-            _ if resolved.copies() => Ok(v.map(|c| Cell::new(c.fresh().tensor().clone()))),
-            _ if resolved.inplace() => frame.store(&call, v),
+            _ if resolved.copies() => Ok(v.map(|c| TensorCell::new(c.fresh().tensor().clone()))),
+            _ if resolved.inplace() => frame.store_in_place(&call, v),
             _ => Ok(v),
         });
         result.map_err(|e| {
@@ -367,23 +385,23 @@ impl<'m> Interpreter<'m> {
         })
     }
 
-    fn operand(&mut self, frame: &Frame<'_>, n: NodeId, o: &Operand) -> Result<Val<Cell>, Diagnostic> {
+    fn fetch_operand(&mut self, frame: &GraphFrame<'_>, n: NodeId, o: &Operand) -> Result<Val<TensorCell>, Diagnostic> {
         match o {
-            Operand::Node(i) => frame.fetch(n, &Val::Leaf(*i)),
+            Operand::Node(i) => frame.fetch_arg(n, &Val::Leaf(*i)),
             Operand::Item(i, path) => {
-                let mut v = frame.fetch(n, &Val::Leaf(*i))?;
+                let mut v = frame.fetch_arg(n, &Val::Leaf(*i))?;
                 for &at in path {
                     v = v.items().and_then(|x| x.get(at)).cloned().unwrap_or(Val::Unknown);
                 }
                 Ok(v)
             }
-            Operand::Attr(path) => self.attribute(frame.graph, n, path).map(Val::Leaf),
+            Operand::Attr(path) => self.load_attribute(frame.graph, n, path).map(Val::Leaf),
         }
     }
 }
 
 /// An error if a value is not of the type that is declared for its node, where only running tells.
-fn check_claim(graph: &Graph, n: NodeId, value: &Val<Cell>) -> Result<(), Diagnostic> {
+fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), Diagnostic> {
     let meta = &graph[n].meta;
     let Some(declared) = meta.ty.as_ref().filter(|_| meta.claimed) else {
         return Ok(());
@@ -397,24 +415,24 @@ fn check_claim(graph: &Graph, n: NodeId, value: &Val<Cell>) -> Result<(), Diagno
 }
 
 /// The result of a call; what it writes to its arguments beside that is written.
-fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
-    let Some(functional) = running::functional(call) else {
-        return eval::apply(call);
+fn apply_with_writes(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
+    let Some(functional) = running::functional_form(call) else {
+        return eval::apply_op(call);
     };
-    let results = eval::apply(&functional.call)?;
+    let results = eval::apply_op(&functional.call)?;
     let items = results.items().unwrap_or_default();
-    for (param, v) in functional.writes(items) {
+    for (param, v) in functional.written_params(items) {
         if let Val::Leaf(target) = &call.args[param] {
-            write(target, v)?;
+            write_result(target, v)?;
         }
     }
-    Ok(functional.own(call, items))
+    Ok(functional.own_result(call, items))
 }
 
 /// Writes a call's results to the tensors of `out=`, which it then gives.
-fn write_all(out: &[Val<Cell>], result: Val<Cell>) -> OpResult<Val<Cell>> {
-    let store = |target: &Val<Cell>, v: Val<Cell>| match target {
-        Val::Leaf(target) => write(target, v),
+fn write_all(out: &[Val<TensorCell>], result: Val<TensorCell>) -> OpResult<Val<TensorCell>> {
+    let store = |target: &Val<TensorCell>, v: Val<TensorCell>| match target {
+        Val::Leaf(target) => write_result(target, v),
         _ => Err(OpError::arg("out", "`out` must be tensors")),
     };
     match (out, result) {
@@ -428,7 +446,7 @@ fn write_all(out: &[Val<Cell>], result: Val<Cell>) -> OpResult<Val<Cell>> {
 }
 
 /// The tensors of a value.
-fn plain(v: &Val<Cell>) -> Value {
+fn to_runtime_value(v: &Val<TensorCell>) -> RuntimeValue {
     v.map(|c| c.fresh().tensor().clone())
 }
 

@@ -7,13 +7,13 @@ use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{Category, DType};
 
 /// The reduction of `x`.
-pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
+pub fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
     let one = |t: Vec<Tensor>| {
         t.into_iter()
             .next()
             .ok_or_else(|| OpError::value("an expression without a result"))
     };
-    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::evaluation)?)?;
+    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::from_eval_error)?)?;
     let kept: Vec<usize> = (0..x.rank())
         .map(|d| if r.dims.contains(&d) { 1 } else { x.shape()[d] })
         .collect();
@@ -22,22 +22,24 @@ pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
         .map(|d| if r.dims.contains(&d) { 0 } else { own[d] as i64 })
         .collect();
     let combined = match r.acc.category() {
-        Category::Bool | Category::Int => ints(r, &mapped, &strides, kept.iter().product()),
+        Category::Bool | Category::Int => reduce_ints(r, &mapped, &strides, kept.iter().product()),
         _ if r.combine == Combine::Sum && mapped.dtype() == DType::F64 => {
-            sums(&mapped, &strides, kept.iter().product())
+            sum_f64(&mapped, &strides, kept.iter().product())
         }
-        _ if r.combine == Combine::Prod && r.acc == DType::F32 => products(&mapped, &strides, kept.iter().product()),
-        _ => floats(r, &mapped, &strides, kept.iter().product()),
+        _ if r.combine == Combine::Prod && r.acc == DType::F32 => {
+            multiply_f32(&mapped, &strides, kept.iter().product())
+        }
+        _ => reduce_floats(r, &mapped, &strides, kept.iter().product()),
     };
     let shape = r
         .out
         .fixed_shape()
         .ok_or_else(|| OpError::shape("the size of a reduction is not known"))?;
     let combined = Tensor::from_fn(r.acc, &shape, |i| combined[i]);
-    one(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::evaluation)?)
+    one(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::from_eval_error)?)
 }
 
-fn floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+fn reduce_floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let (start, f): (f64, fn(f64, f64) -> f64) = match r.combine {
         Combine::Sum => (0.0, |a, b| a + b),
         Combine::Prod => (1.0, |a, b| a * b),
@@ -57,7 +59,7 @@ fn floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
 }
 
 /// Sums of f64 with what their roundings lose (Neumaier's): torch's cascade loses less than one addition after the other.
-fn sums(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+fn sum_f64(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let mut acc = vec![(0f64, 0f64); n];
     let v = x.as_slice::<f64>();
     strided_positions(x.shape(), 0, strides, &mut |i, p| {
@@ -75,14 +77,14 @@ fn sums(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
 }
 
 /// Products of f32 in f32: they overflow where torch's do.
-fn products(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+fn multiply_f32(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let mut acc = vec![1f32; n];
     let v = x.as_slice::<f32>();
     strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] *= v[i]);
     acc.into_iter().map(Scalar::F32).collect()
 }
 
-fn ints(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+fn reduce_ints(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let (start, f): (i64, fn(i64, i64) -> i64) = match r.combine {
         Combine::Sum => (0, i64::wrapping_add),
         Combine::Prod => (1, i64::wrapping_mul),

@@ -14,7 +14,7 @@ pub(super) enum Runs<'m> {
 
 impl<'m> Runs<'m> {
     /// What runs of a module, and why it cannot run.
-    pub(super) fn of(module: &'m GraphModule) -> (Runs<'m>, Option<Diagnostic>) {
+    pub(super) fn for_module(module: &'m GraphModule) -> (Runs<'m>, Option<Diagnostic>) {
         match infer::expand_wrappers(module) {
             Ok(Some(written)) => (Runs::Written(Arc::new(written)), None),
             Ok(None) => (Runs::Given(module), None),

@@ -15,12 +15,12 @@ pub(crate) fn module(text: &str) -> GraphModule {
     m
 }
 
-fn f32s(shape: &[usize], v: &[f32]) -> Value {
+fn f32s(shape: &[usize], v: &[f32]) -> RuntimeValue {
     Val::Leaf(Tensor::from_slice(shape, v))
 }
 
 /// Every element of every tensor of a value.
-pub(crate) fn numbers(v: &Value) -> Vec<f64> {
+pub(crate) fn numbers(v: &RuntimeValue) -> Vec<f64> {
     let flat = v.flatten();
     let tensors = flat.iter().filter_map(|v| v.as_leaf());
     tensors
@@ -119,7 +119,7 @@ struct Watch {
 }
 
 impl Hooks for Watch {
-    fn run_node(&mut self, at: Running<'_>) -> Hooked {
+    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
         if self.input.is_unique() {
             self.freed_after.push(at.name().into());
         }

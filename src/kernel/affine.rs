@@ -20,7 +20,7 @@ impl Affine {
     }
 
     /// The index of a strided view: `base + Σ strides[d] * vars[d]`. The slices have one length.
-    pub fn strided(base: i64, vars: &[Var], strides: &[i64]) -> Affine {
+    pub fn from_strides(base: i64, vars: &[Var], strides: &[i64]) -> Affine {
         assert_eq!(vars.len(), strides.len(), "one stride per variable");
         Affine::new(base, vars.iter().copied().zip(strides.iter().copied()))
     }
@@ -31,7 +31,7 @@ impl Affine {
             .iter()
             .map(|&s| s as i64)
             .collect();
-        Affine::strided(0, vars, &strides)
+        Affine::from_strides(0, vars, &strides)
     }
 
     /// The variables with their strides, sorted.
@@ -65,7 +65,7 @@ impl Affine {
     }
 
     /// Smallest and largest value when each variable runs over `0..extent(v)` (extents at least 1).
-    pub fn range(&self, extent: impl Fn(Var) -> usize) -> (i128, i128) {
+    pub fn value_range(&self, extent: impl Fn(Var) -> usize) -> (i128, i128) {
         let mut lo = self.base as i128;
         let mut hi = lo;
         for &(v, s) in &self.terms {
@@ -171,7 +171,7 @@ pub struct Index {
 
 impl Index {
     /// This index plus `stride * value`, where `value` is a bounded i64.
-    pub fn plus(mut self, value: Value, stride: i64) -> Index {
+    pub fn plus_dynamic(mut self, value: Value, stride: i64) -> Index {
         self.dynamic.push((value, stride));
         self
     }
@@ -254,7 +254,7 @@ mod tests {
     fn ranges_hold_every_value() {
         let (i, j) = (Var(0), Var(1));
         let a = i * 3 - j * 2 + 1;
-        assert_eq!(a.range(|v| if v == i { 4 } else { 5 }), (-7, 10));
+        assert_eq!(a.value_range(|v| if v == i { 4 } else { 5 }), (-7, 10));
         assert_eq!(a.eval(|v| if v == i { 3 } else { 0 }), 10);
     }
 
@@ -262,6 +262,6 @@ mod tests {
     fn saturates() {
         let a = Var(0) * i64::MAX * 2 + i64::MAX;
         assert_eq!(a.stride(Var(0)), i64::MAX);
-        assert!(a.range(|_| usize::MAX).1 > i64::MAX as i128);
+        assert!(a.value_range(|_| usize::MAX).1 > i64::MAX as i128);
     }
 }

@@ -1,6 +1,6 @@
 //! Scalar operations on single elements, for the interpreter of kernels.
 
-use crate::scalar::functions::{self, wrap};
+use crate::scalar::functions::{self, wrap_int};
 use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary};
 use crate::tensor::Scalar;
 
@@ -8,17 +8,17 @@ use crate::tensor::Scalar;
 pub fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
     match op {
         ScalarOp::Const(s) => Ok(s),
-        ScalarOp::Unary(op, x) => unary(op, x),
-        ScalarOp::Binary(op, x, y) => binary(op, x, y),
-        ScalarOp::Compare(op, x, y) => Ok(Scalar::Bool(compare(op, x, y))),
-        ScalarOp::Fma(x, y, z) => fma(x, y, z),
+        ScalarOp::Unary(op, x) => eval_unary(op, x),
+        ScalarOp::Binary(op, x, y) => eval_binary(op, x, y),
+        ScalarOp::Compare(op, x, y) => Ok(Scalar::Bool(eval_compare(op, x, y))),
+        ScalarOp::Fma(x, y, z) => eval_fma(x, y, z),
         ScalarOp::Select(c, x, y) => Ok(if c.to_bool() { x } else { y }),
         ScalarOp::Cast(d, x) => Ok(x.cast(d)),
     }
 }
 
 /// `op(x)`. Sixteen-bit floats compute in f32 and round.
-pub fn unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
+pub fn eval_unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
     let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), x.dtype());
     match op {
         Unary::IsNan => return Ok(Scalar::Bool(x.to_f64().is_nan())),
@@ -32,7 +32,7 @@ pub fn unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
         Scalar::F32(v) => Scalar::F32(functions::of_f32(op).ok_or_else(none)?(v)),
         Scalar::Half(d, v) => Scalar::F32(functions::of_f32(op).ok_or_else(none)?(v)).cast(d),
         Scalar::Bool(v) => Scalar::Bool(functions::of_bool(op).ok_or_else(none)?(v)),
-        Scalar::Int(d, v) => Scalar::Int(d, wrap(d, functions::of_int(op).ok_or_else(none)?(v))),
+        Scalar::Int(d, v) => Scalar::Int(d, wrap_int(d, functions::of_int(op).ok_or_else(none)?(v))),
     })
 }
 
@@ -46,7 +46,7 @@ fn sign_bit(x: Scalar) -> bool {
 }
 
 /// `op(a, b)`; both have one dtype, which is the result's.
-pub fn binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
+pub fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
     let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), a.dtype());
     Ok(match (a, b) {
         (Scalar::F64(x), Scalar::F64(y)) => Scalar::F64(functions::of_two_f64(op).ok_or_else(none)?(x, y)),
@@ -56,18 +56,18 @@ pub fn binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
         }
         (Scalar::Bool(x), Scalar::Bool(y)) => Scalar::Bool(functions::of_two_bools(op).ok_or_else(none)?(x, y)),
         (Scalar::Int(d, x), Scalar::Int(e, y)) if d == e => {
-            if functions::divides(op) && y == 0 {
+            if functions::needs_nonzero_divisor(op) && y == 0 {
                 return Err(EvalError::ZeroDivision);
             }
             let f = functions::of_two_ints(op).ok_or_else(none)?;
-            Scalar::Int(d, wrap(d, f(x, y, 8 * d.size() as i64)))
+            Scalar::Int(d, wrap_int(d, f(x, y, 8 * d.size() as i64)))
         }
         _ => panic!("operands of {op:?} of different dtypes"),
     })
 }
 
 /// `a op b`; both have one dtype.
-pub fn compare(op: Compare, a: Scalar, b: Scalar) -> bool {
+pub fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
     use std::cmp::Ordering::*;
     let order = match (a, b) {
         (Scalar::Int(_, x), Scalar::Int(_, y)) => Some(x.cmp(&y)),
@@ -84,11 +84,11 @@ pub fn compare(op: Compare, a: Scalar, b: Scalar) -> bool {
 }
 
 /// `a * b + c`, rounded once; integers wrap.
-pub fn fma(a: Scalar, b: Scalar, c: Scalar) -> Result<Scalar, EvalError> {
+pub fn eval_fma(a: Scalar, b: Scalar, c: Scalar) -> Result<Scalar, EvalError> {
     match (a, b, c) {
         (Scalar::F64(a), Scalar::F64(b), Scalar::F64(c)) => Ok(Scalar::F64(a.mul_add(b, c))),
         (Scalar::F32(a), Scalar::F32(b), Scalar::F32(c)) => Ok(Scalar::F32(a.mul_add(b, c))),
-        _ => binary(Binary::Add, binary(Binary::Mul, a, b)?, c),
+        _ => eval_binary(Binary::Add, eval_binary(Binary::Mul, a, b)?, c),
     }
 }
 
@@ -116,24 +116,27 @@ mod tests {
             (Binary::Shr, 5, -1, 0),
         ] {
             assert_eq!(
-                binary(op, int(I64, a), int(I64, b)),
+                eval_binary(op, int(I64, a), int(I64, b)),
                 Ok(int(I64, want)),
                 "{op:?} {a} {b}"
             );
         }
         assert_eq!(
-            binary(Binary::Mod, int(I32, 1), int(I32, 0)),
+            eval_binary(Binary::Mod, int(I32, 1), int(I32, 0)),
             Err(EvalError::ZeroDivision)
         );
-        assert_eq!(binary(Binary::Mul, int(I8, 100), int(I8, 3)), Ok(int(I8, 44)));
-        assert_eq!(unary(Unary::Neg, int(U8, 1)), Ok(int(U8, 255)));
-        assert!(matches!(unary(Unary::Exp, int(I64, 1)), Err(EvalError::Undefined(..))));
+        assert_eq!(eval_binary(Binary::Mul, int(I8, 100), int(I8, 3)), Ok(int(I8, 44)));
+        assert_eq!(eval_unary(Unary::Neg, int(U8, 1)), Ok(int(U8, 255)));
+        assert!(matches!(
+            eval_unary(Unary::Exp, int(I64, 1)),
+            Err(EvalError::Undefined(..))
+        ));
     }
 
     #[test]
     fn floats_divide_as_torch_does() {
         let f = Scalar::F32;
-        let b = |op, x, y| match binary(op, f(x), f(y)) {
+        let b = |op, x, y| match eval_binary(op, f(x), f(y)) {
             Ok(Scalar::F32(v)) => v,
             r => panic!("{r:?}"),
         };
@@ -143,7 +146,7 @@ mod tests {
         assert_eq!(b(Binary::Mod, -1.0, 3.0), 2.0);
         assert!(b(Binary::Max, f32::NAN, 1.0).is_nan() && b(Binary::Max, 1.0, f32::NAN).is_nan());
         assert_eq!(b(Binary::Fmax, f32::NAN, 1.0), 1.0);
-        assert_eq!(unary(Unary::Round, f(2.5)), Ok(f(2.0)));
-        assert!(!compare(Compare::Le, f(f32::NAN), f(1.0)) && compare(Compare::Ne, f(f32::NAN), f(1.0)));
+        assert_eq!(eval_unary(Unary::Round, f(2.5)), Ok(f(2.0)));
+        assert!(!eval_compare(Compare::Le, f(f32::NAN), f(1.0)) && eval_compare(Compare::Ne, f(f32::NAN), f(1.0)));
     }
 }

@@ -1,7 +1,7 @@
 //! Writing kernels.
 
 use super::*;
-use crate::scalar::{Binary, Compare, Expr, Node, ScalarOp, Unary};
+use crate::scalar::{Binary, Compare, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use std::collections::HashMap;
 
 /// Writes a [`Kernel`] statement by statement. Loops are closures that get the builder back together with their
@@ -112,31 +112,31 @@ impl KernelBuilder {
     }
 
     /// Adds a buffer.
-    pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize], role: Role) -> Buf {
+    pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize], role: BufferRole) -> Buf {
         let bytes = shape.iter().fold(dtype.size(), |n, &d| n.saturating_mul(d));
-        self.kernel.buffers.push(Buffer {
+        self.kernel.buffers.push(KernelBuffer {
             name: name.into(),
             dtype,
             shape: shape.to_vec(),
             role,
-            streams: role == Role::Out && bytes >= LARGE,
+            streams: role == BufferRole::Out && bytes >= LARGE,
         });
         Buf(self.kernel.buffers.len() as u32 - 1)
     }
 
     /// A buffer that is only read.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
-        self.buffer(name, dtype, shape, Role::In)
+        self.buffer(name, dtype, shape, BufferRole::In)
     }
 
     /// A buffer that is written.
     pub fn output(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
-        self.buffer(name, dtype, shape, Role::Out)
+        self.buffer(name, dtype, shape, BufferRole::Out)
     }
 
     /// Scratch memory of the thread.
     pub fn local(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
-        self.buffer(name, dtype, shape, Role::Local)
+        self.buffer(name, dtype, shape, BufferRole::Local)
     }
 
     /// The dtype of a value.
@@ -156,7 +156,7 @@ impl KernelBuilder {
         self.node = Some(node.clone());
     }
 
-    fn fresh(&mut self, dtype: DType) -> Value {
+    fn new_value(&mut self, dtype: DType) -> Value {
         self.kernel.values.push(dtype);
         self.kernel.nodes.push(self.node.clone());
         Value(self.kernel.values.len() as u32 - 1)
@@ -166,13 +166,13 @@ impl KernelBuilder {
         self.open.last_mut().expect("the kernel's body is always open").push(s);
     }
 
-    fn define(&mut self, inst: Inst, dtype: DType) -> Value {
+    fn define_value(&mut self, inst: Inst, dtype: DType) -> Value {
         let mut key = vec![];
-        key::inst(&inst, &mut key);
+        key::encode_inst(&inst, &mut key);
         if let Some(&v) = self.known.iter().rev().find_map(|m| m.get(&key)) {
             return v;
         }
-        let v = self.fresh(dtype);
+        let v = self.new_value(dtype);
         self.known
             .last_mut()
             .expect("as many maps as open loops")
@@ -187,7 +187,7 @@ impl KernelBuilder {
             ScalarOp::Cast(to, x) if self.dtype(x) == to => x,
             _ => {
                 let dtype = op.result_dtype(|v| self.dtype(v));
-                self.define(Inst::Op(op), dtype)
+                self.define_value(Inst::Op(op), dtype)
             }
         }
     }
@@ -199,24 +199,24 @@ impl KernelBuilder {
 
     /// An affine expression of loop variables as an i64 value.
     pub fn index(&mut self, a: impl Into<Affine>) -> Value {
-        self.define(Inst::Index(a.into()), DType::I64)
+        self.define_value(Inst::Index(a.into()), DType::I64)
     }
 
     /// An element of a buffer.
     pub fn load(&mut self, b: Buf, at: impl Into<Index>) -> Value {
         let dtype = self.buffer_dtype(b);
-        self.define(Inst::Load(b, at.into(), None), dtype)
+        self.define_value(Inst::Load(b, at.into(), None), dtype)
     }
 
     /// An element of a buffer where all conditions hold, `other` elsewhere.
     pub fn load_or(&mut self, b: Buf, at: impl Into<Index>, conds: Vec<Cond>, other: Scalar) -> Value {
         let dtype = self.buffer_dtype(b);
-        self.define(Inst::Load(b, at.into(), Some(Guard { conds, other })), dtype)
+        self.define_value(Inst::Load(b, at.into(), Some(LoadGuard { conds, other })), dtype)
     }
 
     /// The i64 `v` as an index in `0..size`.
-    pub fn bounded(&mut self, v: Value, size: usize, bound: Bound) -> Value {
-        self.define(Inst::Bounded(v, size, bound), DType::I64)
+    pub fn bounded(&mut self, v: Value, size: usize, bound: IndexBound) -> Value {
+        self.define_value(Inst::Bounded(v, size, bound), DType::I64)
     }
 
     /// `op(x)`.
@@ -251,14 +251,14 @@ impl KernelBuilder {
 
     /// A scalar expression: its roots, with `args` for its operands and `index[d]` for the output's index along dimension
     /// `d` counted from the last.
-    pub fn inline(&mut self, e: &Expr, args: &[Value], index: &[Affine]) -> Vec<Value> {
+    pub fn inline(&mut self, e: &ScalarExpr, args: &[Value], index: &[Affine]) -> Vec<Value> {
         let mut map: Vec<Value> = Vec::with_capacity(e.len());
         for (_, node, _) in e.nodes() {
             let m = |r: crate::scalar::Ref| map[r.0 as usize];
             let v = match node {
-                Node::Arg(n) => args[n as usize],
-                Node::Index(d) => self.index(index[d as usize].clone()),
-                Node::Op(op) => self.op(op.map(m)),
+                ScalarNode::Arg(n) => args[n as usize],
+                ScalarNode::Index(d) => self.index(index[d as usize].clone()),
+                ScalarNode::Op(op) => self.op(op.map(m)),
             };
             map.push(v);
         }
@@ -282,7 +282,11 @@ impl KernelBuilder {
     // Loops.
 
     /// Adds a loop variable, opens a loop, lets `body` fill it, and closes it. `body` gives what the loop's results need.
-    fn nest<R>(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var]) -> R) -> (Vec<Var>, Vec<Stmt>, R) {
+    fn build_loop<R>(
+        &mut self,
+        extents: &[usize],
+        body: impl FnOnce(&mut Self, &[Var]) -> R,
+    ) -> (Vec<Var>, Vec<Stmt>, R) {
         let first = self.kernel.extents.len() as u32;
         self.kernel.extents.extend(extents);
         let vars: Vec<Var> = (first..first + extents.len() as u32).map(Var).collect();
@@ -293,7 +297,7 @@ impl KernelBuilder {
                 .buffers
                 .iter()
                 .enumerate()
-                .any(|(i, b)| b.role != Role::In && key::is_load_of(k, Buf(i as u32)))
+                .any(|(i, b)| b.role != BufferRole::In && key::is_load_of(k, Buf(i as u32)))
         };
         for m in &mut self.known {
             let kernel = &self.kernel;
@@ -306,8 +310,14 @@ impl KernelBuilder {
         (vars, stmts, r)
     }
 
-    fn plain(&mut self, extents: &[usize], parallel: bool, vector: bool, body: impl FnOnce(&mut Self, &[Var])) {
-        let (vars, body, ()) = self.nest(extents, body);
+    fn push_plain_loop(
+        &mut self,
+        extents: &[usize],
+        parallel: bool,
+        vector: bool,
+        body: impl FnOnce(&mut Self, &[Var]),
+    ) {
+        let (vars, body, ()) = self.build_loop(extents, body);
         self.push(Stmt::Loop(Loop {
             vars,
             parallel,
@@ -320,22 +330,22 @@ impl KernelBuilder {
 
     /// The parallel loop over all combinations of `extents`.
     pub fn parallel(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var])) {
-        self.plain(extents, true, false, body);
+        self.push_plain_loop(extents, true, false, body);
     }
 
     /// The parallel loop of a flat kernel: its iterations are split over threads and run in vectors.
     pub fn parallel_vector(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
-        self.plain(&[extent], true, true, |k, v| body(k, v[0]));
+        self.push_plain_loop(&[extent], true, true, |k, v| body(k, v[0]));
     }
 
     /// A vector loop.
     pub fn vector(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
-        self.plain(&[extent], false, true, |k, v| body(k, v[0]));
+        self.push_plain_loop(&[extent], false, true, |k, v| body(k, v[0]));
     }
 
     /// A serial loop.
     pub fn serial(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
-        self.plain(&[extent], false, false, |k, v| body(k, v[0]));
+        self.push_plain_loop(&[extent], false, false, |k, v| body(k, v[0]));
     }
 
     /// Serial loops within each other around a vector loop over the last of `extents` (which are at least one).
@@ -345,7 +355,7 @@ impl KernelBuilder {
 
     fn map_rest(&mut self, extents: &[usize], vars: &mut Vec<Var>, body: impl FnOnce(&mut Self, &[Var])) {
         let vector = extents.len() == 1;
-        self.plain(&extents[..1], false, vector, |k, v| {
+        self.push_plain_loop(&extents[..1], false, vector, |k, v| {
             vars.push(v[0]);
             if vector {
                 body(k, vars);
@@ -364,7 +374,7 @@ impl KernelBuilder {
         of: &[(ReduceOp, &[Value])],
         body: impl FnOnce(&mut Self, Var) -> Vec<Value>,
     ) -> Vec<Value> {
-        let (vars, body, values) = self.nest(&[extent], |k, v| body(k, v[0]));
+        let (vars, body, values) = self.build_loop(&[extent], |k, v| body(k, v[0]));
         let mut outs = vec![];
         let mut reduces = vec![];
         let mut rest = &values[..];
@@ -376,7 +386,7 @@ impl KernelBuilder {
             );
             let (value, tail) = rest.split_at(op.arity());
             rest = tail;
-            let out: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
+            let out: Vec<Value> = init.iter().map(|&v| self.new_value(self.dtype(v))).collect();
             outs.extend(&out);
             reduces.push(Reduce {
                 op: *op,
@@ -428,12 +438,12 @@ impl KernelBuilder {
         body: impl FnOnce(&mut Self, Var) -> Value,
     ) -> Value {
         assert_eq!(op.arity(), 1, "reductions of pairs go through `reduce`");
-        let init = self.initial(op, dtype);
+        let init = self.initial_value(op, dtype);
         self.reduce(extent, vector, &[(op, &[init])], |k, v| vec![body(k, v)])[0]
     }
 
     /// The value that a reduction as torch defines it begins with: 0 for sums (so that a sum of nothing but -0 is 0), else the identity.
-    pub fn initial(&mut self, op: ReduceOp, dtype: DType) -> Value {
+    pub fn initial_value(&mut self, op: ReduceOp, dtype: DType) -> Value {
         self.constant(match op {
             ReduceOp::Add => Scalar::from_i64(dtype, 0),
             op => op.identity(dtype),
@@ -448,12 +458,12 @@ impl KernelBuilder {
         init: &[Value],
         body: impl FnOnce(&mut Self, Var, &[Value]) -> Vec<Value>,
     ) -> Vec<Value> {
-        let phis: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
-        let (vars, body, nexts) = self.nest(&[extent], |k, v| body(k, v[0], &phis));
+        let phis: Vec<Value> = init.iter().map(|&v| self.new_value(self.dtype(v))).collect();
+        let (vars, body, nexts) = self.build_loop(&[extent], |k, v| body(k, v[0], &phis));
         assert_eq!(nexts.len(), init.len(), "carried values");
-        let outs: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
+        let outs: Vec<Value> = init.iter().map(|&v| self.new_value(self.dtype(v))).collect();
         let carries = (0..init.len())
-            .map(|i| Carry {
+            .map(|i| LoopCarry {
                 init: init[i],
                 phi: phis[i],
                 next: nexts[i],

@@ -7,38 +7,38 @@ use crate::scalar::{Binary, ScalarOp, Unary};
 pub const LANES: f64 = 8.0;
 
 /// Estimated nanoseconds of one whole run of a kernel on one thread.
-pub fn nanoseconds(k: &Kernel) -> f64 {
-    block(k, &k.body)
+pub fn kernel_nanoseconds(k: &Kernel) -> f64 {
+    block_nanoseconds(k, &k.body)
 }
 
-fn block(k: &Kernel, body: &[Stmt]) -> f64 {
-    body.iter().map(|s| stmt(k, s)).sum()
+fn block_nanoseconds(k: &Kernel, body: &[Stmt]) -> f64 {
+    body.iter().map(|s| stmt_nanoseconds(k, s)).sum()
 }
 
-fn stmt(k: &Kernel, s: &Stmt) -> f64 {
+fn stmt_nanoseconds(k: &Kernel, s: &Stmt) -> f64 {
     match s {
-        Stmt::Let(_, inst) => cost(inst),
+        Stmt::Let(_, inst) => inst_nanoseconds(inst),
         Stmt::Store(..) => 0.3,
         Stmt::Loop(l) => {
             let n: f64 = l.vars.iter().map(|&v| k.extent(v) as f64).product();
             let lanes = if l.vector { LANES } else { 1.0 };
-            n * (block(k, &l.body) + 0.2) / lanes
+            n * (block_nanoseconds(k, &l.body) + 0.2) / lanes
         }
     }
 }
 
-fn cost(inst: &Inst) -> f64 {
+fn inst_nanoseconds(inst: &Inst) -> f64 {
     match inst {
         Inst::Op(ScalarOp::Const(_)) | Inst::Index(_) => 0.0,
         Inst::Load(..) => 0.3,
-        Inst::Op(ScalarOp::Unary(op, _)) => unary(*op),
-        Inst::Op(ScalarOp::Binary(op, ..)) => binary(*op),
+        Inst::Op(ScalarOp::Unary(op, _)) => unary_nanoseconds(*op),
+        Inst::Op(ScalarOp::Binary(op, ..)) => binary_nanoseconds(*op),
         _ => 0.25,
     }
 }
 
 /// Estimated nanoseconds of one function of one scalar.
-pub fn unary(op: Unary) -> f64 {
+pub fn unary_nanoseconds(op: Unary) -> f64 {
     match op {
         Unary::Neg | Unary::Abs | Unary::Not | Unary::BitNot => 0.2,
         Unary::Sqrt | Unary::Rsqrt | Unary::Recip => 1.5,
@@ -47,7 +47,7 @@ pub fn unary(op: Unary) -> f64 {
 }
 
 /// Estimated nanoseconds of one function of two scalars.
-pub fn binary(op: Binary) -> f64 {
+pub fn binary_nanoseconds(op: Binary) -> f64 {
     match op {
         Binary::Pow | Binary::Atan2 | Binary::Fmod | Binary::Mod => 20.0,
         Binary::Div | Binary::FloorDiv | Binary::TruncDiv => 1.5,

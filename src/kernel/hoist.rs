@@ -5,14 +5,14 @@ use std::collections::HashSet;
 
 /// The kernel with every invariant value moved out of the loops that it does not depend on, except out of the parallel
 /// loop, and without loops that never run. Constants stay, they cost nothing.
-pub fn hoist(k: &Kernel) -> Kernel {
+pub fn hoist_invariants(k: &Kernel) -> Kernel {
     let mut k = k.clone();
     let body = std::mem::take(&mut k.body);
-    k.body = block(&k, body);
+    k.body = hoist_block(&k, body);
     k
 }
 
-fn block(k: &Kernel, body: Vec<Stmt>) -> Vec<Stmt> {
+fn hoist_block(k: &Kernel, body: Vec<Stmt>) -> Vec<Stmt> {
     let mut out = vec![];
     for s in body {
         match s {
@@ -28,18 +28,18 @@ fn block(k: &Kernel, body: Vec<Stmt>) -> Vec<Stmt> {
 }
 
 fn out_of(k: &Kernel, mut l: Loop) -> (Vec<Stmt>, Loop) {
-    l.body = block(k, std::mem::take(&mut l.body));
+    l.body = hoist_block(k, std::mem::take(&mut l.body));
     if l.parallel || l.vars.iter().any(|&v| k.extent(v) == 0) {
         return (vec![], l);
     }
     let mut inside: HashSet<Value> = l.carries.iter().map(|c| c.phi).collect();
     let mut stored = HashSet::new();
-    collect(&l.body, &mut inside, &mut stored);
+    collect_defs_and_stores(&l.body, &mut inside, &mut stored);
     let (mut moved, mut kept) = (vec![], vec![]);
     for s in std::mem::take(&mut l.body) {
         match &s {
             Stmt::Let(v, i)
-                if !matches!(i, Inst::Op(ScalarOp::Const(_))) && invariant(i, &l.vars, &inside, &stored) =>
+                if !matches!(i, Inst::Op(ScalarOp::Const(_))) && is_invariant(i, &l.vars, &inside, &stored) =>
             {
                 inside.remove(v);
                 moved.push(s);
@@ -60,7 +60,7 @@ fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
     let mut used = HashSet::new();
     for s in moved {
         if let Stmt::Let(_, i) = s {
-            i.operands(&mut |v| {
+            i.visit_operands(&mut |v| {
                 used.insert(v);
             });
         }
@@ -73,7 +73,7 @@ fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
 }
 
 /// Everything that a body defines (but constants, which may be used anywhere) and the buffers it writes.
-fn collect(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf>) {
+fn collect_defs_and_stores(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf>) {
     for s in body {
         match s {
             Stmt::Let(_, Inst::Op(ScalarOp::Const(_))) => {}
@@ -86,16 +86,16 @@ fn collect(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf
             Stmt::Loop(l) => {
                 defined.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
                 defined.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
-                collect(&l.body, defined, stored);
+                collect_defs_and_stores(&l.body, defined, stored);
             }
         }
     }
 }
 
-fn invariant(i: &Inst, vars: &[Var], inside: &HashSet<Value>, stored: &HashSet<Buf>) -> bool {
+fn is_invariant(i: &Inst, vars: &[Var], inside: &HashSet<Value>, stored: &HashSet<Buf>) -> bool {
     let mut ok = true;
-    i.operands(&mut |v| ok &= !inside.contains(&v));
-    i.affines(&mut |a| ok &= vars.iter().all(|&v| a.stride(v) == 0));
+    i.visit_operands(&mut |v| ok &= !inside.contains(&v));
+    i.visit_affines(&mut |a| ok &= vars.iter().all(|&v| a.stride(v) == 0));
     if let Inst::Load(b, ..) = i {
         ok &= !stored.contains(b);
     }

@@ -10,13 +10,13 @@ pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize
     let mut at = 0;
     let mut local = vec![];
     let places = k.buffers.iter().map(|b| {
-        if b.role == Role::Local {
+        if b.role == BufferRole::Local {
             // All ones is NaN in every float type: reading what was not written shows.
             local.push(vec![0xffu8; b.numel() * b.dtype.size()]);
-            Place::Local(local.len() - 1)
+            BufferSlot::Local(local.len() - 1)
         } else {
             at += 1;
-            Place::Param(at - 1)
+            BufferSlot::Param(at - 1)
         }
     });
     let places = places.collect();
@@ -30,18 +30,18 @@ pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize
         range: (begin, end),
         status: Status::OK,
     };
-    m.body(&k.body);
+    m.run_body(&k.body);
     m.status
 }
 
-enum Place {
+enum BufferSlot {
     Param(usize),
     Local(usize),
 }
 
 struct Machine<'a, 'b> {
     k: &'a Kernel,
-    places: Vec<Place>,
+    places: Vec<BufferSlot>,
     params: &'a mut [&'b mut [u8]],
     local: Vec<Vec<u8>>,
     values: Vec<Scalar>,
@@ -51,19 +51,19 @@ struct Machine<'a, 'b> {
 }
 
 impl Machine<'_, '_> {
-    fn body(&mut self, body: &[Stmt]) {
+    fn run_body(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
                 Stmt::Let(v, i) => {
-                    let x = self.inst(i);
+                    let x = self.eval_inst(i);
                     self.values[v.0 as usize] = x;
                 }
                 Stmt::Store(b, i, v) => {
-                    let at = self.element(i);
+                    let at = self.element_index(i);
                     let x = self.get(*v);
-                    x.write(self.bytes_mut(*b), at);
+                    x.write(self.buffer_bytes_mut(*b), at);
                 }
-                Stmt::Loop(l) => self.nest(l),
+                Stmt::Loop(l) => self.run_loop(l),
             }
         }
     }
@@ -72,54 +72,54 @@ impl Machine<'_, '_> {
         self.values[v.0 as usize]
     }
 
-    fn bytes(&self, b: Buf) -> &[u8] {
+    fn buffer_bytes(&self, b: Buf) -> &[u8] {
         match self.places[b.0 as usize] {
-            Place::Param(i) => self.params[i],
-            Place::Local(i) => &self.local[i],
+            BufferSlot::Param(i) => self.params[i],
+            BufferSlot::Local(i) => &self.local[i],
         }
     }
 
-    fn bytes_mut(&mut self, b: Buf) -> &mut [u8] {
+    fn buffer_bytes_mut(&mut self, b: Buf) -> &mut [u8] {
         match self.places[b.0 as usize] {
-            Place::Param(i) => self.params[i],
-            Place::Local(i) => &mut self.local[i],
+            BufferSlot::Param(i) => self.params[i],
+            BufferSlot::Local(i) => &mut self.local[i],
         }
     }
 
-    fn affine(&self, a: &Affine) -> i64 {
+    fn eval_affine(&self, a: &Affine) -> i64 {
         a.eval(|v| self.vars[v.0 as usize])
     }
 
-    fn element(&self, i: &Index) -> usize {
+    fn element_index(&self, i: &Index) -> usize {
         let dynamic = i.dynamic.iter().map(|&(v, s)| self.get(v).to_i64() * s);
-        (self.affine(&i.affine) + dynamic.sum::<i64>()) as usize
+        (self.eval_affine(&i.affine) + dynamic.sum::<i64>()) as usize
     }
 
-    fn inst(&mut self, i: &Inst) -> Scalar {
+    fn eval_inst(&mut self, i: &Inst) -> Scalar {
         match i {
-            Inst::Index(a) => Scalar::Int(DType::I64, self.affine(a)),
+            Inst::Index(a) => Scalar::Int(DType::I64, self.eval_affine(a)),
             Inst::Load(b, i, guard) => {
                 if let Some(g) = guard
                     && !g.conds.iter().all(|c| c.holds(|v| self.vars[v.0 as usize]))
                 {
                     return g.other;
                 }
-                Scalar::read(self.k.buffer(*b).dtype, self.bytes(*b), self.element(i))
+                Scalar::read(self.k.buffer(*b).dtype, self.buffer_bytes(*b), self.element_index(i))
             }
             Inst::Bounded(v, n, bound) => {
                 let x = self.get(*v).to_i64();
-                Scalar::Int(DType::I64, self.bound(x, *n as i64, *bound))
+                Scalar::Int(DType::I64, self.apply_bound(x, *n as i64, *bound))
             }
             Inst::Op(op) => {
                 let op = op.map(|v| self.get(v));
-                self.value(eval::apply(op), op.result_dtype(|s| s.dtype()))
+                self.value_or_fault(eval::apply(op), op.result_dtype(|s| s.dtype()))
             }
         }
     }
 
     /// The value of an operation. A division by zero is recorded and gives 0. Panics where the operation has no value: such kernels
     /// do not verify.
-    fn value(&mut self, result: Result<Scalar, EvalError>, dtype: DType) -> Scalar {
+    fn value_or_fault(&mut self, result: Result<Scalar, EvalError>, dtype: DType) -> Scalar {
         match result {
             Ok(v) => v,
             Err(EvalError::ZeroDivision) => {
@@ -130,14 +130,14 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn bound(&mut self, x: i64, n: i64, bound: Bound) -> i64 {
-        let wrapped = if bound == Bound::Wrap && x < 0 {
+    fn apply_bound(&mut self, x: i64, n: i64, bound: IndexBound) -> i64 {
+        let wrapped = if bound == IndexBound::Wrap && x < 0 {
             x.wrapping_add(n)
         } else {
             x
         };
         match bound {
-            Bound::Clamp => x.clamp(0, (n - 1).max(0)),
+            IndexBound::Clamp => x.clamp(0, (n - 1).max(0)),
             _ if (0..n).contains(&wrapped) => wrapped,
             _ => {
                 self.status.record(Fault::Index);
@@ -146,7 +146,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn nest(&mut self, l: &Loop) {
+    fn run_loop(&mut self, l: &Loop) {
         for r in &l.reduces {
             for (o, i) in r.out.iter().zip(&r.init) {
                 self.values[o.0 as usize] = self.get(*i);
@@ -166,9 +166,9 @@ impl Machine<'_, '_> {
                 self.vars[v.0 as usize] = (rest % n) as i64;
                 rest /= n;
             }
-            self.body(&l.body);
+            self.run_body(&l.body);
             for r in &l.reduces {
-                self.combine(r);
+                self.combine_reduce(r);
             }
             // All at once: one carried value's next may be another one's phi.
             let next: Vec<Scalar> = l.carries.iter().map(|c| self.get(c.next)).collect();
@@ -181,24 +181,24 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn combine(&mut self, r: &Reduce) {
+    fn combine_reduce(&mut self, r: &Reduce) {
         let (best, x) = (self.get(r.out[0]), self.get(r.value[0]));
-        let Some(op) = r.op.binary() else {
+        let Some(op) = r.op.as_binary() else {
             let index = |v: Value, m: &Self| m.get(v).to_i64();
             let (at, i) = (index(r.out[1], self), index(r.value[1], self));
-            if better(r.op, (x, i), (best, at)) {
+            if is_better(r.op, (x, i), (best, at)) {
                 self.values[r.out[0].0 as usize] = x;
                 self.values[r.out[1].0 as usize] = Scalar::Int(DType::I64, i);
             }
             return;
         };
-        let x = self.value(eval::binary(op, best, x), best.dtype());
+        let x = self.value_or_fault(eval::eval_binary(op, best, x), best.dtype());
         self.values[r.out[0].0 as usize] = x;
     }
 }
 
 /// Whether the pair `a` replaces `b` in an arg-reduction.
-fn better(op: ReduceOp, a: (Scalar, i64), b: (Scalar, i64)) -> bool {
+fn is_better(op: ReduceOp, a: (Scalar, i64), b: (Scalar, i64)) -> bool {
     let nan = |s: Scalar| s.to_f64().is_nan();
     match (nan(a.0), nan(b.0)) {
         (true, true) => return a.1 < b.1,
@@ -210,5 +210,5 @@ fn better(op: ReduceOp, a: (Scalar, i64), b: (Scalar, i64)) -> bool {
     } else {
         Compare::Lt
     };
-    eval::compare(order, a.0, b.0) || (eval::compare(Compare::Eq, a.0, b.0) && a.1 < b.1)
+    eval::eval_compare(order, a.0, b.0) || (eval::eval_compare(Compare::Eq, a.0, b.0) && a.1 < b.1)
 }

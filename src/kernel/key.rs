@@ -8,11 +8,11 @@ pub const LARGE: usize = 24 << 20;
 
 /// The kernel's structure. Kernels with equal keys differ at most in names, and in the shapes of buffers that are not their own
 /// and written past the caches or not alike.
-pub fn structure(k: &Kernel) -> Vec<u64> {
+pub fn structural_key(k: &Kernel) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
         let size = match b.role {
-            Role::Local => b.numel() as u64,
+            BufferRole::Local => b.numel() as u64,
             _ => b.streams as u64,
         };
         w.extend([b.dtype as u64, b.role as u64, size]);
@@ -21,28 +21,28 @@ pub fn structure(k: &Kernel) -> Vec<u64> {
     w.extend(k.extents.iter().map(|&e| e as u64));
     w.push(k.shares.len() as u64);
     w.extend(k.shares.iter().map(|v| v.0 as u64));
-    stmts(&k.body, &mut w);
+    encode_stmts(&k.body, &mut w);
     w
 }
 
-fn stmts(body: &[Stmt], w: &mut Vec<u64>) {
+fn encode_stmts(body: &[Stmt], w: &mut Vec<u64>) {
     w.push(body.len() as u64);
     for s in body {
         match s {
             Stmt::Let(v, i) => {
                 w.extend([0, v.0 as u64]);
-                inst(i, w);
+                encode_inst(i, w);
             }
             Stmt::Store(b, i, v) => {
                 w.extend([1, b.0 as u64, v.0 as u64]);
-                index(i, w);
+                encode_index(i, w);
             }
-            Stmt::Loop(l) => loop_(l, w),
+            Stmt::Loop(l) => encode_loop(l, w),
         }
     }
 }
 
-fn loop_(l: &Loop, w: &mut Vec<u64>) {
+fn encode_loop(l: &Loop, w: &mut Vec<u64>) {
     w.extend([2, l.parallel as u64, l.vector as u64, l.vars.len() as u64]);
     w.extend(l.vars.iter().map(|v| v.0 as u64));
     w.push(l.reduces.len() as u64);
@@ -56,47 +56,47 @@ fn loop_(l: &Loop, w: &mut Vec<u64>) {
     for c in &l.carries {
         w.extend([c.init, c.phi, c.next, c.out].map(|v| v.0 as u64));
     }
-    stmts(&l.body, w);
+    encode_stmts(&l.body, w);
 }
 
-fn affine(a: &Affine, w: &mut Vec<u64>) {
+fn encode_affine(a: &Affine, w: &mut Vec<u64>) {
     w.extend([a.base as u64, a.terms().len() as u64]);
     for &(v, s) in a.terms() {
         w.extend([v.0 as u64, s as u64]);
     }
 }
 
-fn index(i: &Index, w: &mut Vec<u64>) {
-    affine(&i.affine, w);
+fn encode_index(i: &Index, w: &mut Vec<u64>) {
+    encode_affine(&i.affine, w);
     w.push(i.dynamic.len() as u64);
     for &(v, s) in &i.dynamic {
         w.extend([v.0 as u64, s as u64]);
     }
 }
 
-fn scalar(s: Scalar, w: &mut Vec<u64>) {
+fn encode_scalar(s: Scalar, w: &mut Vec<u64>) {
     w.extend([s.dtype() as u64, s.bits()]);
 }
 
 const LOAD: u64 = 2;
 
 /// The words of an instruction.
-pub fn inst(i: &Inst, w: &mut Vec<u64>) {
+pub fn encode_inst(i: &Inst, w: &mut Vec<u64>) {
     match i {
         Inst::Index(a) => {
             w.push(1);
-            affine(a, w);
+            encode_affine(a, w);
         }
         Inst::Load(b, i, g) => {
             w.extend([LOAD, b.0 as u64]);
-            index(i, w);
+            encode_index(i, w);
             if let Some(g) = g {
                 w.push(g.conds.len() as u64);
                 for c in &g.conds {
-                    affine(&c.expr, w);
+                    encode_affine(&c.expr, w);
                     w.extend([c.lo as u64, c.hi as u64]);
                 }
-                scalar(g.other, w);
+                encode_scalar(g.other, w);
             }
         }
         Inst::Bounded(v, n, b) => w.extend([3, v.0 as u64, *n as u64, *b as u64]),

@@ -29,9 +29,9 @@ mod verify;
 
 pub use affine::{Affine, Cond, Index};
 pub use build::KernelBuilder;
-pub use hoist::hoist;
+pub use hoist::hoist_invariants;
 pub use interp::interpret;
-pub use key::{LARGE, structure};
+pub use key::{LARGE, structural_key};
 pub use verify::{VerifyError, verify};
 
 use crate::scalar::{Binary, ScalarOp};
@@ -53,7 +53,7 @@ pub struct Value(pub u32);
 
 /// What a buffer is to its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum BufferRole {
     /// Read only.
     In,
     /// Written; what it holds before is not defined. Elements written in the same iteration may be read back.
@@ -66,7 +66,7 @@ pub enum Role {
 
 /// A typed buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Buffer {
+pub struct KernelBuffer {
     /// An identifier, for print.
     pub name: String,
     /// Element type.
@@ -74,12 +74,12 @@ pub struct Buffer {
     /// Sizes, for print; their product is the number of elements.
     pub shape: Vec<usize>,
     /// What the kernel does with it.
-    pub role: Role,
+    pub role: BufferRole,
     /// Whether it is written past the caches, where the machine can: it would only displace what is needed there.
     pub streams: bool,
 }
 
-impl Buffer {
+impl KernelBuffer {
     /// The number of elements.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
@@ -88,7 +88,7 @@ impl Buffer {
 
 /// How a value read from memory is made an index in `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bound {
+pub enum IndexBound {
     /// Out of range is [`Fault::Index`], as in `torch.gather` and `embedding`; the value is then 0.
     Check,
     /// As `Check`, but `-size..0` counts from the end, as in `x[i]`.
@@ -99,7 +99,7 @@ pub enum Bound {
 
 /// A condition on a load: where one of `conds` fails the value is `other` and memory is not touched.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Guard {
+pub struct LoadGuard {
     /// All must hold.
     pub conds: Vec<Cond>,
     /// The value elsewhere, of the buffer's dtype.
@@ -112,16 +112,16 @@ pub enum Inst {
     /// An affine expression of the loop variables, as an i64.
     Index(Affine),
     /// An element of a buffer.
-    Load(Buf, Index, Option<Guard>),
+    Load(Buf, Index, Option<LoadGuard>),
     /// The i64 value, brought into `0..size`.
-    Bounded(Value, usize, Bound),
+    Bounded(Value, usize, IndexBound),
     /// An operation on scalars.
     Op(ScalarOp<Value>),
 }
 
 impl Inst {
     /// Calls `f` with every value this uses.
-    pub fn operands(&self, f: &mut dyn FnMut(Value)) {
+    pub fn visit_operands(&self, f: &mut dyn FnMut(Value)) {
         match self {
             Inst::Index(_) => {}
             Inst::Load(_, i, _) => i.dynamic.iter().for_each(|d| f(d.0)),
@@ -131,7 +131,7 @@ impl Inst {
     }
 
     /// Calls `f` with every affine expression of loop variables in this.
-    pub fn affines(&self, f: &mut dyn FnMut(&Affine)) {
+    pub fn visit_affines(&self, f: &mut dyn FnMut(&Affine)) {
         match self {
             Inst::Index(a) => f(a),
             Inst::Load(_, i, g) => {
@@ -174,7 +174,7 @@ impl ReduceOp {
     }
 
     /// The function of two values that this repeats; none for pairs.
-    pub fn binary(self) -> Option<Binary> {
+    pub fn as_binary(self) -> Option<Binary> {
         match self {
             ReduceOp::Add => Some(Binary::Add),
             ReduceOp::Mul => Some(Binary::Mul),
@@ -195,14 +195,14 @@ impl ReduceOp {
             ReduceOp::Mul => Scalar::from_i64(dtype, 1),
             ReduceOp::And if dtype == DType::B8 => Scalar::Bool(true),
             ReduceOp::And => Scalar::from_i64(dtype, -1),
-            ReduceOp::Max | ReduceOp::ArgMax => lowest(dtype),
-            ReduceOp::Min | ReduceOp::ArgMin => highest(dtype),
+            ReduceOp::Max | ReduceOp::ArgMax => lowest_value(dtype),
+            ReduceOp::Min | ReduceOp::ArgMin => highest_value(dtype),
         }
     }
 }
 
 /// The smallest value of `dtype`: -inf, `INT_MIN`, False.
-pub fn lowest(dtype: DType) -> Scalar {
+pub fn lowest_value(dtype: DType) -> Scalar {
     match dtype {
         DType::B8 => Scalar::Bool(false),
         d if d.is_float() => Scalar::from_f64(d, f64::NEG_INFINITY),
@@ -212,7 +212,7 @@ pub fn lowest(dtype: DType) -> Scalar {
 }
 
 /// The largest value of `dtype`: inf, `INT_MAX`, True.
-pub fn highest(dtype: DType) -> Scalar {
+pub fn highest_value(dtype: DType) -> Scalar {
     match dtype {
         DType::B8 => Scalar::Bool(true),
         d if d.is_float() => Scalar::from_f64(d, f64::INFINITY),
@@ -239,7 +239,7 @@ pub struct Reduce {
 /// A value that goes from iteration to iteration in order: `phi` is `init` in the first and the previous one's `next` in the others;
 /// `out` is the last `next` (or `init` if there was no iteration).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carry {
+pub struct LoopCarry {
     /// Before the first iteration.
     pub init: Value,
     /// Within an iteration, before it changes.
@@ -263,7 +263,7 @@ pub struct Loop {
     /// Reductions over it.
     pub reduces: Vec<Reduce>,
     /// Values carried through it.
-    pub carries: Vec<Carry>,
+    pub carries: Vec<LoopCarry>,
     /// What an iteration does.
     pub body: Vec<Stmt>,
 }
@@ -286,7 +286,7 @@ pub struct Kernel {
     /// An identifier, for print and profiles.
     pub name: String,
     /// The buffers. The caller passes all but the locals, in this order.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<KernelBuffer>,
     /// Extent of each loop variable.
     pub extents: Vec<usize>,
     /// Dtype of each value.
@@ -307,7 +307,7 @@ impl Kernel {
     }
 
     /// The buffer `b`.
-    pub fn buffer(&self, b: Buf) -> &Buffer {
+    pub fn buffer(&self, b: Buf) -> &KernelBuffer {
         &self.buffers[b.0 as usize]
     }
 
@@ -336,9 +336,9 @@ impl Kernel {
     }
 
     /// The buffers that the caller passes, in order.
-    pub fn params(&self) -> impl Iterator<Item = (Buf, &Buffer)> {
+    pub fn params(&self) -> impl Iterator<Item = (Buf, &KernelBuffer)> {
         let all = self.buffers.iter().enumerate().map(|(i, b)| (Buf(i as u32), b));
-        all.filter(|(_, b)| b.role != Role::Local)
+        all.filter(|(_, b)| b.role != BufferRole::Local)
     }
 
     /// Byte offset of each local buffer in the scratch memory (others: 0), and how much of it the kernel needs. Every
@@ -347,7 +347,7 @@ impl Kernel {
         let mut end = 0usize;
         let offsets = self.buffers.iter().map(|b| {
             let at = end;
-            if b.role == Role::Local {
+            if b.role == BufferRole::Local {
                 end += (b.numel() * b.dtype.size()).next_multiple_of(crate::tensor::ALIGN);
                 at
             } else {
@@ -377,7 +377,7 @@ impl Status {
     pub const OK: Status = Status(0);
 
     /// The bit of a fault.
-    pub const fn bit(f: Fault) -> u32 {
+    pub const fn fault_bit(f: Fault) -> u32 {
         match f {
             Fault::Index => 1,
             Fault::ZeroDivision => 2,
@@ -386,18 +386,18 @@ impl Status {
 
     /// Adds a fault.
     pub fn record(&mut self, f: Fault) {
-        self.0 |= Self::bit(f);
+        self.0 |= Self::fault_bit(f);
     }
 
     /// The faults of both.
-    pub fn and(self, other: Status) -> Status {
+    pub fn union(self, other: Status) -> Status {
         Status(self.0 | other.0)
     }
 
     /// One of the faults, if there are any.
-    pub fn fault(self) -> Option<Fault> {
+    pub fn first_fault(self) -> Option<Fault> {
         [Fault::Index, Fault::ZeroDivision]
             .into_iter()
-            .find(|&f| self.0 & Self::bit(f) != 0)
+            .find(|&f| self.0 & Self::fault_bit(f) != 0)
     }
 }

@@ -35,18 +35,18 @@ macro_rules! ensure {
 /// with what each operation takes; loops nest as their kinds allow; every access, guarded or dynamic, lies within its buffer; iterations of
 /// parallel and vector loops do not write to each other's elements.
 pub fn verify(k: &Kernel) -> Result<(), VerifyError> {
-    check(k).map_err(|message| VerifyError {
+    check_kernel(k).map_err(|message| VerifyError {
         kernel: k.name.clone(),
         message,
     })
 }
 
-fn check(k: &Kernel) -> Checked {
+fn check_kernel(k: &Kernel) -> Checked {
     for b in &k.buffers {
         ensure!(b.dtype.is_computed(), "buffer {} of {}", b.name, b.dtype);
         ensure!(byte_len(b.dtype, &b.shape).is_some(), "buffer {} is too large", b.name);
     }
-    let local = k.buffers.iter().filter(|b| b.role == Role::Local);
+    let local = k.buffers.iter().filter(|b| b.role == BufferRole::Local);
     let scratch: usize = local.map(|b| b.numel() * b.dtype.size()).fold(0, usize::saturating_add);
     ensure!(scratch <= MAX_SCRATCH, "{scratch} bytes of local buffers");
     if let Some(l) = k.parallel_loop() {
@@ -67,96 +67,96 @@ fn check(k: &Kernel) -> Checked {
     }
     let mut v = Verifier {
         k,
-        defined: vec![State::Unseen; k.values.len()],
-        vars: vec![State::Unseen; k.extents.len()],
+        defined: vec![ScopeState::Unseen; k.values.len()],
+        vars: vec![ScopeState::Unseen; k.extents.len()],
         sizes: HashMap::new(),
         open: vec![],
     };
-    v.body(&k.body)
+    v.check_body(&k.body)
 }
 
 /// The most scratch memory that a kernel may ask for.
 const MAX_SCRATCH: usize = 1 << 30;
 
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum ScopeState {
     Unseen,
     Live,
     Gone,
 }
 
-struct Open<'k> {
+struct OpenLoop<'k> {
     l: &'k Loop,
 }
 
 struct Verifier<'k> {
     k: &'k Kernel,
-    defined: Vec<State>,
-    vars: Vec<State>,
+    defined: Vec<ScopeState>,
+    vars: Vec<ScopeState>,
     /// Bounded values with their sizes.
     sizes: HashMap<Value, usize>,
-    open: Vec<Open<'k>>,
+    open: Vec<OpenLoop<'k>>,
 }
 
 impl<'k> Verifier<'k> {
-    fn body(&mut self, body: &'k [Stmt]) -> Checked {
+    fn check_body(&mut self, body: &'k [Stmt]) -> Checked {
         let mut here = vec![];
         for s in body {
             match s {
                 Stmt::Let(v, i) => {
-                    let d = self.inst(i)?;
+                    let d = self.check_inst(i)?;
                     ensure!(
                         self.k.values.get(v.0 as usize) == Some(&d),
                         "v{} is not declared as {d}",
                         v.0
                     );
-                    self.define(*v, &mut here)?;
+                    self.define_value(*v, &mut here)?;
                     if let Inst::Bounded(_, n, _) = i {
                         self.sizes.insert(*v, *n);
                     }
                 }
-                Stmt::Store(b, i, v) => self.store(*b, i, *v)?,
-                Stmt::Loop(l) => self.nest(l, &mut here)?,
+                Stmt::Store(b, i, v) => self.check_store(*b, i, *v)?,
+                Stmt::Loop(l) => self.check_loop(l, &mut here)?,
             }
         }
         for v in here {
-            self.defined[v.0 as usize] = State::Gone;
+            self.defined[v.0 as usize] = ScopeState::Gone;
         }
         Ok(())
     }
 
-    fn define(&mut self, v: Value, here: &mut Vec<Value>) -> Checked {
+    fn define_value(&mut self, v: Value, here: &mut Vec<Value>) -> Checked {
         let state = self.defined.get_mut(v.0 as usize).ok_or("unknown value")?;
-        ensure!(*state == State::Unseen, "v{} is defined twice", v.0);
-        *state = State::Live;
+        ensure!(*state == ScopeState::Unseen, "v{} is defined twice", v.0);
+        *state = ScopeState::Live;
         here.push(v);
         Ok(())
     }
 
-    fn used(&self, v: Value) -> Checked<DType> {
+    fn check_used(&self, v: Value) -> Checked<DType> {
         ensure!(
-            self.defined.get(v.0 as usize) == Some(&State::Live),
+            self.defined.get(v.0 as usize) == Some(&ScopeState::Live),
             "v{} is not defined here",
             v.0
         );
         Ok(self.k.dtype(v))
     }
 
-    fn same(&self, a: Value, b: Value) -> Checked<DType> {
-        let (x, y) = (self.used(a)?, self.used(b)?);
+    fn check_same_dtype(&self, a: Value, b: Value) -> Checked<DType> {
+        let (x, y) = (self.check_used(a)?, self.check_used(b)?);
         ensure!(x == y, "v{} is {x} but v{} is {y}", a.0, b.0);
         Ok(x)
     }
 
-    fn inst(&self, i: &Inst) -> Checked<DType> {
+    fn check_inst(&self, i: &Inst) -> Checked<DType> {
         match i {
             Inst::Op(ScalarOp::Const(s)) => {
                 ensure!(s.dtype().is_computed(), "constant of {}", s.dtype());
                 Ok(s.dtype())
             }
             Inst::Index(a) => {
-                self.affine(a)?;
-                let (lo, hi) = a.range(|v| self.k.extent(v).max(1));
+                self.check_affine(a)?;
+                let (lo, hi) = a.value_range(|v| self.k.extent(v).max(1));
                 ensure!(
                     lo >= i64::MIN as i128 && hi <= i64::MAX as i128,
                     "index {a} does not fit 64 bits"
@@ -171,45 +171,45 @@ impl<'k> Verifier<'k> {
                         "the guard's value is not {}",
                         buffer.dtype
                     );
-                    g.conds.iter().try_for_each(|c| self.affine(&c.expr))?;
+                    g.conds.iter().try_for_each(|c| self.check_affine(&c.expr))?;
                 }
-                self.access(*b, i, g.as_ref().map_or(&[], |g| &g.conds))?;
+                self.check_access(*b, i, g.as_ref().map_or(&[], |g| &g.conds))?;
                 Ok(buffer.dtype)
             }
             Inst::Bounded(v, n, _) => {
-                ensure!(self.used(*v)? == DType::I64, "a bounded index is not an i64");
+                ensure!(self.check_used(*v)? == DType::I64, "a bounded index is not an i64");
                 ensure!(*n <= i64::MAX as usize, "bound too large");
                 Ok(DType::I64)
             }
-            Inst::Op(ScalarOp::Unary(op, x)) => unary(*op, self.used(*x)?),
-            Inst::Op(ScalarOp::Binary(op, x, y)) => binary(*op, self.same(*x, *y)?),
+            Inst::Op(ScalarOp::Unary(op, x)) => check_unary(*op, self.check_used(*x)?),
+            Inst::Op(ScalarOp::Binary(op, x, y)) => check_binary(*op, self.check_same_dtype(*x, *y)?),
             Inst::Op(ScalarOp::Compare(op, x, y)) => {
-                let d = self.same(*x, *y)?;
-                ensure!(d.compute() == d, "{op:?} of {d}");
+                let d = self.check_same_dtype(*x, *y)?;
+                ensure!(d.compute_dtype() == d, "{op:?} of {d}");
                 Ok(DType::B8)
             }
             Inst::Op(ScalarOp::Fma(x, y, z)) => {
-                let d = self.same(*x, *y)?;
-                self.same(*y, *z)?;
+                let d = self.check_same_dtype(*x, *y)?;
+                self.check_same_dtype(*y, *z)?;
                 ensure!(matches!(d, DType::F32 | DType::F64), "Fma of {d}");
                 Ok(d)
             }
             Inst::Op(ScalarOp::Select(c, x, y)) => {
-                ensure!(self.used(*c)? == DType::B8, "the condition v{} is not a b8", c.0);
-                self.same(*x, *y)
+                ensure!(self.check_used(*c)? == DType::B8, "the condition v{} is not a b8", c.0);
+                self.check_same_dtype(*x, *y)
             }
             Inst::Op(ScalarOp::Cast(d, x)) => {
-                self.used(*x)?;
+                self.check_used(*x)?;
                 ensure!(d.is_computed(), "cast to {d}");
                 Ok(*d)
             }
         }
     }
 
-    fn affine(&self, a: &Affine) -> Checked {
+    fn check_affine(&self, a: &Affine) -> Checked {
         for (v, _) in a.terms() {
             ensure!(
-                self.vars.get(v.0 as usize) == Some(&State::Live),
+                self.vars.get(v.0 as usize) == Some(&ScopeState::Live),
                 "i{} is not a loop variable here",
                 v.0
             );
@@ -218,26 +218,26 @@ impl<'k> Verifier<'k> {
     }
 
     /// Whether some enclosing loop never runs, so that nothing needs to be proven.
-    fn dead(&self) -> bool {
+    fn is_unreachable(&self) -> bool {
         self.open
             .iter()
             .any(|o| o.l.vars.iter().any(|&v| self.k.extent(v) == 0))
     }
 
-    fn access(&self, b: Buf, i: &Index, conds: &[Cond]) -> Checked {
+    fn check_access(&self, b: Buf, i: &Index, conds: &[Cond]) -> Checked {
         let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
-        self.affine(&i.affine)?;
+        self.check_affine(&i.affine)?;
         let mut dynamic = (0i128, 0i128);
         let mut possible = true;
         for &(v, s) in &i.dynamic {
-            self.used(v)?;
+            self.check_used(v)?;
             let n = *self.sizes.get(&v).ok_or(format!("the index v{} is not bounded", v.0))?;
             // A bounded value is 0 at least, even if there is nothing to index: codegen must not reach the access then.
             possible &= n > 0;
             let span = s as i128 * (n.max(1) as i128 - 1);
             dynamic = (dynamic.0 + span.min(0), dynamic.1 + span.max(0));
         }
-        if self.dead() {
+        if self.is_unreachable() {
             return Ok(());
         }
         ensure!(possible, "an index into an empty dimension of {}", buffer.name);
@@ -255,25 +255,25 @@ impl<'k> Verifier<'k> {
         Ok(())
     }
 
-    fn store(&self, b: Buf, i: &Index, v: Value) -> Checked {
+    fn check_store(&self, b: Buf, i: &Index, v: Value) -> Checked {
         let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
-        ensure!(buffer.role != Role::In, "a store to the input {}", buffer.name);
-        let d = self.used(v)?;
+        ensure!(buffer.role != BufferRole::In, "a store to the input {}", buffer.name);
+        let d = self.check_used(v)?;
         ensure!(
             d == buffer.dtype,
             "a store of {d} to {} of {}",
             buffer.name,
             buffer.dtype
         );
-        self.access(b, i, &[])?;
-        if self.dead() {
+        self.check_access(b, i, &[])?;
+        if self.is_unreachable() {
             return Ok(());
         }
         for o in &self.open {
             // A thread's own memory is not shared between parallel iterations.
-            if o.l.vector || (o.l.parallel && buffer.role != Role::Local) {
+            if o.l.vector || (o.l.parallel && buffer.role != BufferRole::Local) {
                 ensure!(
-                    self.disjoint(i, &o.l.vars),
+                    self.are_disjoint(i, &o.l.vars),
                     "iterations of i{} may write to the same element of {}",
                     o.l.vars[0].0,
                     buffer.name
@@ -285,7 +285,7 @@ impl<'k> Verifier<'k> {
 
     /// Whether different values of `vars` certainly give different elements: each stride is larger than all the
     /// smaller ones can reach together.
-    fn disjoint(&self, i: &Index, vars: &[Var]) -> bool {
+    fn are_disjoint(&self, i: &Index, vars: &[Var]) -> bool {
         let missing = |&v: &Var| self.k.extent(v) > 1 && i.affine.stride(v) == 0;
         if vars.iter().any(missing) {
             return false;
@@ -309,12 +309,12 @@ impl<'k> Verifier<'k> {
         })
     }
 
-    fn nest(&mut self, l: &'k Loop, here: &mut Vec<Value>) -> Checked {
-        self.kind(l)?;
+    fn check_loop(&mut self, l: &'k Loop, here: &mut Vec<Value>) -> Checked {
+        self.check_loop_kind(l)?;
         for &v in &l.vars {
             let state = self.vars.get_mut(v.0 as usize).ok_or("unknown loop variable")?;
-            ensure!(*state == State::Unseen, "i{} is the variable of two loops", v.0);
-            *state = State::Live;
+            ensure!(*state == ScopeState::Unseen, "i{} is the variable of two loops", v.0);
+            *state = ScopeState::Live;
         }
         for init in l
             .reduces
@@ -322,38 +322,38 @@ impl<'k> Verifier<'k> {
             .flat_map(|r| &r.init)
             .chain(l.carries.iter().map(|c| &c.init))
         {
-            self.used(*init)?;
+            self.check_used(*init)?;
         }
         let mut inner = vec![];
         for c in &l.carries {
-            self.define(c.phi, &mut inner)?;
+            self.define_value(c.phi, &mut inner)?;
         }
-        self.open.push(Open { l });
-        self.in_body(l)?;
+        self.open.push(OpenLoop { l });
+        self.check_loop_body(l)?;
         self.open.pop();
         for v in inner {
-            self.defined[v.0 as usize] = State::Gone;
+            self.defined[v.0 as usize] = ScopeState::Gone;
         }
         for &v in &l.vars {
-            self.vars[v.0 as usize] = State::Gone;
+            self.vars[v.0 as usize] = ScopeState::Gone;
         }
         for r in &l.reduces {
             for &v in &r.out {
-                self.define(v, here)?;
+                self.define_value(v, here)?;
             }
         }
         for c in &l.carries {
-            self.define(c.out, here)?;
+            self.define_value(c.out, here)?;
         }
         Ok(())
     }
 
     /// The body, and what the loop's results take from it: those values are in scope at its end only.
-    fn in_body(&mut self, l: &'k Loop) -> Checked {
-        self.body(&l.body)?;
+    fn check_loop_body(&mut self, l: &'k Loop) -> Checked {
+        self.check_body(&l.body)?;
         let in_body = |v: &Value| {
-            let outer = self.defined.get(v.0 as usize) == Some(&State::Live);
-            let own = l.body.iter().any(|s| defines(s, *v)) || l.carries.iter().any(|c| c.phi == *v);
+            let outer = self.defined.get(v.0 as usize) == Some(&ScopeState::Live);
+            let own = l.body.iter().any(|s| defines_value(s, *v)) || l.carries.iter().any(|c| c.phi == *v);
             (own || outer).then(|| self.k.dtype(*v))
         };
         for r in &l.reduces {
@@ -369,11 +369,11 @@ impl<'k> Verifier<'k> {
                     d == self.k.dtype(r.init[i]) && Some(&d) == self.k.values.get(r.out[i].0 as usize),
                     "a reduction of {d} with another dtype"
                 );
-                ensure!(d.compute() == d, "a reduction in {d}");
+                ensure!(d.compute_dtype() == d, "a reduction in {d}");
                 ensure!(i == 0 || d == DType::I64, "the index of {:?} is not an i64", r.op);
             }
-            if let Some(op) = r.op.binary() {
-                binary(op, self.k.dtype(r.value[0]))?;
+            if let Some(op) = r.op.as_binary() {
+                check_binary(op, self.k.dtype(r.value[0]))?;
             }
         }
         for c in &l.carries {
@@ -386,7 +386,7 @@ impl<'k> Verifier<'k> {
         Ok(())
     }
 
-    fn kind(&self, l: &Loop) -> Checked {
+    fn check_loop_kind(&self, l: &Loop) -> Checked {
         ensure!(!l.vars.is_empty(), "a loop without a variable");
         ensure!(
             l.vars.len() == 1 || l.parallel,
@@ -415,7 +415,7 @@ impl<'k> Verifier<'k> {
     }
 }
 
-fn defines(s: &Stmt, v: Value) -> bool {
+fn defines_value(s: &Stmt, v: Value) -> bool {
     match s {
         Stmt::Let(w, _) => *w == v,
         Stmt::Store(..) => false,
@@ -430,7 +430,7 @@ fn guarded_range(index: &Affine, conds: &[Cond], extent: impl Fn(Var) -> usize +
     let mut rest = index.clone();
     let (mut lo, mut hi) = (0i128, 0i128);
     for c in conds {
-        let (a, b) = c.expr.range(extent);
+        let (a, b) = c.expr.value_range(extent);
         let (a, b) = (a.max(c.lo as i128), b.min(c.hi as i128 - 1));
         if a > b {
             return None;
@@ -447,11 +447,11 @@ fn guarded_range(index: &Affine, conds: &[Cond], extent: impl Fn(Var) -> usize +
         lo += x.min(y);
         hi += x.max(y);
     }
-    let (a, b) = rest.range(extent);
+    let (a, b) = rest.value_range(extent);
     Some((lo + a, hi + b))
 }
 
-fn unary(op: Unary, d: DType) -> Checked<DType> {
+fn check_unary(op: Unary, d: DType) -> Checked<DType> {
     use Unary::*;
     let float = matches!(d, DType::F32 | DType::F64);
     let ok = match op {
@@ -468,7 +468,7 @@ fn unary(op: Unary, d: DType) -> Checked<DType> {
     })
 }
 
-fn binary(op: Binary, d: DType) -> Checked<DType> {
+fn check_binary(op: Binary, d: DType) -> Checked<DType> {
     use Binary::*;
     let float = matches!(d, DType::F32 | DType::F64);
     let ok = match op {

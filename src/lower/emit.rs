@@ -8,9 +8,11 @@ use super::schedule::{self, Scheduled, Stored};
 use super::{LowerError, lower_tir, special};
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Activation;
-use crate::op::control::parts;
+use crate::op::control::control_parts;
 use crate::op::{Call, OpError};
-use crate::program::{Buffer, BufferId, Input, Operand, Place, Program, RoutineCall, Step, Tail};
+use crate::program::{
+    Buffer, BufferId, BufferOperand, BufferPlace, KernelTail, Program, ProgramInput, RoutineCall, Step,
+};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,11 +59,11 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> Input {
+    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> ProgramInput {
         let ty = v
             .as_leaf()
             .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
-        Input {
+        ProgramInput {
             name: name.clone(),
             ty,
             state: self.tir.state.get(&i).cloned(),
@@ -75,9 +77,9 @@ impl Lowering<'_> {
         }
         let def = self.tir.value(v);
         let place = match &def.def {
-            Def::Input(n) => Place::Input(*n),
-            Def::Constant(t) => Place::Constant(t.clone()),
-            _ => Place::Arena(0),
+            Def::Input(n) => BufferPlace::Input(*n),
+            Def::Constant(t) => BufferPlace::Constant(t.clone()),
+            _ => BufferPlace::Arena(0),
         };
         let id = BufferId(self.program.buffers.len());
         let buffer = Buffer {
@@ -110,17 +112,17 @@ impl Lowering<'_> {
             name: format!("{}_parts", def.name).into(),
             dtype,
             shape,
-            place: Place::Arena(0),
+            place: BufferPlace::Arena(0),
         });
         self.parts_of.insert(of, id);
         id
     }
 
-    fn operand(&mut self, v: ValueId) -> Operand {
+    fn operand(&mut self, v: ValueId) -> BufferOperand {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
         let buffer = self.buffer(a.base);
-        Operand {
+        BufferOperand {
             buffer,
             offset: a.offset,
             shape: self.tir.value(v).shape.clone(),
@@ -186,7 +188,7 @@ impl Lowering<'_> {
         report.notes(self.tir, self.fusion, &self.kernels);
         for (contraction, kernel, why) in tail::apart(self.tir, self.fusion, &self.hosts) {
             let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
-            report.apart(a, b, why);
+            report.note_apart(a, b, why);
         }
     }
 
@@ -207,7 +209,7 @@ impl Lowering<'_> {
     }
 
     fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
-        let operands: Vec<Operand> = args.iter().map(|&a| self.operand(a)).collect();
+        let operands: Vec<BufferOperand> = args.iter().map(|&a| self.operand(a)).collect();
         let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
         let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
         let (result, act) = match self.fusion.activated.get(&v) {
@@ -215,7 +217,7 @@ impl Lowering<'_> {
                 let [a, b] = [v, r].map(|v| &*self.tir.value(v).name);
                 self.program
                     .fusion
-                    .with(a, b, "in registers, before the result is stored");
+                    .note_together(a, b, "in registers, before the result is stored");
                 (r, self.tir.activations[&r])
             }
             None => (v, Activation::None),
@@ -237,12 +239,12 @@ impl Lowering<'_> {
         let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
         let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
         if !flat {
-            self.program.fusion.apart(a, b, tail::Apart::Places);
+            self.program.fusion.note_apart(a, b, tail::Apart::Places);
             self.contract(host, def, &args)?;
             return self.kernel(s);
         }
         let how = "on each piece of the result while it is in cache";
-        self.program.fusion.with(a, b, how);
+        self.program.fusion.note_together(a, b, how);
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
         self.contract(host, def, &args)?;
@@ -250,7 +252,7 @@ impl Lowering<'_> {
         self.program.kernels.push(s.kernel);
         let kernel = self.program.kernels.len() - 1;
         if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
-            *tail = Some(Tail { kernel, buffers });
+            *tail = Some(KernelTail { kernel, buffers });
         }
         Ok(())
     }
@@ -278,14 +280,14 @@ impl Lowering<'_> {
 }
 
 /// The step of a call that has no kernel: control flow if it calls graphs.
-fn call_step(call: Call<Operand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
+fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
     let op: Arc<str> = call.op.name.into();
     if graphs.is_empty() {
         let call = RoutineCall { op, args: call.args };
         return Ok(Step::Routine { call, outs });
     }
     let graphs = graphs.iter().cloned().map(lower_tir).collect::<Result<_, _>>()?;
-    let parts = parts(&call)?;
+    let parts = control_parts(&call)?;
     Ok(Step::Control {
         op,
         parts,
@@ -315,8 +317,8 @@ impl Lowering<'_> {
         for b in bases {
             let id = self.buffer(b);
             let place = &mut self.program.buffers[id.0].place;
-            if matches!(place, Place::Arena(_)) {
-                *place = Place::Output(n);
+            if matches!(place, BufferPlace::Arena(_)) {
+                *place = BufferPlace::Output(n);
                 n += 1;
             }
         }

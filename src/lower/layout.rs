@@ -12,7 +12,7 @@
 
 use super::ir::{Def, Special, Tir, ValueDef, ValueId, Window};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
-use crate::scalar::{Expr, Node};
+use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
 use std::sync::Arc;
 
@@ -151,8 +151,8 @@ fn is_degenerate(shape: &[usize]) -> bool {
 }
 
 /// Whether an expression is its operand.
-fn is_copy(e: &Expr) -> bool {
-    e.len() == 1 && matches!(e.nodes().next(), Some((_, Node::Arg(0), _)))
+fn is_copy(e: &ScalarExpr) -> bool {
+    e.len() == 1 && matches!(e.nodes().next(), Some((_, ScalarNode::Arg(0), _)))
 }
 
 struct Relayout<'a> {
@@ -296,10 +296,10 @@ impl Relayout<'_> {
         Ok(true)
     }
 
-    fn pointwise(&mut self, v: ValueId, expr: &Expr, args: &[ValueId]) -> OpResult<bool> {
+    fn pointwise(&mut self, v: ValueId, expr: &ScalarExpr, args: &[ValueId]) -> OpResult<bool> {
         let old = self.old;
         let shape = &old.value(v).shape;
-        let indexed = expr.nodes().any(|(_, n, _)| matches!(n, Node::Index(_)));
+        let indexed = expr.nodes().any(|(_, n, _)| matches!(n, ScalarNode::Index(_)));
         if indexed {
             return Ok(false);
         }

@@ -8,8 +8,8 @@ use super::ir::{Def, Tir, ValueId};
 use super::lower_tir;
 use crate::kernel::interpret;
 use crate::op::{AffineIndex, Combine, IndexMap, Reduction};
-use crate::program::{Place, Program, Step};
-use crate::scalar::{Binary, Expr, ScalarOp, Unary};
+use crate::program::{BufferPlace, Program, Step};
+use crate::scalar::{Binary, ScalarExpr, ScalarOp, Unary};
 use crate::types::{DType, TensorType, Val};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ fn pointwise(
     n: u32,
     shape: &[usize],
     args: Vec<ValueId>,
-    f: impl FnOnce(&mut Expr, &[crate::scalar::Ref]) -> crate::scalar::Ref,
+    f: impl FnOnce(&mut ScalarExpr, &[crate::scalar::Ref]) -> crate::scalar::Ref,
 ) -> ValueId {
-    let mut expr = Expr::new();
+    let mut expr = ScalarExpr::new();
     let refs: Vec<_> = (0..n).map(|i| expr.arg(i, DType::F32)).collect();
     let root = f(&mut expr, &refs);
     expr.roots.push(root);
@@ -105,10 +105,10 @@ fn random_value(t: &mut Tir, d: &mut Dice, known: &[ValueId]) -> ValueId {
 fn reduce(t: &mut Tir, combine: Combine, x: ValueId, dims: &[usize], keep: bool) -> ValueId {
     let mut shape = t.value(x).shape.clone();
     dims.iter().for_each(|&d| shape[d] = 1);
-    let mut same = Expr::new();
+    let mut same = ScalarExpr::new();
     let a = same.arg(0, DType::F32);
     same.roots.push(a);
-    let out = TensorType::fixed(DType::F32, &shape);
+    let out = TensorType::with_fixed_shape(DType::F32, &shape);
     let how = Reduction {
         operand: 0,
         dims: dims.to_vec(),
@@ -231,19 +231,19 @@ fn evaluate(t: &Tir, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     all
 }
 
-fn apply(e: &Expr, x: &[f32]) -> f32 {
-    use crate::scalar::Node;
+fn apply(e: &ScalarExpr, x: &[f32]) -> f32 {
+    use crate::scalar::ScalarNode;
     let mut v: Vec<f32> = vec![];
     for (_, node, _) in e.nodes() {
         let r = |r: crate::scalar::Ref| v[r.0 as usize];
         v.push(match node {
-            Node::Arg(n) => x[n as usize],
-            Node::Op(ScalarOp::Unary(Unary::Neg, a)) => -r(a),
-            Node::Op(ScalarOp::Unary(Unary::Abs, a)) => r(a).abs(),
-            Node::Op(ScalarOp::Unary(_, a)) => 1.0 / (1.0 + (-r(a)).exp()),
-            Node::Op(ScalarOp::Binary(Binary::Add, a, b)) => r(a) + r(b),
-            Node::Op(ScalarOp::Binary(Binary::Sub, a, b)) => r(a) - r(b),
-            Node::Op(ScalarOp::Binary(_, a, b)) => r(a).max(r(b)),
+            ScalarNode::Arg(n) => x[n as usize],
+            ScalarNode::Op(ScalarOp::Unary(Unary::Neg, a)) => -r(a),
+            ScalarNode::Op(ScalarOp::Unary(Unary::Abs, a)) => r(a).abs(),
+            ScalarNode::Op(ScalarOp::Unary(_, a)) => 1.0 / (1.0 + (-r(a)).exp()),
+            ScalarNode::Op(ScalarOp::Binary(Binary::Add, a, b)) => r(a) + r(b),
+            ScalarNode::Op(ScalarOp::Binary(Binary::Sub, a, b)) => r(a) - r(b),
+            ScalarNode::Op(ScalarOp::Binary(_, a, b)) => r(a).max(r(b)),
             _ => unreachable!("not generated"),
         });
     }
@@ -256,16 +256,16 @@ fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let mut arena = vec![0xffu8; p.arena];
     let mut outs: Vec<Vec<u8>> = vec![vec![]; p.outputs];
     for b in &p.buffers {
-        if let Place::Output(n) = b.place {
-            outs[n] = vec![0xff; b.bytes()];
+        if let BufferPlace::Output(n) = b.place {
+            outs[n] = vec![0xff; b.byte_count()];
         }
     }
-    let read = |place: &Place, size: usize, arena: &[u8], outs: &[Vec<u8>]| match place {
-        Place::Input(n) => bytes(&inputs[*n]),
-        Place::Arena(at) => arena[*at..*at + size].to_vec(),
-        Place::Output(n) => outs[*n].clone(),
-        Place::Constant(t) => t.bytes().to_vec(),
-        Place::Pieces => unreachable!("no step makes pieces of kernels' results"),
+    let read = |place: &BufferPlace, size: usize, arena: &[u8], outs: &[Vec<u8>]| match place {
+        BufferPlace::Input(n) => bytes(&inputs[*n]),
+        BufferPlace::Arena(at) => arena[*at..*at + size].to_vec(),
+        BufferPlace::Output(n) => outs[*n].clone(),
+        BufferPlace::Constant(t) => t.bytes().to_vec(),
+        BufferPlace::Pieces => unreachable!("no step makes pieces of kernels' results"),
     };
     for s in &p.steps {
         let Step::Kernel { kernel, buffers } = s else {
@@ -274,7 +274,7 @@ fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let k = &p.kernels[*kernel];
         let mut data: Vec<Vec<u8>> = buffers
             .iter()
-            .map(|b| read(&p.buffers[b.0].place, p.buffers[b.0].bytes(), &arena, &outs))
+            .map(|b| read(&p.buffers[b.0].place, p.buffers[b.0].byte_count(), &arena, &outs))
             .collect();
         let mut refs: Vec<&mut [u8]> = data.iter_mut().map(|d| &mut d[..]).collect();
         let n = k.parallel_extent();
@@ -283,8 +283,8 @@ fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
         interpret(k, &mut refs, n / 2, n);
         for (b, d) in buffers.iter().zip(&data) {
             match p.buffers[b.0].place {
-                Place::Arena(at) => arena[at..at + d.len()].copy_from_slice(d),
-                Place::Output(n) => outs[n] = d.clone(),
+                BufferPlace::Arena(at) => arena[at..at + d.len()].copy_from_slice(d),
+                BufferPlace::Output(n) => outs[n] = d.clone(),
                 _ => {}
             }
         }
@@ -298,7 +298,7 @@ fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     result
         .leaves()
         .iter()
-        .map(|(b, _)| floats(read(&p.buffers[b.0].place, p.buffers[b.0].bytes(), &arena, &outs)))
+        .map(|(b, _)| floats(read(&p.buffers[b.0].place, p.buffers[b.0].byte_count(), &arena, &outs)))
         .collect()
 }
 
@@ -320,7 +320,7 @@ proptest! {
             let w = &want[v.0 as usize];
             prop_assert_eq!(w.len(), g.len());
             for (a, b) in w.iter().zip(g) {
-                prop_assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{} {}\n{}\n{}", a, b, p, p.kernels.iter().map(crate::kernel::python::function).collect::<String>());
+                prop_assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{} {}\n{}\n{}", a, b, p, p.kernels.iter().map(crate::kernel::python::print_function).collect::<String>());
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A region with autocast on converts tensors before some ops run: to the region's dtype, to f32, or to the widest of them. Only
 //! floats other than f64 are converted. An op that torch composes of others converts what it gives to these: for those that
-//! are not on a list, [`policy`] says what comes of it, or that it cannot tell.
+//! are not on a list, [`policy_of`] says what comes of it, or that it cannot tell.
 
 /// What happens to the tensors that an op is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Policy {
     Single,
     /// They become f32 if one of them is, else they get the region's dtype, which they must have.
     Widest,
-    /// `einsum`: [`Policy::Lower`] where it is a product of matrices, step by step ([`steps`]).
+    /// `einsum`: [`Policy::Lower`] where it is a product of matrices, step by step ([`einsum_steps`]).
     Einsum,
     /// `tensordot`, `inner`: [`Policy::Lower`] where they are a product of matrices.
     Contracted,
@@ -51,12 +51,12 @@ const WIDEST: &str = "stack cat index_copy concat concatenate";
 const MIXED: &str =
     "bilinear corrcoef cov linalg_pinv gru quantized_lstm _transformer_encoder_layer_fwd multi_head_attention_forward";
 
-fn has(list: &str, name: &str) -> bool {
+fn list_contains(list: &str, name: &str) -> bool {
     list.split_whitespace().any(|n| n == name)
 }
 
 /// What happens to the arguments of the op of a canonical path, `None` if nothing.
-pub fn policy(path: &str) -> Option<Policy> {
+pub fn policy_of(path: &str) -> Option<Policy> {
     let (name, overload) = name_of(path);
     // The dispatcher knows what writes to `out` and in place by other names. One `_convolution` of two is listed.
     if overload == "out" {
@@ -68,16 +68,16 @@ pub fn policy(path: &str) -> Option<Policy> {
     match name {
         "einsum" => Some(Policy::Einsum),
         "pad" => Some(Policy::Pad),
-        _ if has("tensordot inner", name) => Some(Policy::Contracted),
-        _ if has("linalg_matrix_power matrix_power", name) => Some(Policy::Power),
-        _ if has("lstm_cell", name) => Some(Policy::LstmCell),
-        _ if has("gru_cell", name) => Some(Policy::GruCell),
+        _ if list_contains("tensordot inner", name) => Some(Policy::Contracted),
+        _ if list_contains("linalg_matrix_power matrix_power", name) => Some(Policy::Power),
+        _ if list_contains("lstm_cell", name) => Some(Policy::LstmCell),
+        _ if list_contains("gru_cell", name) => Some(Policy::GruCell),
         // Packed sequences go another way than mkldnn's.
-        _ if has("lstm", name) && overload == "data" => Some(Policy::Mixed),
-        _ if has(LOWER, name) => Some(Policy::Lower),
-        _ if has(SINGLE, name) => Some(Policy::Single),
-        _ if has(WIDEST, name) => Some(Policy::Widest),
-        _ if has(MIXED, name) => Some(Policy::Mixed),
+        _ if list_contains("lstm", name) && overload == "data" => Some(Policy::Mixed),
+        _ if list_contains(LOWER, name) => Some(Policy::Lower),
+        _ if list_contains(SINGLE, name) => Some(Policy::Single),
+        _ if list_contains(WIDEST, name) => Some(Policy::Widest),
+        _ if list_contains(MIXED, name) => Some(Policy::Mixed),
         _ => None,
     }
 }
@@ -103,7 +103,7 @@ fn name_of(path: &str) -> (&str, &str) {
 
 /// One of the einsums that an einsum is computed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct EinsumStep {
     /// The operands by number: those of the einsum, then what the steps before give.
     pub of: Vec<usize>,
     /// What is computed of them.
@@ -117,8 +117,8 @@ type Labels = Vec<char>;
 
 /// The steps that torch computes an einsum in, from left to right: what one operand alone has is summed first, in the operand's
 /// own dtype. None for one operand; `None` if the equation is none.
-pub fn steps(equation: &str, operands: usize) -> Option<Vec<Step>> {
-    let (terms, output) = labels(equation)?;
+pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> {
+    let (terms, output) = parse_labels(equation)?;
     if terms.len() != operands {
         return None;
     }
@@ -127,17 +127,22 @@ pub fn steps(equation: &str, operands: usize) -> Option<Vec<Step>> {
         return Some(out);
     }
     let later = |i: usize| [terms[i..].concat(), output.clone()].concat();
-    let mut left = summed(operands, 0, &terms[0], &later(1), &mut out);
+    let mut left = sum_lone_labels(operands, 0, &terms[0], &later(1), &mut out);
     for (i, term) in terms.iter().enumerate().skip(1) {
         let after = later(i + 1);
-        let right = summed(operands, i, term, &[&left.1[..], &after].concat(), &mut out);
+        let right = sum_lone_labels(operands, i, term, &[&left.1[..], &after].concat(), &mut out);
         let product = left.1.iter().any(|c| right.1.contains(c) && !after.contains(c));
         let result = match i + 1 == operands {
             true => output.clone(),
-            false => kept(&[&left.1[..], &right.1].concat(), &after),
+            false => shared_labels(&[&left.1[..], &right.1].concat(), &after),
         };
-        let equation = format!("{},{}->{}", text(&left.1), text(&right.1), text(&result));
-        out.push(Step {
+        let equation = format!(
+            "{},{}->{}",
+            labels_text(&left.1),
+            labels_text(&right.1),
+            labels_text(&result)
+        );
+        out.push(EinsumStep {
             of: vec![left.0, right.0],
             equation,
             product,
@@ -148,21 +153,27 @@ pub fn steps(equation: &str, operands: usize) -> Option<Vec<Step>> {
 }
 
 /// The operand, or its sum over the labels that nothing else has.
-fn summed(operands: usize, at: usize, term: &Labels, others: &[char], out: &mut Vec<Step>) -> (usize, Labels) {
-    let left = kept(term, others);
+fn sum_lone_labels(
+    operands: usize,
+    at: usize,
+    term: &Labels,
+    others: &[char],
+    out: &mut Vec<EinsumStep>,
+) -> (usize, Labels) {
+    let left = shared_labels(term, others);
     if term.iter().all(|c| others.contains(c)) {
         return (at, term.clone());
     }
-    out.push(Step {
+    out.push(EinsumStep {
         of: vec![at],
-        equation: format!("{}->{}", text(term), text(&left)),
+        equation: format!("{}->{}", labels_text(term), labels_text(&left)),
         product: false,
     });
     (operands + out.len() - 1, left)
 }
 
 /// The labels that others have too, each once.
-fn kept(term: &[char], others: &[char]) -> Labels {
+fn shared_labels(term: &[char], others: &[char]) -> Labels {
     let mut out = vec![];
     for c in term.iter().filter(|c| others.contains(c)) {
         if !out.contains(c) {
@@ -172,12 +183,12 @@ fn kept(term: &[char], others: &[char]) -> Labels {
     out
 }
 
-fn text(labels: &[char]) -> String {
+fn labels_text(labels: &[char]) -> String {
     labels.iter().collect::<String>().replace('.', "...")
 }
 
 /// The labels of the operands and of the result.
-fn labels(equation: &str) -> Option<(Vec<Labels>, Labels)> {
+fn parse_labels(equation: &str) -> Option<(Vec<Labels>, Labels)> {
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let equation = equation.replace("...", ".");
     let (inputs, output) = match equation.split_once("->") {
@@ -233,7 +244,7 @@ mod tests {
             ("aten.lstm.data", Some(Policy::Mixed)),
             ("aten.gru.input", Some(Policy::Mixed)),
         ] {
-            assert_eq!(policy(path), want, "{path}");
+            assert_eq!(policy_of(path), want, "{path}");
         }
     }
 
@@ -253,18 +264,19 @@ mod tests {
             ("ii,ij->j", 2, &["01 ii,ij->j product"]),
             ("i,j,ij->", 3, &["01 i,j->ij", "32 ij,ij-> product"]),
         ] {
-            let step = |s: Step| {
+            let step = |s: EinsumStep| {
                 let of: String = s.of.iter().map(usize::to_string).collect();
                 format!("{of} {}{}", s.equation, if s.product { " product" } else { "" })
             };
-            let steps: Option<Vec<String>> = steps(equation, operands).map(|s| s.into_iter().map(step).collect());
+            let steps: Option<Vec<String>> =
+                einsum_steps(equation, operands).map(|s| s.into_iter().map(step).collect());
             assert_eq!(
                 steps.as_deref(),
                 Some(&want.iter().map(|w| w.to_string()).collect::<Vec<_>>()[..]),
                 "{equation}"
             );
         }
-        assert_eq!(steps("ij,jk->ix", 2), None);
-        assert_eq!(steps("ij,jk->ik", 3), None);
+        assert_eq!(einsum_steps("ij,jk->ix", 2), None);
+        assert_eq!(einsum_steps("ij,jk->ik", 3), None);
     }
 }

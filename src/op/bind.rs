@@ -5,11 +5,11 @@
 
 use super::schema::{Literal, NoLeaf, Param, ParamType, Schema};
 use crate::diag::nearest;
-use crate::types::{Kind, Type, Val};
+use crate::types::{ScalarKind, Type, Val};
 
 /// Where a parameter's value comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Origin {
+pub enum ParamOrigin {
     /// Positional argument `n`.
     Positional(usize),
     /// All positional arguments from `n` on, as one list: `x.view(-1, 10)`.
@@ -23,7 +23,7 @@ pub enum Origin {
 /// Where each parameter's value comes from, in parameter order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
-    origins: Vec<Origin>,
+    origins: Vec<ParamOrigin>,
     /// Lists of a fixed length that were given as one item, and lists given as tuples.
     types: Vec<ParamType>,
 }
@@ -58,7 +58,7 @@ pub enum BindError {
         /// What was given.
         found: &'static str,
         /// Where the value came from.
-        origin: Origin,
+        origin: ParamOrigin,
     },
 }
 
@@ -93,7 +93,7 @@ impl Binding {
         kwargs: &[(&str, &Type)],
         lenient: Leniency,
     ) -> Result<Binding, BindError> {
-        let mut origins: Vec<Option<Origin>> = vec![None; schema.params.len()];
+        let mut origins: Vec<Option<ParamOrigin>> = vec![None; schema.params.len()];
         let positional: Vec<usize> = (0..schema.params.len())
             .filter(|&i| !schema.params[i].keyword_only)
             .collect();
@@ -111,21 +111,21 @@ impl Binding {
             // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
             let last = slot + 1 == positional.len();
             if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
-                origins[p] = Some(Origin::Rest(slot));
+                origins[p] = Some(ParamOrigin::Rest(slot));
                 at = args.len();
                 break;
             }
             // One int for a list without a fixed length: `x.view(6)`.
             if spread && args.len() == slot + 1 && is_open_list(&schema.params[p].ty) {
-                origins[p] = Some(Origin::Rest(slot));
+                origins[p] = Some(ParamOrigin::Rest(slot));
                 break;
             }
             if spread && args.len() > slot + 1 && all_ints() && !fits_rest(schema, &positional, slot, args.len()) {
-                origins[p] = Some(Origin::Rest(slot));
+                origins[p] = Some(ParamOrigin::Rest(slot));
                 at = args.len();
                 break;
             }
-            origins[p] = Some(Origin::Positional(slot));
+            origins[p] = Some(ParamOrigin::Positional(slot));
         }
         if at < args.len() {
             return Err(BindError::TooMany {
@@ -146,14 +146,14 @@ impl Binding {
             if origins[p].is_some() {
                 return Err(BindError::Twice(schema.params[p].name.clone()));
             }
-            origins[p] = Some(Origin::Keyword(i));
+            origins[p] = Some(ParamOrigin::Keyword(i));
         }
-        Self::check(schema, origins, args, kwargs, lenient)
+        Self::check_types(schema, origins, args, kwargs, lenient)
     }
 
-    fn check(
+    fn check_types(
         schema: &Schema,
-        origins: Vec<Option<Origin>>,
+        origins: Vec<Option<ParamOrigin>>,
         args: &[Type],
         kwargs: &[(&str, &Type)],
         lenient: Leniency,
@@ -162,16 +162,16 @@ impl Binding {
         for (param, origin) in schema.params.iter().zip(origins) {
             let origin = match (origin, &param.default) {
                 (Some(o), _) => o,
-                (None, Some(d)) => Origin::Default(d.clone()),
+                (None, Some(d)) => ParamOrigin::Default(d.clone()),
                 (None, None) => match &param.ty {
-                    ParamType::Optional(_) => Origin::Default(Val::None),
+                    ParamType::Optional(_) => ParamOrigin::Default(Val::None),
                     _ => return Err(BindError::Missing(param.name.clone())),
                 },
             };
             let bad = match &origin {
-                Origin::Positional(i) => wrong(param, &args[*i], lenient),
-                Origin::Keyword(i) => wrong(param, kwargs[*i].1, lenient),
-                Origin::Rest(_) | Origin::Default(_) => None,
+                ParamOrigin::Positional(i) => rejected_kind(param, &args[*i], lenient),
+                ParamOrigin::Keyword(i) => rejected_kind(param, kwargs[*i].1, lenient),
+                ParamOrigin::Rest(_) | ParamOrigin::Default(_) => None,
             };
             if let Some(found) = bad {
                 return Err(BindError::WrongType {
@@ -199,9 +199,9 @@ impl Binding {
         let given = self.origins.iter().zip(&self.types).enumerate();
         let numbers = given.filter_map(|(i, (origin, ty))| {
             let v = match origin {
-                Origin::Positional(at) => &args[*at],
-                Origin::Keyword(at) => kwargs[*at].1,
-                Origin::Rest(_) | Origin::Default(_) => return None,
+                ParamOrigin::Positional(at) => &args[*at],
+                ParamOrigin::Keyword(at) => kwargs[*at].1,
+                ParamOrigin::Rest(_) | ParamOrigin::Default(_) => return None,
             };
             let tensor = match ty {
                 ParamType::Optional(t) => **t == ParamType::Tensor,
@@ -219,7 +219,7 @@ impl Binding {
     }
 
     /// Where each parameter's value comes from.
-    pub fn origins(&self) -> &[Origin] {
+    pub fn origins(&self) -> &[ParamOrigin] {
         &self.origins
     }
 
@@ -236,14 +236,14 @@ impl Binding {
             .zip(&self.types)
             .map(|(o, ty)| {
                 let v = match o {
-                    Origin::Positional(i) => args[*i].clone(),
-                    Origin::Rest(i) => Val::List(args[*i..].to_vec()),
-                    Origin::Keyword(i) => kwargs[*i].1.clone(),
-                    Origin::Default(d) => lift(d),
+                    ParamOrigin::Positional(i) => args[*i].clone(),
+                    ParamOrigin::Rest(i) => Val::List(args[*i..].to_vec()),
+                    ParamOrigin::Keyword(i) => kwargs[*i].1.clone(),
+                    ParamOrigin::Default(d) => lift_literal(d),
                 };
                 match &v {
                     Val::Leaf(l) if whole(l) => v,
-                    _ => normalise(v, ty),
+                    _ => normalise_arg(v, ty),
                 }
             })
             .collect()
@@ -251,35 +251,35 @@ impl Binding {
 }
 
 /// A default as a value with any leaf.
-pub fn lift<U>(d: &Literal) -> Val<U> {
+pub fn lift_literal<U>(d: &Literal) -> Val<U> {
     d.map(|x: &NoLeaf| match *x {})
 }
 
-fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
+fn normalise_arg<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
         (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
         (ParamType::Float, Val::Bool(b)) => Val::Float(f64::from(b)),
-        (ParamType::Bool, v) => truth(&v).map_or(v, Val::Bool),
+        (ParamType::Bool, v) => truth_value(&v).map_or(v, Val::Bool),
         (ParamType::Optional(t), v) => {
             if v.is_none() {
                 v
             } else {
-                normalise(v, t)
+                normalise_arg(v, t)
             }
         }
         // Of values of any type it counts what holds them.
         (ParamType::List(t, _), v @ Val::Tuple(_)) if **t == ParamType::Any => v,
         (ParamType::List(t, _), Val::List(items) | Val::Tuple(items)) => {
-            Val::List(items.into_iter().map(|v| item(v, t)).collect())
+            Val::List(items.into_iter().map(|v| normalise_item(v, t)).collect())
         }
         (ParamType::List(..), v @ (Val::None | Val::Unknown)) => v,
-        (ParamType::List(t, n), v) => Val::List(vec![item(v, t); n.unwrap_or(1)]),
+        (ParamType::List(t, n), v) => Val::List(vec![normalise_item(v, t); n.unwrap_or(1)]),
         (_, v) => v,
     }
 }
 
 /// Whether Python finds a value true; `None` where only the run shows it.
-fn truth<U>(v: &Val<U>) -> Option<bool> {
+fn truth_value<U>(v: &Val<U>) -> Option<bool> {
     match v {
         Val::None => Some(false),
         Val::Str(s) => Some(!s.is_empty()),
@@ -291,10 +291,10 @@ fn truth<U>(v: &Val<U>) -> Option<bool> {
 }
 
 /// An item of a list as its type says: a bool for an int is one.
-fn item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
+fn normalise_item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
         (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
-        (ParamType::Optional(t), v) => item(v, t),
+        (ParamType::Optional(t), v) => normalise_item(v, t),
         (_, v) => v,
     }
 }
@@ -397,24 +397,24 @@ fn is_open_list(ty: &ParamType) -> bool {
 }
 
 fn is_int(v: &Type) -> bool {
-    matches!(v, Val::Int(_) | Val::Any(Kind::Int))
+    matches!(v, Val::Int(_) | Val::Any(ScalarKind::Int))
 }
 
 fn is_bool(v: &Type) -> bool {
-    matches!(v, Val::Bool(_) | Val::Any(Kind::Bool))
+    matches!(v, Val::Bool(_) | Val::Any(ScalarKind::Bool))
 }
 
-fn wrong(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {
-    (!accepts(&param.ty, v, lenient)).then(|| v.kind_name())
+fn rejected_kind(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {
+    (!param_accepts(&param.ty, v, lenient)).then(|| v.kind_name())
 }
 
 fn is_number(v: &Type) -> bool {
     matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
-        || matches!(v, Val::Any(Kind::Int | Kind::Float | Kind::Bool))
+        || matches!(v, Val::Any(ScalarKind::Int | ScalarKind::Float | ScalarKind::Bool))
 }
 
 /// Whether a value of type `v` may stand for a parameter of type `ty`.
-pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
+pub fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     use ParamType as P;
     let number = is_number(v);
     // A 0-d tensor converts to a number implicitly, as torch's parser allows.
@@ -422,37 +422,37 @@ pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     let fits = match (ty, v) {
         (_, Val::Unknown) | (P::Any, _) => true,
         (P::Optional(_), Val::None) => true,
-        (P::Optional(t), _) => accepts(t, v, lenient),
+        (P::Optional(t), _) => param_accepts(t, v, lenient),
         (P::Tensor, Val::Leaf(_)) => true,
         (P::Tensor, _) => lenient.numbers_as_tensors && number,
-        (P::Int, Val::Int(_) | Val::Any(Kind::Int)) => true,
-        (P::Int, Val::Bool(_) | Val::Any(Kind::Bool)) => lenient.tensors_as_numbers,
+        (P::Int, Val::Int(_) | Val::Any(ScalarKind::Int)) => true,
+        (P::Int, Val::Bool(_) | Val::Any(ScalarKind::Bool)) => lenient.tensors_as_numbers,
         (P::Float, _) | (P::Number, _) => number || zero_dim,
-        (P::Bool, Val::Bool(_) | Val::Any(Kind::Bool)) => true,
+        (P::Bool, Val::Bool(_) | Val::Any(ScalarKind::Bool)) => true,
         (P::Bool, Val::Int(d)) => lenient.tensors_as_numbers && matches!(d.as_const(), Some(0 | 1)),
-        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
+        (P::Str, Val::Str(_) | Val::Any(ScalarKind::Str)) => true,
         (P::DType, Val::DType(_)) => true,
         (P::Device, Val::Device(_) | Val::Str(_)) => true,
         (P::Layout | P::MemoryFormat, Val::TorchName(_)) => true,
         (P::Generator, Val::Opaque(_)) => true,
-        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|x| accepts(t, x, lenient)),
-        (P::List(t, Some(_)), _) => accepts(t, v, lenient),
+        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|x| param_accepts(t, x, lenient)),
+        (P::List(t, Some(_)), _) => param_accepts(t, v, lenient),
         (P::Int, Val::Leaf(_)) => zero_dim,
         _ => false,
     };
-    fits || lenient.converted && converts(ty, v)
+    fits || lenient.converted && can_convert(ty, v)
 }
 
 /// Whether torch converts `v` where it takes such a value at all.
-fn converts(ty: &ParamType, v: &Type) -> bool {
+fn can_convert(ty: &ParamType, v: &Type) -> bool {
     use ParamType as P;
     let scalar = || is_number(v) || matches!(v, Val::Leaf(_));
     match ty {
         P::Int | P::Float | P::Number => scalar(),
-        P::Bool => scalar() || truth(v).is_some(),
+        P::Bool => scalar() || truth_value(v).is_some(),
         P::List(t, _) => match v.items() {
-            Some(items) => items.iter().all(|v| converts(t, v)),
-            None => converts(t, v) && !v.is_none(),
+            Some(items) => items.iter().all(|v| can_convert(t, v)),
+            None => can_convert(t, v) && !v.is_none(),
         },
         _ => false,
     }
@@ -464,7 +464,7 @@ mod tests {
     use crate::types::{DType, TensorType};
 
     fn tensor() -> Type {
-        Val::Leaf(TensorType::fixed(DType::F32, &[2, 3]))
+        Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3]))
     }
 
     fn bind(schema: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Vec<Type>, BindError> {

@@ -33,7 +33,7 @@ pub struct OpError {
 
 impl OpError {
     /// An error that the values of a scalar expression give.
-    pub fn evaluation(e: EvalError) -> OpError {
+    pub fn from_eval_error(e: EvalError) -> OpError {
         OpError::value(e.to_string())
     }
 
@@ -112,7 +112,7 @@ impl<T> Call<T> {
 
     /// The tensor given for `name`.
     pub fn leaf(&self, name: &str) -> OpResult<&T> {
-        self.opt_leaf(name).ok_or_else(|| self.wrong(name, "a tensor"))
+        self.opt_leaf(name).ok_or_else(|| self.wrong_argument(name, "a tensor"))
     }
 
     /// The tensor given for `name`, if one is.
@@ -125,10 +125,13 @@ impl<T> Call<T> {
         let items = self
             .get(name)
             .items()
-            .ok_or_else(|| self.wrong(name, "a list of tensors"))?;
+            .ok_or_else(|| self.wrong_argument(name, "a list of tensors"))?;
         items
             .iter()
-            .map(|v| v.as_leaf().ok_or_else(|| self.wrong(name, "a list of tensors")))
+            .map(|v| {
+                v.as_leaf()
+                    .ok_or_else(|| self.wrong_argument(name, "a list of tensors"))
+            })
             .collect()
     }
 
@@ -136,7 +139,7 @@ impl<T> Call<T> {
     pub fn int(&self, name: &str) -> OpResult<i64> {
         self.get(name)
             .as_int()
-            .ok_or_else(|| self.wrong(name, "a constant int"))
+            .ok_or_else(|| self.wrong_argument(name, "a constant int"))
     }
 
     /// The constant int given for `name`, or `None` for `None`.
@@ -153,12 +156,15 @@ impl<T> Call<T> {
         match self.get(name) {
             Val::List(v) | Val::Tuple(v) => v
                 .iter()
-                .map(|x| x.as_int().ok_or_else(|| self.wrong(name, "a list of constant ints")))
+                .map(|x| {
+                    x.as_int()
+                        .ok_or_else(|| self.wrong_argument(name, "a list of constant ints"))
+                })
                 .collect(),
             v => v
                 .as_int()
                 .map(|i| vec![i])
-                .ok_or_else(|| self.wrong(name, "a list of constant ints")),
+                .ok_or_else(|| self.wrong_argument(name, "a list of constant ints")),
         }
     }
 
@@ -179,7 +185,7 @@ impl<T> Call<T> {
             Val::Any(_) | Val::Unknown => Ok(Dim::Unknown),
             // A 0-d tensor used as a size is known only at run time.
             Val::Leaf(_) => Ok(Dim::Unknown),
-            _ => Err(self.wrong(name, "a list of ints")),
+            _ => Err(self.wrong_argument(name, "a list of ints")),
         };
         match self.get(name) {
             Val::List(v) | Val::Tuple(v) => v.iter().map(one).collect(),
@@ -194,7 +200,7 @@ impl<T> Call<T> {
             v => v
                 .as_int()
                 .map(|i| i != 0)
-                .ok_or_else(|| self.wrong(name, "a constant bool")),
+                .ok_or_else(|| self.wrong_argument(name, "a constant bool")),
         }
     }
 
@@ -202,12 +208,14 @@ impl<T> Call<T> {
     pub fn f64(&self, name: &str) -> OpResult<f64> {
         self.get(name)
             .as_f64()
-            .ok_or_else(|| self.wrong(name, "a constant number"))
+            .ok_or_else(|| self.wrong_argument(name, "a constant number"))
     }
 
     /// The string given for `name`.
     pub fn str(&self, name: &str) -> OpResult<&str> {
-        self.get(name).as_str().ok_or_else(|| self.wrong(name, "a string"))
+        self.get(name)
+            .as_str()
+            .ok_or_else(|| self.wrong_argument(name, "a string"))
     }
 
     /// The dtype given for `name`, if one is.
@@ -223,7 +231,7 @@ impl<T> Call<T> {
         self.get(name).is_none()
     }
 
-    fn wrong(&self, name: &str, expected: &str) -> OpError {
+    fn wrong_argument(&self, name: &str, expected: &str) -> OpError {
         let found = self.get(name).kind_name();
         OpError::arg(
             name,
@@ -257,7 +265,7 @@ impl Call<TensorType> {
     }
 
     /// The dtype and constant sizes of the tensor given for `name`: what a meaning, instantiated for known sizes, uses.
-    pub fn fixed(&self, name: &str) -> OpResult<(DType, Vec<usize>)> {
+    pub fn fixed_type(&self, name: &str) -> OpResult<(DType, Vec<usize>)> {
         let t = self.leaf(name)?;
         t.fixed_shape()
             .map(|s| (t.dtype, s))
@@ -292,7 +300,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// The one size that `a` and `b` must both be. Known, different sizes are an error with `what` as its title.
-    pub fn equal(&mut self, a: &Dim, b: &Dim, what: impl FnOnce() -> String) -> OpResult<Dim> {
+    pub fn unify_dims(&mut self, a: &Dim, b: &Dim, what: impl FnOnce() -> String) -> OpResult<Dim> {
         match (a, b) {
             _ if a == b => Ok(a.clone()),
             (Dim::Const(_), Dim::Const(_)) => Err(OpError::shape(what())),
@@ -318,7 +326,7 @@ impl Sizes {
                 (Some(x), None) | (None, Some(x)) => Ok(x),
                 (Some(Dim::Const(1)), Some(y)) => Ok(y),
                 (Some(x), Some(Dim::Const(1))) => Ok(x),
-                (Some(x), Some(y)) => self.equal(&x, &y, || {
+                (Some(x), Some(y)) => self.unify_dims(&x, &y, || {
                     format!(
                         "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}"
                     )

@@ -1,11 +1,11 @@
 //! Control-flow calls of the table, taken apart: see [`crate::control`].
 
 use super::{Call, OpError, OpResult};
-use crate::control::{Control, Parts};
+use crate::control::{Control, ControlCall};
 use crate::types::Val;
 
 /// Takes a call apart.
-pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
+pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     let control = call.op.control().ok_or_else(|| OpError::refused("no control flow"))?;
     let must_be = |name: &str, what: &str| {
         let (op, given) = (call.op.name, call.get(name).kind_name());
@@ -57,7 +57,7 @@ pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
             format!("`{}` needs a tensor to walk along", call.op.name),
         ));
     }
-    Ok(Parts {
+    Ok(ControlCall {
         control,
         graphs,
         predicate,

@@ -60,7 +60,7 @@ pub(super) fn find(path: &str) -> Option<&'static Op> {
 }
 
 /// Every op registered so far, in that order.
-pub fn registered() -> Vec<&'static Op> {
+pub fn registered_ops() -> Vec<&'static Op> {
     let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
     custom.ops.clone()
 }
@@ -84,13 +84,13 @@ pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
     if super::table::is_spelling(name) || table.by_path.contains_key(name) {
         return Err(OpError::new(Code::E0103, format!("there is an op `{name}` already")));
     }
-    let (doc, effect) = (leak(custom.doc()), custom.effect());
-    let mut op = Op::with_schema(name, schema.into(), infer, Meaning::Routine(run))
+    let (doc, effect) = (leak_text(custom.doc()), custom.effect());
+    let mut op = Op::with_schema(name, schema.into(), infer_custom, Meaning::Routine(run_custom))
         .doc(doc)
         .effect(effect);
     op.custom = Some(Box::leak(Box::new(custom)));
     let op: &'static Op = Box::leak(Box::new(op));
-    table.add(op);
+    table.add_op(op);
     Ok(op)
 }
 
@@ -116,28 +116,28 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
         if !table.by_path.contains_key(name) {
             break;
         }
-        name = leak(format!("{wanted}_{i}"));
+        name = leak_text(format!("{wanted}_{i}"));
     }
-    let text = leak(expr.to_string());
+    let text = leak_text(expr.to_string());
     let mut op = pointwise((name, "f(Tensor self) -> Tensor"), DtypeRule::PromoteFloat, text).doc(text);
     parsed.name = name.to_string();
     op.schema = parsed.into();
     let op: &'static Op = Box::leak(Box::new(op));
     check_expression(op)?;
-    table.add(op);
+    table.add_op(op);
     table.declared.insert(key, op);
     Ok(op)
 }
 
 impl Custom {
-    fn add(&mut self, op: &'static Op) {
+    fn add_op(&mut self, op: &'static Op) {
         self.ops.push(op);
         self.by_path.insert(op.name, op);
-        self.by_path.insert(leak(format!("{}.default", op.name)), op);
+        self.by_path.insert(leak_text(format!("{}.default", op.name)), op);
     }
 }
 
-fn leak(text: String) -> &'static str {
+fn leak_text(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
@@ -156,7 +156,7 @@ fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
     if !name.split('.').all(legal) {
         return Err(OpError::new(Code::E0203, format!("`{name}` is not a name of an op")));
     }
-    Ok((leak(name.to_string()), schema))
+    Ok((leak_text(name.to_string()), schema))
 }
 
 fn check_parameters(schema: &Schema) -> OpResult<()> {
@@ -186,7 +186,7 @@ fn check_parameters(schema: &Schema) -> OpResult<()> {
 /// Reads the expression for one set of types, so that what is wrong in it is found where it is declared.
 fn check_expression(op: &'static Op) -> OpResult<()> {
     let arg = |t: &ParamType| match t {
-        ParamType::Tensor => Val::Leaf(TensorType::fixed(DType::F32, &[2])),
+        ParamType::Tensor => Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2])),
         ParamType::Int => Val::int(1),
         _ => Val::Float(1.0),
     };
@@ -198,18 +198,18 @@ fn check_expression(op: &'static Op) -> OpResult<()> {
     })
 }
 
-fn custom(op: &Op) -> OpResult<&'static dyn CustomOp> {
+fn as_custom(op: &Op) -> OpResult<&'static dyn CustomOp> {
     op.custom
         .ok_or_else(|| OpError::refused(format!("`{}` is not a registered op", op.name)))
 }
 
-fn infer(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    custom(call.op)?.infer(call, sizes)
+fn infer_custom(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    as_custom(call.op)?.infer(call, sizes)
 }
 
-fn run(call: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let result = custom(call.op)?.run(call)?;
-    let want = infer(&call.map(Tensor::ty), &mut Sizes::default())?;
+fn run_custom(call: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let result = as_custom(call.op)?.run(call)?;
+    let want = infer_custom(&call.map(Tensor::ty), &mut Sizes::default())?;
     let found = result.map(Tensor::ty);
     let fits = want.leaves().len() == found.leaves().len()
         && want

@@ -23,7 +23,7 @@ pub fn draw_order(c: &Call<TensorType>, at: &Layout, in_place: bool) -> Option<V
 }
 
 /// What the first operand of such a call is permuted by, and what its results are.
-pub fn permutations<T>(order: &[usize]) -> [Val<T>; 2] {
+pub fn draw_permutations<T>(order: &[usize]) -> [Val<T>; 2] {
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &d)| back[d] = i);
     let ints = |v: &[usize]| ints_val(&v.iter().map(|&d| d as i64).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Shorthand for writing decompositions: arguments, and the ops that most of them use.
 
-use super::{Build, Call, Op, OpError, OpResult, Sizes, Traced, lift};
+use super::{Build, Call, Op, OpError, OpResult, Sizes, Traced, lift_literal};
 use crate::diag::Code;
 use crate::op::{Meaning, OpId};
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -61,7 +61,7 @@ impl Call<Traced> {
 
 impl dyn Build + '_ {
     /// [`Build::call`] for an op with several tensors as its result.
-    pub fn many(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Vec<Traced>> {
+    pub fn call_many(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Vec<Traced>> {
         let v = self.call(op, args.into())?;
         let items = v.items().unwrap_or_default();
         Ok(items.iter().filter_map(|x| x.as_leaf().cloned()).collect())
@@ -157,17 +157,17 @@ impl dyn Build + '_ {
 /// A call of a row with arguments in parameter order; trailing parameters take their defaults.
 pub fn call_of<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
-        args.push(p.default.as_ref().map_or(Val::None, lift));
+        args.push(p.default.as_ref().map_or(Val::None, lift_literal));
     }
     Call { op, args }
 }
 
 /// A builder that only computes types.
-struct Types<'a> {
+struct TypeBuilder<'a> {
     sizes: &'a mut Sizes,
 }
 
-impl Build for Types<'_> {
+impl Build for TypeBuilder<'_> {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let call = call_of(op, args);
         let ty = (call.op.rule)(&call.types(), self.sizes)?;
@@ -182,5 +182,5 @@ pub fn decomposed_type(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<T
         panic!("`{}` does not decompose", call.op.name)
     };
     let traced = call.map(|ty| Traced { id: 0, ty: ty.clone() });
-    Ok(f(&mut Types { sizes }, &traced)?.map(|t| t.ty.clone()))
+    Ok(f(&mut TypeBuilder { sizes }, &traced)?.map(|t| t.ty.clone()))
 }

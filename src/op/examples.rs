@@ -3,7 +3,7 @@
 static TEXT: &str = include_str!("examples.txt");
 
 /// Every op that has an example, with it: a graph in FXIR.
-pub fn all() -> impl Iterator<Item = (&'static str, String)> {
+pub fn all_examples() -> impl Iterator<Item = (&'static str, String)> {
     TEXT.split("# ").filter_map(|part| {
         let (name, lines) = part.split_once('\n')?;
         let body: String = lines.lines().map(|l| format!("    {l}\n")).collect();
@@ -12,6 +12,6 @@ pub fn all() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// The example of the op, if it has one.
-pub fn of(op: &str) -> Option<String> {
-    all().find(|(name, _)| *name == op).map(|(_, text)| text)
+pub fn example_of(op: &str) -> Option<String> {
+    all_examples().find(|(name, _)| *name == op).map(|(_, text)| text)
 }

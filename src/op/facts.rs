@@ -1,6 +1,6 @@
 //! Facts of rows that later stages act on. Each is declared at its row, so that no stage keeps a list of ops.
 
-use super::running::Running;
+use super::running::RunningStats;
 use super::{Call, Effect, ExprText, Meaning, Op, OpId};
 use crate::types::TensorType;
 
@@ -21,7 +21,7 @@ pub struct Facts {
     /// How the row looks at the memory of its first operand.
     pub memory: MemoryUse,
     /// How the row updates running statistics.
-    pub running: Option<Running>,
+    pub running: Option<RunningStats>,
     /// The view that the row writes its second operand to, as `slice_scatter` does to `slice`.
     pub scatter_to: Option<OpId>,
     /// The order in which the row draws random numbers.
@@ -113,7 +113,7 @@ impl Op {
     }
 
     /// The row updates running statistics.
-    pub fn updates_running(mut self, running: Running) -> Op {
+    pub fn updates_running(mut self, running: RunningStats) -> Op {
         self.facts.running = Some(running);
         self
     }

@@ -37,7 +37,7 @@ impl OpId {
     }
 
     /// The id of a canonical name.
-    pub fn of(name: &str) -> Option<OpId> {
+    pub fn from_name(name: &str) -> Option<OpId> {
         NAMES.binary_search(&name).ok().map(|i| ALL[i])
     }
 
@@ -48,7 +48,7 @@ impl OpId {
 
     /// The row.
     pub fn op(self) -> &'static Op {
-        table::row(self)
+        table::row_by_id(self)
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     fn ids_names_and_rows_belong_together() {
         for &id in OpId::all() {
             assert_eq!(id.op().id(), Some(id));
-            assert_eq!((id.op().name, OpId::of(id.name())), (id.name(), Some(id)));
+            assert_eq!((id.op().name, OpId::from_name(id.name())), (id.name(), Some(id)));
         }
     }
 }

@@ -10,7 +10,7 @@ mod calls;
 mod window;
 
 pub use calls::{check_strides, has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
-pub use window::Window;
+pub use window::StridedWindow;
 
 use super::view::{DimMap, DimView};
 use crate::types::Dim;
@@ -44,29 +44,29 @@ pub fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
 impl Layout {
     /// Row-major order from the start of a storage.
     pub fn contiguous(shape: &[Dim]) -> Layout {
-        Layout::dense(shape, contiguous_dims(shape))
+        Layout::from_dense_strides(shape, contiguous_dims(shape))
     }
 
     /// The columns of a matrix one after the other from the start of a storage.
-    fn columns(shape: &[Dim]) -> Layout {
+    fn column_major(shape: &[Dim]) -> Layout {
         let mut strides = vec![Dim::Const(1); shape.len()];
         if let (Some(step), Some(rows)) = (strides.get_mut(1), shape.first()) {
             *step = rows.clone();
         }
-        Layout::dense(shape, strides)
+        Layout::from_dense_strides(shape, strides)
     }
 
     /// Strides without gaps from the start of a storage of its own.
-    fn dense(shape: &[Dim], strides: Vec<Dim>) -> Layout {
+    fn from_dense_strides(shape: &[Dim], strides: Vec<Dim>) -> Layout {
         Layout {
             offset: Dim::Const(0),
             strides,
-            storage: numel(shape),
+            storage: shape_numel(shape),
         }
     }
 
     /// A layout whose numbers are known.
-    pub fn fixed(offset: i64, strides: &[i64], storage: usize) -> Layout {
+    pub fn from_constants(offset: i64, strides: &[i64], storage: usize) -> Layout {
         Layout {
             offset: Dim::Const(offset),
             strides: strides.iter().map(|&s| Dim::Const(s)).collect(),
@@ -147,7 +147,7 @@ impl Layout {
     }
 
     /// The layout of a view of a tensor of shape `from`; `None` if torch copies there, or if it is not known.
-    pub fn through(&self, from: &[Dim], view: &DimView) -> Option<Layout> {
+    pub fn apply_view(&self, from: &[Dim], view: &DimView) -> Option<Layout> {
         if self.strides.len() != from.len() {
             return None;
         }
@@ -178,7 +178,7 @@ impl Layout {
                 })
             }
             DimMap::Reshape => {
-                let strides = match (fixed(from), self.known_strides(), fixed(&view.shape)) {
+                let strides = match (fixed_sizes(from), self.known_strides(), fixed_sizes(&view.shape)) {
                     (Some(old), Some(s), Some(new)) => {
                         let strides = reshape_strides(&old, &s, &new)?;
                         strides.into_iter().map(Dim::Const).collect()
@@ -202,11 +202,11 @@ impl Layout {
     }
 }
 
-fn numel(shape: &[Dim]) -> Dim {
+fn shape_numel(shape: &[Dim]) -> Dim {
     shape.iter().fold(Dim::Const(1), |a, n| a.mul(n))
 }
 
-fn fixed(shape: &[Dim]) -> Option<Vec<usize>> {
+fn fixed_sizes(shape: &[Dim]) -> Option<Vec<usize>> {
     shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
 }
 
@@ -253,18 +253,18 @@ pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<
 
 /// The layout of a pointwise result of shape `out`: that of `TensorIterator`, which visits dims in the order in which
 /// its operands have them, the first operand that tells deciding. `None` if the order depends on sizes.
-pub fn iterated(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
+pub fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
     let whole = |(shape, at): &(&[Dim], &Layout)| *shape == out && at.is_contiguous(shape) == Some(true);
     if operands.iter().all(|o| whole(o) || o.0.is_empty()) {
         return Some(Layout::contiguous(out));
     }
-    let sizes = fixed(out)?;
+    let sizes = fixed_sizes(out)?;
     if let Some((_, first)) = operands.first().filter(|(s, at)| *s == out && is_dense(s, at))
         && operands.iter().all(|(s, at)| *s == out && at.strides == first.strides)
     {
-        return Some(Layout::dense(out, first.strides.clone()));
+        return Some(Layout::from_dense_strides(out, first.strides.clone()));
     }
-    let rows: Option<Vec<Vec<i64>>> = operands.iter().map(|o| aligned(out, o)).collect();
+    let rows: Option<Vec<Vec<i64>>> = operands.iter().map(|o| aligned_strides(out, o)).collect();
     let order = iteration_order(&sizes, &rows?);
     let mut strides = vec![Dim::Const(0); sizes.len()];
     let mut step = 1i64;
@@ -275,7 +275,7 @@ pub fn iterated(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
     if order.iter().rev().copied().eq(0..sizes.len()) {
         return Some(Layout::contiguous(out));
     }
-    Some(Layout::dense(out, strides))
+    Some(Layout::from_dense_strides(out, strides))
 }
 
 fn is_dense(shape: &[Dim], at: &Layout) -> bool {
@@ -287,7 +287,7 @@ fn is_dense(shape: &[Dim], at: &Layout) -> bool {
 }
 
 /// An operand's strides along the dims of the result: zero where it is broadcast.
-fn aligned(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
+fn aligned_strides(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
     let lead = out
         .len()
         .checked_sub(shape.len())
@@ -358,10 +358,10 @@ mod tests {
         for (out, operands, want) in cases {
             let layouts: Vec<(Vec<Dim>, Layout)> = operands
                 .iter()
-                .map(|(shape, s)| (dims(shape), Layout::fixed(0, s, 120)))
+                .map(|(shape, s)| (dims(shape), Layout::from_constants(0, s, 120)))
                 .collect();
             let refs: Vec<(&[Dim], &Layout)> = layouts.iter().map(|(s, l)| (&s[..], l)).collect();
-            let got = iterated(&dims(out), &refs).and_then(|l| l.known_strides());
+            let got = pointwise_layout(&dims(out), &refs).and_then(|l| l.known_strides());
             assert_eq!(got.as_deref(), Some(*want), "{operands:?}");
         }
     }
@@ -377,7 +377,7 @@ mod tests {
             storage: Dim::var("N").mul(&Dim::var("M")),
         };
         assert_eq!(turned.is_contiguous(&shape), None);
-        assert_eq!(iterated(&shape, &[(&shape, &turned)]), None);
+        assert_eq!(pointwise_layout(&shape, &[(&shape, &turned)]), None);
     }
 
     #[test]

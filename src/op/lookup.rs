@@ -7,7 +7,7 @@ use crate::diag::nearest;
 /// `F.relu`, `Tensor.view`), an overload packet (`aten.add`), a module class (`nn.ReLU`), or the last part of any of these.
 pub fn find(name: &str) -> Vec<&'static Op> {
     let name = full_path(name);
-    let writing = outs::writing(&name).filter(|_| !table::is_spelling(&name));
+    let writing = outs::writing_overload(&name).filter(|_| !table::is_spelling(&name));
     let path = canonical_path(writing.map_or(&name, |w| w.packet), false);
     let mut found: Vec<&Op> = registry::candidates(&path).iter().map(|c| c.op).collect();
     // A path that stands for a public name may be a spelling of its own, with other parameters.
@@ -21,7 +21,7 @@ pub fn find(name: &str) -> Vec<&'static Op> {
         found.extend(all().iter().filter(|op| has_class(op, class)));
     }
     if !path.contains('.') {
-        found.extend(all().iter().filter(|op| names(op).any(|n| n == path)));
+        found.extend(all().iter().filter(|op| last_names(op).any(|n| n == path)));
     }
     let mut rows: Vec<&Op> = vec![];
     for op in found {
@@ -33,11 +33,11 @@ pub fn find(name: &str) -> Vec<&'static Op> {
 }
 
 /// A name that `name` is probably meant for: one that differs in case and underscores alone, else the nearest.
-pub fn similar(name: &str) -> Option<&'static str> {
+pub fn similar_name(name: &str) -> Option<&'static str> {
     let name = full_path(name);
     let bare = |n: &str| n.to_lowercase().replace('_', "");
     let (head, last) = name.rsplit_once('.').unwrap_or(("", &name));
-    let known = || table::spellings().chain(modules::classes());
+    let known = || table::spellings().chain(modules::all_classes());
     let same = |n: &&'static str| bare(last_name(n)) == bare(last);
     // Of several, the one of the same family, then the shortest.
     let order = |n: &&'static str| (!n.starts_with(head), n.len(), *n);
@@ -74,7 +74,7 @@ fn has_class(op: &Op, class: &str) -> bool {
 }
 
 /// The last parts of an op's spellings.
-fn names(op: &'static Op) -> impl Iterator<Item = &'static str> {
+fn last_names(op: &'static Op) -> impl Iterator<Item = &'static str> {
     op.forms.iter().flat_map(Form::paths).map(last_name)
 }
 
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn what_is_misspelled_has_a_hint() {
-        assert_eq!(similar("Relu"), Some("ReLU"));
-        assert_eq!(similar("torch.Relu"), Some("torch.relu"));
-        assert_eq!(similar("LayerNrom"), Some("LayerNorm"));
-        assert_eq!(similar("torch.softmx"), Some("torch.softmax"));
-        assert_eq!(similar("softmaxx"), Some("softmax"));
-        assert_eq!(similar("frobnicate"), None);
+        assert_eq!(similar_name("Relu"), Some("ReLU"));
+        assert_eq!(similar_name("torch.Relu"), Some("torch.relu"));
+        assert_eq!(similar_name("LayerNrom"), Some("LayerNorm"));
+        assert_eq!(similar_name("torch.softmx"), Some("torch.softmax"));
+        assert_eq!(similar_name("softmaxx"), Some("softmax"));
+        assert_eq!(similar_name("frobnicate"), None);
     }
 }

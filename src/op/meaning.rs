@@ -4,7 +4,7 @@ use super::call::{Call, OpResult};
 use super::contraction::Contraction;
 use super::{Op, OpId};
 use crate::control::Control;
-use crate::scalar::Expr;
+use crate::scalar::ScalarExpr;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -116,7 +116,7 @@ pub enum DtypeRule {
 #[derive(Clone, Debug)]
 pub struct PointwiseCall {
     /// The expression, with its casts; argument `n` is `operands[n]`.
-    pub expr: Expr,
+    pub expr: ScalarExpr,
     /// For each argument of the expression, the parameter that gives it (always a tensor; numbers became constants).
     pub operands: Vec<usize>,
     /// The result's type.
@@ -152,9 +152,9 @@ pub struct Reduction {
     /// How to combine.
     pub combine: Combine,
     /// Before combining: one argument (the operand's dtype), one root (the accumulator's dtype).
-    pub pre: Expr,
+    pub pre: ScalarExpr,
     /// After combining: one argument (the accumulator's dtype), one root (the result's dtype).
-    pub post: Expr,
+    pub post: ScalarExpr,
     /// The accumulator's dtype.
     pub acc: DType,
     /// The result's type.

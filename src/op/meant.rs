@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 /// A name taken apart: `aten`, `add`, `Tensor`; `torch.nn.functional`, `relu` and nothing.
 #[derive(Clone, Copy, PartialEq)]
-struct Parts<'a> {
+struct NameParts<'a> {
     family: &'a str,
     base: &'a str,
     overload: Option<&'a str>,
@@ -21,14 +21,14 @@ struct Parts<'a> {
 /// Families whose names have an overload after the base.
 const OVERLOADED: [&str; 5] = ["aten", "prims", "quantized_decomposed", "prim", "ATen"];
 
-fn parts(path: &str) -> Parts<'_> {
+fn split_name(path: &str) -> NameParts<'_> {
     let (family, rest) = path.split_once('.').unwrap_or(("", path));
     if OVERLOADED.contains(&family) {
         let (base, overload) = rest.split_once('.').map_or((rest, None), |(b, o)| (b, Some(o)));
-        return Parts { family, base, overload };
+        return NameParts { family, base, overload };
     }
     let (family, base) = path.rsplit_once('.').unwrap_or(("", path));
-    Parts {
+    NameParts {
         family,
         base,
         overload: None,
@@ -84,7 +84,7 @@ const ORDER: [&str; 9] = [
     "builtins",
 ];
 
-struct Index {
+struct SpellingIndex {
     /// Spellings by their folded base.
     by_base: HashMap<String, Vec<&'static str>>,
     /// The bases of each family.
@@ -92,17 +92,17 @@ struct Index {
     bases: Names<'static>,
 }
 
-static INDEX: LazyLock<Index> = LazyLock::new(|| {
+static INDEX: LazyLock<SpellingIndex> = LazyLock::new(|| {
     let mut by_base: HashMap<String, Vec<&'static str>> = HashMap::new();
     let mut families: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
     for s in super::table::table_spellings() {
-        let p = parts(s);
+        let p = split_name(s);
         by_base.entry(fold(p.base)).or_default().push(s);
         families.entry(p.family).or_default().push(p.base);
     }
     let bases = Names::new(families.values().flatten().copied());
     let families = families.into_iter().map(|(f, names)| (f, Names::new(names)));
-    Index {
+    SpellingIndex {
         by_base,
         families: families.collect(),
         bases,
@@ -111,9 +111,9 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
 
 /// The spellings that `path` may be meant for, likeliest first, and whether they are the same name in other words rather than
 /// one that is spelt alike. `method` is whether a method is called (`Tensor.relu`).
-pub fn meant(path: &str, method: bool) -> (Vec<&'static str>, bool) {
+pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     let path = path.replace("::", ".");
-    let mut p = parts(&path);
+    let mut p = split_name(&path);
     if let Some((_, family)) = ALIASES.iter().find(|(from, _)| *from == p.family) {
         p.family = family;
     }
@@ -131,7 +131,7 @@ pub fn meant(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     };
     let mut found = found.clone();
     found.retain(|s| !method || s.starts_with("Tensor."));
-    found.sort_by_key(|s| rank(parts(s), p, s));
+    found.sort_by_key(|s| spelling_rank(split_name(s), p, s));
     (found, same)
 }
 
@@ -151,7 +151,7 @@ pub fn is_of_own_library(target: &str) -> bool {
 }
 
 /// How far a spelling is from what was written, of names with the same base.
-fn rank<'s>(c: Parts<'_>, wanted: Parts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
+fn spelling_rank<'s>(c: NameParts<'_>, wanted: NameParts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
     let in_place = |b: &str| b.ends_with('_') && !b.starts_with('_');
     let family = match c.family == wanted.family {
         true => 0,
@@ -176,7 +176,7 @@ fn rank<'s>(c: Parts<'_>, wanted: Parts<'_>, s: &'s str) -> (bool, usize, bool, 
 pub fn class_meant(path: &str) -> Option<&'static str> {
     let base = path.rsplit(['.', ':']).next().unwrap_or(path);
     let folded = fold(base);
-    let mut classes: Vec<&'static str> = modules::classes().collect();
+    let mut classes: Vec<&'static str> = modules::all_classes().collect();
     classes.sort_unstable();
     if let Some(c) = classes.iter().find(|c| fold(c) == folded) {
         return Some(c);
@@ -201,7 +201,7 @@ pub fn names_a_class(path: &str) -> bool {
 /// Why the table leaves an op out, if it says so.
 pub fn why_outside(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
-    let p = parts(&path);
+    let p = split_name(&path);
     let list = super::outside::OUTSIDE.iter();
     list.filter(|(_, names)| names.iter().any(|n| is_named(p, n)))
         .map(|(why, _)| *why)
@@ -216,7 +216,7 @@ pub fn how_replaced(path: &str) -> Option<&'static str> {
 }
 
 /// Whether an entry of the list means this name: `linalg.eig`, `_fft_*`, `fft.* (but …)`.
-fn is_named(p: Parts<'_>, entry: &str) -> bool {
+fn is_named(p: NameParts<'_>, entry: &str) -> bool {
     let entry = entry.split(" (").next().unwrap_or(entry);
     let whole = format!(".{}.{}", p.family, p.base);
     match entry.strip_suffix('*') {
@@ -255,10 +255,13 @@ mod tests {
             ("torch.nn.LayerNorm", "torch.nn.functional.layer_norm"),
             ("torch.max_pool_2d", "torch.max_pool2d"),
         ] {
-            assert_eq!(meant(written, false).0.first(), Some(&want), "{written}");
+            assert_eq!(meant_spellings(written, false).0.first(), Some(&want), "{written}");
         }
-        assert_eq!(meant("Tensor.sofmax", true).0.first(), Some(&"Tensor.softmax"));
-        assert!(meant("frobnicate", false).0.is_empty());
+        assert_eq!(
+            meant_spellings("Tensor.sofmax", true).0.first(),
+            Some(&"Tensor.softmax")
+        );
+        assert!(meant_spellings("frobnicate", false).0.is_empty());
         for (written, own) in [
             ("torch.ops.mylib.soft_clip.default", true),
             ("torch.ops.mylib.relu.default", true),

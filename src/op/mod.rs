@@ -52,7 +52,7 @@ pub mod spell;
 mod table;
 pub mod view;
 
-pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
+pub use bind::{BindError, Binding, Leniency, ParamOrigin, lift_literal, param_accepts};
 pub use builder::OpBuilder;
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
@@ -63,9 +63,10 @@ pub use id::OpId;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{
-    Candidate, Spelling, candidates, canonical_path, check, imported, is_open, resolve, resolve_among, resolve_checked,
+    Candidate, Spelling, candidates, canonical_path, check_signature, imported_path, is_open, resolve, resolve_among,
+    resolve_checked,
 };
-pub use schema::{LazySchema, Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_literal};
+pub use schema::{LazySchema, Literal, NoLeaf, Param, ParamList, ParamType, Schema, write_literal};
 pub use signature::overloads;
 pub use signature::texts as signature_texts;
 pub use table::{all, by_name, is_spelling, spellings};
@@ -73,21 +74,21 @@ pub use table::{all, by_name, is_spelling, spellings};
 use crate::types::{TensorType, Type};
 
 /// A row's name with its schema: `relu(Tensor self) -> Tensor` gives both, and rows that share a schema have a name beside it.
-pub struct Declared {
+pub struct RowDeclaration {
     name: &'static str,
     schema: &'static str,
 }
 
-impl From<&'static str> for Declared {
-    fn from(schema: &'static str) -> Declared {
+impl From<&'static str> for RowDeclaration {
+    fn from(schema: &'static str) -> RowDeclaration {
         let name = schema.split('(').next().unwrap_or(schema);
-        Declared { name, schema }
+        RowDeclaration { name, schema }
     }
 }
 
-impl From<(&'static str, &'static str)> for Declared {
-    fn from((name, schema): (&'static str, &'static str)) -> Declared {
-        Declared { name, schema }
+impl From<(&'static str, &'static str)> for RowDeclaration {
+    fn from((name, schema): (&'static str, &'static str)) -> RowDeclaration {
+        RowDeclaration { name, schema }
     }
 }
 
@@ -207,16 +208,16 @@ impl PartialEq for Op {
 
 impl Op {
     /// A row. The doc, the spellings and the rest are added by the methods below.
-    pub fn new(declared: impl Into<Declared>, rule: TypeRule, meaning: Meaning) -> Op {
-        let Declared { name, schema } = declared.into();
-        Op::with_schema(name, LazySchema::new(schema).named(name), rule, meaning)
+    pub fn new(declared: impl Into<RowDeclaration>, rule: TypeRule, meaning: Meaning) -> Op {
+        let RowDeclaration { name, schema } = declared.into();
+        Op::with_schema(name, LazySchema::new(schema).with_name(name), rule, meaning)
     }
 
     /// [`Op::new`] with a schema of this name.
     fn with_schema(name: &'static str, schema: LazySchema, rule: TypeRule, meaning: Meaning) -> Op {
         Op {
             name,
-            id: OpId::of(name),
+            id: OpId::from_name(name),
             schema,
             doc: "",
             forms: vec![],
@@ -236,7 +237,7 @@ impl Op {
     }
 
     /// A row whose type follows from what it decomposes into.
-    pub fn composite(declared: impl Into<Declared>, f: Decompose) -> Op {
+    pub fn composite(declared: impl Into<RowDeclaration>, f: Decompose) -> Op {
         Op::new(declared, decomposed_type, Meaning::Decompose(f))
     }
 

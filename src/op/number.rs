@@ -3,60 +3,60 @@
 use super::{OpError, OpId, OpResult};
 use crate::scalar::math::f64_binary;
 use crate::scalar::{Binary, Compare};
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 /// The result of the row `op` on plain numbers; `None` if Python has no such operator or an argument is not a number.
-pub fn apply(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
+pub fn eval_op(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
     let (x, y) = (args.first()?, args.get(1));
-    let is_number = |v: &Type| kind(v).is_some();
+    let is_number = |v: &Type| number_kind(v).is_some();
     if !is_number(x) {
         return None;
     }
-    if let Some(r) = unary(op, x) {
+    if let Some(r) = eval_unary(op, x) {
         return Some(r);
     }
     let y = y.filter(|v| is_number(v))?;
-    if let Some(c) = comparison(op) {
-        return Some(Ok(compare(c, x, y)));
+    if let Some(c) = comparison_of(op) {
+        return Some(Ok(eval_compare(c, x, y)));
     }
     if let Some(alpha) = args
         .get(2)
         .filter(|v| matches!(op, OpId::Add | OpId::Sub) && v.as_f64() != Some(1.0))
     {
-        let scaled = arithmetic(Binary::Mul, y, alpha, Dim::mul);
-        return Some(scaled.and_then(|y| apply(op, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
+        let scaled = eval_arithmetic(Binary::Mul, y, alpha, Dim::mul);
+        return Some(scaled.and_then(|y| eval_op(op, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
     }
     Some(match op {
-        OpId::Add => arithmetic(Binary::Add, x, y, Dim::add),
-        OpId::Sub => arithmetic(Binary::Sub, x, y, Dim::sub),
-        OpId::Mul => arithmetic(Binary::Mul, x, y, Dim::mul),
+        OpId::Add => eval_arithmetic(Binary::Add, x, y, Dim::add),
+        OpId::Sub => eval_arithmetic(Binary::Sub, x, y, Dim::sub),
+        OpId::Mul => eval_arithmetic(Binary::Mul, x, y, Dim::mul),
         OpId::Div => match args.get(2).and_then(Val::as_str) {
-            Some("floor") => division(Binary::FloorDiv, x, y, Dim::floordiv),
-            Some("trunc") => division(Binary::TruncDiv, x, y, truncated),
+            Some("floor") => eval_division(Binary::FloorDiv, x, y, Dim::floordiv),
+            Some("trunc") => eval_division(Binary::TruncDiv, x, y, div_trunc),
             _ => true_division(x, y),
         },
-        OpId::FloorDivide => division(Binary::FloorDiv, x, y, Dim::floordiv),
-        OpId::Remainder => division(Binary::Mod, x, y, Dim::modulo),
-        OpId::Pow => power(x, y),
-        OpId::BitwiseAnd => bits(x, y, |a, b| Some(a & b)),
-        OpId::BitwiseOr => bits(x, y, |a, b| Some(a | b)),
-        OpId::BitwiseXor => bits(x, y, |a, b| Some(a ^ b)),
-        OpId::BitwiseLeftShift => bits(x, y, |a, b| {
+        OpId::FloorDivide => eval_division(Binary::FloorDiv, x, y, Dim::floordiv),
+        OpId::Remainder => eval_division(Binary::Mod, x, y, Dim::modulo),
+        OpId::Pow => eval_power(x, y),
+        OpId::BitwiseAnd => eval_bitwise(x, y, |a, b| Some(a & b)),
+        OpId::BitwiseOr => eval_bitwise(x, y, |a, b| Some(a | b)),
+        OpId::BitwiseXor => eval_bitwise(x, y, |a, b| Some(a ^ b)),
+        OpId::BitwiseLeftShift => eval_bitwise(x, y, |a, b| {
             let n = u32::try_from(b).ok().filter(|n| *n < 63)?;
             a.checked_mul(1 << n)
         }),
-        OpId::BitwiseRightShift => bits(x, y, |a, b| Some(a >> b.clamp(0, 63))),
+        OpId::BitwiseRightShift => eval_bitwise(x, y, |a, b| Some(a >> b.clamp(0, 63))),
         _ => return None,
     })
 }
 
-fn kind(v: &Val<TensorType>) -> Option<Kind> {
+fn number_kind(v: &Val<TensorType>) -> Option<ScalarKind> {
     match v {
-        Val::Bool(_) => Some(Kind::Bool),
-        Val::Int(_) => Some(Kind::Int),
-        Val::Float(_) => Some(Kind::Float),
-        Val::Any(k @ (Kind::Bool | Kind::Int | Kind::Float)) => Some(*k),
+        Val::Bool(_) => Some(ScalarKind::Bool),
+        Val::Int(_) => Some(ScalarKind::Int),
+        Val::Float(_) => Some(ScalarKind::Float),
+        Val::Any(k @ (ScalarKind::Bool | ScalarKind::Int | ScalarKind::Float)) => Some(*k),
         _ => None,
     }
 }
@@ -66,70 +66,74 @@ fn as_dim(v: &Type) -> Option<Dim> {
     match v {
         Val::Int(d) => Some(d.clone()),
         Val::Bool(b) => Some(Dim::Const(*b as i64)),
-        Val::Any(Kind::Int | Kind::Bool) => Some(Dim::Unknown),
+        Val::Any(ScalarKind::Int | ScalarKind::Bool) => Some(Dim::Unknown),
         _ => None,
     }
 }
 
-fn int(d: Dim) -> Type {
+fn int_type(d: Dim) -> Type {
     match d {
-        Dim::Unknown => Val::Any(Kind::Int),
+        Dim::Unknown => Val::Any(ScalarKind::Int),
         d => Val::Int(d),
     }
 }
 
-fn unary(op: OpId, x: &Type) -> Option<OpResult<Type>> {
+fn eval_unary(op: OpId, x: &Type) -> Option<OpResult<Type>> {
     let out = match (op, x) {
         (OpId::Neg, Val::Float(f)) => Val::Float(-f),
         (OpId::Abs, Val::Float(f)) => Val::Float(f.abs()),
-        (OpId::Neg | OpId::Positive | OpId::Abs | OpId::BitwiseNot, Val::Any(Kind::Bool)) => Val::Any(Kind::Int),
+        (OpId::Neg | OpId::Positive | OpId::Abs | OpId::BitwiseNot, Val::Any(ScalarKind::Bool)) => {
+            Val::Any(ScalarKind::Int)
+        }
         (OpId::Neg | OpId::Positive | OpId::Abs, Val::Any(k)) => Val::Any(*k),
         (OpId::Positive, Val::Float(_)) => x.clone(),
-        (OpId::BitwiseNot, Val::Float(_) | Val::Any(Kind::Float)) => {
+        (OpId::BitwiseNot, Val::Float(_) | Val::Any(ScalarKind::Float)) => {
             return Some(Err(OpError::dtype("bad operand type for unary ~: 'float'")));
         }
-        (OpId::Neg, _) => int(as_dim(x)?.neg()),
-        (OpId::Positive, _) => int(as_dim(x)?),
-        (OpId::Abs, _) => int(as_dim(x)?
-            .as_const()
-            .and_then(i64::checked_abs)
-            .map_or(Dim::Unknown, Dim::Const)),
-        (OpId::BitwiseNot, _) => int(Dim::Const(-1).sub(&as_dim(x)?)),
-        (OpId::LogicalNot, _) => match truth(x) {
+        (OpId::Neg, _) => int_type(as_dim(x)?.neg()),
+        (OpId::Positive, _) => int_type(as_dim(x)?),
+        (OpId::Abs, _) => int_type(
+            as_dim(x)?
+                .as_const()
+                .and_then(i64::checked_abs)
+                .map_or(Dim::Unknown, Dim::Const),
+        ),
+        (OpId::BitwiseNot, _) => int_type(Dim::Const(-1).sub(&as_dim(x)?)),
+        (OpId::LogicalNot, _) => match truth_value(x) {
             Some(b) => Val::Bool(!b),
-            None => Val::Any(Kind::Bool),
+            None => Val::Any(ScalarKind::Bool),
         },
         _ => return None,
     };
     Some(Ok(out))
 }
 
-fn truth(v: &Type) -> Option<bool> {
+fn truth_value(v: &Type) -> Option<bool> {
     match v {
         Val::Float(f) => Some(*f != 0.0),
         v => as_dim(v)?.as_const().map(|c| c != 0),
     }
 }
 
-fn arithmetic(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim) -> OpResult<Type> {
+fn eval_arithmetic(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim) -> OpResult<Type> {
     if let (Some(a), Some(b)) = (as_dim(x), as_dim(y)) {
-        return Ok(int(on_ints(&a, &b)));
+        return Ok(int_type(on_ints(&a, &b)));
     }
     Ok(match (x.as_f64(), y.as_f64(), f64_binary(op)) {
         (Some(a), Some(b), Some(f)) => Val::Float(f(a, b)),
-        _ => Val::Any(Kind::Float),
+        _ => Val::Any(ScalarKind::Float),
     })
 }
 
-fn division(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim) -> OpResult<Type> {
+fn eval_division(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim) -> OpResult<Type> {
     if y.as_f64() == Some(0.0) {
         return Err(OpError::value("ZeroDivisionError: division by zero"));
     }
-    arithmetic(op, x, y, on_ints)
+    eval_arithmetic(op, x, y, on_ints)
 }
 
 /// Known sizes divided towards zero.
-fn truncated(a: &Dim, b: &Dim) -> Dim {
+fn div_trunc(a: &Dim, b: &Dim) -> Dim {
     match (a.as_const(), b.as_const()) {
         (Some(a), Some(b)) => a.checked_div(b).map_or(Dim::Unknown, Dim::Const),
         _ => Dim::Unknown,
@@ -142,21 +146,21 @@ fn true_division(x: &Type, y: &Type) -> OpResult<Type> {
     }
     Ok(match (x.as_f64(), y.as_f64()) {
         (Some(a), Some(b)) => Val::Float(a / b),
-        _ => Val::Any(Kind::Float),
+        _ => Val::Any(ScalarKind::Float),
     })
 }
 
 /// Exponents above this are left for run time.
 const MAX_SYMBOLIC_POWER: i64 = 16;
 
-fn power(x: &Type, y: &Type) -> OpResult<Type> {
+fn eval_power(x: &Type, y: &Type) -> OpResult<Type> {
     match (as_dim(x), y.as_int()) {
         (Some(Dim::Const(a)), Some(n)) if n >= 0 => {
             let p = u32::try_from(n).ok().and_then(|n| a.checked_pow(n));
-            Ok(int(p.map_or(Dim::Unknown, Dim::Const)))
+            Ok(int_type(p.map_or(Dim::Unknown, Dim::Const)))
         }
         (Some(a), Some(n)) if (0..=MAX_SYMBOLIC_POWER).contains(&n) => {
-            Ok(int((0..n).fold(Dim::Const(1), |p, _| p.mul(&a))))
+            Ok(int_type((0..n).fold(Dim::Const(1), |p, _| p.mul(&a))))
         }
         _ => match (x.as_f64(), y.as_f64()) {
             (Some(0.0), Some(b)) if b < 0.0 => Err(OpError::value(
@@ -166,27 +170,27 @@ fn power(x: &Type, y: &Type) -> OpResult<Type> {
                 Err(OpError::dtype("a negative number to a fractional power is complex"))
             }
             (Some(a), Some(b)) => Ok(Val::Float(a.powf(b))),
-            _ if as_dim(x).is_some() && as_dim(y).is_some() => Ok(Val::Any(Kind::Int)),
-            _ => Ok(Val::Any(Kind::Float)),
+            _ if as_dim(x).is_some() && as_dim(y).is_some() => Ok(Val::Any(ScalarKind::Int)),
+            _ => Ok(Val::Any(ScalarKind::Float)),
         },
     }
 }
 
-fn bits(x: &Type, y: &Type, f: fn(i64, i64) -> Option<i64>) -> OpResult<Type> {
+fn eval_bitwise(x: &Type, y: &Type, f: fn(i64, i64) -> Option<i64>) -> OpResult<Type> {
     let (Some(a), Some(b)) = (as_dim(x), as_dim(y)) else {
         return Err(OpError::dtype("unsupported operand types: bitwise operators take ints"));
     };
-    let bools = kind(x) == Some(Kind::Bool) && kind(y) == Some(Kind::Bool);
+    let bools = number_kind(x) == Some(ScalarKind::Bool) && number_kind(y) == Some(ScalarKind::Bool);
     Ok(match (a.as_const(), b.as_const()) {
         (Some(a), Some(b)) => match f(a, b) {
             Some(r) if bools => Val::Bool(r != 0),
-            r => int(r.map_or(Dim::Unknown, Dim::Const)),
+            r => int_type(r.map_or(Dim::Unknown, Dim::Const)),
         },
-        _ => Val::Any(if bools { Kind::Bool } else { Kind::Int }),
+        _ => Val::Any(if bools { ScalarKind::Bool } else { ScalarKind::Int }),
     })
 }
 
-fn comparison(op: OpId) -> Option<Compare> {
+fn comparison_of(op: OpId) -> Option<Compare> {
     Some(match op {
         OpId::Eq => Compare::Eq,
         OpId::Ne => Compare::Ne,
@@ -199,13 +203,13 @@ fn comparison(op: OpId) -> Option<Compare> {
 }
 
 /// Decided also for symbolic sizes that differ by a constant.
-fn compare(op: Compare, x: &Type, y: &Type) -> Type {
+fn eval_compare(op: Compare, x: &Type, y: &Type) -> Type {
     let order: Option<Option<Ordering>> = match (as_dim(x), as_dim(y)) {
         (Some(a), Some(b)) => a.sub(&b).as_const().map(|d| Some(d.cmp(&0))),
         _ => x.as_f64().zip(y.as_f64()).map(|(a, b)| a.partial_cmp(&b)),
     };
     let Some(order) = order else {
-        return Val::Any(Kind::Bool);
+        return Val::Any(ScalarKind::Bool);
     };
     Val::Bool(match op {
         Compare::Eq => order.is_some_and(|o| o.is_eq()),
@@ -222,7 +226,7 @@ mod tests {
     use super::*;
 
     fn run(op: OpId, x: Type, y: Type) -> Type {
-        apply(op, &[x, y]).expect("an operator").expect("a value")
+        eval_op(op, &[x, y]).expect("an operator").expect("a value")
     }
 
     #[test]
@@ -236,13 +240,13 @@ mod tests {
         );
         assert_eq!(run(OpId::Remainder, Val::int(-7), Val::int(3)), Val::int(2));
         assert_eq!(run(OpId::Div, Val::int(6), Val::int(4)), Val::Float(1.5));
-        let mode = |m: &str| apply(OpId::Div, &[Val::int(-7), Val::int(2), Val::str(m)]);
+        let mode = |m: &str| eval_op(OpId::Div, &[Val::int(-7), Val::int(2), Val::str(m)]);
         assert_eq!(
             (mode("floor"), mode("trunc")),
             (Some(Ok(Val::int(-4))), Some(Ok(Val::int(-3))))
         );
         assert_eq!(
-            apply(OpId::Add, &[Val::int(1), Val::int(2), Val::int(3)]),
+            eval_op(OpId::Add, &[Val::int(1), Val::int(2), Val::int(3)]),
             Some(Ok(Val::int(7)))
         );
         assert_eq!(run(OpId::Pow, Val::int(2), Val::int(-1)), Val::Float(0.5));
@@ -252,13 +256,13 @@ mod tests {
             Val::Int(Dim::var("N").mul(&Dim::Const(2)))
         );
         assert_eq!(run(OpId::Eq, n(), n()), Val::Bool(true));
-        assert_eq!(run(OpId::Eq, n(), Val::int(4)), Val::Any(Kind::Bool));
+        assert_eq!(run(OpId::Eq, n(), Val::int(4)), Val::Any(ScalarKind::Bool));
         assert_eq!(run(OpId::Lt, n(), run(OpId::Add, n(), Val::int(1))), Val::Bool(true));
         assert_eq!(
             run(OpId::BitwiseAnd, Val::Bool(true), Val::Bool(false)),
             Val::Bool(false)
         );
-        assert!(apply(OpId::FloorDivide, &[Val::int(1), Val::int(0)]).is_some_and(|r| r.is_err()));
-        assert!(apply(OpId::Gelu, &[Val::int(1)]).is_none());
+        assert!(eval_op(OpId::FloorDivide, &[Val::int(1), Val::int(0)]).is_some_and(|r| r.is_err()));
+        assert!(eval_op(OpId::Gelu, &[Val::int(1)]).is_none());
     }
 }

@@ -28,7 +28,7 @@ const SETS: &[(&[u32], &str)] = &[
 
 /// Whether torch takes numbers for the tensor parameters in the set `given` (bit `i` is parameter `i`) of the spelling `path`.
 /// Operators, and what is not torch's own, take numbers wherever a row does.
-pub fn allowed(path: &str, given: u32) -> bool {
+pub fn allows_numbers(path: &str, given: u32) -> bool {
     let (family, rest) = path.split_once('.').unwrap_or(("", path));
     let name = match (family, rest.strip_prefix("special.")) {
         ("aten", _) => rest.split('.').next().unwrap_or(rest).to_string(),
@@ -50,7 +50,7 @@ pub fn allowed(path: &str, given: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use super::allows_numbers;
 
     #[test]
     fn numbers_stand_where_torch_takes_them() {
@@ -64,7 +64,7 @@ mod tests {
             ("operator.and_", 0b10),
             ("Tensor.__and__", 0b10),
         ] {
-            assert!(allowed(path, given), "{path} {given:b}");
+            assert!(allows_numbers(path, given), "{path} {given:b}");
         }
         for (path, given) in [
             ("torch.maximum", 0b10),
@@ -73,7 +73,7 @@ mod tests {
             ("torch.bitwise_and", 0b11),
             ("torch.sin", 0b1),
         ] {
-            assert!(!allowed(path, given), "{path} {given:b}");
+            assert!(!allows_numbers(path, given), "{path} {given:b}");
         }
     }
 }

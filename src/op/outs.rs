@@ -93,7 +93,7 @@ pub struct Writing<'a> {
 }
 
 /// The ATen overload `path` as one that writes to arguments; `None` if it is none.
-pub fn writing(path: &str) -> Option<Writing<'_>> {
+pub fn writing_overload(path: &str) -> Option<Writing<'_>> {
     let (packet, overload) = path.strip_prefix("aten.")?.rsplit_once('.')?;
     let packet = &path[..5 + packet.len()];
     let named = NAMED.iter().find(|(p, _)| *p == path).map(|(_, names)| *names);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn overloads_and_the_arguments_they_write_to() {
-        let of = |p| writing(p).map(|w| (w.packet, w.names));
+        let of = |p| writing_overload(p).map(|w| (w.packet, w.names));
         assert_eq!(of("aten.add.out"), Some(("aten.add", "out")));
         assert_eq!(of("aten.sum.IntList_out"), Some(("aten.sum", "out")));
         assert_eq!(of("aten.topk.values"), Some(("aten.topk", "values indices")));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn every_packet_is_in_the_table() {
         for (path, _) in NAMED {
-            let packet = writing(path).expect("an overload that writes").packet;
+            let packet = writing_overload(path).expect("an overload that writes").packet;
             assert!(super::super::is_spelling(packet), "{path}");
         }
     }

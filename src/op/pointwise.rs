@@ -1,24 +1,24 @@
 //! Pointwise ops made concrete: their dtypes, shapes and expressions for arguments of given types.
 
-pub use super::promotion::{Dtypes, dtypes, not_implemented, number_of, overflow_error, overflows};
+pub use super::promotion::{Dtypes, call_dtypes, not_implemented, number_of, overflow_error, overflows};
 
-use super::promotion::{check_numbers, is_condition, is_tensor_param, meaning, refused};
+use super::promotion::{check_numbers, is_condition, is_tensor_param, pointwise_meaning, refused_operands};
 use super::{
-    Call, Declared, DtypeRule, ExprText, Meaning, Op, OpError, OpResult, ParamType, Pointwise, PointwiseCall,
+    Call, DtypeRule, ExprText, Meaning, Op, OpError, OpResult, ParamType, Pointwise, PointwiseCall, RowDeclaration,
     ShapeRule, Sizes, number,
 };
 use crate::diag::Code;
-use crate::scalar::{Expr, Input, Number, Settings, parse};
+use crate::scalar::{DTypeSettings, ParsedValue, ScalarExpr, UntypedNumber, parse};
 use crate::types::{Category, DType, Dim, TensorType, Type, Val};
 
 /// A pointwise row with a fixed expression and the broadcast shape.
-pub fn pointwise(declared: impl Into<Declared>, dtypes: DtypeRule, text: &'static str) -> Op {
+pub fn pointwise(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, text: &'static str) -> Op {
     pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
 }
 
 /// A pointwise row whose expression depends on the arguments.
 pub fn pointwise_by(
-    declared: impl Into<Declared>,
+    declared: impl Into<RowDeclaration>,
     dtypes: DtypeRule,
     text: fn(&Call<TensorType>) -> OpResult<&'static str>,
 ) -> Op {
@@ -26,8 +26,8 @@ pub fn pointwise_by(
 }
 
 /// A row that makes a tensor out of numbers and indices.
-pub fn creation(
-    declared: impl Into<Declared>,
+pub fn creation_row(
+    declared: impl Into<RowDeclaration>,
     dtypes: DtypeRule,
     shape: fn(&Call<TensorType>) -> OpResult<Vec<Dim>>,
     text: &'static str,
@@ -36,7 +36,7 @@ pub fn creation(
 }
 
 /// A pointwise row.
-pub fn pointwise_row(declared: impl Into<Declared>, dtypes: DtypeRule, shape: ShapeRule, expr: ExprText) -> Op {
+pub fn pointwise_row(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, shape: ShapeRule, expr: ExprText) -> Op {
     let meaning = Pointwise {
         dtypes,
         shape,
@@ -59,7 +59,7 @@ impl Op {
 
 /// The type rule of pointwise ops. Python numbers alone give a Python number, as Python's operators do.
 pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    let p = meaning(call.op);
+    let p = pointwise_meaning(call.op);
     if call.args.iter().any(|v| matches!(v, Val::Unknown)) {
         return Ok(Val::Unknown);
     }
@@ -68,7 +68,7 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
         return call
             .op
             .id()
-            .and_then(|id| number::apply(id, &call.args))
+            .and_then(|id| number::eval_op(id, &call.args))
             .unwrap_or_else(|| {
                 let name = call.op.schema.params.first().map_or("self", |p| &p.name);
                 Err(OpError::arg(
@@ -80,7 +80,7 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
     if let ExprText::By(f) = p.expr {
         f(call)?;
     }
-    let dtypes = dtypes(call)?;
+    let dtypes = call_dtypes(call)?;
     check_numbers(call, dtypes.common)?;
     let dtype = dtypes.result;
     let shape = match p.shape {
@@ -101,26 +101,26 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
 
 /// The call's expression, with promotion and rounding written out as casts, and which parameters are its operands.
 pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
-    let p = meaning(call.op);
+    let p = pointwise_meaning(call.op);
     let out = match pointwise_rule(call, &mut Sizes::default())? {
         Val::Leaf(t) => t,
-        _ => return Err(refused(call, "none of them is a tensor of known type".into())),
+        _ => return Err(refused_operands(call, "none of them is a tensor of known type".into())),
     };
-    let dtypes = dtypes(call)?;
+    let dtypes = call_dtypes(call)?;
     let text = match p.expr {
         ExprText::Fixed(t) => t,
         ExprText::By(f) => f(call)?,
     };
-    let settings = Settings {
+    let settings = DTypeSettings {
         compute: dtypes.compute,
         storage: dtypes.common,
     };
-    let mut expr = Expr::new();
+    let mut expr = ScalarExpr::new();
     let mut operands: Vec<usize> = vec![];
     let mut failed = None;
     let value = parse(text, settings, &mut expr, &mut |name, expr| {
         let i = call.op.schema.index_of(name).filter(|&i| !call.args[i].is_none())?;
-        match input(call, i, dtypes, p.wide_numbers, &mut operands, expr) {
+        match param_input(call, i, dtypes, p.wide_numbers, &mut operands, expr) {
             Ok(v) => Some(v),
             Err(e) => {
                 failed = Some(e);
@@ -138,14 +138,14 @@ pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
 }
 
 /// What parameter `i` is in the expression.
-fn input(
+fn param_input(
     call: &Call<TensorType>,
     i: usize,
     dtypes: Dtypes,
     wide_numbers: bool,
     operands: &mut Vec<usize>,
-    expr: &mut Expr,
-) -> OpResult<Input> {
+    expr: &mut ScalarExpr,
+) -> OpResult<ParsedValue> {
     let param = &call.op.schema.params[i];
     let condition = is_condition(&param.name);
     if let Val::Leaf(t) = &call.args[i] {
@@ -155,19 +155,19 @@ fn input(
         });
         let arg = expr.arg(n as u32, t.dtype);
         if condition {
-            return Ok(Input::Value(expr.cast(DType::B8, arg)));
+            return Ok(ParsedValue::Value(expr.cast(DType::B8, arg)));
         }
         // torch reads 0-d operands of some ops without rounding them to the common dtype.
         let keep = wide_numbers && t.rank() == Some(0) && t.dtype.is_float() && dtypes.common.is_float();
         let arg = if keep { arg } else { expr.cast(dtypes.common, arg) };
-        return Ok(Input::Value(expr.cast(dtypes.compute, arg)));
+        return Ok(ParsedValue::Value(expr.cast(dtypes.compute, arg)));
     }
     let n = number_of(&call.args[i]).ok_or_else(|| unknown_number(call, &param.name, &call.args[i]))?;
     let promotes = is_tensor_param(&param.ty);
     let scalar = promotes || matches!(&param.ty, ParamType::Number);
-    Ok(Input::Number(match dtypes.common.category() {
-        Category::Float if promotes && !wide_numbers => Number::from_scalar(n.to_scalar(dtypes.common)),
-        Category::Int | Category::Bool if scalar => Number::from_scalar(n.to_scalar(dtypes.common)),
+    Ok(ParsedValue::Number(match dtypes.common.category() {
+        Category::Float if promotes && !wide_numbers => UntypedNumber::from_scalar(n.to_scalar(dtypes.common)),
+        Category::Int | Category::Bool if scalar => UntypedNumber::from_scalar(n.to_scalar(dtypes.common)),
         _ => n,
     }))
 }
@@ -192,8 +192,8 @@ mod tests {
     /// A value that a parameter of this type takes.
     fn sample(ty: &ParamType, name: &str, tensor: &TensorType) -> Type {
         match ty {
-            ParamType::Tensor if is_condition(name) => Val::Leaf(TensorType::fixed(DType::B8, &[2, 3])),
-            ParamType::Tensor if name == "value" => Val::Leaf(TensorType::fixed(tensor.dtype, &[])),
+            ParamType::Tensor if is_condition(name) => Val::Leaf(TensorType::with_fixed_shape(DType::B8, &[2, 3])),
+            ParamType::Tensor if name == "value" => Val::Leaf(TensorType::with_fixed_shape(tensor.dtype, &[])),
             ParamType::Tensor => Val::Leaf(tensor.clone()),
             ParamType::Optional(t) => sample(t, name, tensor),
             ParamType::Number | ParamType::Int => Val::int(1),
@@ -213,10 +213,10 @@ mod tests {
             }
             let mut taken = 0;
             for d in DType::COMPUTED {
-                let tensor = TensorType::fixed(d, &[2, 3]);
+                let tensor = TensorType::with_fixed_shape(d, &[2, 3]);
                 let params = op.schema.params.iter();
                 let args = params.map(|p| match (&p.default, is_tensor_param(&p.ty)) {
-                    (Some(v), false) => crate::op::lift(v),
+                    (Some(v), false) => crate::op::lift_literal(v),
                     _ => sample(&p.ty, &p.name, &tensor),
                 });
                 let call = Call {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn bools_are_refused_where_torch_has_no_kernel() {
-        let of = |d: DType| Val::Leaf(TensorType::fixed(d, &[3]));
+        let of = |d: DType| Val::Leaf(TensorType::with_fixed_shape(d, &[3]));
         let (bools, floats) = (of(DType::B8), of(DType::F32));
         let result = |op: OpId, args: &[&Type]| {
             let call = call_of(op.op(), args.iter().map(|&v| v.clone()).collect());
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn scalar_overloads_refuse_tensors() {
-        let x = Val::Leaf(TensorType::fixed(DType::F32, &[3]));
-        let scalar = Val::Leaf(TensorType::fixed(DType::F32, &[]));
+        let x = Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[3]));
+        let scalar = Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[]));
         let takes = |path: &str, args: &[&Type]| {
             let args: Vec<Type> = args.iter().map(|&v| v.clone()).collect();
             crate::op::resolve(path, &args, &[]).is_ok()
@@ -291,7 +291,10 @@ mod tests {
         assert!(takes("aten.mul.Scalar", &[&x, &Val::Float(2.0)]));
         assert!(takes("aten.pow.Scalar", &[&Val::int(2), &x]));
         assert!(takes("aten.mul.Tensor", &[&x, &x]));
-        assert!(takes("aten.mul.Scalar", &[&x, &Val::Any(crate::types::Kind::Float)]));
+        assert!(takes(
+            "aten.mul.Scalar",
+            &[&x, &Val::Any(crate::types::ScalarKind::Float)]
+        ));
     }
 
     #[test]

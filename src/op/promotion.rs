@@ -3,8 +3,8 @@
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
 use crate::diag::words::a;
 use crate::op::OpId;
-use crate::scalar::Number;
-use crate::types::{Category, DType, Kind, Promotion, TensorType, Type, Val, result_type};
+use crate::scalar::UntypedNumber;
+use crate::types::{Category, DType, Promotion, ScalarKind, TensorType, Type, Val, result_type};
 
 /// The dtypes of a pointwise call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub struct Dtypes {
 }
 
 impl Dtypes {
-    fn of(d: DType) -> Dtypes {
+    fn from_dtype(d: DType) -> Dtypes {
         Dtypes {
             common: d,
-            compute: d.compute(),
+            compute: d.compute_dtype(),
             result: d,
         }
     }
@@ -29,13 +29,13 @@ impl Dtypes {
     fn to_bool(d: DType) -> Dtypes {
         Dtypes {
             result: DType::B8,
-            ..Dtypes::of(d)
+            ..Dtypes::from_dtype(d)
         }
     }
 }
 
 /// The row's pointwise meaning. Panics if it has another.
-pub(super) fn meaning(op: &Op) -> &Pointwise {
+pub(super) fn pointwise_meaning(op: &Op) -> &Pointwise {
     match &op.meaning {
         Meaning::Pointwise(p) => p,
         _ => panic!("{} is not pointwise", op.name),
@@ -56,7 +56,7 @@ pub(super) fn is_tensor_param(ty: &ParamType) -> bool {
 }
 
 /// The parameters that promote, with their values.
-fn promoting(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
+fn promoting_args(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
     let params = call.op.schema.params.iter().zip(&call.args);
     params
         .filter(|(p, v)| is_tensor_param(&p.ty) && !is_condition(&p.name) && !v.is_none())
@@ -64,32 +64,40 @@ fn promoting(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
 }
 
 /// The category of a number; `None` for what is not a number.
-fn category<T>(v: &Val<T>) -> Option<Category> {
+fn category_of<T>(v: &Val<T>) -> Option<Category> {
     Some(match v {
-        Val::Bool(_) | Val::Any(Kind::Bool) => Category::Bool,
-        Val::Int(_) | Val::Any(Kind::Int) => Category::Int,
-        Val::Float(_) | Val::Any(Kind::Float) => Category::Float,
+        Val::Bool(_) | Val::Any(ScalarKind::Bool) => Category::Bool,
+        Val::Int(_) | Val::Any(ScalarKind::Int) => Category::Int,
+        Val::Float(_) | Val::Any(ScalarKind::Float) => Category::Float,
         Val::Complex(..) => Category::Complex,
         _ => return None,
     })
 }
 
 /// The promoted dtype of the tensor parameters.
-fn promoted(call: &Call<TensorType>) -> OpResult<DType> {
+fn promoted_dtype(call: &Call<TensorType>) -> OpResult<DType> {
     let mut operands = vec![];
-    for v in promoting(call) {
+    for v in promoting_args(call) {
         operands.push(match v {
             Val::Leaf(t) if t.rank() == Some(0) => Promotion::ZeroDim(t.dtype),
             Val::Leaf(t) => Promotion::Dimensioned(t.dtype),
-            v => match category(v) {
+            v => match category_of(v) {
                 Some(c) => Promotion::Number(c),
-                None => return Err(refused(call, format!("{} is not an operand", a(v.kind_name())))),
+                None => {
+                    return Err(refused_operands(
+                        call,
+                        format!("{} is not an operand", a(v.kind_name())),
+                    ));
+                }
             },
         });
     }
     let d = result_type(operands.iter().copied()).ok_or_else(|| no_promotion(call, &operands))?;
     if !d.is_computed() {
-        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+        return Err(refused_operands(
+            call,
+            format!("fxc does not compute with {}", d.torch_name()),
+        ));
     }
     Ok(d)
 }
@@ -102,13 +110,13 @@ fn no_promotion(call: &Call<TensorType>, operands: &[Promotion]) -> OpError {
             Promotion::Number(_) => None,
         })
         .collect();
-    refused(
+    refused_operands(
         call,
         format!("Promotion for {} types is not supported", dtypes.join(", ")),
     )
 }
 
-pub(super) fn refused(call: &Call<TensorType>, why: String) -> OpError {
+pub(super) fn refused_operands(call: &Call<TensorType>, why: String) -> OpError {
     OpError::dtype(format!("`{}` cannot take these operands: {why}", call.op.name))
 }
 
@@ -118,8 +126,8 @@ pub fn not_implemented(kernel: &str, d: DType) -> OpError {
 }
 
 /// The dtypes of a call, or torch's refusal.
-pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
-    let rule = meaning(call.op).dtypes;
+pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let rule = pointwise_meaning(call.op).dtypes;
     check_conditions(call)?;
     if let Some(t) = call
         .args
@@ -127,7 +135,7 @@ pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
         .filter_map(Val::as_leaf)
         .find(|t| !t.dtype.is_computed())
     {
-        return Err(refused(
+        return Err(refused_operands(
             call,
             format!("fxc does not compute with {}", t.dtype.torch_name()),
         ));
@@ -135,40 +143,40 @@ pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
     let refuse = |d: DType, bad: bool, kernel: &str| match bad {
         true => Err(not_implemented(kernel, d)),
-        false => Ok(Dtypes::of(d)),
+        false => Ok(Dtypes::from_dtype(d)),
     };
     match rule {
-        DtypeRule::Promote => promoted(call).map(Dtypes::of),
-        DtypeRule::PromoteFloat => promoted(call).map(|d| Dtypes::of(d.to_float())),
-        DtypeRule::WideFloat(k) => promoted(call).and_then(|d| refuse(d.to_float(), d.compute() != d, k)),
-        DtypeRule::FloatOnly(k) => promoted(call).and_then(|d| refuse(d, !float(d), k)),
-        DtypeRule::NoBool(k) => promoted(call).and_then(|d| refuse(d, bool(d), k)),
-        DtypeRule::NoBoolMessage(text) => match promoted(call)? {
+        DtypeRule::Promote => promoted_dtype(call).map(Dtypes::from_dtype),
+        DtypeRule::PromoteFloat => promoted_dtype(call).map(|d| Dtypes::from_dtype(d.to_float())),
+        DtypeRule::WideFloat(k) => promoted_dtype(call).and_then(|d| refuse(d.to_float(), d.compute_dtype() != d, k)),
+        DtypeRule::FloatOnly(k) => promoted_dtype(call).and_then(|d| refuse(d, !float(d), k)),
+        DtypeRule::NoBool(k) => promoted_dtype(call).and_then(|d| refuse(d, bool(d), k)),
+        DtypeRule::NoBoolMessage(text) => match promoted_dtype(call)? {
             DType::B8 => Err(OpError::dtype(text)),
-            d => Ok(Dtypes::of(d)),
+            d => Ok(Dtypes::from_dtype(d)),
         },
-        DtypeRule::Subtract => subtract(call),
-        DtypeRule::IntOrBool(k) => promoted(call).and_then(|d| refuse(d, float(d), k)),
-        DtypeRule::IntOnly(k) => promoted(call).and_then(|d| refuse(d, !d.is_int(), k)),
+        DtypeRule::Subtract => subtract_dtypes(call),
+        DtypeRule::IntOrBool(k) => promoted_dtype(call).and_then(|d| refuse(d, float(d), k)),
+        DtypeRule::IntOnly(k) => promoted_dtype(call).and_then(|d| refuse(d, !d.is_int(), k)),
         DtypeRule::Division => match call.get("rounding_mode").as_str() {
-            None => promoted(call).map(|d| Dtypes::of(d.to_float())),
-            Some(mode) => promoted(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
+            None => promoted_dtype(call).map(|d| Dtypes::from_dtype(d.to_float())),
+            Some(mode) => promoted_dtype(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
         },
         DtypeRule::Addcdiv => {
             let integral = |p| call.opt_leaf(p).is_none_or(|t| !t.dtype.is_float());
             match integral("tensor1") && integral("tensor2") {
                 true => Err(OpError::dtype(INTEGER_ADDCDIV)),
-                false => promoted(call).map(Dtypes::of),
+                false => promoted_dtype(call).map(Dtypes::from_dtype),
             }
         }
-        DtypeRule::BoolToInt => promoted(call).map(|d| Dtypes::of(if bool(d) { DType::I64 } else { d })),
-        DtypeRule::Double => promoted(call).map(|_| Dtypes::of(DType::F64)),
-        DtypeRule::Compare | DtypeRule::Predicate => promoted(call).map(Dtypes::to_bool),
-        DtypeRule::Logical => promoted(call).map(|_| Dtypes::of(DType::B8)),
-        DtypeRule::Given => given(call, DType::F32),
-        DtypeRule::GivenByValue => given(call, default_of_numbers(call)),
-        DtypeRule::First => first(call).map(|t| Dtypes::of(t.dtype)),
-        DtypeRule::Same(k) => same(call, k),
+        DtypeRule::BoolToInt => promoted_dtype(call).map(|d| Dtypes::from_dtype(if bool(d) { DType::I64 } else { d })),
+        DtypeRule::Double => promoted_dtype(call).map(|_| Dtypes::from_dtype(DType::F64)),
+        DtypeRule::Compare | DtypeRule::Predicate => promoted_dtype(call).map(Dtypes::to_bool),
+        DtypeRule::Logical => promoted_dtype(call).map(|_| Dtypes::from_dtype(DType::B8)),
+        DtypeRule::Given => given_dtypes(call, DType::F32),
+        DtypeRule::GivenByValue => given_dtypes(call, default_of_numbers(call)),
+        DtypeRule::First => first_tensor(call).map(|t| Dtypes::from_dtype(t.dtype)),
+        DtypeRule::Same(k) => same_dtypes(call, k),
     }
 }
 
@@ -201,13 +209,13 @@ fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
     Ok(())
 }
 
-fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
+fn subtract_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     let is_bool = |v: &Type| match v {
         Val::Leaf(t) => t.dtype == DType::B8,
-        v => category(v) == Some(Category::Bool),
+        v => category_of(v) == Some(Category::Bool),
     };
-    match promoting(call).filter(|v| is_bool(v)).count() {
-        0 => promoted(call).map(Dtypes::of),
+    match promoting_args(call).filter(|v| is_bool(v)).count() {
+        0 => promoted_dtype(call).map(Dtypes::from_dtype),
         1 => Err(OpError::dtype(
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, \
              use the `~` or `logical_not()` operator instead.",
@@ -220,41 +228,44 @@ fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
 }
 
 /// The first tensor given.
-fn first(call: &Call<TensorType>) -> OpResult<&TensorType> {
+fn first_tensor(call: &Call<TensorType>) -> OpResult<&TensorType> {
     let t = call.args.iter().find_map(Val::as_leaf);
-    let t = t.ok_or_else(|| refused(call, "none of them is a tensor".into()))?;
+    let t = t.ok_or_else(|| refused_operands(call, "none of them is a tensor".into()))?;
     if !t.dtype.is_computed() {
         let d = t.dtype.torch_name();
-        return Err(refused(call, format!("fxc does not compute with {d}")));
+        return Err(refused_operands(call, format!("fxc does not compute with {d}")));
     }
     Ok(t)
 }
 
-fn given(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
+fn given_dtypes(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
     let explicit = call.op.schema.index_of("dtype").and_then(|_| call.opt_dtype("dtype"));
     let d = match explicit {
         Some(d) => d,
         None => call.args.iter().find_map(Val::as_leaf).map_or(default, |t| t.dtype),
     };
     if !d.is_computed() {
-        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+        return Err(refused_operands(
+            call,
+            format!("fxc does not compute with {}", d.torch_name()),
+        ));
     }
-    Ok(Dtypes::of(d))
+    Ok(Dtypes::from_dtype(d))
 }
 
 /// The dtype that torch gives a tensor made of the call's `Scalar` arguments.
 fn default_of_numbers(call: &Call<TensorType>) -> DType {
     let params = call.op.schema.params.iter().zip(&call.args);
     let numbers = params.filter(|(p, _)| matches!(p.ty, ParamType::Number));
-    match numbers.filter_map(|(_, v)| category(v)).max() {
+    match numbers.filter_map(|(_, v)| category_of(v)).max() {
         Some(Category::Int) => DType::I64,
         Some(Category::Bool) => DType::B8,
         _ => DType::F32,
     }
 }
 
-fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
-    let d = first(call)?.dtype;
+fn same_dtypes(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
+    let d = first_tensor(call)?.dtype;
     if !d.is_float() {
         return Err(not_implemented(kernel, d));
     }
@@ -273,7 +284,7 @@ fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
             )));
         }
     }
-    Ok(Dtypes::of(d))
+    Ok(Dtypes::from_dtype(d))
 }
 
 /// torch refuses numbers that the dtype cannot hold where it converts them on their own, and wraps them where they
@@ -299,12 +310,12 @@ pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
 
 /// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap into unsigned types, infinities
 /// fit floats.
-pub fn overflows(n: Number, dtype: DType) -> bool {
+pub fn overflows(n: UntypedNumber, dtype: DType) -> bool {
     let x = n.to_f64();
     match (dtype, n) {
         (DType::B8, _) => false,
-        (DType::U8, Number::Int(i)) => !(-255..=255).contains(&i),
-        (d, Number::Int(_)) if d.is_int() => n.to_scalar(d).to_i64() != n.to_scalar(DType::I64).to_i64(),
+        (DType::U8, UntypedNumber::Int(i)) => !(-255..=255).contains(&i),
+        (d, UntypedNumber::Int(_)) if d.is_int() => n.to_scalar(d).to_i64() != n.to_scalar(DType::I64).to_i64(),
         (d, _) if d.is_int() => {
             let half = 2f64.powi(d.size() as i32 * 8 - 1);
             let (low, high) = if d == DType::U8 {
@@ -331,11 +342,11 @@ pub fn overflow_error(dtype: DType) -> OpError {
 }
 
 /// A constant number.
-pub fn number_of<T>(v: &Val<T>) -> Option<Number> {
+pub fn number_of<T>(v: &Val<T>) -> Option<UntypedNumber> {
     match v {
-        Val::Bool(b) => Some(Number::Bool(*b)),
-        Val::Int(d) => d.as_const().map(Number::Int),
-        Val::Float(x) => Some(Number::Float(*x)),
+        Val::Bool(b) => Some(UntypedNumber::Bool(*b)),
+        Val::Int(d) => d.as_const().map(UntypedNumber::Int),
+        Val::Float(x) => Some(UntypedNumber::Float(*x)),
         _ => None,
     }
 }

@@ -1,12 +1,12 @@
 //! From a spelling and the arguments' types to a row of the table.
 
-use super::bind::{Origin, find_param};
+use super::bind::{ParamOrigin, find_param};
 use super::table::{self, is_spelling};
 use super::{
     BindError, Binding, Form, Leniency, Literal, Op, OpResult, Schema, custom, demands, modules, numbers, outs,
     signature,
 };
-use crate::op::{Call, lift};
+use crate::op::{Call, lift_literal};
 use crate::types::{Type, Val};
 
 /// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
@@ -50,21 +50,21 @@ pub struct Candidate {
 }
 
 /// The reading of a spelling as an op that was registered in Rust. Those that files declare are known to these files alone.
-fn registered(path: &str) -> Option<Candidate> {
+fn registered_candidate(path: &str) -> Option<Candidate> {
     let op = custom::find(path).filter(|op| op.custom.is_some())?;
     Some(Candidate { op, form: None })
 }
 
 /// The table's readings of a spelling.
-fn read(path: &str) -> impl Iterator<Item = Candidate> {
-    table::readings(path).map(|(op, form)| Candidate { op, form })
+fn table_candidates(path: &str) -> impl Iterator<Item = Candidate> {
+    table::readings_of(path).map(|(op, form)| Candidate { op, form })
 }
 
 /// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
 pub fn candidates(path: &str) -> Vec<Candidate> {
-    let own: Vec<Candidate> = read(path).chain(registered(path)).collect();
-    match imported(path).filter(|_| own.is_empty()) {
-        Some(full) => read(&full).collect(),
+    let own: Vec<Candidate> = table_candidates(path).chain(registered_candidate(path)).collect();
+    match imported_path(path).filter(|_| own.is_empty()) {
+        Some(full) => table_candidates(&full).collect(),
         None => own,
     }
 }
@@ -81,7 +81,7 @@ const MODULES: [&str; 7] = [
 ];
 
 /// The function that everybody means by a name without a module: `torch.max` by `max`, `operator.truediv` by `truediv`.
-pub fn imported(name: &str) -> Option<String> {
+pub fn imported_path(name: &str) -> Option<String> {
     if name.contains('.') {
         return None;
     }
@@ -128,7 +128,7 @@ impl Spelling {
     }
 
     /// Where the value of the row's parameter `name` comes from.
-    pub fn origin(&self, name: &str) -> Option<&Origin> {
+    pub fn origin(&self, name: &str) -> Option<&ParamOrigin> {
         let at = self.op.schema.index_of(name)?;
         self.binding.origins().get(*self.params.get(at)?.as_ref().ok()?)
     }
@@ -136,9 +136,9 @@ impl Spelling {
     /// An error if torch does not take these arguments, which the spelling was resolved with: what it demands beyond their kinds.
     pub fn check_demands(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> OpResult<()> {
         if let Some((path, schema)) = self.named {
-            demands::check(path, schema, || self.binding.apply(args, kwargs, &|_| false))?;
+            demands::check_call(path, schema, || self.binding.apply(args, kwargs, &|_| false))?;
         }
-        demands::check(self.op.name, &self.op.schema, || self.apply(args, kwargs).args)
+        demands::check_call(self.op.name, &self.op.schema, || self.apply(args, kwargs).args)
     }
 
     /// [`Spelling::apply`] where some leaves stand for whole lists, as the holes of a pattern do.
@@ -154,7 +154,7 @@ impl Spelling {
             .iter()
             .map(|p| match p {
                 Ok(i) => bound[*i].clone(),
-                Err(v) => lift(v),
+                Err(v) => lift_literal(v),
             })
             .collect();
         Call { op: self.op, args }
@@ -221,22 +221,24 @@ fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
 }
 
 /// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first
-/// that fits leniently. A name without a module is the canonical op, or else the function that it is [`imported`] as.
+/// that fits leniently. A name without a module is the canonical op, or else the function that it is [`imported_path`] as.
 /// `Err(None)` for a spelling that is not in the table, else the reason why torch's signatures or the last overload do not fit.
 pub fn resolve(
     path: &str,
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    let checked = check(path, args, kwargs).map_err(Some)?;
+    let checked = check_signature(path, args, kwargs).map_err(Some)?;
     resolve_checked(path, args, kwargs, checked)
 }
 
 /// Whether torch takes these arguments for the spelling `path` by a signature of its own; `false` if none is known. An error if it
 /// does not take them.
-pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, (Candidate, BindError)> {
-    signature::check(path, args, kwargs).or_else(|e| {
-        let packet = outs::writing(path).filter(|_| !is_spelling(path)).map(|w| w.packet);
+pub fn check_signature(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, (Candidate, BindError)> {
+    signature::check_call(path, args, kwargs).or_else(|e| {
+        let packet = outs::writing_overload(path)
+            .filter(|_| !is_spelling(path))
+            .map(|w| w.packet);
         match candidates(packet.unwrap_or(path)).first() {
             Some(c) => Err((*c, e)),
             None => Ok(false),
@@ -252,8 +254,8 @@ pub fn resolve_checked(
     checked: bool,
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
     let found = resolve_path(path, args, kwargs, checked);
-    match imported(path) {
-        Some(full) if found.is_err() && registered(path).is_none() => {
+    match imported_path(path) {
+        Some(full) if found.is_err() && registered_candidate(path).is_none() => {
             resolve(&full, args, kwargs).map_err(|e| found.err().flatten().or(e))
         }
         _ => found,
@@ -272,7 +274,7 @@ fn resolve_path(
     };
     let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
     spelling.copies = path.contains("_copy") && found.op.aliases;
-    spelling.named = table::spelling(path).map(|p| (p, found.schema()));
+    spelling.named = table::find_spelling(path).map(|p| (p, found.schema()));
     if checked {
         return Ok(spelling);
     }
@@ -281,7 +283,7 @@ fn resolve_path(
         .iter()
         .fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {
-        Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
+        Some((_, e)) if !numbers::allows_numbers(path, set) => Err(Some((found, e))),
         _ => Ok(spelling),
     }
 }
@@ -318,7 +320,13 @@ fn first_that_fits(
         for c in candidates {
             match c.bind_as(args, kwargs, *fit) {
                 Ok(s) => return Ok((*c, s)),
-                Err(e) if nearest.as_ref().is_none_or(|(_, n)| closeness(&e) > closeness(n)) => nearest = Some((*c, e)),
+                Err(e)
+                    if nearest
+                        .as_ref()
+                        .is_none_or(|(_, n)| fit_closeness(&e) > fit_closeness(n)) =>
+                {
+                    nearest = Some((*c, e))
+                }
                 Err(_) => {}
             }
         }
@@ -327,7 +335,7 @@ fn first_that_fits(
 }
 
 /// How near arguments are to fit: an overload with a wrong argument is rather meant than one without the parameter.
-fn closeness(e: &BindError) -> u8 {
+fn fit_closeness(e: &BindError) -> u8 {
     match e {
         BindError::WrongType { .. } => 5,
         BindError::Twice(_) => 4,

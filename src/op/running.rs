@@ -16,7 +16,7 @@ const CUMULATIVE: usize = 11;
 
 /// How a row updates running statistics.
 #[derive(Clone, Copy, Debug)]
-pub struct Running {
+pub struct RunningStats {
     /// The op that also gives the new statistics, as its last two results.
     pub form: OpId,
     /// That op where the parameter `verify` is true.
@@ -36,7 +36,7 @@ pub struct Functional<T> {
 }
 
 /// The functional form of a call that updates running statistics, `None` for other calls.
-pub fn functional<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
+pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
     let running = call.op.facts.running?;
     let is_true = |p: &str| {
         let given = call.op.schema.index_of(p).and_then(|i| call.args.get(i));
@@ -62,7 +62,7 @@ pub fn functional<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
 
 impl<T: Clone> Functional<T> {
     /// The result of `call`, which this is the form of, among the form's results.
-    pub fn own(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
+    pub fn own_result(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
         match call.op.schema.results {
             1 => results.first().cloned().unwrap_or(Val::Unknown),
             _ => Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec()),
@@ -70,7 +70,7 @@ impl<T: Clone> Functional<T> {
     }
 
     /// The parameters of the op that are written to, with what is written.
-    pub fn writes(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
+    pub fn written_params(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
         WRITTEN
             .into_iter()
             .zip(results.iter().skip(self.own).cloned())

@@ -72,7 +72,7 @@ impl Schema {
 
     /// Parses a schema that a user wrote.
     pub fn try_parse(text: &str) -> Result<Schema, String> {
-        Parser { text, rest: text }.schema()
+        SchemaParser { text, rest: text }.parse_schema()
     }
 
     /// The position of the parameter `name`.
@@ -101,7 +101,7 @@ impl LazySchema {
     }
 
     /// The schema under another name.
-    pub(super) fn named(mut self, name: &'static str) -> LazySchema {
+    pub(super) fn with_name(mut self, name: &'static str) -> LazySchema {
         self.name = Some(name);
         self
     }
@@ -133,20 +133,20 @@ impl Deref for LazySchema {
 
 /// A Python literal as schemas and module forms write it.
 pub(super) fn parse_literal(text: &str) -> Result<Literal, String> {
-    let mut p = Parser { text, rest: text };
-    let v = p.literal()?;
+    let mut p = SchemaParser { text, rest: text };
+    let v = p.parse_literal()?;
     match p.rest.trim() {
         "" => Ok(v),
         rest => Err(format!("unexpected {rest:?}")),
     }
 }
 
-struct Parser<'a> {
+struct SchemaParser<'a> {
     text: &'a str,
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> SchemaParser<'a> {
     fn eat(&mut self, token: &str) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(token) {
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn word(&mut self) -> Result<&'a str, String> {
+    fn parse_word(&mut self) -> Result<&'a str, String> {
         self.rest = self.rest.trim_start();
         let end = self
             .rest
@@ -180,8 +180,8 @@ impl<'a> Parser<'a> {
         Ok(w)
     }
 
-    fn schema(mut self) -> Result<Schema, String> {
-        let name = self.word()?.to_string();
+    fn parse_schema(mut self) -> Result<Schema, String> {
+        let name = self.parse_word()?.to_string();
         self.expect("(")?;
         let mut params = vec![];
         let mut keyword_only = false;
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
                 keyword_only = true;
                 continue;
             }
-            params.push(self.param(keyword_only)?);
+            params.push(self.parse_param(keyword_only)?);
         }
         self.expect("->")?;
         let results = if self.eat("(") {
@@ -209,12 +209,16 @@ impl<'a> Parser<'a> {
         Ok(Schema { name, params, results })
     }
 
-    fn param(&mut self, keyword_only: bool) -> Result<Param, String> {
+    fn parse_param(&mut self, keyword_only: bool) -> Result<Param, String> {
         self.rest = self.rest.trim_start();
         let symbolic = self.rest.starts_with("SymInt");
         let (ty, mutated) = self.param_type()?;
-        let name = self.word()?.to_string();
-        let default = if self.eat("=") { Some(self.literal()?) } else { None };
+        let name = self.parse_word()?.to_string();
+        let default = if self.eat("=") {
+            Some(self.parse_literal()?)
+        } else {
+            None
+        };
         Ok(Param {
             name,
             ty,
@@ -226,7 +230,7 @@ impl<'a> Parser<'a> {
     }
 
     fn param_type(&mut self) -> Result<(ParamType, bool), String> {
-        let word = self.word()?;
+        let word = self.parse_word()?;
         let mut ty = match word {
             "Tensor" => ParamType::Tensor,
             "int" | "SymInt" => ParamType::Int,
@@ -263,7 +267,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn literal(&mut self) -> Result<Literal, String> {
+    fn parse_literal(&mut self) -> Result<Literal, String> {
         self.rest = self.rest.trim_start();
         if self.eat("[") {
             let mut items = vec![];
@@ -271,7 +275,7 @@ impl<'a> Parser<'a> {
                 if !items.is_empty() {
                     self.expect(",")?;
                 }
-                items.push(self.literal()?);
+                items.push(self.parse_literal()?);
             }
             return Ok(Val::List(items));
         }
@@ -337,7 +341,7 @@ pub fn write_literal(v: &Literal) -> String {
 
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.name, Parameters(&self.params))
+        write!(f, "{}{}", self.name, ParamList(&self.params))
     }
 }
 
@@ -348,9 +352,9 @@ impl fmt::Display for LazySchema {
 }
 
 /// The parameters of a schema as it writes them: `(Tensor self, *, number alpha=1)`.
-pub struct Parameters<'a>(pub &'a [Param]);
+pub struct ParamList<'a>(pub &'a [Param]);
 
-impl fmt::Display for Parameters<'_> {
+impl fmt::Display for ParamList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(")?;
         let mut star = false;

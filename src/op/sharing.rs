@@ -5,7 +5,7 @@
 //! other views with shared places hold after a write depends in torch on the order of a loop, unless all write the same.
 
 use super::emit::{dims_val, ints_val};
-use super::layout::{Layout, Window};
+use super::layout::{Layout, StridedWindow};
 use super::view::BITS;
 use super::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::op::OpBuilder;
@@ -16,7 +16,7 @@ use crate::types::{DType, Dim, TensorType, Val};
 pub type SharedWrites = fn(&Call<TensorType>, &Layout) -> bool;
 
 /// For [`Op::shared_writes`]: whatever the arguments are.
-pub fn always(_: &Call<TensorType>, _: &Layout) -> bool {
+pub fn always_shared(_: &Call<TensorType>, _: &Layout) -> bool {
     true
 }
 
@@ -67,7 +67,7 @@ pub fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
 }
 
 /// torch's error for a write to an expanded tensor.
-pub fn refused() -> OpError {
+pub fn expanded_write_error() -> OpError {
     OpError::shape(
         "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
          Please clone() the tensor before performing the operation.",
@@ -75,7 +75,7 @@ pub fn refused() -> OpError {
 }
 
 /// `base` with those elements of `new` written to a window on its row-major elements that differ from what is there.
-pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Traced) -> OpResult<Traced> {
+pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, new: &Traced) -> OpResult<Traced> {
     let shape = base.shape()?.to_vec();
     let count = base.ty.numel();
     let offset = window.offset.clone().unwrap_or(Dim::Const(0));
@@ -93,7 +93,7 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Tr
         ],
     )?;
     let at = strided(b, &numbers)?;
-    let (old_bits, new_bits) = (bits(b, &old)?, bits(b, new)?);
+    let (old_bits, new_bits) = (to_integer_bits(b, &old)?, to_integer_bits(b, new)?);
     let changed = b.ne(&old_bits, &new_bits)?;
     // What has not changed goes to one more element, which is dropped.
     let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
@@ -106,7 +106,7 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Tr
 }
 
 /// The elements as integers of their size: NaN equals itself, and zeros of two signs differ.
-fn bits(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+fn to_integer_bits(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
     let ints = match x.dtype().size() {
         1 => DType::U8,
         2 => DType::I16,

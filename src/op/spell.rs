@@ -1,8 +1,8 @@
 //! A canonical call in torch's words: the inverse of resolving a spelling.
 
 use super::bind::find_param;
-use super::{Form, Op, ParamType, Schema, lift, numbers};
-use crate::types::{Kind, Type, Val};
+use super::{Form, Op, ParamType, Schema, lift_literal, numbers};
+use crate::types::{ScalarKind, Type, Val};
 
 /// A call as torch spells it.
 #[derive(Clone, Debug)]
@@ -55,7 +55,11 @@ const OF_NUMBERS: [&str; 7] = [
 /// `op` with one argument per parameter of its row, in the first of its spellings that torch has and that can say it: ATen's
 /// overloads first, then functions of the torch module, of `operator`, methods; for numbers the other way round. `is_number` tells
 /// leaves that are Python's numbers from tensors, as far as that is known.
-pub fn spell<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], is_number: IsNumber<T>) -> Option<Spelled<T>> {
+pub fn spell_call<T: Clone + PartialEq>(
+    op: &'static Op,
+    args: &[Val<T>],
+    is_number: IsNumber<T>,
+) -> Option<Spelled<T>> {
     let numbers = op.schema.params.iter().zip(args).any(|(p, v)| {
         let takes_both = is_tensor(&p.ty) || p.ty == ParamType::Any;
         takes_both && matches!(v, Val::Leaf(l) if is_number(l) != Some(false))
@@ -77,7 +81,7 @@ pub fn is_number(ty: Option<&Type>) -> Option<bool> {
     match ty? {
         Val::Unknown => None,
         Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) => Some(true),
-        Val::Any(kind) => Some(*kind != Kind::Str),
+        Val::Any(kind) => Some(*kind != ScalarKind::Str),
         _ => Some(false),
     }
 }
@@ -94,7 +98,7 @@ fn in_form<T: Clone + PartialEq>(
         return None;
     }
     let schema = form.schema_of(op);
-    let mut values = values(op, form, schema, args)?;
+    let mut values = form_values(op, form, schema, args)?;
     // Convolutions have overloads of their own for padding that is a word; the functions of the torch module take both.
     let word = schema
         .index_of("padding")
@@ -128,7 +132,7 @@ fn in_form<T: Clone + PartialEq>(
     let mut keep = 0;
     for (p, v) in schema.params.iter().zip(values) {
         let default = match &p.default {
-            Some(d) => lift::<T>(d) == v,
+            Some(d) => lift_literal::<T>(d) == v,
             None => v.is_none() && matches!(p.ty, ParamType::Optional(_)),
         };
         // Most overloads have it by name only, and none refuses it so.
@@ -180,11 +184,11 @@ fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>])
 }
 
 /// One value per parameter of the form; `None` if the form cannot say a value of the row.
-fn values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[Val<T>]) -> Option<Vec<Val<T>>> {
+fn form_values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[Val<T>]) -> Option<Vec<Val<T>>> {
     let mut out: Vec<Option<Val<T>>> = vec![None; schema.params.len()];
     for (p, v) in op.schema.params.iter().zip(args) {
         if let Some((_, fixed)) = form.fixed.iter().find(|(n, _)| *n == p.name) {
-            if lift::<T>(fixed) != *v {
+            if lift_literal::<T>(fixed) != *v {
                 return None;
             }
             continue;
@@ -192,7 +196,7 @@ fn values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[V
         match find_param(schema, &p.name) {
             Some(i) => out[i] = Some(v.clone()),
             None => {
-                let default = p.default.as_ref().map_or(Val::None, lift);
+                let default = p.default.as_ref().map_or(Val::None, lift_literal);
                 if default != *v {
                     return None;
                 }
@@ -203,7 +207,7 @@ fn values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[V
     given
         .map(|(p, v)| match (v, &p.default, &p.ty) {
             (Some(v), _, _) => Some(v),
-            (None, Some(d), _) => Some(lift(d)),
+            (None, Some(d), _) => Some(lift_literal(d)),
             (None, None, ParamType::Optional(_)) => Some(Val::None),
             _ => None,
         })
@@ -232,7 +236,7 @@ fn numbers_fit<T>(schema: &Schema, path: &str, values: &[Val<T>], is_number: IsN
     if path.starts_with("aten.") || path.starts_with("prims.") {
         return given.all(|i| i > 0 && NUMBERS.contains(&path));
     }
-    numbers::allowed(
+    numbers::allows_numbers(
         path,
         given.fold(0, |set, i| set | 1u32.checked_shl(i as u32).unwrap_or(0)),
     )

@@ -7,14 +7,14 @@ use super::{Form, Op, OpId, custom, rows};
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-struct Table {
+struct RowTable {
     rows: Vec<Op>,
     /// The position of each id's row.
     by_id: Vec<u16>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let rows = rows::all();
+static TABLE: LazyLock<RowTable> = LazyLock::new(|| {
+    let rows = rows::all_rows();
     // An id without a row is one of a file `id/table.in` that is out of date; a test says so.
     let mut by_id = vec![u16::MAX; OpId::all().len()];
     for (i, row) in rows.iter().enumerate() {
@@ -22,11 +22,11 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
             by_id[id as usize] = i as u16;
         }
     }
-    Table { rows, by_id }
+    RowTable { rows, by_id }
 });
 
 /// A path that means a row.
-struct Entry {
+struct PathEntry {
     hash: u64,
     path: &'static str,
     row: u16,
@@ -35,12 +35,12 @@ struct Entry {
 }
 
 /// Every path, by hash. Those of one path are in the table's order, which is the order overloads are tried.
-static PATHS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+static PATHS: LazyLock<Vec<PathEntry>> = LazyLock::new(|| {
     let mut paths = vec![];
     for (i, row) in all().iter().enumerate() {
         let mut add = |path, form: Option<usize>| {
-            paths.push(Entry {
-                hash: hash(path),
+            paths.push(PathEntry {
+                hash: hash_path(path),
                 path,
                 row: i as u16,
                 form: form.map(|f| f as u16),
@@ -51,7 +51,11 @@ static PATHS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
             form.paths().for_each(|path| add(path, Some(f)));
             // `aten.add` (torch's overload packet) tries every overload of `add`.
             let mut last = None;
-            for packet in form.paths().filter_map(packet).filter(|p| last.replace(*p) != Some(*p)) {
+            for packet in form
+                .paths()
+                .filter_map(packet_of)
+                .filter(|p| last.replace(*p) != Some(*p))
+            {
                 add(packet, Some(f));
             }
         }
@@ -60,26 +64,26 @@ static PATHS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     paths
 });
 
-fn hash(path: &str) -> u64 {
+fn hash_path(path: &str) -> u64 {
     rustc_hash::FxBuildHasher.hash_one(path)
 }
 
-fn packet(path: &'static str) -> Option<&'static str> {
+fn packet_of(path: &'static str) -> Option<&'static str> {
     let (head, _) = path.strip_prefix("aten.").and_then(|r| r.rsplit_once('.'))?;
     Some(&path[..5 + head.len()])
 }
 
 /// The entries of a path.
-fn entries(path: &str) -> impl Iterator<Item = &'static Entry> {
-    let (all, wanted) = (&*PATHS, hash(path));
+fn entries_of(path: &str) -> impl Iterator<Item = &'static PathEntry> {
+    let (all, wanted) = (&*PATHS, hash_path(path));
     let first = all.partition_point(|e| e.hash < wanted);
     let same = all[first..].iter().take_while(move |e| e.hash == wanted);
     same.filter(move |e| e.path == path)
 }
 
 /// The rows that a path means, each with the form that has it, in the order to try.
-pub(super) fn readings(path: &str) -> impl Iterator<Item = (&'static Op, Option<&'static Form>)> {
-    entries(path).map(|e| {
+pub(super) fn readings_of(path: &str) -> impl Iterator<Item = (&'static Op, Option<&'static Form>)> {
+    entries_of(path).map(|e| {
         let row = &all()[e.row as usize];
         (row, e.form.map(|f| &row.forms[f as usize]))
     })
@@ -92,28 +96,28 @@ pub fn all() -> &'static [Op] {
 
 /// The row of the canonical name.
 pub fn by_name(name: &str) -> Option<&'static Op> {
-    let row = OpId::of(name).map(row);
+    let row = OpId::from_name(name).map(row_by_id);
     row.or_else(|| custom::find(name).filter(|op| op.name == name))
 }
 
 /// The row of an id.
-pub(super) fn row(id: OpId) -> &'static Op {
+pub(super) fn row_by_id(id: OpId) -> &'static Op {
     &TABLE.rows[TABLE.by_id[id as usize] as usize]
 }
 
 /// The name or spelling as the table has it.
-pub(super) fn spelling(path: &str) -> Option<&'static str> {
-    entries(path).next().map(|e| e.path)
+pub(super) fn find_spelling(path: &str) -> Option<&'static str> {
+    entries_of(path).next().map(|e| e.path)
 }
 
 /// Whether the table has the name or spelling.
 pub fn is_spelling(path: &str) -> bool {
-    spelling(path).is_some()
+    find_spelling(path).is_some()
 }
 
 /// Every spelling there is, canonical names included.
 pub fn spellings() -> impl Iterator<Item = &'static str> {
-    let custom = custom::registered()
+    let custom = custom::registered_ops()
         .into_iter()
         .filter(|op| op.custom.is_some())
         .map(|op| op.name);
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(names.len(), all().len());
         for row in all() {
             for path in row.forms.iter().flat_map(Form::paths).chain([row.name]) {
-                assert!(readings(path).any(|(found, _)| found == row), "{path}");
+                assert!(readings_of(path).any(|(found, _)| found == row), "{path}");
             }
         }
         assert!(!is_spelling("torch.no_such_function"));

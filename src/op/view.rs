@@ -2,11 +2,11 @@
 //!
 //! A view row states one [`ViewRule`]; the type rule and [`Meaning::View`](super::Meaning::View) follow from it. Because
 //! operands are dense and row-major, every view is an offset and a stride per result dimension
-//! ([`View::strided`]), which is what loops and the inverse ([`write_through`]) use.
+//! ([`View::offset_and_strides`]), which is what loops and the inverse ([`write_through`]) use.
 
 use super::emit::{dims_val, ints_val};
 use super::layout::contiguous_dims;
-use super::sharing::{is_expanded, refused};
+use super::sharing::{expanded_write_error, is_expanded};
 use super::{AffineIndex, Build, Call, IndexMap, OpError, OpResult, Sizes, Traced, View};
 use crate::diag::Code;
 use crate::op::OpId;
@@ -52,7 +52,7 @@ pub type ViewRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<DimView>;
 
 impl DimIndex {
     /// Just the index along result dimension `d`.
-    pub fn dim(d: usize) -> DimIndex {
+    pub fn along_dim(d: usize) -> DimIndex {
         DimIndex {
             offset: Dim::Const(0),
             terms: vec![(d, 1)],
@@ -60,7 +60,7 @@ impl DimIndex {
     }
 
     /// Always this index.
-    pub fn at(offset: Dim) -> DimIndex {
+    pub fn constant(offset: Dim) -> DimIndex {
         DimIndex { offset, terms: vec![] }
     }
 }
@@ -76,9 +76,9 @@ impl DimView {
 
     /// Result dimension `i` is operand dimension `dims[i]`.
     pub fn permute(shape: &[Dim], dims: &[usize]) -> DimView {
-        let mut map = vec![DimIndex::at(Dim::Const(0)); shape.len()];
+        let mut map = vec![DimIndex::constant(Dim::Const(0)); shape.len()];
         for (i, &d) in dims.iter().enumerate() {
-            map[d] = DimIndex::dim(i);
+            map[d] = DimIndex::along_dim(i);
         }
         DimView {
             shape: dims.iter().map(|&d| shape[d].clone()).collect(),
@@ -121,7 +121,7 @@ impl DimView {
 
     /// Offset and strides over the row-major elements of an operand of shape `operand`, which for `as_strided` are its
     /// storage.
-    pub fn strided(&self, operand: &[Dim]) -> (Dim, Vec<Dim>) {
+    pub fn offset_and_strides(&self, operand: &[Dim]) -> (Dim, Vec<Dim>) {
         match &self.map {
             DimMap::Reshape => (Dim::Const(0), contiguous_dims(&self.shape)),
             DimMap::Strided { offset, strides } => (offset.clone().unwrap_or(Dim::Const(0)), strides.clone()),
@@ -157,7 +157,7 @@ impl DimView {
 impl View {
     /// Offset and strides, in elements, over the row-major elements of an operand of shape `operand`: element
     /// `out[i]` is element `offset + Σ i[d] * strides[d]`.
-    pub fn strided(&self, operand: &[usize]) -> (i64, Vec<i64>) {
+    pub fn offset_and_strides(&self, operand: &[usize]) -> (i64, Vec<i64>) {
         match &self.map {
             IndexMap::Reshape => {
                 let s = contiguous_strides(&self.shape);
@@ -166,7 +166,7 @@ impl View {
             IndexMap::Strided { offset, strides } => (offset.unwrap_or(0), strides.clone()),
             IndexMap::Affine(map) => {
                 let own: Vec<i64> = contiguous_strides(operand).into_iter().map(|s| s as i64).collect();
-                compose(map, 0, &own, self.shape.len())
+                compose_affine(map, 0, &own, self.shape.len())
             }
         }
     }
@@ -174,14 +174,14 @@ impl View {
     /// Calls `f(i, p)` for every element `i` of the result in row-major order, with the position `p` of the operand's
     /// element.
     pub fn for_each(&self, operand: &[usize], mut f: impl FnMut(usize, usize)) {
-        let (offset, strides) = self.strided(operand);
+        let (offset, strides) = self.offset_and_strides(operand);
         strided_positions(&self.shape, offset, &strides, &mut f);
     }
 }
 
 /// Offset and strides of an affine view of `rank` dims, of an operand with this offset and these strides. A step along a dim of one
 /// element may be as large as it likes (`x[::2**62]`): sums saturate.
-pub fn compose(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
+pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
     let (mut offset, mut strides) = (offset, vec![0i64; rank]);
     for (index, &s) in map.iter().zip(operand) {
         offset = offset.saturating_add(index.offset.saturating_mul(s));
@@ -280,9 +280,9 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         args.insert(1, new.into());
         return b.op(op, args);
     }
-    let (offset, strides) = dim_view.strided(base.shape()?);
+    let (offset, strides) = dim_view.offset_and_strides(base.shape()?);
     if is_expanded(&dim_view.shape, &strides) {
-        return Err(refused());
+        return Err(expanded_write_error());
     }
     let args = vec![
         (&base).into(),

@@ -2,7 +2,7 @@
 
 use crate::graph::{Arg, Graph, Meta, NodeId, Opcode};
 use crate::op::emit::call_of;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, lift};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, lift_literal};
 use crate::types::{Type, Val};
 use cranelift_entity::EntityRef;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub fn canonical_args(op: &Op, args: Vec<Arg>) -> Arguments {
     let mut keep = 0;
     for (p, v) in op.schema.params.iter().zip(args) {
         let default = match &p.default {
-            Some(d) => same_bits(&lift(d), &v),
+            Some(d) => same_bits(&lift_literal(d), &v),
             None => v.is_none() && matches!(p.ty, crate::op::ParamType::Optional(_)),
         };
         if !p.keyword_only {

@@ -24,7 +24,7 @@ impl G {
     fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> NodeId {
         let n = self.graph.placeholder(name, None);
         let meta = self.graph.meta_mut(n);
-        meta.ty = Some(Val::Leaf(TensorType::fixed(dtype, shape)));
+        meta.ty = Some(Val::Leaf(TensorType::with_fixed_shape(dtype, shape)));
         meta.declared = true;
         n
     }
@@ -57,7 +57,7 @@ fn random(ty: &TensorType, seed: &mut u64) -> Tensor {
 }
 
 /// Runs the module, and gives the results the user sees, flattened.
-fn results(m: &GraphModule, inputs: &[interp::Value]) -> Vec<interp::Value> {
+fn results(m: &GraphModule, inputs: &[interp::RuntimeValue]) -> Vec<interp::RuntimeValue> {
     let v = interp::run(m, inputs.to_vec()).unwrap_or_else(|d| panic!("{d:?}"));
     let lead = m.entry().unwrap().mutations.len();
     v.flatten().into_iter().skip(lead).cloned().collect()
@@ -87,7 +87,7 @@ pub(super) fn alike(m: GraphModule, most: f64, run: impl Fn(&mut GraphModule)) -
         })
         .collect();
     let (before, now) = (results(&m, &inputs), results(&after, &inputs));
-    let near = |a: &interp::Value, b: &interp::Value| match (a, b) {
+    let near = |a: &interp::RuntimeValue, b: &interp::RuntimeValue| match (a, b) {
         (Val::Leaf(a), Val::Leaf(b)) if most > 0.0 && a.ty() == b.ty() => {
             (0..a.numel()).all(|i| (a.get(i).to_f64() - b.get(i).to_f64()).abs() <= most)
         }
@@ -256,15 +256,19 @@ fn normalised(target: &str, input: &[usize], weight: &[usize], rest: Vec<Arg>, c
     g.graph.set_output(x(n));
     let mut m = GraphModule::new("g", g.graph);
     let mut seed = 7;
-    attribute(&mut m, "w", random(&TensorType::fixed(DType::F64, weight), &mut seed));
+    attribute(
+        &mut m,
+        "w",
+        random(&TensorType::with_fixed_shape(DType::F64, weight), &mut seed),
+    );
     for p in ["b", "gamma", "beta", "mean"] {
         attribute(
             &mut m,
             p,
-            random(&TensorType::fixed(DType::F64, &[channels]), &mut seed),
+            random(&TensorType::with_fixed_shape(DType::F64, &[channels]), &mut seed),
         );
     }
-    let var = random(&TensorType::fixed(DType::F64, &[channels]), &mut seed);
+    let var = random(&TensorType::with_fixed_shape(DType::F64, &[channels]), &mut seed);
     let var = Tensor::from_fn(DType::F64, &[channels], |i| {
         Scalar::F64(var.get(i).to_f64().abs() + 0.1)
     });
@@ -328,7 +332,7 @@ fn random_ops_are_never_merged_folded_or_dropped() {
         vec![x(i), Val::Float(0.5), Val::Bool(false)],
     );
     let mut m = g.module(Val::Tuple(vec![x(a), x(b), x(c), x(d), x(perm)]));
-    let input = interp::Value::Leaf(Tensor::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0]));
+    let input = interp::RuntimeValue::Leaf(Tensor::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0]));
     optimize(&mut m, &PassOptions::default()).unwrap();
     let found = ["rand", "randn", "randperm", "dropout"].map(|t| calls(&m, t));
     assert_eq!(found, [2, 1, 1, 3], "{}", crate::graph::print(&m));
@@ -414,7 +418,7 @@ fn graphs_are_typed_for_each_call() {
     m.graphs.insert("rows".into(), rows);
     let found = infer(&mut m, &InferOptions::default());
     assert!(found.is_empty(), "{found:?}");
-    let inputs = [2, 3].map(|n: usize| interp::Value::Leaf(Tensor::from_slice(&[n], &vec![1.0f32; n])));
+    let inputs = [2, 3].map(|n: usize| interp::RuntimeValue::Leaf(Tensor::from_slice(&[n], &vec![1.0f32; n])));
     let before = results(&m, &inputs);
     optimize(
         &mut m,
@@ -425,7 +429,7 @@ fn graphs_are_typed_for_each_call() {
     )
     .unwrap();
     assert_eq!(before, results(&m, &inputs));
-    let last = |v: &interp::Value| v.as_leaf().unwrap().get(0).to_f64();
+    let last = |v: &interp::RuntimeValue| v.as_leaf().unwrap().get(0).to_f64();
     assert_eq!(before.iter().map(last).collect::<Vec<_>>(), [2.0, 3.0, 2.0, 3.0]);
 }
 

@@ -1,26 +1,26 @@
 //! Steps that `math` computes: matrix products, convolutions, attention, recurrent layers.
 
-use super::{BufferId, Operand, Tail};
+use super::{BufferId, BufferOperand, KernelTail};
 use crate::math::contract::{Attention, Cell, Conv, Expansion, MatMul, Recurrent};
 
 /// A contraction with its operands.
 #[derive(Clone, Debug)]
 pub enum Contract {
     /// A product of matrices: A, B and the addend.
-    MatMul(MatMul, Vec<Operand>),
+    MatMul(MatMul, Vec<BufferOperand>),
     /// A convolution: input, weight and bias.
-    Conv(Conv, Vec<Operand>),
+    Conv(Conv, Vec<BufferOperand>),
     /// A 1x1 convolution and the depthwise one on its result: input, weight and bias of the first, weight and bias of the second.
-    Expansion(Box<Expansion>, Vec<Operand>, Between),
+    Expansion(Box<Expansion>, Vec<BufferOperand>, Between),
     /// A recurrent layer: inputs, states, recurrent weight and bias.
-    Recurrent(Recurrent, Vec<Operand>),
+    Recurrent(Recurrent, Vec<BufferOperand>),
     /// Attention: q, k, v, the mask and the bias.
-    Attention(Box<Attention>, Vec<Operand>),
+    Attention(Box<Attention>, Vec<BufferOperand>),
 }
 
 impl Contract {
     /// The operands.
-    pub fn operands(&self) -> &[Operand] {
+    pub fn operands(&self) -> &[BufferOperand] {
         match self {
             Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
             Contract::Expansion(_, o, _) => o,
@@ -48,7 +48,7 @@ pub struct Between {
     /// The buffer of the first result; it has no place ([`Place::Pieces`](super::Place::Pieces)).
     pub buffer: BufferId,
     /// A kernel that reads and writes that buffer alone.
-    pub tail: Option<Tail>,
+    pub tail: Option<KernelTail>,
 }
 
 /// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
@@ -82,6 +82,6 @@ pub fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
 
 /// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
 /// constant needs to know.
-pub fn whole_buffer(o: &Operand) -> Option<BufferId> {
+pub fn whole_buffer(o: &BufferOperand) -> Option<BufferId> {
     (o.offset == 0).then_some(o.buffer)
 }

@@ -10,7 +10,7 @@ pub mod report;
 
 pub use contract::{Between, Contract, MAX_BETWEEN_BUFFERS, RecurrentOperands, recurrent_operands, whole_buffer};
 
-use crate::control::Parts;
+use crate::control::ControlCall;
 use crate::kernel::Kernel;
 use crate::source::Loc;
 use crate::tensor::Tensor;
@@ -24,7 +24,7 @@ pub struct BufferId(pub usize);
 
 /// Where a buffer's memory comes from.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum BufferPlace {
     /// Input `n`, given at each run.
     Input(usize),
     /// A weight or constant.
@@ -47,19 +47,19 @@ pub struct Buffer {
     /// Sizes, row-major.
     pub shape: Vec<usize>,
     /// Where it is.
-    pub place: Place,
+    pub place: BufferPlace,
 }
 
 impl Buffer {
     /// Bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn byte_count(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 }
 
 /// A strided window on a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operand {
+pub struct BufferOperand {
     /// The buffer.
     pub buffer: BufferId,
     /// First element.
@@ -73,7 +73,7 @@ pub struct Operand {
 /// A kernel that follows a contraction: element `i` of the contraction's result, which is also the kernel's, depends on elements
 /// `i` of its buffers.
 #[derive(Clone, Debug)]
-pub struct Tail {
+pub struct KernelTail {
     /// Index into [`Program::kernels`].
     pub kernel: usize,
     /// One per parameter; the contraction's result is one that is read.
@@ -86,7 +86,7 @@ pub struct RoutineCall {
     /// The op's name in the table.
     pub op: Arc<str>,
     /// One value per parameter of its schema, in order.
-    pub args: Vec<Val<Operand>>,
+    pub args: Vec<Val<BufferOperand>>,
 }
 
 /// One step.
@@ -106,7 +106,7 @@ pub enum Step {
         /// The result, row-major.
         out: BufferId,
         /// A pointwise kernel, flat over the result, to run on each finished piece of it.
-        tail: Option<Tail>,
+        tail: Option<KernelTail>,
     },
     /// Calls an op's routine on tensors.
     Routine {
@@ -120,7 +120,7 @@ pub enum Step {
         /// The op.
         op: Arc<str>,
         /// Its arguments.
-        parts: Parts<Operand>,
+        parts: ControlCall<BufferOperand>,
         /// The programs of the graphs it calls, in the order of [`Parts::graphs`].
         graphs: Vec<Program>,
         /// The tensors of its result, flattened, row-major.
@@ -130,7 +130,7 @@ pub enum Step {
 
 /// An input of a program.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct ProgramInput {
     /// The placeholder, or the buffer.
     pub name: Arc<str>,
     /// Its type; `None` for one that is not a tensor and was fixed when the program was made.
@@ -150,7 +150,7 @@ pub struct Program {
     /// The steps in order.
     pub steps: Vec<Step>,
     /// The inputs in order.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<ProgramInput>,
     /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
     /// they are handed out.
     pub output: Option<Val<(BufferId, Vec<usize>)>>,
@@ -174,7 +174,7 @@ impl Program {
     /// Bytes of the constants, each memory once.
     pub fn weight_bytes(&self) -> usize {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {
-            Place::Constant(t) => Some((t.life().place().clone(), t.byte_count())),
+            BufferPlace::Constant(t) => Some((t.life().bytes_id().clone(), t.byte_count())),
             _ => None,
         });
         constants.collect::<HashMap<_, _>>().values().sum()
@@ -207,6 +207,6 @@ impl Step {
     }
 }
 
-fn buffers_of(v: &Val<Operand>) -> Vec<BufferId> {
+fn buffers_of(v: &Val<BufferOperand>) -> Vec<BufferId> {
     v.leaves().into_iter().map(|o| o.buffer).collect()
 }

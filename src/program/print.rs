@@ -11,8 +11,8 @@
 //!   1  kernel   softmax(b2, b3)
 //! ```
 
-use super::{Buffer, BufferId, Contract, Operand, Place, Program, Step};
-use crate::control::Parts;
+use super::{Buffer, BufferId, BufferOperand, BufferPlace, Contract, Program, Step};
+use crate::control::ControlCall;
 use crate::math::contract::{Conv, Layout};
 use crate::source::Loc;
 use crate::tensor::shown_bytes;
@@ -51,18 +51,18 @@ impl fmt::Display for Program {
 }
 
 fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result {
-    let ty = TensorType::fixed(b.dtype, &b.shape);
+    let ty = TensorType::with_fixed_shape(b.dtype, &b.shape);
     match &b.place {
-        Place::Input(n) => writeln!(f, "  input   b{i} {} {ty}   number {n}", b.name),
-        Place::Constant(_) => writeln!(f, "  const   b{i} {} {ty}", b.name),
-        Place::Arena(at) => writeln!(f, "  arena   b{i} {} {ty}   at {at}", b.name),
-        Place::Pieces => writeln!(f, "  pieces  b{i} {} {ty}", b.name),
-        Place::Output(n) => writeln!(f, "  output  b{i} {} {ty}   number {n}", b.name),
+        BufferPlace::Input(n) => writeln!(f, "  input   b{i} {} {ty}   number {n}", b.name),
+        BufferPlace::Constant(_) => writeln!(f, "  const   b{i} {} {ty}", b.name),
+        BufferPlace::Arena(at) => writeln!(f, "  arena   b{i} {} {ty}   at {at}", b.name),
+        BufferPlace::Pieces => writeln!(f, "  pieces  b{i} {} {ty}", b.name),
+        BufferPlace::Output(n) => writeln!(f, "  output  b{i} {} {ty}   number {n}", b.name),
     }
 }
 
 /// `zoo/nets.py:24 in forward`
-fn place(l: &Loc) -> String {
+fn print_loc(l: &Loc) -> String {
     match &*l.function {
         "" => format!("{}:{}", l.file, l.line),
         f => format!("{}:{} in {f}", l.file, l.line),
@@ -78,7 +78,7 @@ impl Program {
         if let Some(nodes) = self.nodes_of_kernel(name) {
             let mut locs: Vec<&Loc> = nodes.iter().filter_map(|n| self.places.get(n)).collect();
             locs.sort_by_key(|l| (&l.file, l.line));
-            let mut places: Vec<String> = locs.into_iter().map(place).collect();
+            let mut places: Vec<String> = locs.into_iter().map(print_loc).collect();
             places.dedup();
             if let Some(more) = places.len().checked_sub(SHOWN).filter(|m| *m > 0) {
                 places.truncate(SHOWN);
@@ -101,7 +101,7 @@ impl Program {
 
     /// Where one node comes from in the user's Python; empty if that is not known.
     pub fn place_of_node(&self, node: &str) -> String {
-        self.places.get(node).map(place).unwrap_or_default()
+        self.places.get(node).map(print_loc).unwrap_or_default()
     }
 
     /// The nodes that the kernel of this name computes, those that have no kernel of their own among them.
@@ -127,7 +127,7 @@ impl Program {
                 .copied()
                 .unwrap_or(rest.len());
             if let Some(l) = self.places.get(&rest[..end]) {
-                let text = place(l);
+                let text = print_loc(l);
                 if !out.contains(&text) {
                     out.push(text);
                 }
@@ -144,8 +144,8 @@ impl Program {
                 writeln!(f, "kernel    {}({})", self.kernels[*kernel].name, args.join(", "))
             }
             Step::Contract { what, out, tail } => {
-                let args: Vec<String> = what.operands().iter().map(|o| self.operand(o)).collect();
-                let (name, sizes) = describe(what);
+                let args: Vec<String> = what.operands().iter().map(|o| self.print_operand(o)).collect();
+                let (name, sizes) = describe_contract(what);
                 let then = tail.as_ref().map_or(String::new(), |t| {
                     let args: Vec<String> = t.buffers.iter().map(|b| format!("b{}", b.0)).collect();
                     format!("   then {}({})", self.kernels[t.kernel].name, args.join(", "))
@@ -157,7 +157,12 @@ impl Program {
                 let args: Vec<String> = call
                     .args
                     .iter()
-                    .flat_map(|a| a.leaves().into_iter().map(|o| self.operand(o)).collect::<Vec<_>>())
+                    .flat_map(|a| {
+                        a.leaves()
+                            .into_iter()
+                            .map(|o| self.print_operand(o))
+                            .collect::<Vec<_>>()
+                    })
                     .collect();
                 writeln!(f, "library   {} = {}({})", outs.join(", "), call.op, args.join(", "))
             }
@@ -175,13 +180,13 @@ impl Program {
         &self,
         f: &mut fmt::Formatter<'_>,
         op: &str,
-        parts: &Parts<Operand>,
+        parts: &ControlCall<BufferOperand>,
         graphs: &[Program],
         outs: &[BufferId],
     ) -> fmt::Result {
         let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
         let args = parts.values().flat_map(|a| a.leaves());
-        let args: Vec<String> = args.map(|o| self.operand(o)).collect();
+        let args: Vec<String> = args.map(|o| self.print_operand(o)).collect();
         writeln!(f, "control   {} = {}({})", outs.join(", "), op, args.join(", "))?;
         for (g, name) in graphs.iter().zip(&parts.graphs) {
             writeln!(f, "      @{name}")?;
@@ -193,7 +198,7 @@ impl Program {
     }
 
     /// An operand: the buffer alone if it is the whole of it, else with offset and strides.
-    fn operand(&self, o: &Operand) -> String {
+    fn print_operand(&self, o: &BufferOperand) -> String {
         let whole = crate::tensor::contiguous_strides(&self.buffers[o.buffer.0].shape);
         let same = o.offset == 0
             && o.shape == self.buffers[o.buffer.0].shape
@@ -205,7 +210,7 @@ impl Program {
     }
 }
 
-fn describe(what: &Contract) -> (&'static str, String) {
+fn describe_contract(what: &Contract) -> (&'static str, String) {
     match what {
         Contract::MatMul(d, _) => {
             let batch: usize = d.batch_size();
@@ -214,10 +219,15 @@ fn describe(what: &Contract) -> (&'static str, String) {
                 format!("batch={batch} m={} n={} k={} {:?}", d.m, d.n, d.k, d.activation),
             )
         }
-        Contract::Conv(d, _) => ("conv", sizes(d)),
+        Contract::Conv(d, _) => ("conv", describe_conv(d)),
         Contract::Expansion(d, _, between) => (
             "expansion",
-            format!("{}, b{}, {}", sizes(&d.first), between.buffer.0, sizes(&d.second)),
+            format!(
+                "{}, b{}, {}",
+                describe_conv(&d.first),
+                between.buffer.0,
+                describe_conv(&d.second)
+            ),
         ),
         Contract::Recurrent(d, _) => (
             "recurrent",
@@ -248,7 +258,7 @@ fn describe(what: &Contract) -> (&'static str, String) {
     }
 }
 
-fn sizes(d: &Conv) -> String {
+fn describe_conv(d: &Conv) -> String {
     format!(
         "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}{}",
         d.batch,
@@ -259,12 +269,12 @@ fn sizes(d: &Conv) -> String {
         d.kernel,
         d.stride,
         d.activation,
-        layouts(d)
+        layout_suffix(d)
     )
 }
 
 /// Which sides of a convolution have their channels last.
-fn layouts(d: &Conv) -> &'static str {
+fn layout_suffix(d: &Conv) -> &'static str {
     let last = |l: Layout| l == Layout::ChannelsLast;
     match (last(d.input_layout), last(d.output_layout)) {
         (false, false) => "",

@@ -4,9 +4,11 @@
 //! [`constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
 //! the products and library calls.
 
-use super::{BufferId, Contract, Operand, Place, Program, RoutineCall, Step, Tail, recurrent_operands};
+use super::{
+    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, Program, RoutineCall, Step, recurrent_operands,
+};
 use crate::kernel::Kernel;
-use crate::kernel::python::{self, identifier, numpy};
+use crate::kernel::python::{self, numpy_dtype, safe_identifier};
 use crate::math::contract::{Activation, Attention, Conv, Layout, Mask, MatMul};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
@@ -17,7 +19,7 @@ use std::fmt::Write;
 const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.
-pub fn module(p: &Program) -> String {
+pub fn print_module(p: &Program) -> String {
     let mut out = python::PRELUDE.to_string() + PROGRAM;
     let names = kernel_names(p);
     for (k, name) in p.kernels.iter().zip(&names) {
@@ -26,10 +28,10 @@ pub fn module(p: &Program) -> String {
         if !places.is_empty() {
             let _ = writeln!(out, "# {places}");
         }
-        out.push_str(&python::function_called(k, name));
+        out.push_str(&python::print_function_as(k, name));
     }
     out.push_str("\n\n");
-    out.push_str(&run(p, &names));
+    out.push_str(&print_run(p, &names));
     out
 }
 
@@ -42,7 +44,7 @@ fn kernel_names(p: &Program) -> Vec<String> {
     let mut taken: HashSet<String> = helpers.map(String::from).collect();
     taken.extend((0..p.buffers.len()).map(|i| format!("b{i}")));
     let one = |k: &Kernel| {
-        let wish = identifier(&k.name);
+        let wish = safe_identifier(&k.name);
         let mut name = wish.clone();
         let mut i = 0;
         while !taken.insert(name.clone()) {
@@ -56,9 +58,9 @@ fn kernel_names(p: &Program) -> Vec<String> {
 
 /// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
 /// changes.
-pub fn constants(p: &Program) -> Vec<(String, &Tensor)> {
+pub fn named_constants(p: &Program) -> Vec<(String, &Tensor)> {
     let buffers = p.buffers.iter().enumerate().filter_map(|(i, b)| match &b.place {
-        Place::Constant(t) => Some((format!("b{i}"), t)),
+        BufferPlace::Constant(t) => Some((format!("b{i}"), t)),
         _ => None,
     });
     let states = p.inputs.iter().enumerate();
@@ -67,7 +69,7 @@ pub fn constants(p: &Program) -> Vec<(String, &Tensor)> {
         .collect()
 }
 
-fn run(p: &Program, kernels: &[String]) -> String {
+fn print_run(p: &Program, kernels: &[String]) -> String {
     let mut out = "def run(inputs, constants):\n".to_string();
     let names: Vec<String> = p
         .inputs
@@ -77,11 +79,11 @@ fn run(p: &Program, kernels: &[String]) -> String {
         .collect();
     let _ = writeln!(out, "    # inputs: {}", names.join(", "));
     for (i, b) in p.buffers.iter().enumerate() {
-        let dtype = numpy(b.dtype);
+        let dtype = numpy_dtype(b.dtype);
         let from = match &b.place {
-            Place::Input(n) => format!("flat({}, {dtype})", input(p, *n)),
-            Place::Constant(_) => format!("flat(constants[\"b{i}\"], {dtype})"),
-            Place::Arena(_) | Place::Output(_) | Place::Pieces => {
+            BufferPlace::Input(n) => format!("flat({}, {dtype})", print_input(p, *n)),
+            BufferPlace::Constant(_) => format!("flat(constants[\"b{i}\"], {dtype})"),
+            BufferPlace::Arena(_) | BufferPlace::Output(_) | BufferPlace::Pieces => {
                 format!("np.zeros({}, {dtype})", b.shape.iter().product::<usize>())
             }
         };
@@ -89,21 +91,21 @@ fn run(p: &Program, kernels: &[String]) -> String {
             out,
             "    b{i} = {from}  # {} {}",
             b.name,
-            TensorType::fixed(b.dtype, &b.shape)
+            TensorType::with_fixed_shape(b.dtype, &b.shape)
         );
     }
     for s in &p.steps {
-        step(&mut out, p, kernels, s);
+        print_step(&mut out, p, kernels, s);
     }
     let result = p.output.as_ref().map_or("None".into(), |v| {
-        value(v, &|(b, shape)| format!("b{}.reshape({shape:?})", b.0))
+        print_value(v, &|(b, shape)| format!("b{}.reshape({shape:?})", b.0))
     });
     let _ = writeln!(out, "    return {result}");
     out
 }
 
 /// The expression of input `n`. Buffers that the program changes are not inputs of `run`.
-fn input(p: &Program, n: usize) -> String {
+fn print_input(p: &Program, n: usize) -> String {
     match p.inputs.get(n) {
         Some(i) if i.state.is_some() => format!("constants[\"state{n}\"]"),
         _ => {
@@ -113,18 +115,18 @@ fn input(p: &Program, n: usize) -> String {
     }
 }
 
-fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
+fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
     let line = match s {
-        Step::Kernel { kernel, buffers } => call_kernel(&kernels[*kernel], buffers),
+        Step::Kernel { kernel, buffers } => print_kernel_call(&kernels[*kernel], buffers),
         Step::Contract { what, out: to, tail } => {
-            let mut text = contract(p, kernels, what, *to);
-            if let Some(Tail { kernel, buffers }) = tail {
-                let _ = write!(text, "\n    {}", call_kernel(&kernels[*kernel], buffers));
+            let mut text = print_contract(p, kernels, what, *to);
+            if let Some(KernelTail { kernel, buffers }) = tail {
+                let _ = write!(text, "\n    {}", print_kernel_call(&kernels[*kernel], buffers));
             }
             text
         }
-        Step::Routine { call, outs } => library(call, outs),
-        Step::Control { op, .. } => unknown(op),
+        Step::Routine { call, outs } => print_routine(call, outs),
+        Step::Control { op, .. } => print_unsupported(op),
     };
     // A kernel says at its own head where it comes from.
     let named = match s {
@@ -139,12 +141,12 @@ fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
     let _ = writeln!(out, "    {line}");
 }
 
-fn call_kernel(name: &str, buffers: &[BufferId]) -> String {
+fn print_kernel_call(name: &str, buffers: &[BufferId]) -> String {
     let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
     format!("{name}({})", args.join(", "))
 }
 
-fn unknown(name: &str) -> String {
+fn print_unsupported(name: &str) -> String {
     format!(
         "raise NotImplementedError({})",
         write_str(&format!("no numpy code for `{name}`"))
@@ -152,48 +154,48 @@ fn unknown(name: &str) -> String {
 }
 
 /// A call of an op's routine; `program.py` has some.
-fn library(call: &RoutineCall, outs: &[BufferId]) -> String {
+fn print_routine(call: &RoutineCall, outs: &[BufferId]) -> String {
     let name = &call.op;
     if !PROGRAM.contains(&format!("def op_{name}(")) {
-        return unknown(name);
+        return print_unsupported(name);
     }
-    let args: Vec<String> = call.args.iter().map(|a| value(a, &operand)).collect();
+    let args: Vec<String> = call.args.iter().map(|a| print_value(a, &print_operand)).collect();
     let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
     format!("store([{}], op_{name}({}))", outs.join(", "), args.join(", "))
 }
 
 /// A strided window.
-fn operand(o: &Operand) -> String {
-    strided(o.buffer, o.offset, &o.shape, &o.strides)
+fn print_operand(o: &BufferOperand) -> String {
+    print_strided(o.buffer, o.offset, &o.shape, &o.strides)
 }
 
-fn strided<S: std::fmt::Debug>(b: BufferId, offset: i64, shape: &[usize], strides: &[S]) -> String {
+fn print_strided<S: std::fmt::Debug>(b: BufferId, offset: i64, shape: &[usize], strides: &[S]) -> String {
     format!("view(b{}, {offset}, {shape:?}, {strides:?})", b.0)
 }
 
-fn contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> String {
+fn print_contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> String {
     match what {
-        Contract::MatMul(d, o) => matmul(d, o, out),
-        Contract::Conv(d, o) => conv(p, d, o, out),
+        Contract::MatMul(d, o) => print_matmul(d, o, out),
+        Contract::Conv(d, o) => print_conv(p, d, o, out),
         Contract::Expansion(d, o, between) => {
             let (first, more) = o.split_at(2 + d.first.bias as usize);
-            let mut lines = vec![conv(p, &d.first, first, between.buffer)];
+            let mut lines = vec![print_conv(p, &d.first, first, between.buffer)];
             let tail = between.tail.iter();
-            lines.extend(tail.map(|t| call_kernel(&kernels[t.kernel], &t.buffers)));
-            let input = Operand {
+            lines.extend(tail.map(|t| print_kernel_call(&kernels[t.kernel], &t.buffers)));
+            let input = BufferOperand {
                 buffer: between.buffer,
                 offset: 0,
                 shape: vec![],
                 strides: vec![],
             };
-            let second: Vec<Operand> = [input].into_iter().chain(more.iter().cloned()).collect();
-            lines.push(conv(p, &d.second, &second, out));
+            let second: Vec<BufferOperand> = [input].into_iter().chain(more.iter().cloned()).collect();
+            lines.push(print_conv(p, &d.second, &second, out));
             lines.join("\n    ")
         }
-        Contract::Attention(d, o) => attention(d, o, out),
+        Contract::Attention(d, o) => print_attention(d, o, out),
         Contract::Recurrent(d, o) => {
             let at = recurrent_operands(d);
-            let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", operand(&o[i]));
+            let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", print_operand(&o[i]));
             let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
             let (rows, state) = (d.cell.gates() * d.hidden, d.state());
             format!(
@@ -206,18 +208,18 @@ fn contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> 
                 maybe(at.projection, &[state, d.hidden]),
                 maybe(at.bias, &[rows]),
                 format!("{:?}", d.cell).to_lowercase(),
-                boolean(d.reverse)
+                python_bool(d.reverse)
             )
         }
     }
 }
 
-fn boolean(b: bool) -> &'static str {
+fn python_bool(b: bool) -> &'static str {
     if b { "True" } else { "False" }
 }
 
 /// A float that Python knows without names of torch's.
-fn float(x: f64) -> String {
+fn python_float(x: f64) -> String {
     match x.is_finite() {
         true => write_float(x),
         false => format!("float(\"{}\")", write_float(x)),
@@ -225,11 +227,11 @@ fn float(x: f64) -> String {
 }
 
 /// What follows the operands of every product.
-fn finish(dtype: DType, act: Activation) -> String {
+fn print_epilogue(dtype: DType, act: Activation) -> String {
     let (lo, hi) = match act {
         Activation::None => ("None".into(), "None".into()),
         Activation::Relu => ("0.0".into(), "None".into()),
-        Activation::Clamp(lo, hi) => (float(lo as f64), float(hi as f64)),
+        Activation::Clamp(lo, hi) => (python_float(lo as f64), python_float(hi as f64)),
     };
     let bf16 = if dtype == DType::BF16 { ", bf16=True" } else { "" };
     match act {
@@ -238,15 +240,17 @@ fn finish(dtype: DType, act: Activation) -> String {
     }
 }
 
-fn matmul(d: &MatMul, o: &[Operand], out: BufferId) -> String {
+fn print_matmul(d: &MatMul, o: &[BufferOperand], out: BufferId) -> String {
     let sizes: Vec<usize> = d.batch.iter().map(|b| b.size).collect();
-    let part =
-        |o: &Operand, each: &dyn Fn(&crate::math::contract::BatchDim) -> usize, rows: [usize; 2], last: [usize; 2]| {
-            let shape: Vec<usize> = sizes.iter().copied().chain(rows).collect();
-            let strides: Vec<usize> = d.batch.iter().map(each).chain(last).collect();
-            strided(o.buffer, o.offset, &shape, &strides)
-        };
-    let whole = Operand {
+    let part = |o: &BufferOperand,
+                each: &dyn Fn(&crate::math::contract::BatchDim) -> usize,
+                rows: [usize; 2],
+                last: [usize; 2]| {
+        let shape: Vec<usize> = sizes.iter().copied().chain(rows).collect();
+        let strides: Vec<usize> = d.batch.iter().map(each).chain(last).collect();
+        print_strided(o.buffer, o.offset, &shape, &strides)
+    };
+    let whole = BufferOperand {
         buffer: out,
         offset: 0,
         shape: vec![],
@@ -261,26 +265,26 @@ fn matmul(d: &MatMul, o: &[Operand], out: BufferId) -> String {
     };
     let factors = match (d.alpha, d.beta) {
         (1.0, 1.0) => String::new(),
-        (a, b) => format!(", alpha={}, beta={}", float(a), float(b)),
+        (a, b) => format!(", alpha={}, beta={}", python_float(a), python_float(b)),
     };
     format!(
         "matmul({c}, {a}, {b}, {addend}{factors}{})",
-        finish(d.dtype, d.activation)
+        print_epilogue(d.dtype, d.activation)
     )
 }
 
 /// A tensor of channels and three spatial sizes, as `[N, C, D, H, W]`.
-fn image(b: BufferId, offset: i64, layout: Layout, n: usize, c: usize, s: [usize; 3]) -> String {
+fn print_image(b: BufferId, offset: i64, layout: Layout, n: usize, c: usize, s: [usize; 3]) -> String {
     let [d, h, w] = s;
     let strides = match layout {
         Layout::ChannelsFirst => [c * d * h * w, d * h * w, h * w, w, 1],
         Layout::ChannelsLast => [d * h * w * c, 1, h * w * c, w * c, c],
     };
-    strided(b, offset, &[n, c, d, h, w], &strides)
+    print_strided(b, offset, &[n, c, d, h, w], &strides)
 }
 
-fn conv(p: &Program, d: &Conv, o: &[Operand], out: BufferId) -> String {
-    let x = image(
+fn print_conv(p: &Program, d: &Conv, o: &[BufferOperand], out: BufferId) -> String {
+    let x = print_image(
         o[0].buffer,
         o[0].offset,
         d.input_layout,
@@ -294,26 +298,26 @@ fn conv(p: &Program, d: &Conv, o: &[Operand], out: BufferId) -> String {
     };
     let [kd, kh, kw] = d.kernel;
     let volume = kd * kh * kw;
-    let w = strided(
+    let w = print_strided(
         o[1].buffer,
         o[1].offset,
         &[outer, inner, kd, kh, kw],
         &[inner * volume, volume, kh * kw, kw, 1],
     );
     let bias = match o.get(2) {
-        Some(b) if d.bias => operand(b),
+        Some(b) if d.bias => print_operand(b),
         _ => "None".into(),
     };
     let result = result_sizes(p, d, out);
     format!(
         "conv({}, {x}, {w}, {bias}, {}, {:?}, {:?}, {:?}, {}{})",
-        image(out, 0, d.output_layout, d.batch, d.out_channels, result),
+        print_image(out, 0, d.output_layout, d.batch, d.out_channels, result),
         d.groups,
         d.stride,
         d.padding,
         d.dilation,
-        boolean(d.transposed),
-        finish(d.dtype, d.activation)
+        python_bool(d.transposed),
+        print_epilogue(d.dtype, d.activation)
     )
 }
 
@@ -340,30 +344,30 @@ fn result_sizes(p: &Program, d: &Conv, out: BufferId) -> [usize; 3] {
     sizes
 }
 
-fn attention(d: &Attention, o: &[Operand], out: BufferId) -> String {
+fn print_attention(d: &Attention, o: &[BufferOperand], out: BufferId) -> String {
     let part = |b: BufferId, offset: i64, heads: usize, rows: usize, size: usize, s: [usize; 3]| {
-        strided(b, offset, &[d.batch, heads, rows, size], &[s[0], s[1], s[2], 1])
+        print_strided(b, offset, &[d.batch, heads, rows, size], &[s[0], s[1], s[2], 1])
     };
     let q = part(o[0].buffer, o[0].offset, d.heads, d.queries, d.size, d.q);
     let k = part(o[1].buffer, o[1].offset, d.kv_heads, d.keys, d.size, d.k);
     let v = part(o[2].buffer, o[2].offset, d.kv_heads, d.keys, d.value_size, d.v);
-    let added = |m: &Option<Mask>, o: Option<&Operand>| match (m, o) {
-        (Some(m), Some(o)) => strided(o.buffer, o.offset, &[d.batch, d.heads, d.queries, d.keys], &m.strides),
+    let added = |m: &Option<Mask>, o: Option<&BufferOperand>| match (m, o) {
+        (Some(m), Some(o)) => print_strided(o.buffer, o.offset, &[d.batch, d.heads, d.queries, d.keys], &m.strides),
         _ => "None".into(),
     };
     let (mask, bias) = (added(&d.mask, o.get(3)), added(&d.bias, o.get(4)));
     let result = part(out, 0, d.heads, d.queries, d.value_size, d.out);
-    let finish = finish(d.dtype, Activation::None);
+    let finish = print_epilogue(d.dtype, Activation::None);
     format!(
         "attention({result}, {q}, {k}, {v}, {bias}, {mask}, {}, {}, {}{finish})",
-        float(d.scale),
-        boolean(d.causal),
-        boolean(d.safe)
+        python_float(d.scale),
+        python_bool(d.causal),
+        python_bool(d.safe)
     )
 }
 
 /// A value as Python writes it.
-fn value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
+fn print_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
     crate::types::pyrepr::repr(v, leaf)
 }
 
@@ -399,7 +403,7 @@ mod tests {
             shape: shape.to_vec(),
             place,
         };
-        let whole = |b: usize, shape: &[usize]| Operand {
+        let whole = |b: usize, shape: &[usize]| BufferOperand {
             buffer: BufferId(b),
             offset: 0,
             shape: shape.to_vec(),
@@ -409,7 +413,7 @@ mod tests {
                 .collect(),
         };
         let weight = Tensor::from_slice::<f32>(&[3, 4], &[0.0; 12]);
-        let input = crate::program::Input {
+        let input = crate::program::ProgramInput {
             name: "x".into(),
             ty: Some((DType::F32, vec![2, 3])),
             state: None,
@@ -420,9 +424,9 @@ mod tests {
         );
         let p = Program {
             buffers: vec![
-                buffer("x", &[2, 3], Place::Input(0)),
-                buffer("w", &[3, 4], Place::Constant(weight)),
-                buffer("y", &[2, 4], Place::Output(0)),
+                buffer("x", &[2, 3], BufferPlace::Input(0)),
+                buffer("w", &[3, 4], BufferPlace::Constant(weight)),
+                buffer("y", &[2, 4], BufferPlace::Output(0)),
             ],
             steps: vec![Step::Contract {
                 what: product,
@@ -441,8 +445,8 @@ mod tests {
     matmul(view(b2, 0, [2, 4], [4, 1]), view(b0, 0, [2, 3], [3, 1]), view(b1, 0, [3, 4], [4, 1]), None)
     return [b2.reshape([2, 4])]
 ";
-        assert_eq!(run(&p, &kernel_names(&p)), want);
-        let names: Vec<String> = constants(&p).into_iter().map(|c| c.0).collect();
+        assert_eq!(print_run(&p, &kernel_names(&p)), want);
+        let names: Vec<String> = named_constants(&p).into_iter().map(|c| c.0).collect();
         assert_eq!(names, ["b1"]);
     }
 }

@@ -74,12 +74,12 @@ impl Cost {
 
 impl Explained {
     /// Says that `b` is computed with the contraction `a`, and how.
-    pub(crate) fn with(&mut self, a: &str, b: &str, how: impl fmt::Display) {
+    pub(crate) fn note_together(&mut self, a: &str, b: &str, how: impl fmt::Display) {
         self.contractions.push(format!("`{b}` with `{a}`: {how}"));
     }
 
     /// Says why `b` is not computed with the contraction `a`.
-    pub(crate) fn apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
+    pub(crate) fn note_apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
         self.contractions.push(format!("`{b}` apart from `{a}`: {why}"));
     }
 }

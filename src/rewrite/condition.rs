@@ -412,7 +412,10 @@ fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
             Sub => x.sub(&y),
             Mul => x.mul(&y),
             FloorDiv => x.floordiv(&y),
-            Pow => SizeExpr::Int(x).pow(&SizeExpr::Int(y)).dim().unwrap_or(Dim::Unknown),
+            Pow => SizeExpr::Int(x)
+                .pow(&SizeExpr::Int(y))
+                .into_dim()
+                .unwrap_or(Dim::Unknown),
             _ => x.modulo(&y),
         });
     }

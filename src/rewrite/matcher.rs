@@ -316,7 +316,7 @@ fn orders<'p>(wanted: &'p View<NodeId>, found: &Rc<View<Operand>>, out: &mut Vec
 fn swaps(callee: &Callee, args: &[Val<Operand>]) -> bool {
     let Callee::Op(op, false) = callee else { return false };
     let plain = |(a, p): (&Val<Operand>, &crate::op::Param)| match &p.default {
-        Some(d) => same(a, &crate::op::lift(d)),
+        Some(d) => same(a, &crate::op::lift_literal(d)),
         None => a.is_none(),
     };
     op.commutative && args.len() >= 2 && args.iter().zip(&op.schema.params).skip(2).all(plain)

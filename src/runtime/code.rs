@@ -7,7 +7,7 @@ pub(super) fn release_compiler() {
     #[cfg(target_os = "linux")]
     {
         static DONE: std::sync::Once = std::sync::Once::new();
-        DONE.call_once(linux::release);
+        DONE.call_once(linux::release_code_pages);
     }
 }
 
@@ -22,8 +22,8 @@ mod linux {
         fn madvise(at: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn release() {
-        let here = release as fn() as usize;
+    pub(super) fn release_code_pages() {
+        let here = release_code_pages as fn() as usize;
         let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else {
             return;
         };
@@ -58,10 +58,10 @@ mod linux {
         #[test]
         fn code_is_found_and_runs_on() {
             let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells");
-            let here = release as fn() as usize;
+            let here = release_code_pages as fn() as usize;
             let code = unchanged_code(&maps, here);
             assert!(code.is_none_or(|c| c.contains(&here)));
-            release();
+            release_code_pages();
             assert_eq!(unchanged_code(&maps, 1), None);
         }
 

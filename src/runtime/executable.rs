@@ -9,7 +9,7 @@ use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Library;
 use crate::parallel::Pool;
-use crate::program::{Buffer, BufferId, Input, Place, Program};
+use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
 use crate::tensor::{AlignedBytes, Tensor, is_available};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 pub type RunError = Box<Diagnostic>;
 
 /// The function of an op that computes whole tensors, from one value per parameter of its schema.
-pub type Routine = Box<dyn Fn(Vec<Val<Tensor>>) -> Result<Val<Tensor>, RunError> + Send + Sync>;
+pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>) -> Result<Val<Tensor>, RunError> + Send + Sync>;
 
 /// Where an executable finds the functions that its program names.
 pub trait Routines: Send + Sync {
     /// The function of the op `name`.
-    fn find(&self, name: &str) -> Option<Routine>;
+    fn find(&self, name: &str) -> Option<RoutineFn>;
 }
 
 /// How to make an executable.
 #[derive(Clone)]
-pub struct Options {
+pub struct ExecutableOptions {
     /// The threads to run on.
     pub pool: Arc<Pool>,
     /// What computes contractions.
@@ -85,7 +85,7 @@ unsafe impl Send for Executable {}
 
 impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
-    pub fn new(program: Program, options: &Options) -> Result<Executable, RunError> {
+    pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
         let begin = Instant::now();
         let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
             Box::new(
@@ -95,7 +95,7 @@ impl Executable {
         })?;
         code::release_compiler();
         let code = begin.elapsed();
-        let plan::Planned { actions, packed } = plan::actions(&program, &kernels, options)?;
+        let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
                 extent, chunk, scratch, ..
@@ -130,7 +130,7 @@ impl Executable {
             spare: vec![None; results.len()],
             outputs: vec![std::ptr::null_mut(); results.len()],
             results,
-            tables: Tables::of(&program),
+            tables: Tables::find_in(&program),
             addresses,
             read,
             args: vec![],
@@ -141,12 +141,12 @@ impl Executable {
     }
 
     /// How long making it took: the machine code, then packing constants and taking memory.
-    pub fn built(&self) -> [Duration; 2] {
+    pub fn build_times(&self) -> [Duration; 2] {
         self.built
     }
 
     /// The constants that steps read in packed form, each once: other executables may have them too.
-    pub fn packed(&self) -> &[Arc<AlignedBytes>] {
+    pub fn packed_constants(&self) -> &[Arc<AlignedBytes>] {
         &self.packed
     }
 
@@ -169,7 +169,7 @@ impl Executable {
     /// Gives a buffer that runs change the value that the next run finds. Other paths, and tensors of another type than the
     /// buffer's, are left out.
     pub fn set_state(&mut self, path: &str, value: &Tensor) {
-        let wanted = |i: &&Input| i.state.is_some() && *i.name == *path;
+        let wanted = |i: &&ProgramInput| i.state.is_some() && *i.name == *path;
         let input = self.program.inputs.iter().find(wanted);
         if let Some((name, ty)) = input.and_then(|i| Some((&i.name, i.ty.as_ref()?)))
             && ty.0 == value.dtype()
@@ -182,26 +182,26 @@ impl Executable {
     /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure. New values of
     /// buffers lead the results ([`Program::mutations`]); the next run finds them there.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
-        self.steps(inputs)?;
-        let result = self.output(inputs);
-        self.keep(inputs);
+        self.run_steps(inputs)?;
+        let result = self.collect_output(inputs);
+        self.keep_buffer_values(inputs);
         Ok(result)
     }
 
     /// Runs without handing out results: they stay in the executable's memory, see [`Executable::results`]. Allocates nothing after
     /// the first call, library calls apart.
     pub fn execute(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
-        self.steps(inputs)?;
-        self.keep(inputs);
+        self.run_steps(inputs)?;
+        self.keep_buffer_values(inputs);
         Ok(())
     }
 
-    fn steps(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
+    fn run_steps(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
-        self.bind(inputs);
+        self.bind_buffers(inputs);
         for i in 0..self.actions.len() {
             let start = self.times.is_some().then(Instant::now);
-            self.step(i)?;
+            self.run_step(i)?;
             if let (Some(start), Some(times)) = (start, &mut self.times) {
                 let t = start.elapsed();
                 times[i] = (times[i].0 + t, times[i].1.min(t));
@@ -211,7 +211,7 @@ impl Executable {
     }
 
     /// Keeps the new values of buffers for the next run.
-    fn keep(&mut self, inputs: &[Tensor]) {
+    fn keep_buffer_values(&mut self, inputs: &[Tensor]) {
         let Some(Val::Tuple(items)) = &self.program.output else {
             return;
         };
@@ -225,7 +225,7 @@ impl Executable {
         };
         // All of them first: one buffer's new value may be another's old one.
         let mut values = std::mem::take(&mut self.values);
-        values.extend(of_buffers().map(|(_, (b, shape))| self.result(*b, shape, inputs)));
+        values.extend(of_buffers().map(|(_, (b, shape))| self.result_tensor(*b, shape, inputs)));
         for ((path, _), t) in of_buffers().zip(values.drain(..)) {
             match self.state.get_mut(path) {
                 Some(old) => *old = t,
@@ -255,7 +255,7 @@ impl Executable {
         }
         for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
             if t.dtype() != *dtype || t.shape() != shape {
-                let want = crate::types::TensorType::fixed(*dtype, shape);
+                let want = crate::types::TensorType::with_fixed_shape(*dtype, shape);
                 let title = format!("input `{name}` must be {want}, but is {}", t.ty());
                 return Err(Box::new(Diagnostic::new(Code::E0503, title)));
             }
@@ -264,7 +264,7 @@ impl Executable {
     }
 
     /// Points every buffer at its memory.
-    fn bind(&mut self, inputs: &[Tensor]) {
+    fn bind_buffers(&mut self, inputs: &[Tensor]) {
         for ((r, spare), at) in self.results.iter_mut().zip(&mut self.spare).zip(&mut self.outputs) {
             *at = r.own_address().unwrap_or_else(|| {
                 let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
@@ -278,17 +278,17 @@ impl Executable {
         for ((b, address), read) in self.program.buffers.iter().zip(&mut self.addresses).zip(read) {
             *address = match &b.place {
                 // Inputs and constants are only read; the cast is for the common table.
-                Place::Input(n) => {
-                    let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
+                BufferPlace::Input(n) => {
+                    let t = input_tensor(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
                     t.map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut())
                 }
                 // Reading it would keep a copy that only packing needed.
-                Place::Constant(_) if !read => std::ptr::null_mut(),
-                Place::Constant(t) => t.bytes().as_ptr().cast_mut(),
+                BufferPlace::Constant(_) if !read => std::ptr::null_mut(),
+                BufferPlace::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.
-                Place::Arena(offset) => unsafe { arena.add(*offset) },
-                Place::Output(n) => self.outputs[*n],
-                Place::Pieces => std::ptr::null_mut(),
+                BufferPlace::Arena(offset) => unsafe { arena.add(*offset) },
+                BufferPlace::Output(n) => self.outputs[*n],
+                BufferPlace::Pieces => std::ptr::null_mut(),
             };
         }
         for table in &mut self.tables.all {
@@ -296,28 +296,28 @@ impl Executable {
         }
     }
 
-    fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
+    fn collect_output(&self, inputs: &[Tensor]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
-        output.map(|(b, shape)| self.result(*b, shape, inputs))
+        output.map(|(b, shape)| self.result_tensor(*b, shape, inputs))
     }
 
     /// What a buffer that is handed out holds.
-    fn result(&self, b: BufferId, shape: &[usize], inputs: &[Tensor]) -> Tensor {
+    fn result_tensor(&self, b: BufferId, shape: &[usize], inputs: &[Tensor]) -> Tensor {
         match &self.program.buffers[b.0].place {
-            Place::Input(n) => {
-                let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
+            BufferPlace::Input(n) => {
+                let t = input_tensor(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
                 t.expect("a tensor input").reshape(shape)
             }
-            Place::Constant(t) => t.reshape(shape),
-            Place::Output(n) => self.results[*n].reshape(shape),
-            Place::Arena(_) | Place::Pieces => unreachable!("results are placed as outputs"),
+            BufferPlace::Constant(t) => t.reshape(shape),
+            BufferPlace::Output(n) => self.results[*n].reshape(shape),
+            BufferPlace::Arena(_) | BufferPlace::Pieces => unreachable!("results are placed as outputs"),
         }
     }
 }
 
 /// The tensor of an input: a buffer's present value, or the given one with its number.
-fn given<'a>(
-    input: &Input,
+fn input_tensor<'a>(
+    input: &ProgramInput,
     number: Option<usize>,
     state: &'a HashMap<Arc<str>, Tensor>,
     inputs: &'a [Tensor],
@@ -330,14 +330,19 @@ fn given<'a>(
 
 /// An error if the system has not the memory of a run.
 fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
-    let results = program.buffers.iter().filter(|b| matches!(b.place, Place::Output(_)));
-    let bytes = [program.arena, scratch].into_iter().chain(results.map(Buffer::bytes));
+    let results = program
+        .buffers
+        .iter()
+        .filter(|b| matches!(b.place, BufferPlace::Output(_)));
+    let bytes = [program.arena, scratch]
+        .into_iter()
+        .chain(results.map(Buffer::byte_count));
     let bytes = bytes.fold(0, usize::saturating_add);
     if is_available(bytes) {
         return Ok(());
     }
-    let own = |b: &&Buffer| matches!(b.place, Place::Output(_) | Place::Arena(_));
-    let largest = program.buffers.iter().filter(own).max_by_key(|b| b.bytes());
+    let own = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
+    let largest = program.buffers.iter().filter(own).max_by_key(|b| b.byte_count());
     let title = format!("a run takes {bytes} bytes, but the system does not have that much memory");
     let d = Diagnostic::new(Code::E0509, title);
     Err(Box::new(match largest {
@@ -349,7 +354,7 @@ fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
 fn result_memory(program: &Program) -> Vec<Tensor> {
     let mut results = vec![None; program.outputs];
     for b in &program.buffers {
-        if let Place::Output(n) = b.place {
+        if let BufferPlace::Output(n) = b.place {
             results[n] = Some(Tensor::zeros(b.dtype, &b.shape));
         }
     }

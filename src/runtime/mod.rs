@@ -14,6 +14,6 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use executable::{Executable, Options, Routine, Routines, RunError};
+pub use executable::{Executable, ExecutableOptions, RoutineFn, Routines, RunError};
 pub use profile::{Profile, ProfileRow};
 pub use shared::Shared;

@@ -1,6 +1,6 @@
 //! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
 
-use super::executable::{Executable, Options, Routine, RunError};
+use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
@@ -9,7 +9,7 @@ use crate::math::contract::{
     RecurrentConstants, RecurrentPlan, Tail, Tile,
 };
 use crate::program::{
-    self, BufferId, Contract, MAX_BETWEEN_BUFFERS, Operand, Place, Program, RecurrentOperands, Step,
+    self, BufferId, BufferOperand, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, RecurrentOperands, Step,
     recurrent_operands, whole_buffer,
 };
 use crate::tensor::{ALIGN, AlignedBytes, Tensor};
@@ -22,7 +22,7 @@ const PARALLEL_NANOSECONDS: f64 = 5_000.0;
 const CHUNKS_PER_THREAD: usize = 4;
 
 /// A plan of `math` with its operands.
-pub(super) enum Plan {
+pub(super) enum ContractPlan {
     MatMul(Box<dyn MatMulPlan>),
     Conv(Box<dyn ConvPlan>),
     /// With the kernel on what is between its convolutions, and whether these have biases.
@@ -43,12 +43,12 @@ pub(super) enum Action {
         scratch: usize,
     },
     Contract {
-        plan: Plan,
-        operands: Vec<Operand>,
+        plan: ContractPlan,
+        operands: Vec<BufferOperand>,
         out: BufferId,
-        tail: Option<program::Tail>,
+        tail: Option<program::KernelTail>,
     },
-    Routine(usize, Routine),
+    Routine(usize, RoutineFn),
     /// A control-flow step, with what it runs.
     Control(usize, Vec<Executable>),
 }
@@ -65,7 +65,7 @@ const ROOM: usize = 8 << 20;
 
 /// For each step whether its weight may be kept in a form that has more bytes: the smallest first, as far as [`ROOM`] goes. What is
 /// gained by a byte is nearly the same for all, and more for small weights of large images.
-fn roomy(program: &Program, options: &Options) -> Vec<bool> {
+fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<bool> {
     let mut out = vec![false; program.steps.len()];
     let wants = program.steps.iter().enumerate().filter_map(|(i, step)| match step {
         Step::Contract {
@@ -91,9 +91,13 @@ fn roomy(program: &Program, options: &Options) -> Vec<bool> {
 }
 
 /// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
-pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Options) -> Result<Planned, RunError> {
+pub(super) fn plan_actions(
+    program: &Program,
+    kernels: &CompiledKernels,
+    options: &ExecutableOptions,
+) -> Result<Planned, RunError> {
     let packer = Packer::new(&options.shared.packs);
-    let roomy = roomy(program, options);
+    let roomy = choose_roomy_weights(program, options);
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
     // while the least is packed.
@@ -102,7 +106,7 @@ pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Op
     options.pool.run(made.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
-        let done = action(program, kernels, i, options, &packer, roomy[i]);
+        let done = plan_action(program, kernels, i, options, &packer, roomy[i]);
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }
@@ -120,7 +124,7 @@ pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Op
     let mut packed = packer.taken();
     for action in &actions {
         let Action::Control(_, graphs) = action else { continue };
-        packed.extend(graphs.iter().flat_map(|g| g.packed().iter().cloned()));
+        packed.extend(graphs.iter().flat_map(|g| g.packed_constants().iter().cloned()));
     }
     packed.sort_by_key(|p| Arc::as_ptr(p) as usize);
     packed.dedup_by(|a, b| Arc::ptr_eq(a, b));
@@ -133,9 +137,9 @@ fn read_tables_sparsely(program: &Program) {
         let Step::Kernel { buffers, .. } = step else { continue };
         let buffers = || buffers.iter().map(|b| &program.buffers[b.0]);
         for b in buffers() {
-            let others: usize = buffers().map(|o| o.bytes()).sum::<usize>() - b.bytes();
-            if let Place::Constant(t) = &b.place
-                && b.bytes() / 4 > others
+            let others: usize = buffers().map(|o| o.byte_count()).sum::<usize>() - b.byte_count();
+            if let BufferPlace::Constant(t) = &b.place
+                && b.byte_count() / 4 > others
             {
                 t.read_sparsely();
             }
@@ -150,11 +154,11 @@ fn constant_bytes(program: &Program, step: &Step) -> usize {
     constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
 }
 
-fn action(
+fn plan_action(
     program: &Program,
     kernels: &CompiledKernels,
     i: usize,
-    options: &Options,
+    options: &ExecutableOptions,
     packer: &Packer,
     room: bool,
 ) -> Result<Action, RunError> {
@@ -162,7 +166,7 @@ fn action(
     Ok(match &program.steps[i] {
         Step::Kernel { kernel, buffers } => {
             let k = &program.kernels[*kernel];
-            let (extent, chunk) = chunks(k, threads);
+            let (extent, chunk) = partition_loop(k, threads);
             Action::Kernel {
                 index: *kernel,
                 buffers: buffers.clone(),
@@ -172,7 +176,7 @@ fn action(
             }
         }
         Step::Contract { what, out, tail } => {
-            let plan = plan(program, what, options, packer, room).map_err(|e| {
+            let plan = plan_contract(program, what, options, packer, room).map_err(|e| {
                 let name = &program.buffers[out.0].name;
                 Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
             })?;
@@ -199,9 +203,9 @@ fn action(
 
 /// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
 /// threads, and no result depends on it.
-fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
+fn partition_loop(k: &Kernel, threads: usize) -> (usize, usize) {
     let extent = k.parallel_extent();
-    if threads < 2 || k.parallel_loop().is_none() || estimate::nanoseconds(k) < PARALLEL_NANOSECONDS {
+    if threads < 2 || k.parallel_loop().is_none() || estimate::kernel_nanoseconds(k) < PARALLEL_NANOSECONDS {
         return (extent, extent.max(1));
     }
     let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
@@ -219,8 +223,8 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
         let packed: Vec<BufferId> = match step {
             Step::Contract { what, tail, .. } => {
                 let in_tail = |b: BufferId| tail.iter().any(|t| t.buffers.contains(&b));
-                let constant = |o: &&Operand| constant_tensor(program, o).is_some() && !in_tail(o.buffer);
-                let weights = weights(what).into_iter().flatten().filter(constant);
+                let constant = |o: &&BufferOperand| constant_tensor(program, o).is_some() && !in_tail(o.buffer);
+                let weights = conv_weights(what).into_iter().flatten().filter(constant);
                 weights.map(|o| o.buffer).collect()
             }
             _ => vec![],
@@ -232,7 +236,7 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
 }
 
 /// The weights of a step's convolutions.
-fn weights(what: &Contract) -> [Option<&Operand>; 2] {
+fn conv_weights(what: &Contract) -> [Option<&BufferOperand>; 2] {
     match what {
         Contract::Conv(_, o) => [o.get(1), None],
         Contract::Expansion(d, o, _) => [o.get(1), o.get(2 + d.first.bias as usize)],
@@ -240,28 +244,34 @@ fn weights(what: &Contract) -> [Option<&Operand>; 2] {
     }
 }
 
-fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> {
+fn constant_tensor<'a>(program: &'a Program, o: &BufferOperand) -> Option<&'a Tensor> {
     match &program.buffers[whole_buffer(o)?.0].place {
-        Place::Constant(t) => Some(t),
+        BufferPlace::Constant(t) => Some(t),
         _ => None,
     }
 }
 
-fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer, room: bool) -> Result<Plan, PlanError> {
+fn plan_contract(
+    program: &Program,
+    what: &Contract,
+    options: &ExecutableOptions,
+    packer: &Packer,
+    room: bool,
+) -> Result<ContractPlan, PlanError> {
     let library = &*options.library;
-    let constant = |o: Option<&Operand>| {
+    let constant = |o: Option<&BufferOperand>| {
         let tensor = constant_tensor(program, o?)?;
         Some(Constant::of(tensor, packer))
     };
     match what {
         Contract::MatMul(d, o) => {
             let (a, b) = (constant(o.first()), constant(o.get(1)));
-            library.matmul(d, MatMulConstants { a, b }).map(Plan::MatMul)
+            library.matmul(d, MatMulConstants { a, b }).map(ContractPlan::MatMul)
         }
         Contract::Conv(d, o) => {
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
             let weight = weight.map(|w| if room { w.with_room() } else { w });
-            library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
+            library.conv(d, ConvConstants { weight, bias }).map(ContractPlan::Conv)
         }
         Contract::Expansion(d, o, between) => {
             let second = 2 + d.first.bias as usize;
@@ -274,16 +284,16 @@ fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer, 
             let kernel = between.tail.as_ref().map(|t| t.kernel);
             library
                 .expansion(d, constants)
-                .map(|p| Plan::Expansion(p, kernel, biases))
+                .map(|p| ContractPlan::Expansion(p, kernel, biases))
         }
-        Contract::Attention(d, _) => library.attention(d).map(Plan::Attention),
+        Contract::Attention(d, _) => library.attention(d).map(ContractPlan::Attention),
         Contract::Recurrent(d, o) => {
             let at = recurrent_operands(d);
             let constants = RecurrentConstants {
                 weight: constant(o.get(at.weight)),
                 projection: at.projection.and_then(|i| constant(o.get(i))),
             };
-            library.recurrent(d, constants).map(|p| Plan::Recurrent(p, at))
+            library.recurrent(d, constants).map(|p| ContractPlan::Recurrent(p, at))
         }
     }
 }
@@ -298,7 +308,7 @@ pub(super) struct Alone<'a> {
 
 impl Alone<'_> {
     /// As `math` takes it.
-    pub(super) fn tail(&self) -> Tail {
+    pub(super) fn as_tail(&self) -> Tail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
             let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
@@ -325,7 +335,7 @@ pub(super) struct Follow<'a> {
 
 impl Follow<'_> {
     /// As `math` takes it.
-    pub(super) fn tail(&self) -> Tail {
+    pub(super) fn as_tail(&self) -> Tail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Follow` that outlives the contraction; the tile is the caller's.
             let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };

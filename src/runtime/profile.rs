@@ -1,7 +1,7 @@
 //! Times of the steps of a run.
 
 use super::executable::Executable;
-use super::plan::{Action, Plan};
+use super::plan::{Action, ContractPlan};
 use crate::program::Step;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Executable {
             .zip(&self.actions)
             .zip(times)
             .map(|((s, a), &(time, min))| {
-                let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].bytes()).sum();
+                let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].byte_count()).sum();
                 let macs = match s {
                     Step::Contract { what, .. } => what.macs(),
                     _ => 0.0,
@@ -62,21 +62,21 @@ impl Executable {
     pub(super) fn step_name(&self, s: &Step, a: &Action) -> String {
         match (s, a) {
             (Step::Kernel { kernel, .. }, _) => {
-                let bits = 8 * self.kernels.width(*kernel);
+                let bits = 8 * self.kernels.vector_bytes(*kernel);
                 let why = self
                     .kernels
-                    .refused(*kernel)
+                    .why_not_widened(*kernel)
                     .map(|r| format!(": {r}"))
                     .unwrap_or_default();
                 format!("{} [{bits} bits{why}]", self.program.kernels[*kernel].name)
             }
             (Step::Contract { out, tail, .. }, Action::Contract { plan, .. }) => {
                 let how = match plan {
-                    Plan::MatMul(p) => p.describe(),
-                    Plan::Conv(p) => p.describe(),
-                    Plan::Expansion(p, ..) => p.describe(),
-                    Plan::Attention(p) => p.describe(),
-                    Plan::Recurrent(p, _) => p.describe(),
+                    ContractPlan::MatMul(p) => p.describe(),
+                    ContractPlan::Conv(p) => p.describe(),
+                    ContractPlan::Expansion(p, ..) => p.describe(),
+                    ContractPlan::Attention(p) => p.describe(),
+                    ContractPlan::Recurrent(p, _) => p.describe(),
                 };
                 let then = if tail.is_some() { ", then its kernel" } else { "" };
                 format!("{} [{how}{then}]", self.program.buffers[out.0].name)

@@ -1,17 +1,17 @@
 //! One step of a run: a kernel over its chunks, a contraction, an op's routine, control flow.
 
-use super::executable::{Executable, Routine, RunError};
-use super::plan::{Action, Alone, Follow, Plan};
+use super::executable::{Executable, RoutineFn, RunError};
+use super::plan::{Action, Alone, ContractPlan, Follow};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::math::contract::{AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
-use crate::program::{BufferId, Operand, Step};
+use crate::program::{BufferId, BufferOperand, Step};
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Executable {
-    pub(super) fn step(&mut self, i: usize) -> Result<(), RunError> {
+    pub(super) fn run_step(&mut self, i: usize) -> Result<(), RunError> {
         match &self.actions[i] {
             Action::Kernel {
                 index,
@@ -24,9 +24,9 @@ impl Executable {
                 self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
                 let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
                 // SAFETY: the steps before this one have computed its inputs.
-                unsafe { self.tables.fetch(i, &self.addresses) };
-                let status = self.kernel(index, extent, chunk, size);
-                self.fault(i, status)
+                unsafe { self.tables.fetch_rows(i, &self.addresses) };
+                let status = self.run_kernel(index, extent, chunk, size);
+                self.check_status(i, status)
             }
             Action::Contract {
                 plan,
@@ -42,15 +42,15 @@ impl Executable {
                     kernel: t.kernel,
                     args: &self.args,
                 });
-                self.contract(plan, operands, *out, follow.as_ref());
+                self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }
-            Action::Routine(step, routine) => self.routine(*step, routine),
-            Action::Control(..) => self.control(i),
+            Action::Routine(step, routine) => self.run_routine(*step, routine),
+            Action::Control(..) => self.run_control_step(i),
         }
     }
 
-    fn kernel(&mut self, index: usize, extent: usize, chunk: usize, scratch: usize) -> Status {
+    fn run_kernel(&mut self, index: usize, extent: usize, chunk: usize, scratch: usize) -> Status {
         let status = AtomicU32::new(0);
         let shared = Chunks {
             kernels: &self.kernels,
@@ -72,8 +72,8 @@ impl Executable {
         Status(status.load(Ordering::Relaxed))
     }
 
-    fn fault(&self, i: usize, status: Status) -> Result<(), RunError> {
-        let title = match status.fault() {
+    fn check_status(&self, i: usize, status: Status) -> Result<(), RunError> {
+        let title = match status.first_fault() {
             None => return Ok(()),
             Some(Fault::Index) => "index out of range",
             Some(Fault::ZeroDivision) => "ZeroDivisionError",
@@ -85,7 +85,7 @@ impl Executable {
     }
 
     /// The address of an operand's first element.
-    fn address(&self, o: &Operand) -> *mut u8 {
+    fn operand_address(&self, o: &BufferOperand) -> *mut u8 {
         let size = self.program.buffers[o.buffer.0].dtype.size() as isize;
         // SAFETY: views stay within their buffer.
         unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
@@ -95,7 +95,7 @@ impl Executable {
     ///
     /// # Safety
     /// As for [`ExpansionPlan::run`].
-    unsafe fn expand(
+    unsafe fn run_expansion(
         &self,
         plan: &dyn ExpansionPlan,
         kernel: Option<usize>,
@@ -107,7 +107,7 @@ impl Executable {
         let middle = kernel.map(|kernel| Alone {
             kernels: &self.kernels,
             kernel,
-            buffers: self.kernels.arity(kernel),
+            buffers: self.kernels.buffer_count(kernel),
         });
         let second = 2 + biases[0] as usize;
         let bias = |i: usize, has: bool| if has { at(i) } else { std::ptr::null() };
@@ -116,26 +116,26 @@ impl Executable {
             weights: [at(1), at(second)],
             biases: [bias(2, biases[0]), bias(second + 1, biases[1])],
             y,
-            middle: middle.as_ref().map(Alone::tail),
+            middle: middle.as_ref().map(Alone::as_tail),
             tail,
         };
         // SAFETY: the caller's promise.
         unsafe { plan.run(&self.pool, &args) };
     }
 
-    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId, follow: Option<&Follow>) {
-        let tail = follow.map(Follow::tail);
+    fn run_contract(&self, plan: &ContractPlan, operands: &[BufferOperand], out: BufferId, follow: Option<&Follow>) {
+        let tail = follow.map(Follow::as_tail);
         let at = |i: usize| {
             operands
                 .get(i)
-                .map_or(std::ptr::null::<u8>(), |o| self.address(o).cast_const())
+                .map_or(std::ptr::null::<u8>(), |o| self.operand_address(o).cast_const())
         };
         let c = self.addresses[out.0];
         // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
         // the memory plan never lets a step's result overlap its operands.
         unsafe {
             match plan {
-                Plan::MatMul(p) => {
+                ContractPlan::MatMul(p) => {
                     p.run(
                         &self.pool,
                         &MatMulArgs {
@@ -147,7 +147,7 @@ impl Executable {
                         },
                     );
                 }
-                Plan::Conv(p) => p.run(
+                ContractPlan::Conv(p) => p.run(
                     &self.pool,
                     &ConvArgs {
                         x: at(0),
@@ -157,8 +157,8 @@ impl Executable {
                         tail,
                     },
                 ),
-                Plan::Expansion(p, kernel, biases) => self.expand(&**p, *kernel, *biases, &at, c, tail),
-                Plan::Recurrent(p, o) => {
+                ContractPlan::Expansion(p, kernel, biases) => self.run_expansion(&**p, *kernel, *biases, &at, c, tail),
+                ContractPlan::Recurrent(p, o) => {
                     p.run(
                         &self.pool,
                         &RecurrentArgs {
@@ -172,7 +172,7 @@ impl Executable {
                         },
                     );
                 }
-                Plan::Attention(p) => {
+                ContractPlan::Attention(p) => {
                     p.run(
                         &self.pool,
                         &AttentionArgs {
@@ -189,17 +189,17 @@ impl Executable {
         }
     }
 
-    fn routine(&self, step: usize, routine: &Routine) -> Result<(), RunError> {
+    fn run_routine(&self, step: usize, routine: &RoutineFn) -> Result<(), RunError> {
         let Step::Routine { call, outs } = &self.program.steps[step] else {
             unreachable!("see `action`")
         };
-        let args = call.args.iter().map(|v| v.map(|o| self.gather(o))).collect();
+        let args = call.args.iter().map(|v| v.map(|o| self.gather_operand(o))).collect();
         let result = routine(args)?;
         let mut stored = result.leaves().into_iter().zip(outs);
-        stored.try_for_each(|(t, b)| self.store(t, *b, &call.op))
+        stored.try_for_each(|(t, b)| self.store_tensor(t, *b, &call.op))
     }
 
-    fn control(&mut self, i: usize) -> Result<(), RunError> {
+    fn run_control_step(&mut self, i: usize) -> Result<(), RunError> {
         let Action::Control(step, graphs) = &mut self.actions[i] else {
             unreachable!("the caller looked")
         };
@@ -207,17 +207,17 @@ impl Executable {
         let Step::Control { op, parts, outs, .. } = &self.program.steps[step] else {
             unreachable!("see `action`")
         };
-        let tensors = parts.map(|o| self.gather(o));
-        let result = super::control::evaluate(op, &tensors, &mut graphs);
-        let stored = result.and_then(|v| v.iter().zip(outs).try_for_each(|(t, b)| self.store(t, *b, op)));
+        let tensors = parts.map(|o| self.gather_operand(o));
+        let result = super::control::run_control_call(op, &tensors, &mut graphs);
+        let stored = result.and_then(|v| v.iter().zip(outs).try_for_each(|(t, b)| self.store_tensor(t, *b, op)));
         self.actions[i] = Action::Control(step, graphs);
         stored
     }
 
     /// Copies a tensor that `op` gave to a buffer.
-    fn store(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
+    fn store_tensor(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
         let buffer = &self.program.buffers[b.0];
-        if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
+        if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.byte_count() {
             let (dtype, shape) = (buffer.dtype, &buffer.shape);
             let title = format!("`{op}` gave {} instead of {dtype}{shape:?}", t.ty());
             return Err(Box::new(Diagnostic::new(Code::E0603, title)));
@@ -228,7 +228,7 @@ impl Executable {
     }
 
     /// An operand as a tensor of its own.
-    fn gather(&self, o: &Operand) -> Tensor {
+    fn gather_operand(&self, o: &BufferOperand) -> Tensor {
         let buffer = &self.program.buffers[o.buffer.0];
         let size = buffer.dtype.size();
         let mut t = Tensor::zeros(buffer.dtype, &o.shape);

@@ -5,8 +5,8 @@
 //! indices name are copied, each once, to memory of the table's size that is untouched elsewhere; the file's pages go again. The
 //! same table is often a packed weight too (tied embeddings), and is then resident only as that.
 
-use crate::kernel::{Bound, Buf, Inst, Kernel, Role, Stmt, Value};
-use crate::program::{BufferId, Contract, Place, Program, Step, whole_buffer};
+use crate::kernel::{Buf, BufferRole, IndexBound, Inst, Kernel, Stmt, Value};
+use crate::program::{BufferId, BufferPlace, Contract, Program, Step, whole_buffer};
 use crate::scalar::ScalarOp;
 use crate::tensor::Tensor;
 use crate::types::DType;
@@ -20,7 +20,7 @@ const LEAST: usize = 2 << 20;
 const RELEASED: usize = 4;
 
 /// A table's rows, as far as they were asked for.
-pub(super) struct Table {
+pub(super) struct SparseTable {
     /// The buffer that the program has it in.
     pub buffer: BufferId,
     source: Tensor,
@@ -39,13 +39,13 @@ pub(super) struct Gather {
     ids: BufferId,
     wide: bool,
     count: usize,
-    bound: Bound,
+    bound: IndexBound,
 }
 
 /// The tables of a program that can be read so, and the steps that do.
 #[derive(Default)]
 pub(super) struct Tables {
-    pub all: Vec<Table>,
+    pub all: Vec<SparseTable>,
     gathers: Vec<Gather>,
 }
 
@@ -54,37 +54,39 @@ pub(super) struct Tables {
 struct Reads {
     ids: Buf,
     rows: usize,
-    bound: Bound,
+    bound: IndexBound,
     row: usize,
 }
 
 impl Tables {
     /// Finds them.
-    pub(super) fn of(program: &Program) -> Tables {
+    pub(super) fn find_in(program: &Program) -> Tables {
         let mut out = Tables::default();
         let results: Vec<BufferId> = program.output.iter().flat_map(|o| o.leaves()).map(|l| l.0).collect();
         for (i, buffer) in program.buffers.iter().enumerate() {
-            let Place::Constant(source) = &buffer.place else {
+            let BufferPlace::Constant(source) = &buffer.place else {
                 continue;
             };
             let b = BufferId(i);
-            if buffer.bytes() < LEAST || !source.is_mapped() || results.contains(&b) {
+            if buffer.byte_count() < LEAST || !source.is_mapped() || results.contains(&b) {
                 continue;
             }
-            let Some(found) = readers(program, b) else { continue };
+            let Some(found) = find_readers(program, b) else {
+                continue;
+            };
             let Some((_, first)) = found.first() else { continue };
             let (row, rows) = (first.row * buffer.dtype.size(), first.rows);
             let same = found.iter().all(|(_, r)| (r.row, r.rows) == (first.row, rows));
             let (true, Some(memory)) = (
-                same && row.checked_mul(rows) == Some(buffer.bytes()),
-                untouched(buffer.bytes()),
+                same && row.checked_mul(rows) == Some(buffer.byte_count()),
+                map_zeroed(buffer.byte_count()),
             ) else {
                 continue;
             };
             let table = out.all.len();
             out.gathers
-                .extend(found.iter().map(|&(step, r)| gather(program, step, table, r)));
-            out.all.push(Table {
+                .extend(found.iter().map(|&(step, r)| make_gather(program, step, table, r)));
+            out.all.push(SparseTable {
                 buffer: b,
                 source: source.clone(),
                 memory,
@@ -99,7 +101,7 @@ impl Tables {
     ///
     /// # Safety
     /// `addresses` are those of the program's buffers, and the step's indices are computed.
-    pub(super) unsafe fn fetch(&mut self, step: usize, addresses: &[*mut u8]) {
+    pub(super) unsafe fn fetch_rows(&mut self, step: usize, addresses: &[*mut u8]) {
         for g in self.gathers.iter().filter(|g| g.step == step) {
             let (at, table) = (addresses[g.ids.0].cast_const(), &mut self.all[g.table]);
             if g.count == 0 {
@@ -108,10 +110,10 @@ impl Tables {
             // SAFETY: the buffer has these elements; kernels only read it.
             unsafe {
                 match g.wide {
-                    true => table.fetch(from_raw_parts(at.cast::<i64>(), g.count).iter().copied(), g.bound),
+                    true => table.fetch_rows(from_raw_parts(at.cast::<i64>(), g.count).iter().copied(), g.bound),
                     false => {
                         let ids = from_raw_parts(at.cast::<i32>(), g.count).iter();
-                        table.fetch(ids.map(|&i| i.into()), g.bound);
+                        table.fetch_rows(ids.map(|&i| i.into()), g.bound);
                     }
                 }
             }
@@ -120,7 +122,7 @@ impl Tables {
 }
 
 /// Zeros in pages that are the system's until they are written, however large its pages else are.
-fn untouched(bytes: usize) -> Option<MmapMut> {
+fn map_zeroed(bytes: usize) -> Option<MmapMut> {
     let memory = MmapMut::map_anon(bytes).ok()?;
     #[cfg(target_os = "linux")]
     // Where there are no huge pages there is nothing to say.
@@ -128,7 +130,7 @@ fn untouched(bytes: usize) -> Option<MmapMut> {
     Some(memory)
 }
 
-fn gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather {
+fn make_gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather {
     let ids = match &program.steps[step] {
         Step::Kernel { buffers, .. } => buffers[r.ids.0 as usize],
         _ => unreachable!("tables are read by kernels"),
@@ -145,7 +147,7 @@ fn gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather {
 }
 
 /// The steps whose kernels read rows of the constant `b`, if nothing else reads it but what packs it.
-fn readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
+fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
     let mut found = vec![];
     for (i, step) in program.steps.iter().enumerate() {
         if !step.buffers().contains(&b) {
@@ -157,11 +159,11 @@ fn readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
                 let again = buffers[place + 1..].contains(&b);
                 found.push((
                     i,
-                    reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?,
+                    find_row_reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?,
                 ));
             }
             Step::Contract { what, tail, .. }
-                if packs(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
+                if packs_constant(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
             _ => return None,
         }
     }
@@ -169,21 +171,21 @@ fn readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
 }
 
 /// Whether a contraction packs the constant `b`, so that its runs do not read it.
-fn packs(program: &Program, what: &Contract, b: BufferId) -> bool {
+fn packs_constant(program: &Program, what: &Contract, b: BufferId) -> bool {
     let Contract::MatMul(d, o) = what else { return false };
     let is = |i: usize| o.get(i).is_some_and(|o| o.buffer == b);
     let constant = |i: usize| {
         let whole = o.get(i).and_then(whole_buffer);
-        whole.is_some_and(|b| matches!(program.buffers[b.0].place, Place::Constant(_)))
+        whole.is_some_and(|b| matches!(program.buffers[b.0].place, BufferPlace::Constant(_)))
     };
     d.dtype == DType::F32 && is(1) && constant(1) && !constant(0) && (2..o.len()).all(|i| !is(i))
 }
 
 /// How a kernel reads the buffer `table`, if all its reads are of rows, by one buffer's elements.
-fn reads(k: &Kernel, table: Buf) -> Option<Reads> {
+fn find_row_reads(k: &Kernel, table: Buf) -> Option<Reads> {
     let mut values = HashMap::new();
     let mut loads = vec![];
-    collect(&k.body, &mut values, &mut |inst| {
+    collect_insts(&k.body, &mut values, &mut |inst| {
         if let Inst::Load(b, index, _) = inst
             && *b == table
         {
@@ -196,7 +198,7 @@ fn reads(k: &Kernel, table: Buf) -> Option<Reads> {
             return None;
         };
         let row = usize::try_from(stride).ok()?;
-        let (lo, hi) = index.affine.range(|v| k.extent(v).max(1));
+        let (lo, hi) = index.affine.value_range(|v| k.extent(v).max(1));
         if lo < 0 || hi >= row as i128 {
             return None;
         }
@@ -211,21 +213,21 @@ fn reads(k: &Kernel, table: Buf) -> Option<Reads> {
 }
 
 /// Every value's instruction.
-fn collect<'a>(body: &'a [Stmt], values: &mut HashMap<Value, &'a Inst>, seen: &mut impl FnMut(&Inst)) {
+fn collect_insts<'a>(body: &'a [Stmt], values: &mut HashMap<Value, &'a Inst>, seen: &mut impl FnMut(&Inst)) {
     for s in body {
         match s {
             Stmt::Let(v, inst) => {
                 seen(inst);
                 values.insert(*v, inst);
             }
-            Stmt::Loop(l) => collect(&l.body, values, seen),
+            Stmt::Loop(l) => collect_insts(&l.body, values, seen),
             Stmt::Store(..) => {}
         }
     }
 }
 
 /// The buffer whose elements a row's number is, how many rows there are, and what is done with others.
-fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<(Buf, usize, Bound)> {
+fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<(Buf, usize, IndexBound)> {
     let Inst::Bounded(x, rows, bound) = values.get(&value)? else {
         return None;
     };
@@ -236,33 +238,33 @@ fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<
     match inst {
         Inst::Load(b, index, None) if index.dynamic.is_empty() => {
             let ids = k.buffer(*b);
-            let suits = ids.role == Role::In && matches!(ids.dtype, DType::I64 | DType::I32);
+            let suits = ids.role == BufferRole::In && matches!(ids.dtype, DType::I64 | DType::I32);
             suits.then_some((*b, *rows, *bound))
         }
         _ => None,
     }
 }
 
-impl Table {
+impl SparseTable {
     /// Where the rows are.
     pub(super) fn address(&mut self) -> *mut u8 {
         self.memory.as_mut_ptr()
     }
 
-    fn fetch(&mut self, ids: impl Iterator<Item = i64>, bound: Bound) {
+    fn fetch_rows(&mut self, ids: impl Iterator<Item = i64>, bound: IndexBound) {
         let rows = self.have.len() as i64;
         let mut copied = 0;
         for id in ids {
             let id = match bound {
-                Bound::Check => id,
-                Bound::Wrap => {
+                IndexBound::Check => id,
+                IndexBound::Wrap => {
                     if id < 0 {
                         id.wrapping_add(rows)
                     } else {
                         id
                     }
                 }
-                Bound::Clamp => id.clamp(0, rows - 1),
+                IndexBound::Clamp => id.clamp(0, rows - 1),
             };
             // Others are a fault, which the kernel reports.
             let Some(have) = usize::try_from(id).ok().and_then(|i| self.have.get_mut(i)) else {

@@ -1,6 +1,6 @@
 //! Programs lowered from tensor IR written as text, run.
 
-use super::{Executable, Options, Routine, Routines, Shared};
+use super::{Executable, ExecutableOptions, RoutineFn, Routines, Shared};
 use crate::codegen::{self, Jit};
 use crate::diag::Code;
 use crate::lower::ir::Tir;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 struct NoRoutines;
 
 impl Routines for NoRoutines {
-    fn find(&self, _: &str) -> Option<Routine> {
+    fn find(&self, _: &str) -> Option<RoutineFn> {
         None
     }
 }
 
-fn options(threads: usize) -> Options {
-    Options {
+fn options(threads: usize) -> ExecutableOptions {
+    ExecutableOptions {
         pool: Arc::new(Pool::new(threads)),
         library: Arc::new(math::native()),
         compiler: Arc::new(Jit::new(codegen::Options::default())),
@@ -35,7 +35,7 @@ fn program(text: &str) -> Program {
     lower_tir(tir).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
-fn executable(program: Program, options: &Options) -> Executable {
+fn executable(program: Program, options: &ExecutableOptions) -> Executable {
     Executable::new(program, options).unwrap_or_else(|d| panic!("{}", d.title))
 }
 
@@ -134,8 +134,13 @@ fn executables_share_packed_weights() {
     let p = program(text);
     let options = options(1);
     let (a, b) = (executable(p.clone(), &options), executable(p, &options));
-    assert!(!a.packed().is_empty());
-    assert!(a.packed().iter().zip(b.packed()).all(|(a, b)| Arc::ptr_eq(a, b)));
+    assert!(!a.packed_constants().is_empty());
+    assert!(
+        a.packed_constants()
+            .iter()
+            .zip(b.packed_constants())
+            .all(|(a, b)| Arc::ptr_eq(a, b))
+    );
 }
 
 #[test]

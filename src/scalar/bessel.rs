@@ -12,17 +12,17 @@ const FRAC_1_SQRT_PI: f64 = 0.564_189_583_547_756_3;
 
 /// The order of a Bessel function.
 #[derive(Clone, Copy)]
-enum Order {
+enum BesselOrder {
     Zero = 0,
     One = 1,
 }
 
-fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
+fn eval_polynomial(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().fold(0.0, |p, c| p * x + c)
 }
 
 /// A Chebyshev series, its last term counted whole as Cephes does.
-fn chebyshev(x: f64, coefficients: &[f64]) -> f64 {
+fn eval_chebyshev(x: f64, coefficients: &[f64]) -> f64 {
     let (mut p, mut q, mut a) = (0.0, 0.0, coefficients[0]);
     for c in &coefficients[1..] {
         p = q;
@@ -43,7 +43,7 @@ pub fn airy_ai(x: f64) -> f64 {
     if x < -2.09 {
         let t = -2.0 * x * (-x).sqrt() / 3.0;
         let z = 1.0 / t;
-        let ratio = |p: &[f64], q: &[f64]| polynomial(z * z, p) / polynomial(z * z, q);
+        let ratio = |p: &[f64], q: &[f64]| eval_polynomial(z * z, p) / eval_polynomial(z * z, q);
         let (even, odd) = (
             1.0 + z * z * ratio(&AIRY_AFN, &AIRY_AFD),
             z * ratio(&AIRY_AGN, &AIRY_AGD),
@@ -53,7 +53,10 @@ pub fn airy_ai(x: f64) -> f64 {
     }
     if x >= 2.09 {
         let zeta = 2.0 * x * x.sqrt() / 3.0;
-        let (p, q) = (polynomial(1.0 / zeta, &AIRY_AN), polynomial(1.0 / zeta, &AIRY_AD));
+        let (p, q) = (
+            eval_polynomial(1.0 / zeta, &AIRY_AN),
+            eval_polynomial(1.0 / zeta, &AIRY_AD),
+        );
         return FRAC_1_SQRT_PI * (p / q) / (2.0 * x.sqrt().sqrt() * zeta.exp());
     }
     airy_series(x)
@@ -80,12 +83,12 @@ fn airy_series(x: f64) -> f64 {
 }
 
 /// The amplitudes of cosine and sine far from 0, and the phase, for an order of 0 or 1.
-fn asymptotic(x: f64, order: Order) -> (f64, f64, f64) {
+fn eval_asymptotic(x: f64, order: BesselOrder) -> (f64, f64, f64) {
     let z = 25.0 / (x * x);
-    let ratio = |p: &[f64], q: &[f64]| polynomial(z, p) / polynomial(z, q);
+    let ratio = |p: &[f64], q: &[f64]| eval_polynomial(z, p) / eval_polynomial(z, q);
     let (p, q, turns) = match order {
-        Order::Zero => (ratio(&J0_PP, &J0_PQ), ratio(&J0_QP, &J0_QQ), 0.25),
-        Order::One => (ratio(&J1_PP, &J1_PQ), ratio(&J1_QP, &J1_QQ), 0.75),
+        BesselOrder::Zero => (ratio(&J0_PP, &J0_PQ), ratio(&J0_QP, &J0_QQ), 0.25),
+        BesselOrder::One => (ratio(&J1_PP, &J1_PQ), ratio(&J1_QP, &J1_QQ), 0.75),
     };
     (p, 5.0 / x * q, x - turns * PI)
 }
@@ -98,10 +101,10 @@ pub fn bessel_j0(x: f64) -> f64 {
     }
     let z = x * x;
     if x <= 5.0 {
-        let ratio = polynomial(z, &J0_RP) / polynomial(z, &J0_RQ);
+        let ratio = eval_polynomial(z, &J0_RP) / eval_polynomial(z, &J0_RQ);
         return (z - 5.783_185_962_946_785) * (z - 30.471_262_343_662_087) * ratio;
     }
-    let (p, q, phase) = asymptotic(x, Order::Zero);
+    let (p, q, phase) = eval_asymptotic(x, BesselOrder::Zero);
     (p * phase.cos() - q * phase.sin()) * SQRT_2_OVER_PI / x.sqrt()
 }
 
@@ -112,28 +115,28 @@ pub fn bessel_j1(x: f64) -> f64 {
     }
     let z = x * x;
     if x <= 5.0 {
-        let ratio = polynomial(z, &J1_RP) / polynomial(z, &J1_RQ);
+        let ratio = eval_polynomial(z, &J1_RP) / eval_polynomial(z, &J1_RQ);
         return ratio * x * (z - 14.681_970_642_123_893) * (z - 49.218_456_321_694_6);
     }
-    let (p, q, phase) = asymptotic(x, Order::One);
+    let (p, q, phase) = eval_asymptotic(x, BesselOrder::One);
     (p * phase.cos() - q * phase.sin()) * SQRT_2_OVER_PI / x.sqrt()
 }
 
 /// The Bessel function of the second kind of order 0: -inf at 0, NaN below.
 pub fn bessel_y0(x: f64) -> f64 {
-    second_kind(x, Order::Zero, |x, z| {
-        polynomial(z, &Y0_YP) / polynomial(z, &Y0_YQ) + FRAC_2_PI * x.ln() * bessel_j0(x)
+    second_kind(x, BesselOrder::Zero, |x, z| {
+        eval_polynomial(z, &Y0_YP) / eval_polynomial(z, &Y0_YQ) + FRAC_2_PI * x.ln() * bessel_j0(x)
     })
 }
 
 /// The Bessel function of the second kind of order 1: -inf at 0, NaN below.
 pub fn bessel_y1(x: f64) -> f64 {
-    second_kind(x, Order::One, |x, z| {
-        x * (polynomial(z, &Y1_YP) / polynomial(z, &Y1_YQ)) + FRAC_2_PI * (bessel_j1(x) * x.ln() - 1.0 / x)
+    second_kind(x, BesselOrder::One, |x, z| {
+        x * (eval_polynomial(z, &Y1_YP) / eval_polynomial(z, &Y1_YQ)) + FRAC_2_PI * (bessel_j1(x) * x.ln() - 1.0 / x)
     })
 }
 
-fn second_kind(x: f64, order: Order, near: fn(f64, f64) -> f64) -> f64 {
+fn second_kind(x: f64, order: BesselOrder, near: fn(f64, f64) -> f64) -> f64 {
     if x == 0.0 {
         return f64::NEG_INFINITY;
     }
@@ -143,12 +146,12 @@ fn second_kind(x: f64, order: Order, near: fn(f64, f64) -> f64) -> f64 {
     if x <= 5.0 {
         return near(x, x * x);
     }
-    let (p, q, phase) = asymptotic(x, order);
+    let (p, q, phase) = eval_asymptotic(x, order);
     (p * phase.sin() + q * phase.cos()) * SQRT_2_OVER_PI / x.sqrt()
 }
 
 /// The modified Bessel function of the second kind, `exp(x)` times it if `scaled`: inf at 0, NaN below.
-fn modified_k(x: f64, order: Order, scaled: bool) -> f64 {
+fn modified_k(x: f64, order: BesselOrder, scaled: bool) -> f64 {
     if x == 0.0 {
         return f64::INFINITY;
     }
@@ -158,37 +161,37 @@ fn modified_k(x: f64, order: Order, scaled: bool) -> f64 {
     if x <= 2.0 {
         let log = (0.5 * x).ln();
         let k = match order {
-            Order::Zero => chebyshev(x * x - 2.0, &K0_A) - log * bessel_i(order as u32, x, true),
-            Order::One => log * bessel_i(order as u32, x, true) + chebyshev(x * x - 2.0, &K1_A) / x,
+            BesselOrder::Zero => eval_chebyshev(x * x - 2.0, &K0_A) - log * bessel_i(order as u32, x, true),
+            BesselOrder::One => log * bessel_i(order as u32, x, true) + eval_chebyshev(x * x - 2.0, &K1_A) / x,
         };
         return if scaled { k * x.exp() } else { k };
     }
     let series: &[f64] = match order {
-        Order::Zero => &K0_B,
-        Order::One => &K1_B,
+        BesselOrder::Zero => &K0_B,
+        BesselOrder::One => &K1_B,
     };
-    let k = chebyshev(8.0 / x - 2.0, series) / x.sqrt();
+    let k = eval_chebyshev(8.0 / x - 2.0, series) / x.sqrt();
     if scaled { k } else { (-x).exp() * k }
 }
 
 /// The modified Bessel function of the second kind of order 0.
 pub fn modified_bessel_k0(x: f64) -> f64 {
-    modified_k(x, Order::Zero, false)
+    modified_k(x, BesselOrder::Zero, false)
 }
 
 /// The modified Bessel function of the second kind of order 1.
 pub fn modified_bessel_k1(x: f64) -> f64 {
-    modified_k(x, Order::One, false)
+    modified_k(x, BesselOrder::One, false)
 }
 
 /// `exp(x) * modified_bessel_k0(x)`.
 pub fn scaled_modified_bessel_k0(x: f64) -> f64 {
-    modified_k(x, Order::Zero, true)
+    modified_k(x, BesselOrder::Zero, true)
 }
 
 /// `exp(x) * modified_bessel_k1(x)`.
 pub fn scaled_modified_bessel_k1(x: f64) -> f64 {
-    modified_k(x, Order::One, true)
+    modified_k(x, BesselOrder::One, true)
 }
 
 /// `sin(x) / x`, by its series near 0.
@@ -198,7 +201,7 @@ pub fn spherical_bessel_j0(x: f64) -> f64 {
     }
     if x.abs() < 0.5 {
         let inverse_factorials = [6_227_020_800.0, -39_916_800.0, 362_880.0, -5040.0, 120.0, -6.0, 1.0].map(f64::recip);
-        return polynomial(x * x, &inverse_factorials);
+        return eval_polynomial(x * x, &inverse_factorials);
     }
     x.sin() / x
 }

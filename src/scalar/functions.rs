@@ -58,7 +58,7 @@ pub(crate) fn of_int(op: Unary) -> Option<fn(i64) -> i64> {
 }
 
 /// Whether an operation of integers is an error where the second operand is 0.
-pub(crate) fn divides(op: Binary) -> bool {
+pub(crate) fn needs_nonzero_divisor(op: Binary) -> bool {
     matches!(op, Binary::FloorDiv | Binary::TruncDiv | Binary::Mod | Binary::Fmod)
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn of_two_bools(op: Binary) -> Option<fn(bool, bool) -> bool> {
 }
 
 /// `v` wrapped to the width of the integer type `dtype`.
-pub(crate) fn wrap(dtype: DType, v: i64) -> i64 {
+pub(crate) fn wrap_int(dtype: DType, v: i64) -> i64 {
     match dtype {
         DType::I32 => v as i32 as i64,
         DType::I16 => v as i16 as i64,

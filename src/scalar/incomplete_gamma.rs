@@ -41,7 +41,7 @@ const LANCZOS_BELOW: [f64; 13] = [
 ];
 
 /// Lanczos' sum scaled by exp(g), as a rational function of x or 1 / x.
-fn lanczos(x: f64) -> f64 {
+fn lanczos_sum(x: f64) -> f64 {
     let horner = |c: &mut dyn Iterator<Item = &f64>, y: f64| c.fold(0.0, |p, c| p * y + c);
     if x > 1.0 {
         let y = 1.0 / x;
@@ -52,12 +52,12 @@ fn lanczos(x: f64) -> f64 {
 }
 
 /// `x^a exp(-x) / gamma(a)`.
-fn factor(a: f64, x: f64) -> f64 {
+fn gamma_prefactor(a: f64, x: f64) -> f64 {
     if (a - x).abs() > 0.4 * a.abs() {
         return (a * x.ln() - x - libm::lgamma(a)).exp();
     }
     let shifted = a + LANCZOS_G - 0.5;
-    let scale = (shifted / E).sqrt() / lanczos(a);
+    let scale = (shifted / E).sqrt() / lanczos_sum(a);
     if a < 200.0 && x < 200.0 {
         return scale * (a - x).exp() * (x / shifted).powf(a);
     }
@@ -67,7 +67,7 @@ fn factor(a: f64, x: f64) -> f64 {
 
 /// The lower function by its power series.
 fn lower_series(a: f64, x: f64) -> f64 {
-    let ax = factor(a, x);
+    let ax = gamma_prefactor(a, x);
     if ax == 0.0 {
         return 0.0;
     }
@@ -199,7 +199,7 @@ fn upper_series(a: f64, x: f64) -> f64 {
 /// The upper function by its continued fraction.
 fn upper_fraction(a: f64, x: f64) -> f64 {
     const BIG: f64 = 4503599627370496.0;
-    let ax = factor(a, x);
+    let ax = gamma_prefactor(a, x);
     if ax == 0.0 {
         return 0.0;
     }

@@ -19,10 +19,10 @@ pub mod orthogonal;
 mod parse;
 pub mod text;
 
-pub use eval::{EvalError, Evaluator, Lane, Source, eval, eval_tensors};
+pub use eval::{BlockEvaluator, EvalError, Lane, LaneSource, eval_element, eval_tensors};
 pub use operation::ScalarOp;
 pub(crate) use operation::lower_case;
-pub use parse::{Input, Number, ParseError, Settings, parse};
+pub use parse::{DTypeSettings, ParseError, ParsedValue, UntypedNumber, parse};
 
 use crate::tensor::Scalar;
 use crate::types::DType;
@@ -164,13 +164,13 @@ impl Compare {
     ];
 }
 
-/// A value within an [`Expr`].
+/// A value within an [`ScalarExpr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ref(pub u32);
 
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Node {
+pub enum ScalarNode {
     /// The element of operand `n` at the current index.
     Arg(u32),
     /// The current index along dimension `d` of the output, counted from the last (0 is the innermost): an i64.
@@ -181,34 +181,34 @@ pub enum Node {
 
 /// A scalar expression: values in evaluation order (operands before users), equal values merged, and the results.
 #[derive(Clone, Debug, Default)]
-pub struct Expr {
-    nodes: Vec<(Node, DType)>,
+pub struct ScalarExpr {
+    nodes: Vec<(ScalarNode, DType)>,
     /// The results, usually one.
     pub roots: Vec<Ref>,
-    index: HashMap<Key, Ref>,
+    index: HashMap<NodeKey, Ref>,
 }
 
 /// A node by its bits, so that 0.0 and -0.0 differ and NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key(u8, [u64; 4], DType);
+struct NodeKey(u8, [u64; 4], DType);
 
-fn key(node: &Node, dtype: DType) -> Key {
+fn node_key(node: &ScalarNode, dtype: DType) -> NodeKey {
     match node {
-        Node::Arg(n) => Key(0, [*n as u64, 0, 0, 0], dtype),
-        Node::Index(n) => Key(1, [*n as u64, 0, 0, 0], dtype),
-        Node::Op(op) => Key(2, op.key(|r| r.0 as u64), dtype),
+        ScalarNode::Arg(n) => NodeKey(0, [*n as u64, 0, 0, 0], dtype),
+        ScalarNode::Index(n) => NodeKey(1, [*n as u64, 0, 0, 0], dtype),
+        ScalarNode::Op(op) => NodeKey(2, op.key(|r| r.0 as u64), dtype),
     }
 }
 
-impl Expr {
+impl ScalarExpr {
     /// An empty expression.
-    pub fn new() -> Expr {
-        Expr::default()
+    pub fn new() -> ScalarExpr {
+        ScalarExpr::default()
     }
 
     /// Adds a value (or finds the equal one). `dtype` is needed for arguments; other nodes know theirs.
-    fn add(&mut self, node: Node, dtype: DType) -> Ref {
-        let key = key(&node, dtype);
+    fn add_node(&mut self, node: ScalarNode, dtype: DType) -> Ref {
+        let key = node_key(&node, dtype);
         if let Some(&r) = self.index.get(&key) {
             return r;
         }
@@ -220,12 +220,12 @@ impl Expr {
 
     /// The element of operand `n`, of `dtype`.
     pub fn arg(&mut self, n: u32, dtype: DType) -> Ref {
-        self.add(Node::Arg(n), dtype)
+        self.add_node(ScalarNode::Arg(n), dtype)
     }
 
     /// The index along output dimension `d` counted from the last: an i64.
     pub fn out_index(&mut self, d: u32) -> Ref {
-        self.add(Node::Index(d), DType::I64)
+        self.add_node(ScalarNode::Index(d), DType::I64)
     }
 
     /// An operation on values of this expression. Panics if their dtypes are not those it takes.
@@ -241,7 +241,7 @@ impl Expr {
             _ => {}
         }
         let dtype = op.result_dtype(d);
-        self.add(Node::Op(op), dtype)
+        self.add_node(ScalarNode::Op(op), dtype)
     }
 
     /// A constant.
@@ -280,7 +280,7 @@ impl Expr {
     }
 
     /// What `r` is.
-    pub fn node(&self, r: Ref) -> Node {
+    pub fn node(&self, r: Ref) -> ScalarNode {
         self.nodes[r.0 as usize].0
     }
 
@@ -290,7 +290,7 @@ impl Expr {
     }
 
     /// All values in evaluation order.
-    pub fn nodes(&self) -> impl Iterator<Item = (Ref, Node, DType)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (Ref, ScalarNode, DType)> {
         self.nodes.iter().enumerate().map(|(i, &(n, d))| (Ref(i as u32), n, d))
     }
 
@@ -306,17 +306,17 @@ impl Expr {
 
     /// Copies `other` into this expression with its arguments replaced by `args` (values of this expression, of the
     /// arguments' dtypes) and gives its roots here: how fusion composes expressions.
-    pub fn inline(&mut self, other: &Expr, args: &[Ref]) -> Vec<Ref> {
+    pub fn inline(&mut self, other: &ScalarExpr, args: &[Ref]) -> Vec<Ref> {
         let mut map: Vec<Ref> = Vec::with_capacity(other.len());
         for (_, node, dtype) in other.nodes() {
             let m = |r: Ref| map[r.0 as usize];
             let new = match node {
-                Node::Arg(n) => {
+                ScalarNode::Arg(n) => {
                     assert_eq!(self.dtype(args[n as usize]), dtype, "operand {n}");
                     args[n as usize]
                 }
-                Node::Index(_) => self.add(node, dtype),
-                Node::Op(op) => self.op(op.map(m)),
+                ScalarNode::Index(_) => self.add_node(node, dtype),
+                ScalarNode::Op(op) => self.op(op.map(m)),
             };
             map.push(new);
         }

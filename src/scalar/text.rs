@@ -8,25 +8,28 @@
 //! is used more than once has a name. Operations are written by their [mnemonics](ScalarOp::mnemonic). The language
 //! of the op table ([`parse`](super::parse::parse)) is another one: it chooses dtypes, this one states them.
 
-use super::{Expr, Node, Ref, ScalarOp};
+use super::{Ref, ScalarExpr, ScalarNode, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::{DType, write_float};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-impl fmt::Display for Expr {
+impl fmt::Display for ScalarExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut uses = vec![0usize; self.len()];
         for (_, node, _) in self.nodes() {
-            if let Node::Op(op) = node {
+            if let ScalarNode::Op(op) = node {
                 op.operands().for_each(|r| uses[r.0 as usize] += 1);
             }
         }
         let mut texts: Vec<String> = Vec::with_capacity(self.len());
         let mut names = 0;
         for (r, node, _) in self.nodes() {
-            let mut text = written(node, &texts);
-            let leaf = matches!(node, Node::Arg(_) | Node::Index(_) | Node::Op(ScalarOp::Const(_)));
+            let mut text = print_node(node, &texts);
+            let leaf = matches!(
+                node,
+                ScalarNode::Arg(_) | ScalarNode::Index(_) | ScalarNode::Op(ScalarOp::Const(_))
+            );
             if uses[r.0 as usize] > 1 && !leaf {
                 write!(f, "t{names} = {text}; ")?;
                 text = format!("t{names}");
@@ -39,12 +42,12 @@ impl fmt::Display for Expr {
     }
 }
 
-fn written(node: Node, texts: &[String]) -> String {
+fn print_node(node: ScalarNode, texts: &[String]) -> String {
     match node {
-        Node::Arg(n) => format!("a{n}"),
-        Node::Index(d) => format!("i{d}"),
-        Node::Op(ScalarOp::Const(s)) => constant(s),
-        Node::Op(op) => {
+        ScalarNode::Arg(n) => format!("a{n}"),
+        ScalarNode::Index(d) => format!("i{d}"),
+        ScalarNode::Op(ScalarOp::Const(s)) => print_constant(s),
+        ScalarNode::Op(op) => {
             let args: Vec<&str> = op.operands().map(|r| &*texts[r.0 as usize]).collect();
             format!("{}({})", op.mnemonic(), args.join(", "))
         }
@@ -52,7 +55,7 @@ fn written(node: Node, texts: &[String]) -> String {
 }
 
 /// A constant with its dtype: `f32(0.5)`, `i64(3)`.
-pub fn constant(s: Scalar) -> String {
+pub fn print_constant(s: Scalar) -> String {
     let mut out = s.dtype().to_string();
     let _ = match s {
         Scalar::F64(x) => write!(out, "({})", write_float(x)),
@@ -61,7 +64,7 @@ pub fn constant(s: Scalar) -> String {
     out
 }
 
-/// The constant that [`constant`] writes so.
+/// The constant that [`print_constant`] writes so.
 pub fn parse_constant(text: &str) -> Option<Scalar> {
     let (dtype, value) = text.strip_suffix(')')?.split_once('(')?;
     let dtype = DType::from_short(dtype)?;
@@ -73,24 +76,24 @@ pub fn parse_constant(text: &str) -> Option<Scalar> {
     })
 }
 
-/// Reads what [`Expr`]'s `Display` writes, for operands of the dtypes `args`; the message says what is wrong.
-pub fn parse_expr(text: &str, args: &[DType]) -> Result<Expr, String> {
-    let mut p = Parser {
+/// Reads what [`ScalarExpr`]'s `Display` writes, for operands of the dtypes `args`; the message says what is wrong.
+pub fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
+    let mut p = ExprParser {
         rest: text,
         args,
-        expr: Expr::new(),
+        expr: ScalarExpr::new(),
         names: HashMap::new(),
     };
     loop {
-        let (before, start) = (p.rest, p.word());
+        let (before, start) = (p.rest, p.take_word());
         if start.starts_with('t') && p.eat("=") {
-            let value = p.value()?;
+            let value = p.parse_value()?;
             p.names.insert(start.to_string(), value);
             p.expect(";")?;
             continue;
         }
         p.rest = before;
-        let root = p.value()?;
+        let root = p.parse_value()?;
         p.expr.roots.push(root);
         if !p.eat(",") {
             break;
@@ -102,14 +105,14 @@ pub fn parse_expr(text: &str, args: &[DType]) -> Result<Expr, String> {
     }
 }
 
-struct Parser<'a> {
+struct ExprParser<'a> {
     rest: &'a str,
     args: &'a [DType],
-    expr: Expr,
+    expr: ScalarExpr,
     names: HashMap<String, Ref>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ExprParser<'a> {
     fn eat(&mut self, token: &str) -> bool {
         let rest = self.rest.trim_start().strip_prefix(token);
         rest.map(|r| self.rest = r).is_some()
@@ -122,7 +125,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn word(&mut self) -> &'a str {
+    fn take_word(&mut self) -> &'a str {
         self.rest = self.rest.trim_start();
         let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let end = self.rest.find(|c| !part(c)).unwrap_or(self.rest.len());
@@ -131,13 +134,13 @@ impl<'a> Parser<'a> {
         word
     }
 
-    fn value(&mut self) -> Result<Ref, String> {
-        let word = self.word();
+    fn parse_value(&mut self) -> Result<Ref, String> {
+        let word = self.take_word();
         if let Some(&r) = self.names.get(word) {
             return Ok(r);
         }
         if !self.eat("(") {
-            return self.leaf(word);
+            return self.parse_leaf(word);
         }
         if DType::from_short(word).is_some() {
             let end = self.rest.find(')').ok_or("a constant without `)`")?;
@@ -146,15 +149,15 @@ impl<'a> Parser<'a> {
             let value = parse_constant(&text).ok_or_else(|| format!("`{text}` is not a constant"))?;
             return Ok(self.expr.constant(value));
         }
-        let mut args = vec![self.value()?];
+        let mut args = vec![self.parse_value()?];
         while self.eat(",") {
-            args.push(self.value()?);
+            args.push(self.parse_value()?);
         }
         self.expect(")")?;
-        self.call(word, &args)
+        self.build_call(word, &args)
     }
 
-    fn leaf(&mut self, word: &str) -> Result<Ref, String> {
+    fn parse_leaf(&mut self, word: &str) -> Result<Ref, String> {
         let number = |prefix: char| word.strip_prefix(prefix)?.parse::<u32>().ok();
         match (number('a'), number('i')) {
             (Some(n), _) => match self.args.get(n as usize) {
@@ -166,7 +169,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn call(&mut self, word: &str, args: &[Ref]) -> Result<Ref, String> {
+    fn build_call(&mut self, word: &str, args: &[Ref]) -> Result<Ref, String> {
         let d = |i: usize| self.expr.dtype(args[i]);
         let fits = |op: &ScalarOp<Ref>| match op {
             ScalarOp::Binary(..) | ScalarOp::Compare(..) => d(0) == d(1),

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     let mut sizes = BTreeSet::new();
     file.items.iter().for_each(|i| sizes_of(i, &mut sizes));
-    let shorts = DType::all().map(DType::short);
+    let shorts = DType::all().map(DType::short_name);
     let torch: Vec<String> = names::torch_dtypes().collect();
     let mut known: Vec<&str> = sizes.iter().map(String::as_str).collect();
     shorts.for_each(|s| known.push(s));

@@ -3,7 +3,7 @@
 use super::ast::{self, BinaryOp, TypeKind, UnaryOp, ValueKind};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::source::Span;
-use crate::types::{DType, Dim, Kind, SizeExpr, SizeFn, TensorType, Type, Val};
+use crate::types::{DType, Dim, ScalarKind, SizeExpr, SizeFn, TensorType, Type, Val};
 
 /// Names of the torch module that are values and not dtypes.
 const TORCH_NAMES: [&str; 21] = [
@@ -72,12 +72,16 @@ fn tensor_dtype(name: &str) -> Option<DType> {
 
 fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
     let d = Diagnostic::new(Code::E0015, format!("unknown element type `{name}`")).at(span, "not a dtype");
-    let shorts = || DType::all().map(DType::short);
+    let shorts = || DType::all().map(DType::short_name);
     let torch = || DType::all().map(DType::torch_name);
     let near = DType::from_torch(name)
-        .map(DType::short)
+        .map(DType::short_name)
         .or_else(|| nearest(name, shorts()))
-        .or_else(|| nearest(name, torch()).and_then(DType::from_torch).map(DType::short))
+        .or_else(|| {
+            nearest(name, torch())
+                .and_then(DType::from_torch)
+                .map(DType::short_name)
+        })
         .or_else(|| matches!(name, "Tensor" | "tensor" | "torch.Tensor").then_some("f32"));
     match near {
         Some(n) => d.suggest(span, n, "write torch's abbreviation"),
@@ -88,10 +92,10 @@ fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
 fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
     const WORDS: [&str; 6] = ["int", "float", "bool", "str", "complex", "None"];
     match w {
-        "int" => Val::Any(Kind::Int),
-        "float" => Val::Any(Kind::Float),
-        "bool" => Val::Any(Kind::Bool),
-        "str" => Val::Any(Kind::Str),
+        "int" => Val::Any(ScalarKind::Int),
+        "float" => Val::Any(ScalarKind::Float),
+        "bool" => Val::Any(ScalarKind::Bool),
+        "str" => Val::Any(ScalarKind::Str),
         "None" => Val::None,
         "Ellipsis" => Val::Ellipsis,
         // Kinds of values that carry no type of their own here.
@@ -146,7 +150,7 @@ pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, 
 fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
     let (number, written) = number(v, d);
     let Some(number) = number else { return (None, written) };
-    match number.dim() {
+    match number.into_dim() {
         Some(size) => (Some(size), written),
         None => {
             let e = Diagnostic::new(Code::E0016, "this is not a size").at(v.span, "its value is a float");
@@ -195,7 +199,7 @@ fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
         ValueKind::Call(f, args) if is_size_function(&f.text) => {
             let (args, w) = all(&args.positional.iter().collect::<Vec<_>>());
             let Some(args) = args else { return (None, w) };
-            (SizeExpr::function(&f.text, args), w)
+            (SizeExpr::from_function(&f.text, args), w)
         }
         _ => (None, true),
     };
@@ -224,7 +228,7 @@ fn pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
 
 /// Whether calls of this name are sizes: torch's functions of sizes, `max` and `min`.
 pub fn is_size_function(name: &str) -> bool {
-    SizeFn::named(name).is_some()
+    SizeFn::from_name(name).is_some()
         || matches!(
             name,
             "Piecewise"
@@ -242,7 +246,7 @@ pub fn is_size_function(name: &str) -> bool {
 fn unary(op: UnaryOp, a: &SizeExpr) -> Option<SizeExpr> {
     match op {
         UnaryOp::Neg => Some(a.neg()),
-        UnaryOp::Not => Some(a.call(SizeFn::Not)),
+        UnaryOp::Not => Some(a.apply_function(SizeFn::Not)),
     }
 }
 
@@ -266,7 +270,7 @@ fn binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
         Ge => "Ge",
         In | NotIn => return None,
     };
-    SizeExpr::function(name, vec![a.clone(), b.clone()])
+    SizeExpr::from_function(name, vec![a.clone(), b.clone()])
 }
 
 /// The value that `v` writes. `node` gives the leaf for `%name`, or `None` after reporting that there is none; such a

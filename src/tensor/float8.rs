@@ -3,7 +3,7 @@
 use crate::types::DType;
 
 /// How an 8-bit float divides its bits.
-struct Format {
+struct Float8Format {
     /// Bits of the fraction.
     fraction: u32,
     /// The exponent's code for 1.0.
@@ -16,7 +16,7 @@ struct Format {
     only_nan: Option<u8>,
 }
 
-fn format(dtype: DType) -> Option<Format> {
+fn format_of(dtype: DType) -> Option<Float8Format> {
     let (fraction, bias, above, large, only_nan) = match dtype {
         DType::F8E4M3FN => (3, 7, 0x7f, 0x7e, None),
         DType::F8E5M2 => (2, 15, 0x7c, 0x7c, None),
@@ -24,7 +24,7 @@ fn format(dtype: DType) -> Option<Format> {
         DType::F8E5M2FNUZ => (2, 16, 0x80, 0x80, Some(0x80)),
         _ => return None,
     };
-    Some(Format {
+    Some(Float8Format {
         fraction,
         bias,
         above,
@@ -38,7 +38,7 @@ const ONLY_NAN: f32 = f32::from_bits(0x7f80_0001);
 
 /// The number that `code` is, which f32 holds exactly.
 pub(super) fn decode(dtype: DType, code: u8) -> f32 {
-    let Some(f) = format(dtype) else {
+    let Some(f) = format_of(dtype) else {
         // `float8_e8m0fnu`: a power of two.
         return if code == 0xff {
             ONLY_NAN
@@ -71,7 +71,7 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
 
 /// The code of the number nearest to `x`, of two the even one.
 pub(super) fn encode(dtype: DType, x: f32) -> u8 {
-    let Some(f) = format(dtype) else {
+    let Some(f) = format_of(dtype) else {
         return power_of_two(x);
     };
     let sign = if x.is_sign_negative() { 0x80u8 } else { 0 };

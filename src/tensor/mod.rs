@@ -15,7 +15,7 @@ mod storage;
 pub use element::{Element, Scalar};
 pub use product::matmul_f64;
 pub use splitmix::SplitMix;
-pub use storage::{ALIGN, AlignedBytes, Life, Place, Storage, is_available};
+pub use storage::{ALIGN, AlignedBytes, BytesId, Life, Storage, is_available};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
@@ -106,7 +106,7 @@ impl Tensor {
 
     /// The type.
     pub fn ty(&self) -> TensorType {
-        TensorType::fixed(self.dtype, &self.shape)
+        TensorType::with_fixed_shape(self.dtype, &self.shape)
     }
 
     /// How many bytes the elements have.
@@ -137,7 +137,7 @@ impl Tensor {
 
     /// Tells as long as it is kept whether the elements are still those of now.
     pub fn life(&self) -> Life {
-        Life::of(&self.storage)
+        Life::of_storage(&self.storage)
     }
 
     /// Whether no other tensor shares the storage and it may be written in place.

@@ -20,22 +20,22 @@ impl SplitMix {
     }
 
     /// Uniform in [0, 1), 24 bits, so that it is exact in f32 too.
-    pub fn unit(&mut self) -> f64 {
+    pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 40) as f64 / (1u64 << 24) as f64
     }
 
     /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub fn next_below(&mut self, n: usize) -> usize {
         (self.next_u64() % n as u64) as usize
     }
 
     /// One of `items`, of which there is at least one.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
+        items[self.next_below(items.len())]
     }
 
     /// True once in `n` times.
     pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
+        self.next_below(n) == 0
     }
 }

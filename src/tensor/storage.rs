@@ -42,13 +42,13 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    fn layout(len: usize) -> Layout {
+    fn alloc_layout(len: usize) -> Layout {
         Layout::from_size_align(len.max(1), ALIGN).expect("the length fits the address space")
     }
 
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        let layout = Self::layout(len);
+        let layout = Self::alloc_layout(len);
         if let Some(b) = Self::in_pages(len) {
             return b;
         }
@@ -120,7 +120,7 @@ impl Drop for AlignedBytes {
             return;
         }
         // SAFETY: allocated in `zeroed` with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        unsafe { dealloc(self.ptr.as_ptr(), Self::alloc_layout(self.len)) }
     }
 }
 
@@ -152,7 +152,7 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    fn make(&self) -> AlignedBytes {
+    fn compute_bytes(&self) -> AlignedBytes {
         let made = (self.compute)(&self.base);
         assert_eq!(made.len, self.len, "bytes that were computed late");
         made
@@ -180,7 +180,7 @@ impl Storage {
     /// `f` of the bytes. Deferred ones that nobody has read yet are gone again afterwards.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
-            Storage::Deferred(d) if d.made.get().is_none() => f(d.make().bytes()),
+            Storage::Deferred(d) if d.made.get().is_none() => f(d.compute_bytes().bytes()),
             _ => f(self.bytes()),
         }
     }
@@ -190,7 +190,7 @@ impl Storage {
         match self {
             Storage::Owned(b) => b.bytes(),
             Storage::Mapped { map, offset, len } => &map[*offset..*offset + *len],
-            Storage::Deferred(d) => d.made.get_or_init(|| d.make()).bytes(),
+            Storage::Deferred(d) => d.made.get_or_init(|| d.compute_bytes()).bytes(),
         }
     }
 
@@ -245,7 +245,7 @@ impl Storage {
 
 /// Names bytes: equal for the same bytes of one mapped file, and for the same computation on the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct BytesId {
     at: usize,
     what: Option<Arc<[u64]>>,
 }
@@ -253,22 +253,24 @@ pub struct Place {
 /// The life of a tensor's elements: they stay where they are, unchanged, while it lasts. Writing to a tensor that has one gives it
 /// new memory.
 pub struct Life {
-    memory: Memory,
-    place: Place,
+    memory: MemoryOwner,
+    place: BytesId,
 }
 
 /// What bytes live as long as.
-enum Memory {
+enum MemoryOwner {
     Own(Weak<Storage>),
     File(Weak<Mmap>),
 }
 
 impl Life {
     /// The life of a storage's bytes.
-    pub(super) fn of(storage: &Arc<Storage>) -> Life {
-        let own = |s: &Arc<Storage>| (Memory::Own(Arc::downgrade(s)), Arc::as_ptr(s) as usize);
+    pub(super) fn of_storage(storage: &Arc<Storage>) -> Life {
+        let own = |s: &Arc<Storage>| (MemoryOwner::Own(Arc::downgrade(s)), Arc::as_ptr(s) as usize);
         let plain = |s: &Arc<Storage>| match &**s {
-            Storage::Mapped { map, offset, .. } => (Memory::File(Arc::downgrade(map)), map.as_ptr() as usize + offset),
+            Storage::Mapped { map, offset, .. } => {
+                (MemoryOwner::File(Arc::downgrade(map)), map.as_ptr() as usize + offset)
+            }
             _ => own(s),
         };
         let ((memory, at), what) = match &**storage {
@@ -280,20 +282,20 @@ impl Life {
         };
         Life {
             memory,
-            place: Place { at, what },
+            place: BytesId { at, what },
         }
     }
 
     /// Names the elements among all that live or whose life is kept.
-    pub fn place(&self) -> &Place {
+    pub fn bytes_id(&self) -> &BytesId {
         &self.place
     }
 
     /// Whether some tensor still has the elements.
-    pub fn lasts(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         match &self.memory {
-            Memory::Own(s) => s.strong_count() > 0,
-            Memory::File(m) => m.strong_count() > 0,
+            MemoryOwner::Own(s) => s.strong_count() > 0,
+            MemoryOwner::File(m) => m.strong_count() > 0,
         }
     }
 }
@@ -339,11 +341,11 @@ mod tests {
             Tensor::from_storage(crate::types::DType::F32, &[2], storage)
         };
         let (a, b, c) = (made(&[1]), made(&[1]), made(&[2]));
-        assert_eq!(a.life().place(), b.life().place());
-        assert!(a.life().place() != c.life().place() && a.life().place() != t.life().place());
-        assert!(a.life().lasts());
+        assert_eq!(a.life().bytes_id(), b.life().bytes_id());
+        assert!(a.life().bytes_id() != c.life().bytes_id() && a.life().bytes_id() != t.life().bytes_id());
+        assert!(a.life().is_alive());
         let life = t.clone().life();
         drop((a, b, c, t));
-        assert!(!life.lasts());
+        assert!(!life.is_alive());
     }
 }

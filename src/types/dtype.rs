@@ -84,7 +84,7 @@ impl DType {
         TABLE.iter().map(|r| r.0)
     }
 
-    fn row(self) -> &'static (DType, &'static str, &'static str, &'static [&'static str], usize) {
+    fn table_row(self) -> &'static (DType, &'static str, &'static str, &'static [&'static str], usize) {
         &TABLE[self as usize]
     }
 
@@ -108,13 +108,13 @@ impl DType {
     }
 
     /// torch's abbreviation: `f32`, `b8`.
-    pub fn short(self) -> &'static str {
-        self.row().1
+    pub fn short_name(self) -> &'static str {
+        self.table_row().1
     }
 
     /// torch's name without the `torch.` in front: `float32`, `bool`.
     pub fn torch_name(self) -> &'static str {
-        self.row().2
+        self.table_row().2
     }
 
     /// The C++ type of a dtype, as some of torch's messages name it.
@@ -136,7 +136,7 @@ impl DType {
 
     /// Bytes of one element.
     pub fn size(self) -> usize {
-        self.row().4
+        self.table_row().4
     }
 
     /// The dtype that `abbr` (`f32`, `b8`, also `bool`) abbreviates.
@@ -224,7 +224,7 @@ impl DType {
     }
 
     /// The type arithmetic runs in: 16-bit floats compute in f32, everything else in itself.
-    pub fn compute(self) -> DType {
+    pub fn compute_dtype(self) -> DType {
         match self {
             DType::F16 | DType::BF16 => DType::F32,
             d => d,
@@ -243,7 +243,7 @@ impl DType {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.short())
+        f.write_str(self.short_name())
     }
 }
 

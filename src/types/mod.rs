@@ -8,7 +8,7 @@ mod val;
 
 pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
-pub use val::{Kind, TensorType, Val, write_complex, write_float, write_str};
+pub use val::{ScalarKind, TensorType, Val, write_complex, write_float, write_str};
 
 use std::sync::Arc;
 

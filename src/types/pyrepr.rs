@@ -17,15 +17,15 @@ pub enum Style {
 }
 
 /// `v` in `style`, its leaves written by `leaf`, which is told whether the leaf stands where `repr` applies.
-pub fn write<T>(v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -> String) -> String {
+pub fn write_val<T>(v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -> String) -> String {
     let mut out = String::new();
-    put(&mut out, v, style, leaf);
+    push_val(&mut out, v, style, leaf);
     out
 }
 
 /// `repr(v)`.
 pub fn repr<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
-    write(v, Style::Repr, &|t, _| leaf(t))
+    write_val(v, Style::Repr, &|t, _| leaf(t))
 }
 
 /// `str(v)`: `repr`, except of a string or device itself.
@@ -36,41 +36,41 @@ pub fn str_of<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
     }
 }
 
-fn put<T>(out: &mut String, v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -> String) {
+fn push_val<T>(out: &mut String, v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -> String) {
     match v {
         Val::Leaf(t) => out.push_str(&leaf(t, style)),
         Val::Str(s) | Val::Device(s) if style == Style::Plain => out.push_str(s),
         Val::Str(s) => out.push_str(&quote(s)),
-        Val::Device(s) => out.push_str(&device(s)),
+        Val::Device(s) => out.push_str(&device_repr(s)),
         Val::None => out.push_str("None"),
         Val::Bool(b) => out.push_str(if *b { "True" } else { "False" }),
-        Val::Int(d) => out.push_str(&dim(d)),
+        Val::Int(d) => out.push_str(&dim_repr(d)),
         Val::Float(x) => out.push_str(&write_float(*x)),
-        Val::Complex(re, im) => out.push_str(&complex(*re, *im, style)),
-        Val::DType(d) => out.push_str(&dtype(*d)),
+        Val::Complex(re, im) => out.push_str(&complex_repr(*re, *im, style)),
+        Val::DType(d) => out.push_str(&dtype_repr(*d)),
         Val::TorchName(n) => {
             let _ = write!(out, "torch.{n}");
         }
         Val::Ellipsis => out.push_str("Ellipsis"),
-        Val::Opaque(text) if style == Style::Code => out.push_str(&object(text)),
+        Val::Opaque(text) if style == Style::Code => out.push_str(&object_source(text)),
         Val::Graph(n) | Val::Opaque(n) => out.push_str(n),
-        Val::List(items) => sequence(out, "[", items, "]", style, leaf),
+        Val::List(items) => push_sequence(out, "[", items, "]", style, leaf),
         Val::Tuple(items) => {
-            sequence(out, "(", items, if items.len() == 1 { ",)" } else { ")" }, style, leaf);
+            push_sequence(out, "(", items, if items.len() == 1 { ",)" } else { ")" }, style, leaf);
         }
-        Val::Dict(items) => dict(out, items, style, leaf),
-        Val::Slice(v) => sequence(out, "slice(", &v[..], ")", inner(style), leaf),
+        Val::Dict(items) => push_dict(out, items, style, leaf),
+        Val::Slice(v) => push_sequence(out, "slice(", &v[..], ")", inner_style(style), leaf),
         Val::Range(v) => {
             // `repr(range(0, 3, 1))` is `range(0, 3)`.
             let n = if v[2].as_int() == Some(1) { 2 } else { 3 };
-            sequence(out, "range(", &v[..n], ")", inner(style), leaf);
+            push_sequence(out, "range(", &v[..n], ")", inner_style(style), leaf);
         }
         Val::Any(_) | Val::Unknown => out.push('?'),
     }
 }
 
 /// An object as source: `print(graph)` writes what cannot be run.
-fn object(text: &str) -> Cow<'_, str> {
+fn object_source(text: &str) -> Cow<'_, str> {
     if text.starts_with("aten.") || text.starts_with("prims.") {
         return format!("torch.ops.{text}").into();
     }
@@ -81,11 +81,11 @@ fn object(text: &str) -> Cow<'_, str> {
     class.unwrap_or(text).into()
 }
 
-fn inner(style: Style) -> Style {
+fn inner_style(style: Style) -> Style {
     if style == Style::Plain { Style::Repr } else { style }
 }
 
-fn sequence<T>(
+fn push_sequence<T>(
     out: &mut String,
     open: &str,
     items: &[Val<T>],
@@ -96,12 +96,12 @@ fn sequence<T>(
     out.push_str(open);
     for (i, x) in items.iter().enumerate() {
         out.push_str(if i > 0 { ", " } else { "" });
-        put(out, x, style, leaf);
+        push_val(out, x, style, leaf);
     }
     out.push_str(close);
 }
 
-fn dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf: &dyn Fn(&T, Style) -> String) {
+fn push_dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf: &dyn Fn(&T, Style) -> String) {
     // Generated code writes a dict by `repr` as a whole.
     let style = if style == Style::Code { Style::Repr } else { style };
     out.push('{');
@@ -109,17 +109,17 @@ fn dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf: &dy
         out.push_str(if i > 0 { ", " } else { "" });
         match k {
             // `f"{k}"` of a key that is not a string is its `str`, which is `repr` inside containers.
-            Val::Str(_) | Val::Device(_) => put(out, k, style, leaf),
-            _ => put(out, k, inner(style), leaf),
+            Val::Str(_) | Val::Device(_) => push_val(out, k, style, leaf),
+            _ => push_val(out, k, inner_style(style), leaf),
         }
         out.push_str(": ");
-        put(out, x, style, leaf);
+        push_val(out, x, style, leaf);
     }
     out.push('}');
 }
 
 /// A size as torch's symbolic integers print: `2*s96 + 1`, `(s0//2)`.
-pub fn dim(d: &Dim) -> String {
+pub fn dim_repr(d: &Dim) -> String {
     match d {
         Dim::Const(c) => c.to_string(),
         d => d.to_string().replace(" // ", "//"),
@@ -127,18 +127,18 @@ pub fn dim(d: &Dim) -> String {
 }
 
 /// `torch.float32`.
-pub fn dtype(d: DType) -> String {
+pub fn dtype_repr(d: DType) -> String {
     format!("torch.{}", d.torch_name())
 }
 
-fn device(s: &str) -> String {
+fn device_repr(s: &str) -> String {
     match s.split_once(':') {
         Some((ty, index)) => format!("device(type='{ty}', index={index})"),
         None => format!("device(type='{s}')"),
     }
 }
 
-fn complex(re: f64, im: f64, style: Style) -> String {
+fn complex_repr(re: f64, im: f64, style: Style) -> String {
     if style == Style::Code && (re == 0.0 || im == 0.0 || !re.is_finite() || !im.is_finite()) {
         return format!("complex({}, {})", write_float(re), write_float(im));
     }
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(repr(&v, &leaf), want);
         }
         assert_eq!(
-            write(&V::Complex(0.0, -1.0), Style::Code, &|s, _| leaf(s)),
+            write_val(&V::Complex(0.0, -1.0), Style::Code, &|s, _| leaf(s)),
             "complex(0.0, -1.0)"
         );
     }

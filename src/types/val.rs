@@ -51,7 +51,7 @@ pub enum Val<T> {
     /// Text that torch prints for an object that has no literal: `<built-in function add>`, `tensor([1., 1.])`.
     Opaque(Arc<str>),
     /// In types: a scalar of this kind whose value is not known.
-    Any(Kind),
+    Any(ScalarKind),
     /// In types: nothing is known, because an error was already reported here or no rule covers the op.
     Unknown,
 }
@@ -59,7 +59,7 @@ pub enum Val<T> {
 /// The kinds of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Kind {
+pub enum ScalarKind {
     Int,
     Float,
     Bool,
@@ -128,11 +128,11 @@ impl<T> Val<T> {
         match self {
             Val::Leaf(_) => "Tensor",
             Val::None => "None",
-            Val::Bool(_) | Val::Any(Kind::Bool) => "bool",
-            Val::Int(_) | Val::Any(Kind::Int) => "int",
-            Val::Float(_) | Val::Any(Kind::Float) => "float",
+            Val::Bool(_) | Val::Any(ScalarKind::Bool) => "bool",
+            Val::Int(_) | Val::Any(ScalarKind::Int) => "int",
+            Val::Float(_) | Val::Any(ScalarKind::Float) => "float",
             Val::Complex(..) => "complex",
-            Val::Str(_) | Val::Any(Kind::Str) => "str",
+            Val::Str(_) | Val::Any(ScalarKind::Str) => "str",
             Val::DType(_) => "dtype",
             Val::Device(_) => "device",
             Val::TorchName(_) => "torch constant",
@@ -209,15 +209,15 @@ impl<T> Val<T> {
 
     /// torch's pytree flattening: the non-container values in order (dict values in insertion order).
     pub fn flatten(&self) -> Vec<&Val<T>> {
-        fn go<'a, T>(v: &'a Val<T>, out: &mut Vec<&'a Val<T>>) {
+        fn push_flat<'a, T>(v: &'a Val<T>, out: &mut Vec<&'a Val<T>>) {
             match v {
-                Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| go(x, out)),
-                Val::Dict(v) => v.iter().for_each(|(_, x)| go(x, out)),
+                Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| push_flat(x, out)),
+                Val::Dict(v) => v.iter().for_each(|(_, x)| push_flat(x, out)),
                 _ => out.push(v),
             }
         }
         let mut out = Vec::new();
-        go(self, &mut out);
+        push_flat(self, &mut out);
         out
     }
 }
@@ -241,7 +241,7 @@ impl TensorType {
     }
 
     /// A type with all sizes known.
-    pub fn fixed(dtype: DType, shape: &[usize]) -> TensorType {
+    pub fn with_fixed_shape(dtype: DType, shape: &[usize]) -> TensorType {
         TensorType::new(dtype, shape.iter().map(|&d| Dim::from(d)).collect::<Vec<_>>())
     }
 

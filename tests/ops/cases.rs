@@ -70,7 +70,7 @@ pub struct Ran {
 pub fn run(case: &Json, inputs: &Inputs) -> Result<Ran, String> {
     let call = resolve(case, inputs)?;
     let rule = (call.op.rule)(&call.map(Tensor::ty), &mut Default::default()).map_err(|e| e.title)?;
-    let value = interp::evaluate(&call).map_err(|e| e.title)?;
+    let value = interp::evaluate_call(&call).map_err(|e| e.title)?;
     Ok(Ran { call, rule, value })
 }
 

@@ -45,7 +45,7 @@ fn wrong(name: &str, text: &str) -> Option<String> {
 
 #[test]
 fn every_example_calls_its_op_and_runs() {
-    let found: Vec<(&str, String)> = examples::all().collect();
+    let found: Vec<(&str, String)> = examples::all_examples().collect();
     assert!(found.len() > 600, "{} examples", found.len());
     let bad: Vec<String> = found
         .iter()

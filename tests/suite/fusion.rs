@@ -215,7 +215,7 @@ fn reports_and_kernels() {
         let kernels: String = program
             .kernels
             .iter()
-            .map(|k| format!("\n{}", fxc::internals::kernel::python::function(k)))
+            .map(|k| format!("\n{}", fxc::internals::kernel::python::print_function(k)))
             .collect();
         let report = &made.texts[0].1;
         snapshot_in(

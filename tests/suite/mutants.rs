@@ -363,7 +363,7 @@ fn tensor(dtype: DType, g: &mut Graph, r: &mut Random) -> Arg {
     let x = g.placeholder(&format!("x{}", g.len()), None);
     let meta = g.meta_mut(x);
     let shape: &&[usize] = r.pick(&shapes);
-    meta.ty = Some(Val::Leaf(TensorType::fixed(dtype, shape)));
+    meta.ty = Some(Val::Leaf(TensorType::with_fixed_shape(dtype, shape)));
     meta.declared = true;
     Val::Leaf(x)
 }

@@ -42,7 +42,8 @@ fn count(file: &Path) -> usize {
     let lines = code.lines().filter(|l| !l.trim_start().starts_with("//"));
     let names = |l: &str| {
         let quotes: Vec<usize> = l.match_indices('"').map(|(i, _)| i).collect();
-        let named = |q: &&[usize]| OpId::of(&l[q[0] + 1..q[1]]).is_some() && is_compared(&l[..q[0]], &l[q[1] + 1..]);
+        let named =
+            |q: &&[usize]| OpId::from_name(&l[q[0] + 1..q[1]]).is_some() && is_compared(&l[..q[0]], &l[q[1] + 1..]);
         quotes.chunks_exact(2).filter(named).count()
     };
     lines.map(names).sum()

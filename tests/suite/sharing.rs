@@ -2,7 +2,7 @@
 
 use crate::support::{Dir, fxc};
 use fxc::internals::driver::{Request, Session, Stage, compile};
-use fxc::internals::kernel::{LARGE, Role};
+use fxc::internals::kernel::{BufferRole, LARGE};
 use fxc::internals::runtime::Executable;
 use fxc::internals::tensor::{AlignedBytes, Tensor, files};
 use std::collections::BTreeMap;
@@ -74,13 +74,19 @@ fn a_file_that_is_read_twice_has_its_weights_packed_once() {
     let mut one = executable(&path, 2);
     let mut other = executable(&path, 2);
     assert_eq!(
-        one.packed().len(),
+        one.packed_constants().len(),
         2,
         "the weights of the convolution and of the product"
     );
-    assert!(same(one.packed(), other.packed()), "two readers of one file");
+    assert!(
+        same(one.packed_constants(), other.packed_constants()),
+        "two readers of one file"
+    );
     let larger = executable(&path, 9);
-    assert!(same(one.packed(), larger.packed()), "two sizes of one model");
+    assert!(
+        same(one.packed_constants(), larger.packed_constants()),
+        "two sizes of one model"
+    );
     let x = Tensor::from_slice(&[2, 32, 12, 12], &[0.5f32; 2 * 32 * 144]);
     let [a, b] = [&mut one, &mut other].map(|e| e.run(std::slice::from_ref(&x)).expect("runs"));
     assert!(a.leaves()[0].bit_eq(b.leaves()[0]));
@@ -96,9 +102,9 @@ fn a_file_that_is_read_twice_has_its_weights_packed_once() {
     let changed = executable(&path, 2);
     assert!(
         !changed
-            .packed()
+            .packed_constants()
             .iter()
-            .any(|p| one.packed().iter().any(|q| Arc::ptr_eq(p, q)))
+            .any(|p| one.packed_constants().iter().any(|q| Arc::ptr_eq(p, q)))
     );
 }
 
@@ -141,10 +147,13 @@ fn transformed_weights_are_kept_as_far_as_there_is_room() {
     );
     let path = dir.file("model.fxir", text);
     let [one, more] = [1, 2].map(|batch| executable(&path, batch));
-    let bytes: usize = one.packed().iter().map(|p| p.bytes().len()).sum();
+    let bytes: usize = one.packed_constants().iter().map(|p| p.bytes().len()).sum();
     let extra = (bytes - one.program().weight_bytes()) as f64 / (1 << 20) as f64;
     assert!((6.0..8.0).contains(&extra), "{extra} MiB");
-    assert!(same(one.packed(), more.packed()), "two sizes of one model");
+    assert!(
+        same(one.packed_constants(), more.packed_constants()),
+        "two sizes of one model"
+    );
 }
 
 /// Rows of a table in a file are copied as indices name them, and nothing else of it is in memory.
@@ -215,7 +224,7 @@ fn streams(text: &str) -> Vec<bool> {
     let made = compile(&mut s, model, &request).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
     let program = made.program.expect("a program");
     let outs = program.kernels.iter().flat_map(|k| &k.buffers);
-    let outs = outs.filter(|b| b.role == Role::Out);
+    let outs = outs.filter(|b| b.role == BufferRole::Out);
     outs.map(|b| b.streams).collect()
 }
 

@@ -21,7 +21,7 @@ const ARTIFACTS: [Artifact; 6] = [
 fn given(path: &str) -> Vec<Provided> {
     let f32s = |name: &str, shape: &[usize]| Provided {
         name: name.to_string(),
-        given: Given::Fill(Fill::Zeros, Some(TensorType::fixed(DType::F32, shape))),
+        given: Given::Fill(Fill::Zeros, Some(TensorType::with_fixed_shape(DType::F32, shape))),
         origin: "the test".to_string(),
         must_match: true,
     };
@@ -80,7 +80,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     let kernels: String = program
         .kernels
         .iter()
-        .map(|k| format!("\n{}", fxc::internals::kernel::python::function(k)))
+        .map(|k| format!("\n{}", fxc::internals::kernel::python::print_function(k)))
         .collect();
     let mut texts: Vec<(&str, String)> = made.texts.into_iter().map(|(a, t)| (a.name(), t)).collect();
     texts.push(("kernels", format!("{program}{kernels}")));

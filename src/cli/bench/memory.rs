@@ -29,7 +29,7 @@ impl Memory {
         };
         Memory {
             weights: e.program().weight_bytes(),
-            packed: e.packed().iter().map(|p| p.bytes().len()).sum(),
+            packed: e.packed_constants().iter().map(|p| p.bytes().len()).sum(),
             arena: e.program().arena,
             code: code(e),
             peak,

@@ -248,7 +248,7 @@ fn a_bad_index_is_reported() {
     );
     let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
     let mut buffers = [AlignedBytes::from_slice(&5i64.to_le_bytes()), AlignedBytes::zeroed(8)];
-    assert_eq!(run(&c, &k, &mut buffers, 1).fault(), Some(Fault::Index));
+    assert_eq!(run(&c, &k, &mut buffers, 1).first_fault(), Some(Fault::Index));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn equal_kernels_share_code() {
         ..Options::default()
     };
     let compiled = compile(&kernels, options).expect("compiles");
-    assert_eq!((compiled.len(), compiled.functions()), (3, 2));
+    assert_eq!((compiled.len(), compiled.function_count()), (3, 2));
     let asm = compiled.asm(2, &kernels[2], "#", &|_| String::new());
     assert!(compiled.code_bytes(0) > 0 && asm.contains("ret") && compiled.clif(0).contains("f32x4"));
 }
@@ -366,7 +366,9 @@ fn every_second_and_reversed_elements() {
                     v0: {d} = x[{stride} * i0 + {base}]
                     out[i0] = v0
                 }";
-            let text = text.replace("{d}", d.short()).replace("{stride}", &stride.to_string());
+            let text = text
+                .replace("{d}", d.short_name())
+                .replace("{stride}", &stride.to_string());
             let k = kernel(&text, &[("len", len), ("n", n), ("base", base as usize)]);
             let mut rng = Rng::new(31);
             check(&k, &[rng.tensor(d, len)], 0);

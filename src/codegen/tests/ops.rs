@@ -97,7 +97,10 @@ fn special(d: DType) -> Vec<Scalar> {
         return vec![Scalar::Bool(false), Scalar::Bool(true)];
     }
     if d.is_int() {
-        let (lo, hi) = (crate::kernel::lowest(d).to_i64(), crate::kernel::highest(d).to_i64());
+        let (lo, hi) = (
+            crate::kernel::lowest_value(d).to_i64(),
+            crate::kernel::highest_value(d).to_i64(),
+        );
         let all = INTS.into_iter().chain([lo, lo + 1, hi, hi - 1, hi / 2]);
         return all.map(|x| Scalar::from_i64(d, x)).collect();
     }

@@ -47,9 +47,9 @@ fn driver(n: usize, k: &Kernel, dir: &Path, out: &mut String) {
         let _ = writeln!(out, "b{i} = np.fromfile({path:?}, '{}')", numpy(b.dtype));
         names.push(format!("b{i}"));
     }
-    let _ = writeln!(out, "{}({})", python::identifier(&k.name), names.join(", "));
+    let _ = writeln!(out, "{}({})", python::safe_identifier(&k.name), names.join(", "));
     for (i, (_, b)) in k.params().enumerate() {
-        if b.role != Role::In {
+        if b.role != BufferRole::In {
             let path = dir.join(format!("{n}.{i}.out"));
             let _ = writeln!(out, "b{i}.tofile({path:?})");
         }
@@ -77,14 +77,14 @@ fn python_agrees(name: &str, mut cases: Vec<Case>) {
         assert_eq!(run(&c, k, &mut buffers, usize::MAX >> 1), Status::OK);
         compiled.push(buffers);
     }
-    let source = python::module(cases.iter().map(|c| &c.0)) + "\n\n" + &calls;
+    let source = python::print_module(cases.iter().map(|c| &c.0)) + "\n\n" + &calls;
     let script = dir.0.join("kernels.py");
     std::fs::write(&script, &source).expect("a file is written");
     let out = Command::new("python3").arg(&script).output().expect("python3 just ran");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let mut wrong = vec![];
     for (n, ((k, _, _), buffers)) in cases.iter().zip(&compiled).enumerate() {
-        for (i, (_, b)) in k.params().enumerate().filter(|p| p.1.1.role != Role::In) {
+        for (i, (_, b)) in k.params().enumerate().filter(|p| p.1.1.role != BufferRole::In) {
             let got = std::fs::read(dir.0.join(format!("{n}.{i}.out"))).expect("Python wrote it");
             let bad = (0..b.numel()).find(|&e| !near(b.dtype, &got, buffers[i].bytes(), e));
             if let Some(e) = bad {
@@ -137,7 +137,7 @@ fn rows_and_windows() {
         super::reductions::arg_rows(ReduceOp::ArgMax, DType::F32, 50),
         super::reductions::arg_rows(ReduceOp::ArgMin, DType::I32, 7),
     ] {
-        let inputs = k.params().filter(|(_, b)| b.role == Role::In);
+        let inputs = k.params().filter(|(_, b)| b.role == BufferRole::In);
         let inputs = inputs.map(|(_, b)| rng.tensor(b.dtype, b.numel())).collect();
         cases.push((k, inputs, 0));
     }

@@ -81,7 +81,7 @@ fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> 
     }
     let spare = rng.below(3);
     let b = k.input(&format!("x{}", rng.0.next_u64()), d, &[step as usize + spare]);
-    let at = Affine::strided(base + spare as i64, vars, &strides);
+    let at = Affine::from_strides(base + spare as i64, vars, &strides);
     let v = if conds.is_empty() {
         k.load(b, at)
     } else {
@@ -119,7 +119,7 @@ pub(super) fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
             let op = rng.pick(&[ReduceOp::Add, ReduceOp::Max, ReduceOp::Min]);
             let d = rng.pick(&[I64, I32, F32, F64]);
             let d = if op == ReduceOp::Add { I64 } else { d };
-            let init = k.initial(op, d);
+            let init = k.initial_value(op, d);
             let r = k.reduce(inner, !serial_inner, &[(op, &[init])], |k, j| {
                 let v = element(k, &mut rng, j, &mut inputs);
                 vec![k.cast(d, v)]

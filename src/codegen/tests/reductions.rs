@@ -3,7 +3,7 @@
 use super::kernels::check_sums;
 use super::*;
 use crate::kernel::ReduceOp;
-use crate::scalar::text::constant;
+use crate::scalar::text::print_constant;
 use crate::types::DType::*;
 
 const REDUCTION: &str = "kernel {op}_{d}_{n}
@@ -40,8 +40,8 @@ fn reductions_of_every_kind() {
                 };
                 let text = REDUCTION
                     .replace("{op}", &format!("{op:?}").to_lowercase())
-                    .replace("{first}", &constant(first))
-                    .replace("{d}", d.short());
+                    .replace("{first}", &print_constant(first))
+                    .replace("{d}", d.short_name());
                 let k = kernel(&text, &[("n", n)]);
                 let mut data = rng.tensor(d, 2 * n);
                 check_sums(&k, std::slice::from_ref(&data));
@@ -109,8 +109,8 @@ pub(super) fn arg_rows(op: ReduceOp, d: DType, n: usize) -> Kernel {
         }";
     let text = text.replace("{op}", &format!("{op:?}").to_lowercase());
     let text = text
-        .replace("{first}", &constant(op.identity(d)))
-        .replace("{d}", d.short());
+        .replace("{first}", &print_constant(op.identity(d)))
+        .replace("{d}", d.short_name());
     kernel(&text, &[("n", n)])
 }
 

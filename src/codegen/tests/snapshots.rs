@@ -63,7 +63,7 @@ fn texts() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
     insta::with_settings!({snapshot_path => dir, prepend_module_to_snapshot => false, omit_expression => true}, {
         for (i, k) in kernels.iter().enumerate() {
-            insta::assert_snapshot!(format!("kernel_{}_python", k.name), python::function(k));
+            insta::assert_snapshot!(format!("kernel_{}_python", k.name), python::print_function(k));
             // Without fused multiplication the CLIF is another one.
             if Target::native().isa() != Isa::Portable {
                 insta::assert_snapshot!(format!("kernel_{}_clif", k.name), compiled.clif(i));

@@ -27,12 +27,12 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
         ..Options::default()
     };
     let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
-    if let Some(why) = c.refused(0) {
+    if let Some(why) = c.why_not_widened(0) {
         eprintln!("{} at width {width}: {why}", k.name);
     }
     let mut buffers = fill(k, inputs);
     run(&c, k, &mut buffers, usize::MAX >> 1);
-    (buffers, c.width(0))
+    (buffers, c.vector_bytes(0))
 }
 
 /// Compares all widths; gives the widest that was used.
@@ -216,7 +216,7 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
             let mut k = KernelBuilder::new(format!("reduce_{n}"));
             let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
             k.parallel(&[rows], |k, v| {
-                let init = k.initial(op, d);
+                let init = k.initial_value(op, d);
                 let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
                     vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
                 })[0];
@@ -344,7 +344,7 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
         if seed.is_multiple_of(3) {
             let op = [ReduceOp::Max, ReduceOp::Min, ReduceOp::Add][seed as usize / 3 % 3];
             let d = if op == ReduceOp::Add { I32 } else { F32 };
-            let init = k.initial(op, d);
+            let init = k.initial_value(op, d);
             let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
                 let v = element(k, j);
                 vec![k.cast(d, v)]

@@ -7,7 +7,7 @@ use crate::driver::inputs::bind::Bound;
 use crate::driver::run::{arguments, interpret, named, user_result};
 use crate::driver::session::{Reported, Session, Staged};
 use crate::graph::{self, Graph, GraphModule, NodeId};
-use crate::interp::{self, Hooks, Value};
+use crate::interp::{self, Hooks, RuntimeValue};
 use crate::op::random;
 use crate::pass::{self, Pass, PassOptions};
 use crate::tensor::Tensor;
@@ -78,7 +78,7 @@ struct Values {
 }
 
 impl Hooks for Values {
-    fn after(&mut self, graph: &Graph, node: NodeId, result: &Value) -> Result<(), Diagnostic> {
+    fn after_node(&mut self, graph: &Graph, node: NodeId, result: &RuntimeValue) -> Result<(), Diagnostic> {
         // Passes have inlined every call, so that only the entry graph is run.
         let bound = *self.depth_of.get_or_insert(graph.id_bound());
         if let Val::Leaf(t) = result

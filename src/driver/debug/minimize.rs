@@ -6,7 +6,7 @@
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, transform};
-use crate::interp::{Interpreter, Value};
+use crate::interp::{Interpreter, RuntimeValue};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,16 +29,16 @@ pub enum Traverse {
 }
 
 /// Runs a module's entry graph.
-pub type Runner<'a> = &'a mut dyn FnMut(&GraphModule, &[Value]) -> Result<Value, Diagnostic>;
+pub type Runner<'a> = &'a mut dyn FnMut(&GraphModule, &[RuntimeValue]) -> Result<RuntimeValue, Diagnostic>;
 
 /// Whether two results agree.
-pub type Agree<'a> = &'a dyn Fn(&Value, &Value) -> bool;
+pub type Agree<'a> = &'a dyn Fn(&RuntimeValue, &RuntimeValue) -> bool;
 
 struct Minimizer<'a, 'b> {
     module: &'a GraphModule,
     graph: &'a Graph,
     calls: Vec<NodeId>,
-    values: HashMap<NodeId, Value>,
+    values: HashMap<NodeId, RuntimeValue>,
     run_a: Runner<'b>,
     run_b: Runner<'b>,
     agree: Agree<'b>,
@@ -50,7 +50,7 @@ struct Minimizer<'a, 'b> {
 /// What running the whole reports. A part that one of the two cannot run counts as disagreeing.
 pub fn minimize(
     module: &GraphModule,
-    inputs: Vec<Value>,
+    inputs: Vec<RuntimeValue>,
     traverse: &Traverse,
     run_a: Runner<'_>,
     run_b: Runner<'_>,
@@ -117,7 +117,7 @@ impl Minimizer<'_, '_> {
             return false;
         };
         let part = self.module.lift("part", graph);
-        let values: Option<Vec<Value>> = inputs.iter().map(|i| self.values.get(i).cloned()).collect();
+        let values: Option<Vec<RuntimeValue>> = inputs.iter().map(|i| self.values.get(i).cloned()).collect();
         let Some(values) = values else { return false };
         match ((self.run_a)(&part, &values), (self.run_b)(&part, &values)) {
             (Ok(a), Ok(b)) => !(self.agree)(&a, &b),
@@ -199,13 +199,13 @@ impl Minimizer<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interp::{self, Hooked, Hooks, Running};
+    use crate::interp::{self, Hooked, Hooks, RunningNode};
     use crate::tensor::Tensor;
 
     /// A backend that is wrong about `sin` and `sqrt`.
     struct Wrong;
     impl Hooks for Wrong {
-        fn call_method(&mut self, at: Running<'_>) -> Hooked {
+        fn call_method(&mut self, at: RunningNode<'_>) -> Hooked {
             Ok(matches!(at.target(), "sin" | "sqrt").then(|| at.args[0].clone()))
         }
     }
@@ -218,8 +218,8 @@ mod tests {
         let m = GraphModule::new("main", g);
         let g = m.entry().unwrap();
         let x = Val::Leaf(Tensor::from_slice(&[2], &[0.5f32, 1.5]));
-        let mut good = |m: &GraphModule, v: &[Value]| interp::run(m, v.to_vec());
-        let mut wrong = |m: &GraphModule, v: &[Value]| Interpreter::new(m).run_with(v.to_vec(), &mut Wrong);
+        let mut good = |m: &GraphModule, v: &[RuntimeValue]| interp::run(m, v.to_vec());
+        let mut wrong = |m: &GraphModule, v: &[RuntimeValue]| Interpreter::new(m).run_with(v.to_vec(), &mut Wrong);
         let nodes = minimize(&m, vec![x], &traverse(g), &mut good, &mut wrong, &|a, b| a == b).unwrap();
         nodes.iter().map(|&n| g[n].name().to_string()).collect()
     }

@@ -49,10 +49,10 @@ pub fn filled(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
         }
         Fill::Normal(_) if float => {
             // Box and Muller's transform of two uniform numbers.
-            let (u, v) = (1.0 - rng.unit(), rng.unit());
+            let (u, v) = (1.0 - rng.next_unit(), rng.next_unit());
             Scalar::F64((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos())
         }
-        _ if float => Scalar::F64(rng.unit()),
+        _ if float => Scalar::F64(rng.next_unit()),
         _ if dtype == DType::B8 => Scalar::Bool(rng.next_u64() & 1 == 1),
         _ => Scalar::Int(DType::I64, (rng.next_u64() % 10) as i64),
     })

@@ -7,7 +7,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::driver::files::FileArray;
 use crate::graph::pyrepr;
 use crate::tensor::Scalar;
-use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 impl Binder<'_> {
     /// The value that `p` gives for a place.
@@ -75,7 +75,7 @@ impl Binder<'_> {
     }
 
     fn word(&mut self, place: &Place, word: &str) -> Option<Value> {
-        if let Some(Val::Any(Kind::Str) | Val::Str(_)) = place.ty {
+        if let Some(Val::Any(ScalarKind::Str) | Val::Str(_)) = place.ty {
             return Some(Val::str(word));
         }
         let d = Diagnostic::new(

@@ -5,7 +5,7 @@ use crate::diag::Diagnostics;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::{Scalar, Tensor, byte_len, is_available};
-use crate::types::{DType, Dim, Kind, Type, Val, promote_types};
+use crate::types::{DType, Dim, ScalarKind, Type, Val, promote_types};
 
 /// How inputs are written.
 pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
@@ -144,10 +144,10 @@ fn element(v: &Value, dtype: DType) -> Option<Scalar> {
 /// The value as one of a Python type: `k:float=3` is `3.0`.
 pub fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
     match (ty, v) {
-        (Val::Any(Kind::Float), v) => v.as_f64().map(Val::Float),
-        (Val::Any(Kind::Int), Val::Int(_))
-        | (Val::Any(Kind::Bool), Val::Bool(_))
-        | (Val::Any(Kind::Str), Val::Str(_))
+        (Val::Any(ScalarKind::Float), v) => v.as_f64().map(Val::Float),
+        (Val::Any(ScalarKind::Int), Val::Int(_))
+        | (Val::Any(ScalarKind::Bool), Val::Bool(_))
+        | (Val::Any(ScalarKind::Str), Val::Str(_))
         | (Val::None, Val::None) => Some(v.clone()),
         (Val::List(t) | Val::Tuple(t), Val::List(x) | Val::Tuple(x)) if t.len() == x.len() => {
             let items = t.iter().zip(x).map(|(t, x)| of_kind(x, t)).collect::<Option<_>>()?;

@@ -6,7 +6,7 @@ use super::literal;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::GraphModule;
 use crate::pass;
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 /// Makes the entry graph declare the types of what is provided, and fixes the sizes that follow from them. A file or a
 /// value gives its own type. Returns the Python numbers that are given, by placeholder; [`Val::Unknown`] stands for all
@@ -224,10 +224,10 @@ fn item<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
 /// What a graph declares of a value: of a number its kind, of a tensor its type.
 fn kind_of(given: Type) -> Type {
     match given {
-        Val::Int(_) => Val::Any(Kind::Int),
-        Val::Float(_) => Val::Any(Kind::Float),
-        Val::Bool(_) => Val::Any(Kind::Bool),
-        Val::Str(_) => Val::Any(Kind::Str),
+        Val::Int(_) => Val::Any(ScalarKind::Int),
+        Val::Float(_) => Val::Any(ScalarKind::Float),
+        Val::Bool(_) => Val::Any(ScalarKind::Bool),
+        Val::Str(_) => Val::Any(ScalarKind::Str),
         t => t,
     }
 }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn given_types_must_fit_the_declared_ones() {
         let text = "dim N in 1..4 graph main { %y : f32[N, 3] = placeholder y  %k : int = placeholder k  output %y }";
-        for given in [f32s(&[2, 4]), f32s(&[2]), f32s(&[8, 3]), Val::Any(Kind::Int)] {
+        for given in [f32s(&[2, 4]), f32s(&[2]), f32s(&[8, 3]), Val::Any(ScalarKind::Int)] {
             assert!(typed(text, &[("y", given.clone())]).is_err(), "{given}");
         }
         assert!(typed(text, &[("k", f32s(&[2]))]).is_err());

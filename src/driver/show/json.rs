@@ -113,7 +113,7 @@ fn arg(g: &Graph, a: &Arg) -> Value {
         Val::Float(x) => json!({"float": write_float(*x)}),
         Val::Complex(re, im) => json!({"complex": [write_float(*re), write_float(*im)]}),
         Val::Str(s) => (**s).into(),
-        Val::DType(d) => json!({"dtype": d.short()}),
+        Val::DType(d) => json!({"dtype": d.short_name()}),
         Val::Device(s) => json!({"device": &**s}),
         Val::TorchName(s) => json!({"torch": &**s}),
         Val::Ellipsis => json!({"ellipsis": true}),

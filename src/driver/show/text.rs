@@ -156,7 +156,7 @@ pub fn program(p: &Program, artifact: Artifact) -> String {
     }
     let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
     out.push('\n');
-    out.push_str(&program::python::module(p));
+    out.push_str(&program::python::print_module(p));
     out
 }
 
@@ -183,7 +183,7 @@ pub fn executable(e: &Executable, artifact: Artifact) -> String {
 
 /// How much code a kernel has, how wide its vectors are, and why not wider.
 fn size_of(kernels: &CompiledKernels, i: usize) -> String {
-    let width = kernels.width(i);
+    let width = kernels.vector_bytes(i);
     let registers = match width {
         64 => ", zmm registers",
         32 => ", ymm registers",

@@ -16,7 +16,7 @@ use super::{
 use crate::op::Literal;
 use crate::scalar::Compare;
 use crate::tensor::{Scalar, SplitMix as Rng, Tensor};
-use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 use std::sync::Arc;
 
 const TEXTS: [&str; 12] = [
@@ -73,15 +73,15 @@ fn float(r: &mut Rng) -> f64 {
         f64::MAX,
     ];
     match r.one_in(2) {
-        true => special[r.below(special.len())],
+        true => special[r.next_below(special.len())],
         false => f64::from_bits(r.next_u64()),
     }
 }
 
 fn dim(r: &mut Rng) -> Dim {
     let n = Dim::var(r.pick(&["N", "M", "s77"]));
-    let c = Dim::Const(r.below(7) as i64 + 1);
-    match r.below(7) {
+    let c = Dim::Const(r.next_below(7) as i64 + 1);
+    match r.next_below(7) {
         0 => n,
         1 => n.mul(&c).add(&Dim::var("M")),
         2 => n.sub(&c),
@@ -100,32 +100,32 @@ fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Optio
         return v;
     }
     let n = if depth == 0 { 12 } else { 18 };
-    let choice = r.below(n);
+    let choice = r.next_below(n);
     let mut seq = |r: &mut Rng, n: usize| (0..n).map(|_| literal(r, depth - 1, leaf)).collect::<Vec<_>>();
     match choice {
         0 => Val::None,
         1 => Val::Bool(r.one_in(2)),
         2 => Val::int(r.next_u64() as i64),
-        3 => Val::int(r.below(20) as i64 - 10),
+        3 => Val::int(r.next_below(20) as i64 - 10),
         4 => Val::Int(dim(r)),
         5 => Val::Float(float(r)),
         6 => Val::Complex(float(r), float(r)),
         7 => Val::Str(text(r)),
-        8 => Val::DType(DType::all().nth(r.below(18)).unwrap_or(DType::F32)),
+        8 => Val::DType(DType::all().nth(r.next_below(18)).unwrap_or(DType::F32)),
         9 => Val::Device(r.pick(&["cpu", "cuda:1", "meta"]).into()),
         10 => Val::TorchName(r.pick(&["contiguous_format", "strided"]).into()),
         11 => Val::Opaque(r.pick(&["<class 'int'>", "tensor([1., 2.])"]).into()),
         12 => Val::Ellipsis,
         13 => {
-            let n = r.below(4);
+            let n = r.next_below(4);
             Val::List(seq(r, n))
         }
         14 => {
-            let n = r.below(4);
+            let n = r.next_below(4);
             Val::Tuple(seq(r, n))
         }
         15 => {
-            let keys = (0..r.below(3)).map(|i| {
+            let keys = (0..r.next_below(3)).map(|i| {
                 if r.one_in(3) {
                     Val::int(i as i64)
                 } else {
@@ -147,12 +147,12 @@ fn three<T>(v: Vec<Val<T>>) -> Box<[Val<T>; 3]> {
 }
 
 fn tensor_type(r: &mut Rng) -> TensorType {
-    let dtype = DType::COMPUTED[r.below(10)];
-    match r.below(6) {
+    let dtype = DType::COMPUTED[r.next_below(10)];
+    match r.next_below(6) {
         0 => TensorType { dtype, shape: None },
         _ => {
             let size = |r: &mut Rng| if r.one_in(8) { Dim::Unknown } else { dim_type(r) };
-            let n = r.below(4);
+            let n = r.next_below(4);
             TensorType::new(dtype, (0..n).map(|_| size(r)).collect::<Vec<_>>())
         }
     }
@@ -167,22 +167,22 @@ fn dim_type(r: &mut Rng) -> Dim {
 }
 
 fn ty(r: &mut Rng, depth: usize) -> Type {
-    match r.below(if depth == 0 { 7 } else { 10 }) {
-        0 => Val::Any(Kind::Int),
-        1 => Val::Any(Kind::Float),
-        2 => Val::Any(Kind::Bool),
-        3 => Val::Any(Kind::Str),
+    match r.next_below(if depth == 0 { 7 } else { 10 }) {
+        0 => Val::Any(ScalarKind::Int),
+        1 => Val::Any(ScalarKind::Float),
+        2 => Val::Any(ScalarKind::Bool),
+        3 => Val::Any(ScalarKind::Str),
         4 => Val::None,
         5 | 6 => Val::Leaf(tensor_type(r)),
-        7 => Val::Tuple((0..r.below(3)).map(|_| ty(r, depth - 1)).collect()),
+        7 => Val::Tuple((0..r.next_below(3)).map(|_| ty(r, depth - 1)).collect()),
         8 => Val::List(vec![ty(r, depth - 1)]),
         _ => Val::Dict(vec![(Val::Str(text(r)), ty(r, depth - 1))]),
     }
 }
 
 fn constant(r: &mut Rng) -> Tensor {
-    let dtype = DType::COMPUTED[r.below(10)];
-    let shape: Vec<usize> = (0..r.below(4)).map(|_| r.below(4)).collect();
+    let dtype = DType::COMPUTED[r.next_below(10)];
+    let shape: Vec<usize> = (0..r.next_below(4)).map(|_| r.next_below(4)).collect();
     let mut values = r.clone();
     r.next_u64();
     Tensor::from_fn(dtype, &shape, |_| match dtype.is_float() {
@@ -202,22 +202,22 @@ pub fn module(seed: u64) -> GraphModule {
         m.weights = Some((text(r).to_string(), None));
     }
     for (min, n) in (0..).zip(["N", "M"]) {
-        let max = r.one_in(2).then(|| r.below(1000) as i64 + 10);
+        let max = r.one_in(2).then(|| r.next_below(1000) as i64 + 10);
         m.dims.insert(n.into(), DimRange { min, max, span: None });
     }
-    for _ in 0..r.below(3) {
+    for _ in 0..r.next_below(3) {
         let compare = r.pick(&Compare::ALL);
         let (left, right) = (dim(r), dim(r));
         m.guards.push(SizeGuard { left, compare, right });
     }
-    for i in 0..r.below(4) {
+    for i in 0..r.next_below(4) {
         let decl = module_decl(r);
         m.modules.insert(format!("{}.{i}", word(r)).into(), decl);
     }
-    for i in 0..r.below(5) {
+    for i in 0..r.next_below(5) {
         m.attributes.insert(format!("{i}.w").into(), attribute(r));
     }
-    for i in 0..r.below(3) + 1 {
+    for i in 0..r.next_below(3) + 1 {
         m.graphs.insert(format!("{}_{i}", word(r)).into(), graph(r));
     }
     m
@@ -231,7 +231,7 @@ fn module_decl(r: &mut Rng) -> ModuleDecl {
         _ => v,
     };
     let class = r.pick(&["Linear", "torch.nn.ReLU", "LayerNorm"]).into();
-    let args = (0..r.below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
+    let args = (0..r.next_below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
     let kwargs = kwargs(r, &mut none).into_iter().map(|(k, v)| (k, plain(v))).collect();
     ModuleDecl {
         class,
@@ -243,7 +243,7 @@ fn module_decl(r: &mut Rng) -> ModuleDecl {
 }
 
 fn attribute(r: &mut Rng) -> Attribute {
-    let (kind, ty, value) = match r.below(4) {
+    let (kind, ty, value) = match r.next_below(4) {
         0 => (AttributeKind::Parameter, Val::Leaf(tensor_type(r)), None),
         1 => (AttributeKind::Buffer, Val::Leaf(tensor_type(r)), None),
         _ => {
@@ -257,8 +257,8 @@ fn attribute(r: &mut Rng) -> Attribute {
 
 fn kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Vec<(Arc<str>, Val<T>)> {
     let names = ["dim", "in", "device", "odd name", "None"];
-    let n = r.below(3);
-    let first = r.below(names.len());
+    let n = r.next_below(3);
+    let first = r.next_below(names.len());
     (0..n)
         .map(|i| (names[(first + i) % names.len()].into(), literal(r, 2, leaf)))
         .collect()
@@ -267,7 +267,7 @@ fn kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> V
 fn graph(r: &mut Rng) -> Graph {
     let mut g = Graph::new();
     let mut nodes: Vec<NodeId> = vec![];
-    for i in 0..r.below(4) {
+    for i in 0..r.next_below(4) {
         let default = r.one_in(4).then(|| literal(r, 2, &mut |_| None));
         let target = r.pick(&["x", "*args", "**kwargs", "input", "odd name"]);
         let target = if target == "x" {
@@ -277,13 +277,13 @@ fn graph(r: &mut Rng) -> Graph {
         };
         nodes.push(g.placeholder(&target, default));
     }
-    for _ in 0..r.below(12) {
+    for _ in 0..r.next_below(12) {
         let known = nodes.clone();
         let mut leaf = |r: &mut Rng| match known.len() {
             0 => r.one_in(2).then(|| Val::Graph("main".into())),
-            n => Some(Val::Leaf(known[r.below(n)])),
+            n => Some(Val::Leaf(known[r.next_below(n)])),
         };
-        let args: Vec<Arg> = (0..r.below(4)).map(|_| literal(r, 3, &mut leaf)).collect();
+        let args: Vec<Arg> = (0..r.next_below(4)).map(|_| literal(r, 3, &mut leaf)).collect();
         let kw = kwargs(r, &mut leaf);
         let target = r.pick(&PATHS);
         let name = word(r);
@@ -293,13 +293,13 @@ fn graph(r: &mut Rng) -> Graph {
             Opcode::CallMethod,
             Opcode::CallModule,
             Opcode::GetAttr,
-        ][r.below(4)];
+        ][r.next_below(4)];
         nodes.push(match op {
             Opcode::GetAttr => g.create_node(op, target, vec![], vec![], name),
             _ => g.create_node(op, target, args, kw, name),
         });
     }
-    let mut leaf = |r: &mut Rng| (!nodes.is_empty()).then(|| Val::Leaf(nodes[r.below(nodes.len())]));
+    let mut leaf = |r: &mut Rng| (!nodes.is_empty()).then(|| Val::Leaf(nodes[r.next_below(nodes.len())]));
     let out = literal(r, 3, &mut leaf);
     g.set_output(out);
     decorate(r, &mut g);
@@ -317,7 +317,7 @@ fn decorate(r: &mut Rng, g: &mut Graph) {
         let ty = typed.then(|| ty(r, 2));
         let loc = placed.then(|| Loc {
             file: text(r),
-            line: r.below(1000) as u32,
+            line: r.next_below(1000) as u32,
             function: r.pick(&["", "forward", "<lambda>"]).into(),
         });
         let meta = g.meta_mut(n);
@@ -332,10 +332,10 @@ fn decorate(r: &mut Rng, g: &mut Graph) {
 
 /// Frames, modules, the function and annotations. Few of each, so that some are shared.
 fn trace(r: &mut Rng, meta: &mut Meta) {
-    for _ in 0..r.below(8).saturating_sub(4) {
+    for _ in 0..r.next_below(8).saturating_sub(4) {
         let loc = Loc {
             file: r.pick(&["a.py", "b c.py"]).into(),
-            line: r.below(3) as u32,
+            line: r.next_below(3) as u32,
             function: r.pick(&["", "forward", "<lambda>"]).into(),
         };
         let code = r.one_in(2).then(|| r.pick(&["f(x)", "\"", ""]).into());
@@ -345,7 +345,9 @@ fn trace(r: &mut Rng, meta: &mut Meta) {
         path: r.pick(&["", "a", "a.0", "odd path"]).into(),
         class: r.pick(&["nets.Net", "pkg.Pair[int, str]"]).into(),
     };
-    meta.modules = (0..r.below(6).saturating_sub(3)).map(|_| module(r)).collect();
+    meta.modules = (0..r.next_below(6).saturating_sub(3)).map(|_| module(r)).collect();
     meta.function = r.one_in(5).then(|| ("relu_1".into(), "function.relu".into()));
-    meta.custom = (0..r.below(4).saturating_sub(2)).map(|_| (text(r), text(r))).collect();
+    meta.custom = (0..r.next_below(4).saturating_sub(2))
+        .map(|_| (text(r), text(r)))
+        .collect();
 }

@@ -9,20 +9,22 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
     let r = &mut Rng::new(seed);
     let mut g = Graph::new();
     let mut live: Vec<(NodeId, Vec<usize>)> = vec![];
-    for i in 0..r.below(3) + 1 {
-        let shape: Vec<usize> = (0..r.below(3) + 1).map(|_| [1, 2, 3, 5, 8, 17][r.below(6)]).collect();
+    for i in 0..r.next_below(3) + 1 {
+        let shape: Vec<usize> = (0..r.next_below(3) + 1)
+            .map(|_| [1, 2, 3, 5, 8, 17][r.next_below(6)])
+            .collect();
         let x = g.placeholder(&format!("x{i}"), None);
         let meta = g.meta_mut(x);
-        meta.ty = Some(Val::Leaf(TensorType::fixed(DType::F32, &shape)));
+        meta.ty = Some(Val::Leaf(TensorType::with_fixed_shape(DType::F32, &shape)));
         meta.declared = true;
         live.push((x, shape));
     }
     for _ in 0..nodes {
-        let (x, shape) = live[r.below(live.len())].clone();
+        let (x, shape) = live[r.next_below(live.len())].clone();
         let made = step(r, &mut g, &live, x, &shape);
         live.push(made);
     }
-    let first = live.len().saturating_sub(r.below(3) + 1);
+    let first = live.len().saturating_sub(r.next_below(3) + 1);
     let results: Vec<Arg> = live[first..].iter().map(|(n, _)| Val::Leaf(*n)).collect();
     g.set_output(Val::Tuple(results));
     g
@@ -32,7 +34,7 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
 fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, shape: &[usize]) -> (NodeId, Vec<usize>) {
     let rank = shape.len();
     let leaf = Val::Leaf;
-    match r.below(10) {
+    match r.next_below(10) {
         0..=2 => {
             let op = r.pick(&["relu", "exp", "tanh", "neg", "abs", "sigmoid", "sin", "erf", "floor"]);
             (g.call_function(op, vec![leaf(x)], vec![]), shape.to_vec())
@@ -43,16 +45,16 @@ fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, sh
                 .iter()
                 .filter_map(|(n, s)| broadcast(shape, s).map(|out| (*n, out)));
             let fitting: Vec<_> = fitting.collect();
-            let (y, out) = fitting[r.below(fitting.len())].clone();
+            let (y, out) = fitting[r.next_below(fitting.len())].clone();
             (g.call_function(op, vec![leaf(x), leaf(y)], vec![]), out)
         }
         5 => {
-            let scalar = Val::Float(((r.unit() * 2.0 - 1.0) * 8.0).round() / 4.0);
+            let scalar = Val::Float(((r.next_unit() * 2.0 - 1.0) * 8.0).round() / 4.0);
             let op = r.pick(&["add", "sub", "mul"]);
             (g.call_function(op, vec![leaf(x), scalar], vec![]), shape.to_vec())
         }
         6 if rank > 0 => {
-            let d = r.below(rank);
+            let d = r.next_below(rank);
             let keep = r.one_in(2);
             let op = r.pick(&["sum", "mean", "amax"]);
             let args = vec![leaf(x), Val::List(vec![Val::int(d as i64)]), Val::Bool(keep)];
@@ -65,11 +67,11 @@ fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, sh
             (g.call_function(op, args, vec![]), out)
         }
         7 if rank > 0 => {
-            let args = vec![leaf(x), Val::int(r.below(rank) as i64)];
+            let args = vec![leaf(x), Val::int(r.next_below(rank) as i64)];
             (g.call_function("softmax", args, vec![]), shape.to_vec())
         }
         8 if rank > 1 => {
-            let (a, b) = (r.below(rank), r.below(rank));
+            let (a, b) = (r.next_below(rank), r.next_below(rank));
             let mut out = shape.to_vec();
             out.swap(a, b);
             let args = vec![leaf(x), Val::int(a as i64), Val::int(b as i64)];

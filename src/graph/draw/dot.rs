@@ -137,7 +137,7 @@ fn short(graph: &Graph, v: &Arg) -> String {
         Style::Plain => format!("%{}", graph[*n].name()),
         _ => graph[*n].name().to_string(),
     };
-    let plain = |v: &Arg| pyrepr::write(v, Style::Plain, &leaf);
+    let plain = |v: &Arg| pyrepr::write_val(v, Style::Plain, &leaf);
     match v {
         Val::List(items) | Val::Tuple(items) if items.len() > MAX_LIST => {
             let first: Vec<String> = items[..MAX_LIST].iter().map(plain).collect();
@@ -174,13 +174,13 @@ fn section(open: &str, items: &[String], close: &str) -> String {
 fn type_label(out: &mut String, ty: &Type) {
     match ty {
         Val::Leaf(t) => {
-            let dims = |s: &[crate::types::Dim]| s.iter().map(pyrepr::dim).collect::<Vec<_>>().join(", ");
+            let dims = |s: &[crate::types::Dim]| s.iter().map(pyrepr::dim_repr).collect::<Vec<_>>().join(", ");
             let shape = match &t.shape {
                 None => "*".to_string(),
                 Some(s) if s.len() == 1 => format!("({},)", dims(s)),
                 Some(s) => format!("({})", dims(s)),
             };
-            let _ = write!(out, "|dtype={}\\n|shape={shape}\\n", pyrepr::dtype(t.dtype));
+            let _ = write!(out, "|dtype={}\\n|shape={shape}\\n", pyrepr::dtype_repr(t.dtype));
         }
         Val::Tuple(v) | Val::List(v) => v.iter().for_each(|t| type_label(out, t)),
         Val::Dict(v) => v.iter().for_each(|(_, t)| type_label(out, t)),
@@ -217,11 +217,10 @@ fn weights(out: &mut String, node: &Node, module: &GraphModule) {
 }
 
 fn tensor_label(t: &TensorType) -> String {
-    let dims = t
-        .shape
-        .as_ref()
-        .map_or("*".into(), |s| s.iter().map(pyrepr::dim).collect::<Vec<_>>().join(", "));
-    format!("{}[{dims}]\\n", pyrepr::dtype(t.dtype))
+    let dims = t.shape.as_ref().map_or("*".into(), |s| {
+        s.iter().map(pyrepr::dim_repr).collect::<Vec<_>>().join(", ")
+    });
+    format!("{}[{dims}]\\n", pyrepr::dtype_repr(t.dtype))
 }
 
 /// torch's `_get_qualified_name` of a function, from the path that `print(graph)` writes.

@@ -277,7 +277,7 @@ fn value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
         Val::Float(x) => ValueKind::Float(*x),
         Val::Complex(re, im) => ValueKind::Complex(*re, *im),
         Val::Str(s) => ValueKind::Str(s.clone()),
-        Val::DType(d) => ValueKind::Name(d.short().into()),
+        Val::DType(d) => ValueKind::Name(d.short_name().into()),
         Val::Device(s) => ValueKind::Device(s.clone()),
         Val::TorchName(n) => ValueKind::Name(format!("torch.{n}").into()),
         Val::Ellipsis => ValueKind::Ellipsis,

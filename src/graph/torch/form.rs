@@ -6,7 +6,7 @@
 
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
-use crate::op::spell::{Spelled, is_number, spell};
+use crate::op::spell::{Spelled, is_number, spell_call};
 use crate::types::Val;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ fn spelled(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
     for (k, v) in node.kwargs() {
         args[op.schema.index_of(k)?] = v.clone();
     }
-    spell(op, &args, &|n| is_number(graph[*n].meta.ty.as_ref()))
+    spell_call(op, &args, &|n| is_number(graph[*n].meta.ty.as_ref()))
 }
 
 /// torch's full path of the function that a node calls: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
@@ -83,7 +83,7 @@ pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
         return Some(target.into());
     }
     let Some(op) = op::by_name(target).filter(|op| has_parameters(op, node)) else {
-        let full = op::imported(target)?;
+        let full = op::imported_path(target)?;
         return Some(match full.strip_prefix("Tensor.") {
             Some(method) => format!("torch.Tensor.{method}").into(),
             None => full.into(),
@@ -106,7 +106,7 @@ pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
 
 /// Whether an op has a parameter for each argument of the node. `max(%x, 1)` is not the canonical `max`, but `torch.max`.
 fn has_parameters(op: &op::Op, node: &Node) -> bool {
-    let named = |name: &str| op.schema.index_of(name).is_some() || op::imported(node.target()).is_none();
+    let named = |name: &str| op.schema.index_of(name).is_some() || op::imported_path(node.target()).is_none();
     node.args().len() <= op.schema.params.len() && node.kwargs().iter().all(|(k, _)| named(k))
 }
 

@@ -105,7 +105,7 @@ fn format_args(graph: &Graph, node: &Node) -> String {
         Style::Plain => format!("%{}", graph[*n].name()),
         _ => graph[*n].name().to_string(),
     };
-    let plain = |v: &Arg| pyrepr::write(v, Style::Plain, &leaf);
+    let plain = |v: &Arg| pyrepr::write_val(v, Style::Plain, &leaf);
     let args: Vec<String> = node.args().iter().map(plain).collect();
     let comma = if args.len() == 1 { "," } else { "" };
     let kwargs: Vec<String> = node

@@ -357,7 +357,7 @@ impl<'a> Writer<'a> {
         }
         self.names.note(v);
         let names = &self.names;
-        pyrepr::write(v, Style::Code, &|n, _| names.of(*n).to_string())
+        pyrepr::write_val(v, Style::Code, &|n, _| names.of(*n).to_string())
     }
 
     /// A value as the operand of an operator: `power` if a `**` follows, which binds tighter than a sign.

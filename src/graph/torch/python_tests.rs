@@ -130,7 +130,7 @@ fn names_and_objects_are_python() {
 fn in_place_operators_of_tensors_are_statements() {
     let mut g = Graph::new();
     let x = g.placeholder("x", None);
-    g.meta_mut(x).ty = Some(Val::Leaf(TensorType::fixed(DType::F32, &[2])));
+    g.meta_mut(x).ty = Some(Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2])));
     let i = g.call_function("operator.iadd", vec![leaf(x), Val::int(1)], vec![]);
     g.set_output(Val::Tuple(vec![leaf(i), leaf(x)]));
     assert_eq!(body(&g)[1], "    x += 1;  iadd = x");

@@ -131,10 +131,10 @@ fn ranges(graph: &Graph) -> String {
 pub(super) fn annotation(meta: &Meta) -> Option<String> {
     match meta.ty.as_ref()? {
         Val::Leaf(t) => {
-            let sizes = t.shape.as_ref()?.iter().map(pyrepr::dim).collect::<Vec<_>>();
-            Some(format!(": \"{}[{}]\"", t.dtype.short(), sizes.join(", ")))
+            let sizes = t.shape.as_ref()?.iter().map(pyrepr::dim_repr).collect::<Vec<_>>();
+            Some(format!(": \"{}[{}]\"", t.dtype.short_name(), sizes.join(", ")))
         }
-        Val::Int(d) if d.as_const().is_none() => Some(format!(": \"Sym({})\"", pyrepr::dim(d))),
+        Val::Int(d) if d.as_const().is_none() => Some(format!(": \"Sym({})\"", pyrepr::dim_repr(d))),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ mod tests;
 
 use super::*;
 
-use scalar::{binary, cast, compare, scalar, unary};
+use scalar::{comparison_sign, print_binary, print_cast, print_scalar, print_unary};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -18,13 +18,13 @@ use std::fmt::Write;
 pub const PRELUDE: &str = include_str!("prelude.py");
 
 /// One kernel as a Python function.
-pub fn function(k: &Kernel) -> String {
-    function_called(k, &identifier(&k.name))
+pub fn print_function(k: &Kernel) -> String {
+    print_function_as(k, &safe_identifier(&k.name))
 }
 
 /// One kernel as a Python function of this name.
-pub fn function_called(k: &Kernel, name: &str) -> String {
-    let mut w = Writer {
+pub fn print_function_as(k: &Kernel, name: &str) -> String {
+    let mut w = FunctionWriter {
         k,
         out: String::new(),
         indent: 1,
@@ -34,45 +34,45 @@ pub fn function_called(k: &Kernel, name: &str) -> String {
     let _ = writeln!(
         w.out,
         "def {name}({}):",
-        params.iter().map(|p| identifier(p)).collect::<Vec<_>>().join(", ")
+        params.iter().map(|p| safe_identifier(p)).collect::<Vec<_>>().join(", ")
     );
     for b in &k.buffers {
-        let ty = crate::types::TensorType::fixed(b.dtype, &b.shape);
-        let name = identifier(&b.name);
-        if b.role == Role::Local {
-            w.line(&format!(
+        let ty = crate::types::TensorType::with_fixed_shape(b.dtype, &b.shape);
+        let name = safe_identifier(&b.name);
+        if b.role == BufferRole::Local {
+            w.write_line(&format!(
                 "{name} = np.empty({}, {})  # {ty}, stays in L1",
                 b.numel(),
-                numpy(b.dtype)
+                numpy_dtype(b.dtype)
             ));
         } else {
             let role = match b.role {
-                Role::In => "in",
-                Role::Out => "out",
+                BufferRole::In => "in",
+                BufferRole::Out => "out",
                 _ => "in and out",
             };
-            w.line(&format!("# {name}: {ty} {role}"));
+            w.write_line(&format!("# {name}: {ty} {role}"));
         }
     }
-    w.block(&k.body);
+    w.write_block(&k.body);
     if k.body.is_empty() {
-        w.line("pass");
+        w.write_line("pass");
     }
     w.out
 }
 
 /// Kernels as a Python module.
-pub fn module<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> String {
+pub fn print_module<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> String {
     let mut out = PRELUDE.to_string();
     for k in kernels {
         out.push_str("\n\n");
-        out.push_str(&function(k));
+        out.push_str(&print_function(k));
     }
     out
 }
 
 /// A name that Python accepts: kernels and buffers are named after graph nodes.
-pub fn identifier(name: &str) -> String {
+pub fn safe_identifier(name: &str) -> String {
     let mut s: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
@@ -95,7 +95,7 @@ pub fn identifier(name: &str) -> String {
 }
 
 /// numpy's type of the elements of a buffer: bits for bf16.
-pub fn numpy(d: DType) -> &'static str {
+pub fn numpy_dtype(d: DType) -> &'static str {
     match d {
         DType::F64 => "np.float64",
         DType::F32 => "np.float32",
@@ -110,7 +110,7 @@ pub fn numpy(d: DType) -> &'static str {
     }
 }
 
-struct Writer<'a> {
+struct FunctionWriter<'a> {
     k: &'a Kernel,
     out: String,
     indent: usize,
@@ -118,79 +118,79 @@ struct Writer<'a> {
     vectors: BTreeSet<Var>,
 }
 
-impl Writer<'_> {
-    fn line(&mut self, text: &str) {
+impl FunctionWriter<'_> {
+    fn write_line(&mut self, text: &str) {
         let _ = writeln!(self.out, "{:width$}{text}", "", width = 4 * self.indent);
     }
 
-    fn buffer(&self, b: Buf) -> String {
-        identifier(&self.k.buffer(b).name)
+    fn buffer_name(&self, b: Buf) -> String {
+        safe_identifier(&self.k.buffer(b).name)
     }
 
-    fn block(&mut self, body: &[Stmt]) {
+    fn write_block(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
                 Stmt::Let(v, inst) => {
-                    let text = self.inst(inst);
-                    self.line(&format!("v{} = {text}", v.0));
+                    let text = self.print_inst(inst);
+                    self.write_line(&format!("v{} = {text}", v.0));
                 }
                 Stmt::Store(b, at, v) => {
-                    let (b, at) = (self.buffer(*b), self.index(at));
-                    self.line(&format!("{b}[{at}] = v{}", v.0));
+                    let (b, at) = (self.buffer_name(*b), self.print_index(at));
+                    self.write_line(&format!("{b}[{at}] = v{}", v.0));
                 }
-                Stmt::Loop(l) => self.nest(l),
+                Stmt::Loop(l) => self.write_loop(l),
             }
         }
     }
 
-    fn nest(&mut self, l: &Loop) {
+    fn write_loop(&mut self, l: &Loop) {
         if l.vector {
             let v = l.vars[0];
             if self.k.extent(v) == 0 {
-                return self.results_of_nothing(l);
+                return self.write_empty_results(l);
             }
             let note = if l.parallel {
                 "  # in parallel, in vectors"
             } else {
                 "  # in vectors"
             };
-            self.line(&format!("i{} = np.arange({}){note}", v.0, self.k.extent(v)));
+            self.write_line(&format!("i{} = np.arange({}){note}", v.0, self.k.extent(v)));
             self.vectors.insert(v);
-            self.block(&l.body);
+            self.write_block(&l.body);
             self.vectors.remove(&v);
             for r in &l.reduces {
                 let text = self.vector_reduce(r, self.k.extent(v));
-                self.line(&text);
+                self.write_line(&text);
             }
             return;
         }
         for c in &l.carries {
-            self.line(&format!("v{} = v{}", c.phi.0, c.init.0));
+            self.write_line(&format!("v{} = v{}", c.phi.0, c.init.0));
         }
         for r in &l.reduces {
             for (o, i) in r.out.iter().zip(&r.init) {
-                self.line(&format!("v{} = v{}", o.0, i.0));
+                self.write_line(&format!("v{} = v{}", o.0, i.0));
             }
         }
-        self.line(&self.header(l));
+        self.write_line(&self.loop_header(l));
         self.indent += 1;
-        self.block(&l.body);
+        self.write_block(&l.body);
         for r in &l.reduces {
             self.serial_reduce(r);
         }
         for c in &l.carries {
-            self.line(&format!("v{} = v{}", c.phi.0, c.next.0));
+            self.write_line(&format!("v{} = v{}", c.phi.0, c.next.0));
         }
         if l.body.is_empty() {
-            self.line("pass");
+            self.write_line("pass");
         }
         self.indent -= 1;
         for c in &l.carries {
-            self.line(&format!("v{} = v{}", c.out.0, c.phi.0));
+            self.write_line(&format!("v{} = v{}", c.out.0, c.phi.0));
         }
     }
 
-    fn header(&self, l: &Loop) -> String {
+    fn loop_header(&self, l: &Loop) -> String {
         let note = if l.parallel { "  # in parallel" } else { "" };
         match &l.vars[..] {
             [v] => format!("for i{} in range({}):{note}", v.0, self.k.extent(*v)),
@@ -202,10 +202,10 @@ impl Writer<'_> {
         }
     }
 
-    fn results_of_nothing(&mut self, l: &Loop) {
+    fn write_empty_results(&mut self, l: &Loop) {
         for r in &l.reduces {
             for (o, i) in r.out.iter().zip(&r.init) {
-                self.line(&format!("v{} = v{}", o.0, i.0));
+                self.write_line(&format!("v{} = v{}", o.0, i.0));
             }
         }
     }
@@ -213,7 +213,7 @@ impl Writer<'_> {
     fn vector_reduce(&self, r: &Reduce, n: usize) -> String {
         let (v, out, init) = (r.value[0].0, r.out[0].0, r.init[0].0);
         let all = format!("np.broadcast_to(v{v}, {n})");
-        let d = numpy(self.k.dtype(r.value[0]));
+        let d = numpy_dtype(self.k.dtype(r.value[0]));
         match r.op {
             ReduceOp::Add => format!("v{out} = v{init} + np.add.reduce({all}, dtype={d})"),
             ReduceOp::Mul => format!("v{out} = v{init} * np.multiply.reduce({all}, dtype={d})"),
@@ -248,18 +248,18 @@ impl Writer<'_> {
             ReduceOp::ArgMax | ReduceOp::ArgMin => {
                 let (vi, oi) = (r.value[1].0, r.out[1].0);
                 let sign = if r.op == ReduceOp::ArgMax { ">" } else { "<" };
-                self.line(&format!(
+                self.write_line(&format!(
                     "better = np.where(np.isnan(v{out}), np.isnan(v{v}) & (v{vi} < v{oi}), np.isnan(v{v}) | (v{v} {sign} v{out}) \
                      | ((v{v} == v{out}) & (v{vi} < v{oi})))"
                 ));
-                self.line(&format!("v{oi} = np.where(better, v{vi}, v{oi})"));
+                self.write_line(&format!("v{oi} = np.where(better, v{vi}, v{oi})"));
                 format!("v{out} = np.where(better, v{v}, v{out})")
             }
         };
-        self.line(&text);
+        self.write_line(&text);
     }
 
-    fn index(&self, at: &Index) -> String {
+    fn print_index(&self, at: &Index) -> String {
         let mut s = at.affine.to_string();
         for (v, stride) in &at.dynamic {
             let _ = write!(s, " + {stride} * v{}", v.0);
@@ -267,17 +267,17 @@ impl Writer<'_> {
         s
     }
 
-    fn inst(&self, inst: &Inst) -> String {
+    fn print_inst(&self, inst: &Inst) -> String {
         match inst {
-            Inst::Op(ScalarOp::Const(s)) => scalar(*s),
+            Inst::Op(ScalarOp::Const(s)) => print_scalar(*s),
             Inst::Index(a) if a.is_const() => format!("np.int64({a})"),
             Inst::Index(a) => format!("np.asarray({a}, np.int64)[()]"),
-            Inst::Load(b, at, None) => format!("{}[{}]", self.buffer(*b), self.index(at)),
+            Inst::Load(b, at, None) => format!("{}[{}]", self.buffer_name(*b), self.print_index(at)),
             Inst::Load(b, at, Some(g)) => {
                 let conds: Vec<String> = g
                     .conds
                     .iter()
-                    .map(|c| format!("({} <= {e}) & ({e} < {})", c.lo, c.hi, e = parenthesised(&c.expr)))
+                    .map(|c| format!("({} <= {e}) & ({e} < {})", c.lo, c.hi, e = print_parenthesised(&c.expr)))
                     .collect();
                 let conds = if conds.is_empty() {
                     "True".into()
@@ -286,29 +286,29 @@ impl Writer<'_> {
                 };
                 format!(
                     "load_where({}, {}, {conds}, {})",
-                    self.buffer(*b),
-                    self.index(at),
-                    scalar(g.other)
+                    self.buffer_name(*b),
+                    self.print_index(at),
+                    print_scalar(g.other)
                 )
             }
             Inst::Bounded(v, size, bound) => {
                 let mode = match bound {
-                    Bound::Check => "check",
-                    Bound::Wrap => "wrap",
-                    Bound::Clamp => "clamp",
+                    IndexBound::Check => "check",
+                    IndexBound::Wrap => "wrap",
+                    IndexBound::Clamp => "clamp",
                 };
                 format!("bounded(v{}, {size}, \"{mode}\")", v.0)
             }
-            Inst::Op(ScalarOp::Unary(op, x)) => unary(*op, x.0, self.k.dtype(*x)),
-            Inst::Op(ScalarOp::Binary(op, x, y)) => binary(*op, x.0, y.0, self.k.dtype(*x)),
-            Inst::Op(ScalarOp::Compare(op, x, y)) => format!("v{} {} v{}", x.0, compare(*op), y.0),
+            Inst::Op(ScalarOp::Unary(op, x)) => print_unary(*op, x.0, self.k.dtype(*x)),
+            Inst::Op(ScalarOp::Binary(op, x, y)) => print_binary(*op, x.0, y.0, self.k.dtype(*x)),
+            Inst::Op(ScalarOp::Compare(op, x, y)) => format!("v{} {} v{}", x.0, comparison_sign(*op), y.0),
             Inst::Op(ScalarOp::Fma(x, y, z)) => format!("v{} * v{} + v{}", x.0, y.0, z.0),
             Inst::Op(ScalarOp::Select(c, x, y)) => format!("np.where(v{}, v{}, v{})[()]", c.0, x.0, y.0),
-            Inst::Op(ScalarOp::Cast(to, x)) => cast(self.k.dtype(*x), *to, x.0),
+            Inst::Op(ScalarOp::Cast(to, x)) => print_cast(self.k.dtype(*x), *to, x.0),
         }
     }
 }
 
-fn parenthesised(a: &Affine) -> String {
+fn print_parenthesised(a: &Affine) -> String {
     format!("({a})")
 }

@@ -1,11 +1,11 @@
 //! The scalar operations as numpy expressions, each with the wrap-around and NaN of its dtype.
 
-use super::numpy;
+use super::numpy_dtype;
 use crate::kernel::*;
 use crate::scalar::{Compare, Unary};
 
 /// A scalar as a literal.
-pub(super) fn scalar(s: Scalar) -> String {
+pub(super) fn print_scalar(s: Scalar) -> String {
     let float = |x: f64| match x {
         x if x.is_nan() => "math.nan".to_string(),
         x if x.is_infinite() => if x > 0.0 { "math.inf" } else { "-math.inf" }.to_string(),
@@ -16,14 +16,14 @@ pub(super) fn scalar(s: Scalar) -> String {
         // The shortest text that gives the same f32.
         Scalar::F32(x) if x.is_finite() => format!("np.float32({x:?})"),
         Scalar::F32(x) => format!("np.float32({})", float(x as f64)),
-        Scalar::Int(d, x) => format!("{}({x})", numpy(d)),
+        Scalar::Int(d, x) => format!("{}({x})", numpy_dtype(d)),
         Scalar::Bool(b) => format!("np.bool_({})", if b { "True" } else { "False" }),
         Scalar::Half(DType::F16, x) => format!("np.float16({})", float(x as f64)),
         Scalar::Half(_, x) => format!("to_bf16(np.float32({}))", float(x as f64)),
     }
 }
 
-pub(super) fn compare(op: Compare) -> &'static str {
+pub(super) fn comparison_sign(op: Compare) -> &'static str {
     match op {
         Compare::Eq => "==",
         Compare::Ne => "!=",
@@ -34,17 +34,17 @@ pub(super) fn compare(op: Compare) -> &'static str {
     }
 }
 
-pub(super) fn cast(from: DType, to: DType, x: u32) -> String {
+pub(super) fn print_cast(from: DType, to: DType, x: u32) -> String {
     match (from, to) {
         (DType::BF16, DType::F32) => format!("from_bf16(v{x})"),
-        (DType::BF16, _) => cast_text(DType::F32, to, &format!("from_bf16(v{x})")),
+        (DType::BF16, _) => print_cast_of(DType::F32, to, &format!("from_bf16(v{x})")),
         (_, DType::BF16) => format!("to_bf16(np.asarray(v{x}).astype(np.float32))"),
-        _ => cast_text(from, to, &format!("v{x}")),
+        _ => print_cast_of(from, to, &format!("v{x}")),
     }
 }
 
-pub(super) fn cast_text(from: DType, to: DType, x: &str) -> String {
-    let d = numpy(to);
+pub(super) fn print_cast_of(from: DType, to: DType, x: &str) -> String {
+    let d = numpy_dtype(to);
     if to == DType::B8 {
         return format!("({x} != 0)");
     }
@@ -54,7 +54,7 @@ pub(super) fn cast_text(from: DType, to: DType, x: &str) -> String {
     format!("np.asarray({x}).astype({d})[()]")
 }
 
-pub(super) fn unary(op: Unary, x: u32, d: DType) -> String {
+pub(super) fn print_unary(op: Unary, x: u32, d: DType) -> String {
     let int = !d.is_float();
     let name = match op {
         Unary::Neg => return format!("-v{x}"),
@@ -70,8 +70,8 @@ pub(super) fn unary(op: Unary, x: u32, d: DType) -> String {
         }
         Unary::Sign | Unary::Abs if d == DType::B8 => return format!("v{x}"),
         Unary::Sign if int => return format!("np.sign(v{x})"),
-        Unary::Rsqrt => return format!("{}(1) / np.sqrt(v{x})", numpy(d)),
-        Unary::Recip => return format!("{}(1) / v{x}", numpy(d)),
+        Unary::Rsqrt => return format!("{}(1) / np.sqrt(v{x})", numpy_dtype(d)),
+        Unary::Recip => return format!("{}(1) / v{x}", numpy_dtype(d)),
         Unary::Abs => "np.abs",
         Unary::Sign => "sign",
         Unary::Floor => "np.floor",
@@ -117,7 +117,7 @@ pub(super) fn unary(op: Unary, x: u32, d: DType) -> String {
     format!("{name}(v{x})")
 }
 
-pub(super) fn binary(op: Binary, x: u32, y: u32, d: DType) -> String {
+pub(super) fn print_binary(op: Binary, x: u32, y: u32, d: DType) -> String {
     let infix = |s: &str| format!("v{x} {s} v{y}");
     let call = |s: &str| format!("{s}(v{x}, v{y})");
     let float = d.is_float();

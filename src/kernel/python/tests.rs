@@ -33,7 +33,7 @@ fn softmax() -> Kernel {
 
 #[test]
 fn reads_as_python() {
-    let text = function(&softmax());
+    let text = print_function(&softmax());
     assert!(text.starts_with("def softmax(x, out):\n"), "{text}");
     assert!(text.contains("for i0 in range(4):  # in parallel"), "{text}");
     assert!(text.contains("np.add.reduce(np.broadcast_to("), "{text}");
@@ -60,7 +60,7 @@ fn run(source: &str) -> Option<String> {
 
 #[test]
 fn runs_and_computes_the_same() {
-    let mut source = module([&softmax()]);
+    let mut source = print_module([&softmax()]);
     source.push_str(
         "\nx = np.linspace(-3, 3, 32).astype(np.float32)\nout = np.zeros(32, np.float32)\nsoftmax(x, out)\n\
          e = np.exp(x.reshape(4, 8) - x.reshape(4, 8).max(1, keepdims=True))\n\

@@ -1,9 +1,9 @@
 //! Text to kernels.
 
-use super::print::{reduce_op, role};
+use super::print::{reduce_op_name, role_name};
 use crate::kernel::{
-    Affine, Bound, Buf, Buffer, Carry, Cond, Guard, Index, Inst, Kernel, Loop, Reduce, ReduceOp, Role, Stmt, Value,
-    Var, verify,
+    Affine, Buf, BufferRole, Cond, Index, IndexBound, Inst, Kernel, KernelBuffer, LoadGuard, Loop, LoopCarry, Reduce,
+    ReduceOp, Stmt, Value, Var, verify,
 };
 use crate::scalar::ScalarOp;
 use crate::scalar::text::parse_constant;
@@ -35,16 +35,16 @@ impl std::error::Error for KernelTextError {}
 /// How many loop variables and values a text may have: they are numbered, and there is one entry for each number.
 const MOST: u32 = 1 << 20;
 
-type Parsed<T> = Result<T, String>;
+type ParseResult<T> = Result<T, String>;
 
 impl Kernel {
     /// Reads what `Display` writes, and verifies it.
     pub fn parse(text: &str) -> Result<Kernel, KernelTextError> {
-        let mut r = Reader::new();
+        let mut r = KernelParser::new();
         for (i, line) in text.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default().trim();
             if !line.is_empty() {
-                r.line(line)
+                r.parse_line(line)
                     .map_err(|message| KernelTextError { line: i + 1, message })?;
             }
         }
@@ -55,7 +55,7 @@ impl Kernel {
     }
 }
 
-struct Reader {
+struct KernelParser {
     kernel: Kernel,
     /// The dtype of each value that is defined.
     values: Vec<Option<DType>>,
@@ -63,9 +63,9 @@ struct Reader {
     open: Vec<Loop>,
 }
 
-impl Reader {
-    fn new() -> Reader {
-        let mut r = Reader {
+impl KernelParser {
+    fn new() -> KernelParser {
+        let mut r = KernelParser {
             kernel: Kernel {
                 name: String::new(),
                 buffers: vec![],
@@ -78,11 +78,11 @@ impl Reader {
             values: vec![],
             open: vec![],
         };
-        r.begin(vec![], false, false);
+        r.begin_loop(vec![], false, false);
         r
     }
 
-    fn begin(&mut self, vars: Vec<Var>, parallel: bool, vector: bool) {
+    fn begin_loop(&mut self, vars: Vec<Var>, parallel: bool, vector: bool) {
         self.open.push(Loop {
             vars,
             parallel,
@@ -93,7 +93,7 @@ impl Reader {
         });
     }
 
-    fn finish(mut self) -> Parsed<Kernel> {
+    fn finish(mut self) -> ParseResult<Kernel> {
         match (self.open.pop(), self.open.is_empty()) {
             (Some(body), true) => self.kernel.body = body.body,
             _ => return Err("a loop is not closed".into()),
@@ -106,59 +106,59 @@ impl Reader {
         Ok(self.kernel)
     }
 
-    fn here(&mut self) -> Parsed<&mut Loop> {
+    fn current_loop(&mut self) -> ParseResult<&mut Loop> {
         self.open.last_mut().ok_or_else(|| "no loop is open".into())
     }
 
-    fn line(&mut self, line: &str) -> Parsed<()> {
+    fn parse_line(&mut self, line: &str) -> ParseResult<()> {
         if line == "}" {
             let done = if self.open.len() > 1 { self.open.pop() } else { None };
             let done = done.ok_or("`}` closes no loop")?;
-            self.here()?.body.push(Stmt::Loop(done));
+            self.current_loop()?.body.push(Stmt::Loop(done));
             return Ok(());
         }
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let mut text = Text { rest };
+        let mut text = LineCursor { rest };
         match word {
             "kernel" => {
                 self.kernel.name = rest.trim().into();
                 Ok(())
             }
-            "in" | "out" | "inout" | "local" => self.buffer(word, rest),
-            "parallel" | "vector" | "for" => self.header(Text { rest: line }),
-            "reduce" => self.reduce(&mut text),
-            "carry" => self.carry(&mut text),
-            _ => self.statement(line),
+            "in" | "out" | "inout" | "local" => self.parse_buffer(word, rest),
+            "parallel" | "vector" | "for" => self.parse_loop_header(LineCursor { rest: line }),
+            "reduce" => self.parse_reduce(&mut text),
+            "carry" => self.parse_carry(&mut text),
+            _ => self.parse_statement(line),
         }
     }
 
     /// `in x: f32[4, 8]`
-    fn buffer(&mut self, word: &str, rest: &str) -> Parsed<()> {
-        let roles = [Role::In, Role::Out, Role::InOut, Role::Local];
-        let found = roles.into_iter().find(|&r| role(r) == word);
+    fn parse_buffer(&mut self, word: &str, rest: &str) -> ParseResult<()> {
+        let roles = [BufferRole::In, BufferRole::Out, BufferRole::InOut, BufferRole::Local];
+        let found = roles.into_iter().find(|&r| role_name(r) == word);
         let (name, ty) = rest.split_once(": ").ok_or("expected `name: type`")?;
         let (ty, streams) = ty.strip_suffix(" streams").map_or((ty, false), |t| (t, true));
         let wrong = || format!("`{ty}` is not a type like `f32[2, 3]`");
         let (dtype, dims) = ty.strip_suffix(']').and_then(|t| t.split_once('[')).ok_or_else(wrong)?;
         let dims = dims.split(',').map(str::trim).filter(|d| !d.is_empty());
         let shape: Option<Vec<usize>> = dims.map(|d| d.parse().ok()).collect();
-        self.kernel.buffers.push(Buffer {
+        self.kernel.buffers.push(KernelBuffer {
             name: name.split('#').next().unwrap_or_default().into(),
             dtype: DType::from_short(dtype).ok_or_else(wrong)?,
             shape: shape.ok_or_else(wrong)?,
-            role: found.unwrap_or(Role::In),
+            role: found.unwrap_or(BufferRole::In),
             streams,
         });
         Ok(())
     }
 
     /// `parallel for i0, i1 in 4, 8 {`
-    fn header(&mut self, mut text: Text) -> Parsed<()> {
+    fn parse_loop_header(&mut self, mut text: LineCursor) -> ParseResult<()> {
         let (parallel, vector) = (text.eat("parallel "), text.eat("vector "));
         text.expect("for")?;
-        let vars = text.list(Text::var)?;
+        let vars = text.parse_list(LineCursor::parse_var)?;
         text.expect("in")?;
-        let extents: Vec<usize> = text.list(|t| t.number())?;
+        let extents: Vec<usize> = text.parse_list(|t| t.parse_number())?;
         text.expect("{")?;
         if vars.len() != extents.len() {
             return Err("a loop has an extent for each variable".into());
@@ -170,48 +170,48 @@ impl Reader {
             }
             self.kernel.extents[at] = extent;
         }
-        self.begin(vars, parallel, vector);
+        self.begin_loop(vars, parallel, vector);
         Ok(())
     }
 
     /// `reduce max v1 from v0 to v2: f32`
-    fn reduce(&mut self, text: &mut Text) -> Parsed<()> {
+    fn parse_reduce(&mut self, text: &mut LineCursor) -> ParseResult<()> {
         use ReduceOp::*;
-        let word = text.word();
+        let word = text.take_word();
         let op = [Add, Mul, Max, Min, And, Or, ArgMax, ArgMin]
             .into_iter()
-            .find(|&op| reduce_op(op) == word);
+            .find(|&op| reduce_op_name(op) == word);
         let op = op.ok_or_else(|| format!("`{word}` is not a reduction"))?;
-        let value = text.list(Text::value)?;
+        let value = text.parse_list(LineCursor::parse_value)?;
         text.expect("from")?;
-        let init = text.list(Text::value)?;
+        let init = text.parse_list(LineCursor::parse_value)?;
         text.expect("to")?;
-        let out = text.list(|t| self.declare(t))?;
+        let out = text.parse_list(|t| self.parse_declaration(t))?;
         if [value.len(), init.len(), out.len()] != [op.arity(); 3] {
             return Err(format!("`{word}` takes {} values", op.arity()));
         }
-        self.here()?.reduces.push(Reduce { op, init, value, out });
-        text.end()
+        self.current_loop()?.reduces.push(Reduce { op, init, value, out });
+        text.expect_end()
     }
 
     /// `carry v5: f32 from v3 by v7 to v8: f32`
-    fn carry(&mut self, text: &mut Text) -> Parsed<()> {
-        let phi = self.declare(text)?;
+    fn parse_carry(&mut self, text: &mut LineCursor) -> ParseResult<()> {
+        let phi = self.parse_declaration(text)?;
         text.expect("from")?;
-        let init = text.value()?;
+        let init = text.parse_value()?;
         text.expect("by")?;
-        let next = text.value()?;
+        let next = text.parse_value()?;
         text.expect("to")?;
-        let out = self.declare(text)?;
-        self.here()?.carries.push(Carry { init, phi, next, out });
-        text.end()
+        let out = self.parse_declaration(text)?;
+        self.current_loop()?.carries.push(LoopCarry { init, phi, next, out });
+        text.expect_end()
     }
 
     /// `v5: f32 @node`
-    fn declare(&mut self, text: &mut Text) -> Parsed<Value> {
-        let v = text.value()?;
+    fn parse_declaration(&mut self, text: &mut LineCursor) -> ParseResult<Value> {
+        let v = text.parse_value()?;
         text.expect(":")?;
-        let word = text.word();
+        let word = text.take_word();
         let dtype = DType::from_short(word).ok_or_else(|| format!("`{word}` is not a dtype"))?;
         let at = v.0 as usize;
         if self.values.len() <= at {
@@ -222,33 +222,33 @@ impl Reader {
             return Err(format!("`v{at}` is defined twice"));
         }
         if text.eat("@") {
-            self.kernel.nodes[at] = Some(Arc::from(text.until(&[' ', ','])));
+            self.kernel.nodes[at] = Some(Arc::from(text.take_until(&[' ', ','])));
         }
         Ok(v)
     }
 
-    fn statement(&mut self, line: &str) -> Parsed<()> {
-        let mut text = Text { rest: line };
-        if let Some(b) = self.named(&mut text) {
-            let at = text.index()?;
+    fn parse_statement(&mut self, line: &str) -> ParseResult<()> {
+        let mut text = LineCursor { rest: line };
+        if let Some(b) = self.parse_buffer_name(&mut text) {
+            let at = text.parse_index()?;
             text.expect("]")?;
             text.expect("=")?;
-            let v = text.value()?;
-            self.here()?.body.push(Stmt::Store(b, at, v));
-            return text.end();
+            let v = text.parse_value()?;
+            self.current_loop()?.body.push(Stmt::Store(b, at, v));
+            return text.expect_end();
         }
-        let v = self.declare(&mut text)?;
+        let v = self.parse_declaration(&mut text)?;
         text.expect("=")?;
-        let inst = self.inst(&mut text)?;
+        let inst = self.parse_inst(&mut text)?;
         if text.eat("share") {
             self.kernel.shares.push(v);
         }
-        self.here()?.body.push(Stmt::Let(v, inst));
-        text.end()
+        self.current_loop()?.body.push(Stmt::Let(v, inst));
+        text.expect_end()
     }
 
     /// The buffer of `x[`.
-    fn named(&self, text: &mut Text) -> Option<Buf> {
+    fn parse_buffer_name(&self, text: &mut LineCursor) -> Option<Buf> {
         let (name, rest) = text.rest.trim_start().split_once('[')?;
         let numbered = name.split_once('#').and_then(|(_, n)| n.parse().ok());
         let position = self.kernel.buffers.iter().position(|b| b.name == name);
@@ -257,40 +257,44 @@ impl Reader {
         Some(Buf(at as u32))
     }
 
-    fn inst(&self, text: &mut Text) -> Parsed<Inst> {
+    fn parse_inst(&self, text: &mut LineCursor) -> ParseResult<Inst> {
         if text.eat("index ") {
-            let at = text.index()?;
+            let at = text.parse_index()?;
             return match at.dynamic.is_empty() {
                 true => Ok(Inst::Index(at.affine)),
                 false => Err("an index of loop variables only".into()),
             };
         }
-        if let Some(b) = self.named(text) {
-            let at = text.index()?;
+        if let Some(b) = self.parse_buffer_name(text) {
+            let at = text.parse_index()?;
             text.expect("]")?;
-            let guard = if text.eat("where") { Some(text.guard()?) } else { None };
+            let guard = if text.eat("where") {
+                Some(text.parse_guard()?)
+            } else {
+                None
+            };
             return Ok(Inst::Load(b, at, guard));
         }
-        let head = text.word();
+        let head = text.take_word();
         if DType::from_short(head).is_some() {
-            return text.constant(head).map(|s| Inst::Op(ScalarOp::Const(s)));
+            return text.parse_scalar(head).map(|s| Inst::Op(ScalarOp::Const(s)));
         }
         text.expect("(")?;
         if head == "bounded" {
-            let v = text.value()?;
+            let v = text.parse_value()?;
             text.expect(",")?;
-            let size = text.number()?;
+            let size = text.parse_number()?;
             text.expect(",")?;
-            let bound = match text.word() {
-                "check" => Bound::Check,
-                "wrap" => Bound::Wrap,
-                "clamp" => Bound::Clamp,
+            let bound = match text.take_word() {
+                "check" => IndexBound::Check,
+                "wrap" => IndexBound::Wrap,
+                "clamp" => IndexBound::Clamp,
                 word => return Err(format!("`{word}` is not a bound (check, wrap, clamp)")),
             };
             text.expect(")")?;
             return Ok(Inst::Bounded(v, size, bound));
         }
-        let args = text.list(Text::value)?;
+        let args = text.parse_list(LineCursor::parse_value)?;
         text.expect(")")?;
         let op = ScalarOp::from_mnemonic(head, &args).map(Inst::Op);
         op.ok_or_else(|| format!("`{head}` does not take these {} operands", args.len()))
@@ -298,38 +302,38 @@ impl Reader {
 }
 
 /// What is left of a line.
-struct Text<'a> {
+struct LineCursor<'a> {
     rest: &'a str,
 }
 
-impl<'a> Text<'a> {
+impl<'a> LineCursor<'a> {
     fn eat(&mut self, token: &str) -> bool {
         let rest = self.rest.trim_start().strip_prefix(token);
         rest.map(|r| self.rest = r).is_some()
     }
 
-    fn expect(&mut self, token: &str) -> Parsed<()> {
+    fn expect(&mut self, token: &str) -> ParseResult<()> {
         match self.eat(token) {
             true => Ok(()),
             false => Err(format!("expected `{token}` before `{}`", self.rest.trim())),
         }
     }
 
-    fn end(&self) -> Parsed<()> {
+    fn expect_end(&self) -> ParseResult<()> {
         match self.rest.trim() {
             "" => Ok(()),
             more => Err(format!("`{more}` after the statement")),
         }
     }
 
-    fn until(&mut self, ends: &[char]) -> &'a str {
+    fn take_until(&mut self, ends: &[char]) -> &'a str {
         self.rest = self.rest.trim_start();
         let (word, rest) = self.rest.split_at(self.rest.find(ends).unwrap_or(self.rest.len()));
         self.rest = rest;
         word
     }
 
-    fn word(&mut self) -> &'a str {
+    fn take_word(&mut self) -> &'a str {
         self.rest = self.rest.trim_start();
         let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let (word, rest) = self
@@ -339,7 +343,7 @@ impl<'a> Text<'a> {
         word
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    fn parse_list<T>(&mut self, mut item: impl FnMut(&mut Self) -> ParseResult<T>) -> ParseResult<Vec<T>> {
         let mut out = vec![item(self)?];
         while self.eat(",") {
             out.push(item(self)?);
@@ -347,14 +351,14 @@ impl<'a> Text<'a> {
         Ok(out)
     }
 
-    fn number<T: std::str::FromStr>(&mut self) -> Parsed<T> {
-        let word = self.word();
+    fn parse_number<T: std::str::FromStr>(&mut self) -> ParseResult<T> {
+        let word = self.take_word();
         word.parse().map_err(|_| format!("`{word}` is not a number here"))
     }
 
     /// `v12`, `i3`
-    fn numbered(&mut self, prefix: char) -> Parsed<u32> {
-        let word = self.word();
+    fn parse_numbered(&mut self, prefix: char) -> ParseResult<u32> {
+        let word = self.take_word();
         let number = word
             .strip_prefix(prefix)
             .and_then(|n| n.parse().ok())
@@ -362,42 +366,42 @@ impl<'a> Text<'a> {
         number.ok_or_else(|| format!("expected `{prefix}` with a number and not `{word}`"))
     }
 
-    fn value(&mut self) -> Parsed<Value> {
-        self.numbered('v').map(Value)
+    fn parse_value(&mut self) -> ParseResult<Value> {
+        self.parse_numbered('v').map(Value)
     }
 
-    fn var(&mut self) -> Parsed<Var> {
-        self.numbered('i').map(Var)
+    fn parse_var(&mut self) -> ParseResult<Var> {
+        self.parse_numbered('i').map(Var)
     }
 
-    fn constant(&mut self, dtype: &str) -> Parsed<Scalar> {
-        let text = format!("{dtype}{})", self.until(&[')']));
+    fn parse_scalar(&mut self, dtype: &str) -> ParseResult<Scalar> {
+        let text = format!("{dtype}{})", self.take_until(&[')']));
         self.expect(")")?;
         parse_constant(&text).ok_or_else(|| format!("`{text}` is not a constant"))
     }
 
-    fn signed(&mut self) -> Parsed<i64> {
+    fn parse_signed(&mut self) -> ParseResult<i64> {
         let minus = self.eat("-");
-        let number: i128 = self.number()?;
+        let number: i128 = self.parse_number()?;
         let number = if minus { -number } else { number };
         i64::try_from(number).map_err(|_| format!("{number} does not fit in 64 bits"))
     }
 
     /// `8 * i0 + i1 - 3 + 32 * v2`
-    fn index(&mut self) -> Parsed<Index> {
+    fn parse_index(&mut self) -> ParseResult<Index> {
         let mut out = Index::default();
         let mut sign = if self.eat("-") { -1 } else { 1 };
         loop {
             sign = if self.eat("-") { -sign } else { sign };
             let first = self.rest.trim_start().starts_with(|c: char| c.is_ascii_digit());
-            let number: i128 = if first { self.number()? } else { 1 };
+            let number: i128 = if first { self.parse_number()? } else { 1 };
             let number = i64::try_from(sign * number).map_err(|_| format!("{number} does not fit in 64 bits"))?;
             if first && !self.eat("*") {
                 out.affine = out.affine + Affine::from(number);
             } else if self.rest.trim_start().starts_with('v') {
-                out.dynamic.push((self.value()?, number));
+                out.dynamic.push((self.parse_value()?, number));
             } else {
-                out.affine = out.affine + self.var()? * number;
+                out.affine = out.affine + self.parse_var()? * number;
             }
             sign = match (self.eat("+"), self.eat("-")) {
                 (true, false) => 1,
@@ -408,24 +412,24 @@ impl<'a> Text<'a> {
     }
 
     /// `0 <= i0 - 1 < 8 and 0 <= i1 < 8 else f32(0.0)`
-    fn guard(&mut self) -> Parsed<Guard> {
+    fn parse_guard(&mut self) -> ParseResult<LoadGuard> {
         let mut conds = vec![];
         while !self.eat("else") {
             if !conds.is_empty() {
                 self.expect("and")?;
             }
-            let lo = self.signed()?;
+            let lo = self.parse_signed()?;
             self.expect("<=")?;
-            let expr = self.index()?.affine;
+            let expr = self.parse_index()?.affine;
             self.expect("<")?;
             conds.push(Cond {
                 expr,
                 lo,
-                hi: self.signed()?,
+                hi: self.parse_signed()?,
             });
         }
-        let dtype = self.word();
-        let other = self.constant(dtype)?;
-        Ok(Guard { conds, other })
+        let dtype = self.take_word();
+        let other = self.parse_scalar(dtype)?;
+        Ok(LoadGuard { conds, other })
     }
 }

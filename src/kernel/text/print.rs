@@ -1,7 +1,7 @@
 //! Kernels to text.
 
-use crate::kernel::{Buf, Carry, Index, Inst, Kernel, Loop, Reduce, ReduceOp, Role, Stmt, Value};
-use crate::scalar::{ScalarOp, lower_case, text::constant};
+use crate::kernel::{Buf, BufferRole, Index, Inst, Kernel, Loop, LoopCarry, Reduce, ReduceOp, Stmt, Value};
+use crate::scalar::{ScalarOp, lower_case, text::print_constant};
 use crate::types::TensorType;
 use std::fmt::{self, Write};
 
@@ -9,25 +9,30 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel {}", self.name)?;
         for (i, b) in self.buffers.iter().enumerate() {
-            let ty = TensorType::fixed(b.dtype, &b.shape);
+            let ty = TensorType::with_fixed_shape(b.dtype, &b.shape);
             let streams = if b.streams { " streams" } else { "" };
-            writeln!(f, "{} {}: {ty}{streams}", role(b.role), buffer(self, Buf(i as u32)))?;
+            writeln!(
+                f,
+                "{} {}: {ty}{streams}",
+                role_name(b.role),
+                buffer_name(self, Buf(i as u32))
+            )?;
         }
-        block(f, self, &self.body, 0)
+        print_block(f, self, &self.body, 0)
     }
 }
 
-pub(super) fn role(r: Role) -> &'static str {
+pub(super) fn role_name(r: BufferRole) -> &'static str {
     match r {
-        Role::In => "in",
-        Role::Out => "out",
-        Role::InOut => "inout",
-        Role::Local => "local",
+        BufferRole::In => "in",
+        BufferRole::Out => "out",
+        BufferRole::InOut => "inout",
+        BufferRole::Local => "local",
     }
 }
 
 /// A buffer's name; the second of a name has its number with it.
-fn buffer(k: &Kernel, b: Buf) -> String {
+fn buffer_name(k: &Kernel, b: Buf) -> String {
     let name = &k.buffer(b).name;
     let taken = k.buffers.iter().take(b.0 as usize).any(|o| o.name == *name);
     match taken {
@@ -36,22 +41,28 @@ fn buffer(k: &Kernel, b: Buf) -> String {
     }
 }
 
-fn block(f: &mut fmt::Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt::Result {
+fn print_block(f: &mut fmt::Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt::Result {
     let indent = "    ".repeat(depth);
     for s in body {
         match s {
             Stmt::Let(v, i) => {
                 let share = if k.shares.contains(v) { " share" } else { "" };
-                writeln!(f, "{indent}{} = {}{share}", declared(k, *v), inst(k, i))?;
+                writeln!(f, "{indent}{} = {}{share}", print_declaration(k, *v), print_inst(k, i))?;
             }
-            Stmt::Store(b, at, v) => writeln!(f, "{indent}{}[{}] = {}", buffer(k, *b), index(at), value(v))?,
-            Stmt::Loop(l) => nest(f, k, l, depth)?,
+            Stmt::Store(b, at, v) => writeln!(
+                f,
+                "{indent}{}[{}] = {}",
+                buffer_name(k, *b),
+                print_index(at),
+                value_name(v)
+            )?,
+            Stmt::Loop(l) => print_loop(f, k, l, depth)?,
         }
     }
     Ok(())
 }
 
-fn nest(f: &mut fmt::Formatter<'_>, k: &Kernel, l: &Loop, depth: usize) -> fmt::Result {
+fn print_loop(f: &mut fmt::Formatter<'_>, k: &Kernel, l: &Loop, depth: usize) -> fmt::Result {
     let indent = "    ".repeat(depth);
     let parallel = if l.parallel { "parallel " } else { "" };
     let vector = if l.vector { "vector " } else { "" };
@@ -60,28 +71,36 @@ fn nest(f: &mut fmt::Formatter<'_>, k: &Kernel, l: &Loop, depth: usize) -> fmt::
     let (vars, extents) = (vars.join(", "), extents.join(", "));
     writeln!(f, "{indent}{parallel}{vector}for {vars} in {extents} {{")?;
     for c in &l.carries {
-        writeln!(f, "{indent}    {}", carry(k, c))?;
+        writeln!(f, "{indent}    {}", print_carry(k, c))?;
     }
-    block(f, k, &l.body, depth + 1)?;
+    print_block(f, k, &l.body, depth + 1)?;
     for r in &l.reduces {
-        writeln!(f, "{indent}    {}", reduce(k, r))?;
+        writeln!(f, "{indent}    {}", print_reduce(k, r))?;
     }
     writeln!(f, "{indent}}}")
 }
 
-fn carry(k: &Kernel, c: &Carry) -> String {
-    let (phi, out) = (declared(k, c.phi), declared(k, c.out));
-    format!("carry {phi} from {} by {} to {out}", value(&c.init), value(&c.next))
+fn print_carry(k: &Kernel, c: &LoopCarry) -> String {
+    let (phi, out) = (print_declaration(k, c.phi), print_declaration(k, c.out));
+    format!(
+        "carry {phi} from {} by {} to {out}",
+        value_name(&c.init),
+        value_name(&c.next)
+    )
 }
 
-fn reduce(k: &Kernel, r: &Reduce) -> String {
-    let list = |v: &[Value]| v.iter().map(value).collect::<Vec<_>>().join(", ");
-    let out: Vec<String> = r.out.iter().map(|&v| declared(k, v)).collect();
+fn print_reduce(k: &Kernel, r: &Reduce) -> String {
+    let list = |v: &[Value]| v.iter().map(value_name).collect::<Vec<_>>().join(", ");
+    let out: Vec<String> = r.out.iter().map(|&v| print_declaration(k, v)).collect();
     let (values, init) = (list(&r.value), list(&r.init));
-    format!("reduce {} {values} from {init} to {}", reduce_op(r.op), out.join(", "))
+    format!(
+        "reduce {} {values} from {init} to {}",
+        reduce_op_name(r.op),
+        out.join(", ")
+    )
 }
 
-pub(super) fn reduce_op(op: ReduceOp) -> &'static str {
+pub(super) fn reduce_op_name(op: ReduceOp) -> &'static str {
     match op {
         ReduceOp::Add => "add",
         ReduceOp::Mul => "mul",
@@ -94,17 +113,17 @@ pub(super) fn reduce_op(op: ReduceOp) -> &'static str {
     }
 }
 
-fn value(v: &Value) -> String {
+fn value_name(v: &Value) -> String {
     format!("v{}", v.0)
 }
 
 /// A value where it is defined: with its dtype, and the node it was computed for.
-fn declared(k: &Kernel, v: Value) -> String {
+fn print_declaration(k: &Kernel, v: Value) -> String {
     let node = k.node_of(v).map_or(String::new(), |n| format!(" @{n}"));
-    format!("{}: {}{node}", value(&v), k.dtype(v))
+    format!("{}: {}{node}", value_name(&v), k.dtype(v))
 }
 
-fn index(at: &Index) -> String {
+fn print_index(at: &Index) -> String {
     let mut out = at.affine.to_string();
     for (v, stride) in &at.dynamic {
         let _ = write!(out, " + {stride} * v{}", v.0);
@@ -112,22 +131,22 @@ fn index(at: &Index) -> String {
     out
 }
 
-fn inst(k: &Kernel, i: &Inst) -> String {
+fn print_inst(k: &Kernel, i: &Inst) -> String {
     match i {
         Inst::Index(a) => format!("index {a}"),
         Inst::Load(b, at, guard) => {
-            let mut out = format!("{}[{}]", buffer(k, *b), index(at));
+            let mut out = format!("{}[{}]", buffer_name(k, *b), print_index(at));
             if let Some(g) = guard {
                 let conds = g.conds.iter().map(|c| format!(" {} <= {} < {}", c.lo, c.expr, c.hi));
                 let conds: Vec<String> = conds.collect();
-                let _ = write!(out, " where{} else {}", conds.join(" and"), constant(g.other));
+                let _ = write!(out, " where{} else {}", conds.join(" and"), print_constant(g.other));
             }
             out
         }
-        Inst::Bounded(v, size, bound) => format!("bounded({}, {size}, {})", value(v), lower_case(bound)),
-        Inst::Op(ScalarOp::Const(s)) => constant(*s),
+        Inst::Bounded(v, size, bound) => format!("bounded({}, {size}, {})", value_name(v), lower_case(bound)),
+        Inst::Op(ScalarOp::Const(s)) => print_constant(*s),
         Inst::Op(op) => {
-            let args: Vec<String> = op.operands().map(|v| value(&v)).collect();
+            let args: Vec<String> = op.operands().map(|v| value_name(&v)).collect();
             format!("{}({})", op.mnemonic(), args.join(", "))
         }
     }

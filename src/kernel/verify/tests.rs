@@ -74,9 +74,9 @@ fn dynamic_indices_are_bounded() {
             k.parallel_vector(4, |k, i| {
                 let mut id = k.load(ids, i);
                 if let Some(n) = size {
-                    id = k.bounded(id, n, Bound::Check);
+                    id = k.bounded(id, n, IndexBound::Check);
                 }
-                let v = k.load(x, Index::from(2).plus(id, 3));
+                let v = k.load(x, Index::from(2).plus_dynamic(id, 3));
                 k.store(out, i, v);
             });
         }

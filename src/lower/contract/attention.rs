@@ -5,12 +5,12 @@ use crate::lower::ir::same_dim;
 use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
 use crate::math::contract::{Attention, Mask};
 use crate::op::{Call, IndexMap, OpId, OpResult};
-use crate::program::Operand;
+use crate::program::BufferOperand;
 use crate::types::{DType, TensorType};
 
 /// The step: `out` is the shape of the result as `how` lays it out.
-pub(in crate::lower) fn step(operands: &[Operand], dtype: DType, how: &Attend, out: &[usize]) -> Contract {
-    let strides = |o: &Operand| {
+pub(in crate::lower) fn step(operands: &[BufferOperand], dtype: DType, how: &Attend, out: &[usize]) -> Contract {
+    let strides = |o: &BufferOperand| {
         let s: Vec<usize> = o
             .strides
             .iter()
@@ -67,9 +67,9 @@ pub(in crate::lower) fn recognise(
     ids: &Call<ValueId>,
 ) -> OpResult<Option<ValueId>> {
     let biased = types.op.is(OpId::BiasedAttention);
-    let (dtype, q) = types.fixed("query")?;
-    let (_, k) = types.fixed("key")?;
-    let (_, v) = types.fixed("value")?;
+    let (dtype, q) = types.fixed_type("query")?;
+    let (_, k) = types.fixed_type("key")?;
+    let (_, v) = types.fixed_type("value")?;
     let rank = q.len();
     let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
     let heads = rank == 3 || (q[0] == k[0] && k[1] != 0 && q[1].is_multiple_of(k[1]));

@@ -1,7 +1,7 @@
 //! A 1x1 convolution and the depthwise one after it as one step, so that what is between them stays in cache.
 
 use crate::math::contract::{Conv, Expansion};
-use crate::program::{Between, BufferId, Contract, MAX_BETWEEN_BUFFERS, Place, Program, Step};
+use crate::program::{Between, BufferId, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, Step};
 use crate::tensor::shown_bytes;
 use std::collections::HashMap;
 use std::fmt;
@@ -37,20 +37,20 @@ pub(in crate::lower) fn join(program: &mut Program) {
         };
         let Some(joined) = joined else { continue };
         let names = [between.buffer, result(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
-        let size = program.buffers[between.buffer.0].bytes();
+        let size = program.buffers[between.buffer.0].byte_count();
         match &joined {
             Ok(_) => {
                 let how = format!(
                     "in bands of rows, so that the {} between them stay in cache",
                     shown_bytes(size)
                 );
-                program.fusion.with(&names[0], &names[1], how);
+                program.fusion.note_together(&names[0], &names[1], how);
             }
-            Err(why) => program.fusion.apart(&names[0], &names[1], why),
+            Err(why) => program.fusion.note_apart(&names[0], &names[1], why),
         }
         if let Ok(step) = joined {
             program.steps[second] = step;
-            program.buffers[between.buffer.0].place = Place::Pieces;
+            program.buffers[between.buffer.0].place = BufferPlace::Pieces;
             let names = std::mem::take(&mut program.nodes[first]);
             program.nodes[second].extend(names);
             program.nodes[second].sort();
@@ -77,7 +77,7 @@ fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
     let alone = tail
         .iter()
         .all(|t| t.buffers.len() <= MAX_BETWEEN_BUFFERS && t.buffers.iter().all(|b| b == out));
-    let inside = matches!(program.buffers[out.0].place, Place::Arena(_));
+    let inside = matches!(program.buffers[out.0].place, BufferPlace::Arena(_));
     (alone && inside).then(|| {
         let between = Between {
             buffer: *out,

@@ -9,18 +9,18 @@ use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId};
 use crate::math::contract::{Activation, Addend, BatchDim, Conv, Layout, MatMul};
 use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
-use crate::program::{Contract, Operand};
+use crate::program::{BufferOperand, Contract};
 use crate::types::DType;
 
 /// Non-negative strides, as `math` takes them; sizes of one may have any.
-fn unsigned(o: &Operand) -> Vec<usize> {
+fn unsigned(o: &BufferOperand) -> Vec<usize> {
     o.strides.iter().map(|&s| s.max(0) as usize).collect()
 }
 
 /// A matrix product over `operands` (numbered as in `how`).
 pub(in crate::lower) fn matmul(
     how: &MatrixProduct,
-    operands: &[Operand],
+    operands: &[BufferOperand],
     dtype: DType,
     out: &[usize],
     act: Activation,
@@ -52,15 +52,21 @@ pub(in crate::lower) fn matmul(
 }
 
 /// The strides of the last two dims, the other way round if `swap`.
-fn last_strides(o: &Operand, swap: bool) -> [usize; 2] {
+fn last_strides(o: &BufferOperand, swap: bool) -> [usize; 2] {
     let s = unsigned(o);
     let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
     if swap { [c, r] } else { [r, c] }
 }
 
 /// The dims of a batch that are larger than one, with the steps of all operands and of the contiguous result `out`.
-fn batch_dims(batch: &[usize], out: &[usize], a: &Operand, b: &Operand, addend: Option<&Operand>) -> Vec<BatchDim> {
-    let stride = |o: &Operand, d: usize| {
+fn batch_dims(
+    batch: &[usize],
+    out: &[usize],
+    a: &BufferOperand,
+    b: &BufferOperand,
+    addend: Option<&BufferOperand>,
+) -> Vec<BatchDim> {
+    let stride = |o: &BufferOperand, d: usize| {
         // Batch dims align right; a dim that is missing or of size one repeats.
         let own = d.checked_sub(out.len() - o.shape.len()).filter(|&i| o.shape[i] != 1);
         own.map_or(0, |i| o.strides[i].max(0) as usize)
@@ -100,7 +106,7 @@ fn merge_rows(mut d: MatMul) -> MatMul {
     d
 }
 
-fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
+fn broadcast_to(o: &BufferOperand, out: &[usize]) -> BufferOperand {
     let skip = out.len() - o.shape.len();
     let strides = (0..out.len())
         .map(|d| {
@@ -108,7 +114,7 @@ fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
                 .map_or(0, |i| if o.shape[i] == 1 { 0 } else { o.strides[i] })
         })
         .collect();
-    Operand {
+    BufferOperand {
         shape: out.to_vec(),
         strides,
         ..o.clone()
@@ -126,7 +132,7 @@ fn three(v: &[usize], fill: usize) -> [usize; 3] {
 /// the last dim.
 pub(in crate::lower) fn conv(
     how: &Convolution,
-    operands: &[Operand],
+    operands: &[BufferOperand],
     dtype: DType,
     act: Activation,
     last: [bool; 2],
@@ -187,7 +193,7 @@ pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [Va
 /// The step of a contraction.
 pub(in crate::lower) fn step(
     def: &Def,
-    operands: &[Operand],
+    operands: &[BufferOperand],
     dtype: DType,
     out: &[usize],
     act: Activation,

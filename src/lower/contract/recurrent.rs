@@ -4,7 +4,7 @@ use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
 use crate::math::contract::{Cell, Recurrent};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
-use crate::program::{Contract, Operand};
+use crate::program::{BufferOperand, Contract};
 use crate::types::{DType, TensorType, Val};
 
 /// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout as steps of their own; `None` for anything else, which stays a library call.
@@ -226,7 +226,7 @@ pub(in crate::lower) fn step(
     cell: Cell,
     reverse: bool,
     projected: bool,
-    operands: &[Operand],
+    operands: &[BufferOperand],
 ) -> Result<Contract, LowerError> {
     let lstm = (cell == Cell::Lstm) as usize;
     let (inputs, state) = (&operands[0].shape, &operands[1].shape);

@@ -8,7 +8,7 @@ use super::cluster::{Cluster, Level};
 use crate::kernel::estimate;
 use crate::lower::ir::{Def, Tir, ValueId};
 pub use crate::program::report::{Cost, LAUNCH};
-use crate::scalar::{Expr, Node, ScalarOp};
+use crate::scalar::{ScalarExpr, ScalarNode, ScalarOp};
 use std::collections::BTreeSet;
 
 /// The value whose buffer an operand is: views looked through.
@@ -67,11 +67,11 @@ fn weight(tir: &Tir, v: ValueId) -> f64 {
     }
 }
 
-fn expression(e: &Expr) -> f64 {
-    let node = |n: Node| match n {
-        Node::Op(ScalarOp::Unary(op, _)) => estimate::unary(op),
-        Node::Op(ScalarOp::Binary(op, ..)) => estimate::binary(op),
-        Node::Arg(_) | Node::Index(_) => 0.0,
+fn expression(e: &ScalarExpr) -> f64 {
+    let node = |n: ScalarNode| match n {
+        ScalarNode::Op(ScalarOp::Unary(op, _)) => estimate::unary_nanoseconds(op),
+        ScalarNode::Op(ScalarOp::Binary(op, ..)) => estimate::binary_nanoseconds(op),
+        ScalarNode::Arg(_) | ScalarNode::Index(_) => 0.0,
         _ => 0.25,
     };
     e.nodes().map(|(_, n, _)| node(n)).sum()

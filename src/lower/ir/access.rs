@@ -2,7 +2,7 @@
 
 use super::{Def, Tir, ValueId};
 use crate::op::IndexMap;
-use crate::op::view::compose;
+use crate::op::view::compose_affine;
 use crate::tensor::contiguous_strides;
 
 /// A strided window on the buffer of a value: element `i` of the window is element `offset + Σ i[d] * strides[d]` of
@@ -42,7 +42,7 @@ impl Access {
     fn through(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
         match map {
             IndexMap::Affine(dims) => {
-                let (offset, strides) = compose(dims, self.offset, &self.strides, to.len());
+                let (offset, strides) = compose_affine(dims, self.offset, &self.strides, to.len());
                 Some(Access {
                     base: self.base,
                     offset,

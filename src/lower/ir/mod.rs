@@ -13,7 +13,7 @@ pub use scheduled::{Scheduled, Stored};
 use self::access::{Access, access};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
-use crate::scalar::Expr;
+use crate::scalar::ScalarExpr;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{DType, TensorType, Val};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub enum Def {
     /// `expr` of the elements of `args`, which broadcast to the value's shape.
     Pointwise {
         /// One argument per operand, one root.
-        expr: Expr,
+        expr: ScalarExpr,
         /// The operands.
         args: Vec<ValueId>,
     },
@@ -321,7 +321,7 @@ impl Tir {
         let d = self.value(v);
         Traced {
             id: v.0,
-            ty: TensorType::fixed(d.dtype, &d.shape),
+            ty: TensorType::with_fixed_shape(d.dtype, &d.shape),
         }
     }
 
@@ -344,8 +344,8 @@ impl Tir {
     /// Makes reductions that are computed twice one: a variance has a mean of its own beside the one that is asked for.
     pub(in crate::lower) fn merge_reductions(&mut self) -> OpResult<()> {
         // As text: zeros of two signs are not the same, and NaN is.
-        let text = |e: &Expr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
-        let same_expr = |a: &Expr, b: &Expr| text(a) == text(b);
+        let text = |e: &ScalarExpr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
+        let same_expr = |a: &ScalarExpr, b: &ScalarExpr| text(a) == text(b);
         let same = |a: &Reduction, b: &Reduction| {
             a.combine == b.combine && a.acc == b.acc && same_expr(&a.pre, &b.pre) && same_expr(&a.post, &b.post)
         };
@@ -398,7 +398,7 @@ impl Tir {
     /// A row-major copy of `v`.
     pub(in crate::lower) fn copy(&mut self, v: ValueId) -> OpResult<ValueId> {
         let (dtype, shape) = (self.value(v).dtype, self.value(v).shape.clone());
-        let mut expr = Expr::new();
+        let mut expr = ScalarExpr::new();
         let root = expr.arg(0, dtype);
         expr.roots.push(root);
         self.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })

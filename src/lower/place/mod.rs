@@ -2,25 +2,25 @@
 
 mod memory;
 
-use crate::kernel::{LARGE, Role};
-use crate::program::{Place, Program, Step};
+use crate::kernel::{BufferRole, LARGE};
+use crate::program::{BufferPlace, Program, Step};
 
 /// Places the buffers in the arena.
 pub(in crate::lower) fn place(program: &mut Program) {
     let mut lives: Vec<Option<memory::Life>> = vec![None; program.buffers.len()];
     for (i, step) in program.steps.iter().enumerate() {
         for b in step.buffers() {
-            let size = program.buffers[b.0].bytes();
+            let size = program.buffers[b.0].byte_count();
             let first = lives[b.0].map_or(i, |l| l.first);
             lives[b.0] = Some(memory::Life { size, first, last: i });
         }
     }
-    let in_arena = |b: &usize| matches!(program.buffers[*b].place, Place::Arena(_));
+    let in_arena = |b: &usize| matches!(program.buffers[*b].place, BufferPlace::Arena(_));
     let in_arena: Vec<usize> = (0..lives.len()).filter(in_arena).collect();
     let lives: Vec<memory::Life> = in_arena.iter().map(|&b| lives[b].unwrap_or_default()).collect();
     let (offsets, total) = memory::plan(&lives);
     for (&b, offset) in in_arena.iter().zip(offsets) {
-        program.buffers[b].place = Place::Arena(offset);
+        program.buffers[b].place = BufferPlace::Arena(offset);
     }
     let apart = lives.iter().map(|l| l.size.next_multiple_of(crate::tensor::ALIGN));
     program.arena = total;
@@ -34,9 +34,12 @@ pub(in crate::lower) fn keep_in_caches(p: &mut Program) {
             continue;
         };
         let next = p.steps[i].buffers();
-        let of_params = p.kernels[*kernel].buffers.iter_mut().filter(|b| b.role != Role::Local);
+        let of_params = p.kernels[*kernel]
+            .buffers
+            .iter_mut()
+            .filter(|b| b.role != BufferRole::Local);
         for (b, id) in of_params.zip(buffers).filter(|(_, id)| next.contains(id)) {
-            b.streams &= p.buffers[id.0].bytes() >= 2 * LARGE;
+            b.streams &= p.buffers[id.0].byte_count() >= 2 * LARGE;
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
     self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, SoftmaxPart, Traced,
-    lift,
+    lift_literal,
 };
 use crate::types::{DType, TensorType, Val};
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl Build for Tir {
 /// The call with defaults for the trailing parameters that are left out.
 pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
-        args.push(p.default.as_ref().map_or(Val::None, lift));
+        args.push(p.default.as_ref().map_or(Val::None, lift_literal));
     }
     Call { op, args }
 }

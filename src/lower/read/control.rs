@@ -1,12 +1,12 @@
 //! Control flow: each graph that is called becomes tensor IR of its own, for the types it is called with.
 
 use super::Reader;
-use crate::control::{Control, Parts, items};
+use crate::control::{Control, ControlCall, result_items};
 use crate::diag::Code;
 use crate::graph::{NodeId, Opcode};
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
-use crate::op::control::parts;
+use crate::op::control::control_parts;
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
 
@@ -30,7 +30,7 @@ impl Reader<'_> {
             return Err(OpError::refused(title).into());
         }
         let types = call.map(|t| t.ty.clone());
-        let p = parts(&types)?;
+        let p = control_parts(&types)?;
         let mut graphs = vec![];
         for (i, name) in p.graphs.iter().enumerate() {
             let inputs = inputs(&p, i)?;
@@ -87,7 +87,7 @@ impl Tir {
 }
 
 /// The types that graph `i` is called with.
-fn inputs(p: &Parts<TensorType>, i: usize) -> OpResult<Vec<Type>> {
+fn inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
     let rows = p.rows.iter().map(row).collect::<OpResult<Vec<_>>>()?;
     let number = |v: &Type| !matches!(v, Val::Leaf(_) | Val::None);
     if matches!(p.control, Control::While | Control::Scan) && p.carried.iter().any(number) {
@@ -107,7 +107,7 @@ fn inputs(p: &Parts<TensorType>, i: usize) -> OpResult<Vec<Type>> {
 
 fn row(v: &Type) -> OpResult<Type> {
     match v.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) {
-        Some((dtype, shape)) if !shape.is_empty() => Ok(Val::Leaf(TensorType::fixed(dtype, &shape[1..]))),
+        Some((dtype, shape)) if !shape.is_empty() => Ok(Val::Leaf(TensorType::with_fixed_shape(dtype, &shape[1..]))),
         _ => Err(OpError::shape(format!("rows of {v} cannot be taken"))),
     }
 }
@@ -115,11 +115,11 @@ fn row(v: &Type) -> OpResult<Type> {
 /// The type of a graph's result.
 fn result_of(tir: &Tir) -> Type {
     let Some(out) = &tir.output else { return Val::None };
-    out.map(|&v| TensorType::fixed(tir.value(v).dtype, &tir.value(v).shape))
+    out.map(|&v| TensorType::with_fixed_shape(tir.value(v).dtype, &tir.value(v).shape))
 }
 
 /// The type of the call's result, by what its graphs give.
-fn result(p: &Parts<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
+fn result(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
     let first = result_of(&graphs[0]);
     let differ = |a: &Type, b: &Type| {
         OpError::new(
@@ -137,22 +137,22 @@ fn result(p: &Parts<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
         .and_then(|t| t.as_leaf()?.fixed_shape()?.first().copied())
         .unwrap_or(0);
     let stacked = |v: &Type| {
-        v.map(|t| TensorType::fixed(t.dtype, &[&[count], &t.fixed_shape().unwrap_or_default()[..]].concat()))
+        v.map(|t| TensorType::with_fixed_shape(t.dtype, &[&[count], &t.fixed_shape().unwrap_or_default()[..]].concat()))
     };
     Ok(match p.control {
         Control::Cond => {
             let second = result_of(&graphs[1]);
-            if items(&first) != items(&second) {
+            if result_items(&first) != result_items(&second) {
                 return Err(differ(&first, &second));
             }
             first
         }
         Control::While => {
-            carried(&items(&result_of(&graphs[1])))?;
+            carried(&result_items(&result_of(&graphs[1])))?;
             Val::Tuple(p.carried.clone())
         }
         Control::Scan => {
-            let mut out = items(&first);
+            let mut out = result_items(&first);
             let rest = out.split_off(p.carried.len().min(out.len()));
             carried(&out)?;
             out.extend(rest.iter().map(stacked));

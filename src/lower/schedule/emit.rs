@@ -3,20 +3,20 @@
 use super::blocks::identities;
 use super::vars::Vars;
 use super::{LoopDim, Scheduler, Source, Stored};
-use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
+use crate::kernel::{Affine, BufferRole, KernelBuilder, ReduceOp, Value, Var};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
 use crate::op::{Combine, SoftmaxPart};
-use crate::scalar::{Binary, Expr, Node, ScalarOp, Unary};
+use crate::scalar::{Binary, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
 /// Local rows larger than this are not worth keeping: values are computed again instead.
 const MAX_LOCAL_BYTES: usize = 256 << 10;
 
-pub(in crate::lower) fn is_expensive(e: &Expr) -> bool {
+pub(in crate::lower) fn is_expensive(e: &ScalarExpr) -> bool {
     e.nodes().any(|(_, n, _)| match n {
-        Node::Op(ScalarOp::Unary(op, _)) => !matches!(
+        ScalarNode::Op(ScalarOp::Unary(op, _)) => !matches!(
             op,
             Unary::Neg
                 | Unary::Abs
@@ -32,7 +32,7 @@ pub(in crate::lower) fn is_expensive(e: &Expr) -> bool {
                 | Unary::IsInf
                 | Unary::SignBit
         ),
-        Node::Op(ScalarOp::Binary(Binary::Pow | Binary::Atan2, ..)) => true,
+        ScalarNode::Op(ScalarOp::Binary(Binary::Pow | Binary::Atan2, ..)) => true,
         _ => false,
     })
 }
@@ -68,8 +68,8 @@ impl Scheduler<'_> {
         let mut names = BTreeSet::new();
         let all = inputs
             .iter()
-            .map(|&v| (v, Role::In))
-            .chain(outputs.iter().map(|&v| (v, Role::Out)));
+            .map(|&v| (v, BufferRole::In))
+            .chain(outputs.iter().map(|&v| (v, BufferRole::Out)));
         for (v, role) in all.collect::<Vec<_>>() {
             let def = self.tir.value(v);
             let mut name = def.name.to_string();
@@ -224,7 +224,7 @@ impl Scheduler<'_> {
                     unreachable!("filtered")
                 };
                 let op = reduce_op(how.combine);
-                (op, k.initial(op, how.acc))
+                (op, k.initial_value(op, how.acc))
             })
             .collect();
         let accs = self.reduce_nest(k, vars, &row, &inits, stage, &reduces, &stores);

@@ -22,7 +22,7 @@ use crate::lower::ir::access::access;
 use crate::lower::ir::{Def, Tir, ValueId};
 pub use crate::lower::ir::{Scheduled, Stored};
 use crate::op::SoftmaxPart;
-use crate::scalar::Node;
+use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -206,7 +206,7 @@ impl Scheduler<'_> {
         let mut look = |v: ValueId, along: &Along| {
             if let Def::Pointwise { expr, .. } = &self.tir.value(v).def {
                 for (_, n, _) in expr.nodes() {
-                    if let Node::Index(d) = n {
+                    if let ScalarNode::Index(d) = n {
                         dims.extend((along.len() - 1).checked_sub(d as usize).and_then(|i| along[i]));
                     }
                 }

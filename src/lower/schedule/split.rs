@@ -15,7 +15,7 @@
 use super::emit::{is_expensive, reduce_op};
 use super::vars::Vars;
 use super::{LoopDim, Scheduled, Scheduler, Source, Stored};
-use crate::kernel::{Affine, Buf, KernelBuilder, ReduceOp, Role, Value, VerifyError};
+use crate::kernel::{Affine, Buf, BufferRole, KernelBuilder, ReduceOp, Value, VerifyError};
 use crate::lower::fuse::cluster::Level;
 use crate::lower::fuse::cost;
 use crate::lower::ir::{Def, ValueId};
@@ -139,8 +139,11 @@ impl Scheduler<'_> {
     fn begin(&mut self, k: &mut KernelBuilder, inputs: &BTreeSet<ValueId>, outputs: &[ValueId]) {
         (self.bufs, self.buffers) = (HashMap::new(), vec![]);
         self.reduced_values.clear();
-        let all = inputs.iter().map(|&v| (v, Role::In));
-        for (v, role) in all.chain(outputs.iter().map(|&v| (v, Role::Out))).collect::<Vec<_>>() {
+        let all = inputs.iter().map(|&v| (v, BufferRole::In));
+        for (v, role) in all
+            .chain(outputs.iter().map(|&v| (v, BufferRole::Out)))
+            .collect::<Vec<_>>()
+        {
             let def = self.tir.value(v);
             let b = k.buffer(&format!("{}_{}", def.name, v.0), def.dtype, &def.shape, role);
             self.bufs.insert(v, b);
@@ -149,7 +152,7 @@ impl Scheduler<'_> {
     }
 
     /// The buffers for the parts of these reductions.
-    fn parts_of(&mut self, k: &mut KernelBuilder, reduces: &[ValueId], cut: Cut, role: Role) -> Vec<Buf> {
+    fn parts_of(&mut self, k: &mut KernelBuilder, reduces: &[ValueId], cut: Cut, role: BufferRole) -> Vec<Buf> {
         let rows: usize = self.kept.iter().map(|l| l.extent).product();
         let mut out = vec![];
         for &of in reduces {
@@ -176,7 +179,7 @@ impl Scheduler<'_> {
         let mut k = KernelBuilder::new(name);
         let inputs = self.inputs_of(stage, &reduces, &stores);
         self.begin(&mut k, &inputs, &stores);
-        let parts = self.parts_of(&mut k, &reduces, cut, Role::Out);
+        let parts = self.parts_of(&mut k, &reduces, cut, BufferRole::Out);
         let mut row = self.row.clone();
         row[0].extent = range.len;
         let kept = self.kept.clone();
@@ -291,7 +294,7 @@ impl Scheduler<'_> {
         inputs.retain(|v| !outputs.contains(v));
         let mut k = KernelBuilder::new(name);
         self.begin(&mut k, &inputs, &outputs);
-        let parts = self.parts_of(&mut k, &reduces, cut, Role::In);
+        let parts = self.parts_of(&mut k, &reduces, cut, BufferRole::In);
         let kept = self.kept.clone();
         let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
             s.load_reduced(k, vars, &inputs);
@@ -322,7 +325,7 @@ impl Scheduler<'_> {
     /// A reduction of the present row from its parts.
     fn combined(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
         let (op, acc) = self.combine_of(r);
-        let init = k.initial(op, acc);
+        let init = k.initial_value(op, acc);
         let alone = self.kept.is_empty();
         let total = k.reduce(cut.slots(), alone, &[(op, &[init])], |k, p| {
             vec![k.load(parts, self.place_of_part(vars, Affine::from(p)))]

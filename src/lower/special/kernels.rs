@@ -1,6 +1,8 @@
 //! The kernels of [`Special`] values: concatenation, row gathers, borders, pooling windows and running sums.
 
-use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
+use crate::kernel::{
+    Affine, Buf, Cond, Index, IndexBound, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest_value,
+};
 use crate::lower::ir::access::{Access, access};
 use crate::lower::ir::{Def, Scheduled, Special, Stored, Tir, ValueId, Window};
 use crate::scalar::{Binary, Compare};
@@ -78,7 +80,7 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
             k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value)
         }),
         Special::MaxPool(window) => each(k, shape, &out, |k, i| {
-            let init = lowest(def.dtype);
+            let init = lowest_value(def.dtype);
             windowed(k, ReduceOp::Max, def.dtype, window, first, &operands[0], i, init)
         }),
         Special::AvgPool {
@@ -176,7 +178,7 @@ fn write_rows(
     rows: &[usize],
     wrap: bool,
 ) {
-    let bound = if wrap { Bound::Wrap } else { Bound::Check };
+    let bound = if wrap { IndexBound::Wrap } else { IndexBound::Check };
     let body = |k: &mut KernelBuilder, outer: &[Affine]| {
         let id = k.load(operands[1].0, at(&operands[1].1, outer));
         let id = k.cast(DType::I64, id);
@@ -187,7 +189,7 @@ fn write_rows(
         };
         let stride = operands[0].1.strides[0];
         let copy = |k: &mut KernelBuilder, inner: &[Affine]| {
-            let index = Index::from(at(&row, inner)).plus(id, stride);
+            let index = Index::from(at(&row, inner)).plus_dynamic(id, stride);
             let x = k.load(operands[0].0, index);
             let full: Vec<Affine> = outer.iter().chain(inner).cloned().collect();
             k.store(out.0, at(&out.1, &full), x);
@@ -250,7 +252,7 @@ fn windowed(
             vec![go(k, op, dtype, w, from, x, dims, s + 1, conds, i, outside, inner)]
         })[0]
     }
-    let init = k.initial(op, dtype);
+    let init = k.initial_value(op, dtype);
     go(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
 }
 

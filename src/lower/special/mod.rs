@@ -5,7 +5,7 @@ mod scan;
 
 use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
 use crate::op::{Build, Call, OpId, OpResult};
-use crate::scalar::Expr;
+use crate::scalar::ScalarExpr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
 
@@ -49,7 +49,7 @@ fn converted(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
     if from == dtype {
         return Ok(v);
     }
-    let mut expr = Expr::new();
+    let mut expr = ScalarExpr::new();
     let x = expr.arg(0, from);
     let root = expr.cast(dtype, x);
     expr.roots.push(root);
@@ -193,13 +193,13 @@ fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
         return Ok(None);
     };
     let dtype = tir.value(x).dtype;
-    if dtype.compute() == dtype {
+    if dtype.compute_dtype() == dtype {
         return pooled(tir, types, x, Special::MaxPool(w));
     }
     // Kernels reduce in f32 what halves hold; a maximum is none the less exact.
     let narrow = tir.traced(x);
     let b: &mut dyn Build = tir;
-    let wide = ValueId(b.to_dtype(&narrow, dtype.compute())?.id);
+    let wide = ValueId(b.to_dtype(&narrow, dtype.compute_dtype())?.id);
     let Some(out) = pooled(tir, types, wide, Special::MaxPool(w))? else {
         return Ok(None);
     };
@@ -285,9 +285,9 @@ fn running(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: Ru
     let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
     // Half precision is computed in f32, and each result rounded.
     let x = converted(tir, x, dtype)?;
-    let x = converted(tir, x, dtype.compute())?;
+    let x = converted(tir, x, dtype.compute_dtype())?;
     let y = tir.push(
-        dtype.compute(),
+        dtype.compute_dtype(),
         &shape,
         Def::Special {
             args: vec![x],

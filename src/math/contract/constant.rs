@@ -1,7 +1,7 @@
 //! Constant operands, and the packed forms that plans share.
 
 use crate::math::convert::widen_bytes;
-use crate::tensor::{AlignedBytes, Life, Place, Tensor};
+use crate::tensor::{AlignedBytes, BytesId, Life, Tensor};
 use crate::types::DType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -186,7 +186,7 @@ impl<'a> Packer<'a> {
 }
 
 /// Which memory, from which byte on, and how it is packed.
-type Key = (Place, usize, Vec<usize>);
+type Key = (BytesId, usize, Vec<usize>);
 
 /// The packed forms that plans hold now. They are found by the constant's memory, whose contents do not change while its tensor
 /// lives, and go with the last plan that has them.
@@ -205,10 +205,10 @@ impl Packs {
     ) -> Arc<AlignedBytes> {
         // While a `Life` is kept, no other tensor gets its place.
         let life = tensor.life();
-        let key = (life.place().clone(), at, key);
+        let key = (life.bytes_id().clone(), at, key);
         if let Ok(known) = self.known.lock()
             && let Some((life, packed)) = known.get(&key)
-            && life.lasts()
+            && life.is_alive()
             && let Some(packed) = packed.upgrade()
         {
             return packed;
@@ -216,7 +216,7 @@ impl Packs {
         let packed = Arc::new(make());
         if let Ok(mut known) = self.known.lock() {
             if known.len() >= 2 * known.capacity() / 3 {
-                known.retain(|_, (life, packed)| life.lasts() && packed.strong_count() > 0);
+                known.retain(|_, (life, packed)| life.is_alive() && packed.strong_count() > 0);
             }
             known.insert(key, (life, Arc::downgrade(&packed)));
         }

@@ -137,7 +137,7 @@ fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize
         b.get(if c.b_broadcast { i % (c.k * c.n) } else { i })
     });
     // Sixteen-bit floats round once, after everything.
-    let wide = if c.dtype.compute() == DType::F32 && c.dtype != DType::F32 {
+    let wide = if c.dtype.compute_dtype() == DType::F32 && c.dtype != DType::F32 {
         DType::F32
     } else {
         c.dtype

@@ -12,17 +12,17 @@
 //!
 //! A question that means nothing for an argument (the size of `None`) has no answer, and a condition that hangs on it holds.
 
-use super::value::Value;
+use super::value::ArgValue;
 use crate::types::{DType, Dim, broadcast_dims};
 
 #[derive(Debug)]
-pub(super) enum Expr {
-    Value(Value),
+pub(super) enum DemandExpr {
+    Value(ArgValue),
     Name(&'static str),
-    Call(&'static str, Vec<Expr>),
-    List(Vec<Expr>),
-    Not(Box<Expr>),
-    Two(&'static str, Box<Expr>, Box<Expr>),
+    Call(&'static str, Vec<DemandExpr>),
+    List(Vec<DemandExpr>),
+    Not(Box<DemandExpr>),
+    Two(&'static str, Box<DemandExpr>, Box<DemandExpr>),
 }
 
 /// Operators by how strongly they bind, the weakest first.
@@ -58,12 +58,12 @@ const FUNCTIONS: [&str; 21] = [
     "without",
 ];
 
-struct Parser {
+struct ExprParser {
     tokens: Vec<&'static str>,
     at: usize,
 }
 
-fn tokens(text: &'static str) -> Vec<&'static str> {
+fn split_tokens(text: &'static str) -> Vec<&'static str> {
     let mut out = vec![];
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -80,82 +80,86 @@ fn tokens(text: &'static str) -> Vec<&'static str> {
     out
 }
 
-impl Parser {
+impl ExprParser {
     fn eat(&mut self, token: &str) -> bool {
         let found = self.tokens.get(self.at) == Some(&token);
         self.at += usize::from(found);
         found
     }
 
-    fn level(&mut self, level: usize) -> Result<Expr, String> {
+    fn parse_level(&mut self, level: usize) -> Result<DemandExpr, String> {
         let Some(operators) = LEVELS.get(level) else {
-            return self.atom();
+            return self.parse_atom();
         };
         if level == 2 && self.eat("not") {
-            return Ok(Expr::Not(Box::new(self.level(2)?)));
+            return Ok(DemandExpr::Not(Box::new(self.parse_level(2)?)));
         }
-        let mut left = self.level(level + 1)?;
+        let mut left = self.parse_level(level + 1)?;
         while let Some(o) = self
             .tokens
             .get(self.at)
             .and_then(|t| operators.iter().find(|o| *o == t))
         {
             self.at += 1;
-            left = Expr::Two(o, Box::new(left), Box::new(self.level(level + 1)?));
+            left = DemandExpr::Two(o, Box::new(left), Box::new(self.parse_level(level + 1)?));
         }
         Ok(left)
     }
 
-    fn list(&mut self, end: &str) -> Result<Vec<Expr>, String> {
+    fn parse_list(&mut self, end: &str) -> Result<Vec<DemandExpr>, String> {
         let mut items = vec![];
         while !self.eat(end) {
-            items.push(self.level(0)?);
+            items.push(self.parse_level(0)?);
             self.eat(",");
         }
         Ok(items)
     }
 
-    fn atom(&mut self) -> Result<Expr, String> {
+    fn parse_atom(&mut self) -> Result<DemandExpr, String> {
         let token = *self.tokens.get(self.at).ok_or("an expression ends early")?;
         self.at += 1;
         Ok(match token {
             "(" => {
-                let inner = self.level(0)?;
+                let inner = self.parse_level(0)?;
                 match self.eat(")") {
                     true => inner,
                     false => return Err("expected `)`".into()),
                 }
             }
-            "[" => Expr::List(self.list("]")?),
-            "-" => Expr::Two("-", Box::new(Expr::Value(Value::int(0))), Box::new(self.atom()?)),
-            "none" => Expr::Value(Value::None),
-            "true" | "false" => Expr::Value(Value::Bool(token == "true")),
-            t if t.starts_with('\'') => Expr::Value(Value::Text(t.trim_matches('\'').into())),
+            "[" => DemandExpr::List(self.parse_list("]")?),
+            "-" => DemandExpr::Two(
+                "-",
+                Box::new(DemandExpr::Value(ArgValue::int(0))),
+                Box::new(self.parse_atom()?),
+            ),
+            "none" => DemandExpr::Value(ArgValue::None),
+            "true" | "false" => DemandExpr::Value(ArgValue::Bool(token == "true")),
+            t if t.starts_with('\'') => DemandExpr::Value(ArgValue::Text(t.trim_matches('\'').into())),
             t if t.starts_with(|c: char| c.is_ascii_digit()) => match (t.parse(), t.parse()) {
-                (Ok(n), _) => Expr::Value(Value::int(n)),
-                (_, Ok(x)) => Expr::Value(Value::Float(x)),
+                (Ok(n), _) => DemandExpr::Value(ArgValue::int(n)),
+                (_, Ok(x)) => DemandExpr::Value(ArgValue::Float(x)),
                 _ => return Err(format!("{t:?} is not a number")),
             },
             t if self.eat("(") => match FUNCTIONS.iter().find(|f| **f == t) {
-                Some(f) => Expr::Call(f, self.list(")")?),
+                Some(f) => DemandExpr::Call(f, self.parse_list(")")?),
                 None => return Err(format!("no function {t:?}")),
             },
             t => match DType::from_short(t) {
-                Some(d) => Expr::Value(Value::DType(d)),
-                None if t.starts_with(|c: char| c.is_alphabetic() || c == '_') => Expr::Name(t),
+                Some(d) => DemandExpr::Value(ArgValue::DType(d)),
+                None if t.starts_with(|c: char| c.is_alphabetic() || c == '_') => DemandExpr::Name(t),
                 None => return Err(format!("{t:?} is not expected")),
             },
         })
     }
 }
 
-impl Expr {
-    pub(super) fn parse(text: &'static str) -> Result<Expr, String> {
-        let mut p = Parser {
-            tokens: tokens(text),
+impl DemandExpr {
+    pub(super) fn parse(text: &'static str) -> Result<DemandExpr, String> {
+        let mut p = ExprParser {
+            tokens: split_tokens(text),
             at: 0,
         };
-        let found = p.level(0)?;
+        let found = p.parse_level(0)?;
         match p.tokens.get(p.at) {
             None => Ok(found),
             Some(t) => Err(format!("{t:?} is not expected")),
@@ -163,75 +167,79 @@ impl Expr {
     }
 
     /// The parameters it asks for.
-    pub(super) fn names(&self) -> Vec<&'static str> {
+    pub(super) fn param_names(&self) -> Vec<&'static str> {
         match self {
-            Expr::Value(_) => vec![],
-            Expr::Name(n) => vec![n],
-            Expr::Call(_, items) | Expr::List(items) => items.iter().flat_map(Expr::names).collect(),
-            Expr::Not(e) => e.names(),
-            Expr::Two(_, a, b) => [a.names(), b.names()].concat(),
+            DemandExpr::Value(_) => vec![],
+            DemandExpr::Name(n) => vec![n],
+            DemandExpr::Call(_, items) | DemandExpr::List(items) => {
+                items.iter().flat_map(DemandExpr::param_names).collect()
+            }
+            DemandExpr::Not(e) => e.param_names(),
+            DemandExpr::Two(_, a, b) => [a.param_names(), b.param_names()].concat(),
         }
     }
 
     /// The value for these arguments.
-    pub(super) fn value(&self, of: &dyn Fn(&str) -> Value) -> Value {
+    pub(super) fn eval_with(&self, of: &dyn Fn(&str) -> ArgValue) -> ArgValue {
         match self {
-            Expr::Value(v) => v.clone(),
-            Expr::Name(n) => of(n),
-            Expr::List(items) => Value::List(items.iter().map(|e| e.value(of)).collect()),
-            Expr::Not(e) => match e.value(of) {
-                Value::Bool(b) => Value::Bool(!b),
-                _ => Value::Unknown,
+            DemandExpr::Value(v) => v.clone(),
+            DemandExpr::Name(n) => of(n),
+            DemandExpr::List(items) => ArgValue::List(items.iter().map(|e| e.eval_with(of)).collect()),
+            DemandExpr::Not(e) => match e.eval_with(of) {
+                ArgValue::Bool(b) => ArgValue::Bool(!b),
+                _ => ArgValue::Unknown,
             },
-            Expr::Call(f, items) => {
-                let args: Vec<Value> = items.iter().map(|e| e.value(of)).collect();
-                call(f, &args).unwrap_or(Value::Unknown)
+            DemandExpr::Call(f, items) => {
+                let args: Vec<ArgValue> = items.iter().map(|e| e.eval_with(of)).collect();
+                eval_call(f, &args).unwrap_or(ArgValue::Unknown)
             }
-            Expr::Two(o, a, b) => two(o, &a.value(of), &b.value(of)),
+            DemandExpr::Two(o, a, b) => eval_binary(o, &a.eval_with(of), &b.eval_with(of)),
         }
     }
 }
 
-fn two(operator: &str, a: &Value, b: &Value) -> Value {
-    let truth = |v: &Value| match v {
-        Value::Bool(b) => Some(*b),
+fn eval_binary(operator: &str, a: &ArgValue, b: &ArgValue) -> ArgValue {
+    let truth = |v: &ArgValue| match v {
+        ArgValue::Bool(b) => Some(*b),
         _ => None,
     };
-    let order = |holds: &dyn Fn(f64) -> bool| Value::truth(a.less(b).map(holds));
+    let order = |holds: &dyn Fn(f64) -> bool| ArgValue::from_truth(a.difference(b).map(holds));
     match operator {
         "and" | "or" => {
             let decides = operator == "or";
             match (truth(a), truth(b)) {
-                (Some(x), _) | (_, Some(x)) if x == decides => Value::Bool(decides),
-                (Some(_), Some(_)) => Value::Bool(!decides),
-                _ => Value::Unknown,
+                (Some(x), _) | (_, Some(x)) if x == decides => ArgValue::Bool(decides),
+                (Some(_), Some(_)) => ArgValue::Bool(!decides),
+                _ => ArgValue::Unknown,
             }
         }
-        "==" => Value::truth(a.equals(b)),
-        "!=" => Value::truth(a.equals(b).map(|e| !e)),
+        "==" => ArgValue::from_truth(a.equals(b)),
+        "!=" => ArgValue::from_truth(a.equals(b).map(|e| !e)),
         "<" => order(&|d| d < 0.0),
         "<=" => order(&|d| d <= 0.0),
         ">" => order(&|d| d > 0.0),
         ">=" => order(&|d| d >= 0.0),
         "in" => {
-            let Value::List(items) = b else { return Value::Unknown };
+            let ArgValue::List(items) = b else {
+                return ArgValue::Unknown;
+            };
             let found: Vec<Option<bool>> = items.iter().map(|v| a.equals(v)).collect();
             match found.contains(&Some(true)) {
-                true => Value::Bool(true),
-                false => Value::truth(found.iter().all(Option::is_some).then_some(false)),
+                true => ArgValue::Bool(true),
+                false => ArgValue::from_truth(found.iter().all(Option::is_some).then_some(false)),
             }
         }
-        _ => arithmetic(operator, a, b).unwrap_or(Value::Unknown),
+        _ => eval_arithmetic(operator, a, b).unwrap_or(ArgValue::Unknown),
     }
 }
 
-fn arithmetic(operator: &str, a: &Value, b: &Value) -> Option<Value> {
-    if let (Value::List(a), Value::List(b), "+") = (a, b, operator) {
-        return Some(Value::List([a.as_slice(), b].concat()));
+fn eval_arithmetic(operator: &str, a: &ArgValue, b: &ArgValue) -> Option<ArgValue> {
+    if let (ArgValue::List(a), ArgValue::List(b), "+") = (a, b, operator) {
+        return Some(ArgValue::List([a.as_slice(), b].concat()));
     }
-    if let (Some(x), Some(y)) = (a.dim(), b.dim()) {
+    if let (Some(x), Some(y)) = (a.as_dim(), b.as_dim()) {
         let zero = y == Dim::Const(0);
-        return Some(Value::Int(match operator {
+        return Some(ArgValue::Int(match operator {
             "+" => x.add(&y),
             "-" => x.sub(&y),
             "*" => x.mul(&y),
@@ -240,8 +248,8 @@ fn arithmetic(operator: &str, a: &Value, b: &Value) -> Option<Value> {
             _ => return None,
         }));
     }
-    let (x, y) = (a.number()?, b.number()?);
-    Some(Value::Float(match operator {
+    let (x, y) = (a.as_number()?, b.as_number()?);
+    Some(ArgValue::Float(match operator {
         "+" => x + y,
         "-" => x - y,
         "*" => x * y,
@@ -250,48 +258,48 @@ fn arithmetic(operator: &str, a: &Value, b: &Value) -> Option<Value> {
 }
 
 /// The value of a function; `None` where it has none.
-fn call(f: &str, args: &[Value]) -> Option<Value> {
-    let dtype = |v: &Value| match v {
-        Value::Tensor(d, _) | Value::DType(d) => Some(*d),
+fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
+    let dtype = |v: &ArgValue| match v {
+        ArgValue::Tensor(d, _) | ArgValue::DType(d) => Some(*d),
         _ => None,
     };
     let first = args.first()?;
     Some(match f {
-        "dtype" => Value::DType(dtype(first)?),
-        "cpp" => Value::Text(dtype(first)?.cpp_name().into()),
-        "is_float" => Value::Bool(dtype(first)?.is_float()),
-        "is_int" => Value::Bool(dtype(first)?.is_int()),
-        "is_bool" => Value::Bool(dtype(first)? == DType::B8),
+        "dtype" => ArgValue::DType(dtype(first)?),
+        "cpp" => ArgValue::Text(dtype(first)?.cpp_name().into()),
+        "is_float" => ArgValue::Bool(dtype(first)?.is_float()),
+        "is_int" => ArgValue::Bool(dtype(first)?.is_int()),
+        "is_bool" => ArgValue::Bool(dtype(first)? == DType::B8),
         "same" => {
             let items = args.iter().flat_map(|v| match v {
-                Value::List(items) => items.as_slice(),
+                ArgValue::List(items) => items.as_slice(),
                 v => std::slice::from_ref(v),
             });
-            let tensors = items.filter(|v| matches!(v, Value::Tensor(..)));
+            let tensors = items.filter(|v| matches!(v, ArgValue::Tensor(..)));
             let found: Vec<DType> = tensors.filter_map(dtype).collect();
-            Value::Bool(found.windows(2).all(|w| w[0] == w[1]))
+            ArgValue::Bool(found.windows(2).all(|w| w[0] == w[1]))
         }
-        "kind" => first.kind(),
+        "kind" => first.class_name(),
         "len" => match first {
-            Value::List(items) => Value::int(items.len() as i64),
+            ArgValue::List(items) => ArgValue::int(items.len() as i64),
             _ => return None,
         },
-        "least" => extreme(first, f64::min)?,
-        "most" => extreme(first, f64::max)?,
+        "least" => extreme_number(first, f64::min)?,
+        "most" => extreme_number(first, f64::max)?,
         "ranks" => match first {
-            Value::List(items) => Value::List(
+            ArgValue::List(items) => ArgValue::List(
                 items
                     .iter()
-                    .map(|v| call("rank", std::slice::from_ref(v)))
+                    .map(|v| eval_call("rank", std::slice::from_ref(v)))
                     .collect::<Option<_>>()?,
             ),
             _ => return None,
         },
         "item" => match first {
-            Value::List(items) => items.get(at(args.get(1)?, items.len())?)?.clone(),
+            ArgValue::List(items) => items.get(wrap_index(args.get(1)?, items.len())?)?.clone(),
             _ => return None,
         },
-        "min" => match first.less(args.get(1)?)? <= 0.0 {
+        "min" => match first.difference(args.get(1)?)? <= 0.0 {
             true => first.clone(),
             false => args[1].clone(),
         },
@@ -300,53 +308,54 @@ fn call(f: &str, args: &[Value]) -> Option<Value> {
 }
 
 /// The smallest or greatest of a list of numbers, or the one number.
-fn extreme(v: &Value, of: fn(f64, f64) -> f64) -> Option<Value> {
+fn extreme_number(v: &ArgValue, of: fn(f64, f64) -> f64) -> Option<ArgValue> {
     let numbers: Option<Vec<f64>> = match v {
-        Value::List(items) => items.iter().map(Value::number).collect(),
-        v => v.number().map(|x| vec![x]),
+        ArgValue::List(items) => items.iter().map(ArgValue::as_number).collect(),
+        v => v.as_number().map(|x| vec![x]),
     };
-    numbers?.into_iter().reduce(of).map(Value::Float)
+    numbers?.into_iter().reduce(of).map(ArgValue::Float)
 }
 
 /// A place counted from either end.
-fn at(place: &Value, len: usize) -> Option<usize> {
-    let n = place.dim()?.as_const()?;
+fn wrap_index(place: &ArgValue, len: usize) -> Option<usize> {
+    let n = place.as_dim()?.as_const()?;
     usize::try_from(if n < 0 { n + len as i64 } else { n }).ok()
 }
 
-fn dims(v: &Value) -> Option<Vec<Dim>> {
+fn shape_dims(v: &ArgValue) -> Option<Vec<Dim>> {
     match v {
-        Value::Tensor(_, shape) => shape.clone(),
-        Value::List(items) => items.iter().map(Value::dim).collect(),
+        ArgValue::Tensor(_, shape) => shape.clone(),
+        ArgValue::List(items) => items.iter().map(ArgValue::as_dim).collect(),
         _ => None,
     }
 }
 
-fn list(dims: &[Dim]) -> Value {
-    Value::List(dims.iter().cloned().map(Value::Int).collect())
+fn dims_list(dims: &[Dim]) -> ArgValue {
+    ArgValue::List(dims.iter().cloned().map(ArgValue::Int).collect())
 }
 
-fn of_shape(f: &str, args: &[Value]) -> Option<Value> {
-    let shape = dims(args.first()?)?;
+fn of_shape(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
+    let shape = shape_dims(args.first()?)?;
     Some(match f {
-        "rank" => Value::int(shape.len() as i64),
-        "numel" => Value::Int(shape.iter().fold(Dim::Const(1), |a, n| a.mul(n))),
-        "shape" => list(&shape),
-        "size" => Value::Int(shape.get(at(args.get(1)?, shape.len())?)?.clone()),
+        "rank" => ArgValue::int(shape.len() as i64),
+        "numel" => ArgValue::Int(shape.iter().fold(Dim::Const(1), |a, n| a.mul(n))),
+        "shape" => dims_list(&shape),
+        "size" => ArgValue::Int(shape.get(wrap_index(args.get(1)?, shape.len())?)?.clone()),
         "lead" => {
-            let n = usize::try_from(args.get(1)?.dim()?.as_const()?).ok()?;
-            list(&shape[..shape.len().checked_sub(n)?])
+            let n = usize::try_from(args.get(1)?.as_dim()?.as_const()?).ok()?;
+            dims_list(&shape[..shape.len().checked_sub(n)?])
         }
         "without" => {
             let mut rest = shape.clone();
-            rest.remove(at(args.get(1)?, shape.len()).filter(|&d| d < shape.len())?);
-            list(&rest)
+            rest.remove(wrap_index(args.get(1)?, shape.len()).filter(|&d| d < shape.len())?);
+            dims_list(&rest)
         }
-        "broadcast" => list(&broadcast_dims(&shape, &dims(args.get(1)?)?).ok()?),
+        "broadcast" => dims_list(&broadcast_dims(&shape, &shape_dims(args.get(1)?)?).ok()?),
         "fits" => {
-            let to = dims(args.get(1)?)?;
-            let fitting = broadcast_dims(&shape, &to).is_ok_and(|b| list(&b).equals(&list(&to)) != Some(false));
-            Value::Bool(fitting)
+            let to = shape_dims(args.get(1)?)?;
+            let fitting =
+                broadcast_dims(&shape, &to).is_ok_and(|b| dims_list(&b).equals(&dims_list(&to)) != Some(false));
+            ArgValue::Bool(fitting)
         }
         _ => return None,
     })

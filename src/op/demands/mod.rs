@@ -17,57 +17,57 @@ use super::schema::{Literal, Schema};
 use super::{OpError, OpResult};
 use crate::diag::Code;
 use crate::types::Type;
-use expr::Expr;
+use expr::DemandExpr;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
-use value::Value;
+use value::ArgValue;
 
 static OPS: &str = include_str!("ops.txt");
 static MODULES: &str = include_str!("modules.txt");
 
 /// One condition.
 struct Demand {
-    condition: Expr,
+    condition: DemandExpr,
     /// torch's words: text, and the values between its parts.
-    message: Vec<(&'static str, Option<Expr>)>,
+    message: Vec<(&'static str, Option<DemandExpr>)>,
     code: Code,
     /// The parameter at fault, if the condition is on one alone.
     param: Option<&'static str>,
 }
 
 /// A line's condition and message, which are parsed when a call is first checked against them.
-struct Line {
+struct DemandLine {
     text: &'static str,
     parsed: OnceLock<Demand>,
 }
 
-type Table = HashMap<&'static str, Vec<Line>>;
+type DemandTable = HashMap<&'static str, Vec<DemandLine>>;
 
-static OF_OPS: LazyLock<Table> = LazyLock::new(|| table(OPS));
-static OF_MODULES: LazyLock<Table> = LazyLock::new(|| table(MODULES));
+static OF_OPS: LazyLock<DemandTable> = LazyLock::new(|| parse_table(OPS));
+static OF_MODULES: LazyLock<DemandTable> = LazyLock::new(|| parse_table(MODULES));
 
 /// The lines of a table by name. They are part of the program, so a bad one is a bug and panics (a test reads all).
-fn table(text: &'static str) -> Table {
-    let mut found = Table::new();
+fn parse_table(text: &'static str) -> DemandTable {
+    let mut found = DemandTable::new();
     let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
     for line in lines {
         let (names, text) = line.split_once(": ").unwrap_or_else(|| panic!("no names in {line:?}"));
         for name in names.split(' ') {
             let parsed = OnceLock::new();
-            found.entry(name).or_default().push(Line { text, parsed });
+            found.entry(name).or_default().push(DemandLine { text, parsed });
         }
     }
     found
 }
 
-impl Line {
+impl DemandLine {
     fn demand(&self) -> &Demand {
-        let parse = || demand(self.text).unwrap_or_else(|what| panic!("{:?}: {what}", self.text));
+        let parse = || parse_demand(self.text).unwrap_or_else(|what| panic!("{:?}: {what}", self.text));
         self.parsed.get_or_init(parse)
     }
 }
 
-fn demand(text: &'static str) -> Result<Demand, String> {
+fn parse_demand(text: &'static str) -> Result<Demand, String> {
     let (condition, message) = text.split_once(" :: ").ok_or("no message")?;
     let has = |words: &[&str]| words.iter().any(|w| condition.contains(w));
     let code = match () {
@@ -79,12 +79,12 @@ fn demand(text: &'static str) -> Result<Demand, String> {
     let mut rest = message;
     while let Some((before, after)) = rest.split_once('{') {
         let (value, after) = after.split_once('}').ok_or("an open brace")?;
-        parts.push((before, Some(Expr::parse(value)?)));
+        parts.push((before, Some(DemandExpr::parse(value)?)));
         rest = after;
     }
     parts.push((rest, None));
-    let condition = Expr::parse(condition)?;
-    let names = condition.names();
+    let condition = DemandExpr::parse(condition)?;
+    let names = condition.param_names();
     let alone = names.iter().all(|n| *n == names[0]);
     Ok(Demand {
         param: names.first().copied().filter(|_| alone),
@@ -96,12 +96,12 @@ fn demand(text: &'static str) -> Result<Demand, String> {
 
 impl Demand {
     /// The error that the arguments are, if they are one.
-    fn check(&self, of: &dyn Fn(&str) -> Value) -> Result<(), OpError> {
-        if self.condition.value(of) != Value::Bool(false) {
+    fn check_args(&self, of: &dyn Fn(&str) -> ArgValue) -> Result<(), OpError> {
+        if self.condition.eval_with(of) != ArgValue::Bool(false) {
             return Ok(());
         }
         let words = self.message.iter().map(|(text, value)| match value {
-            Some(v) => format!("{text}{}", v.value(of)),
+            Some(v) => format!("{text}{}", v.eval_with(of)),
             None => text.to_string(),
         });
         Err(OpError {
@@ -112,16 +112,16 @@ impl Demand {
 }
 
 /// An error if arguments, by parameter, are none that torch takes, as far as the demands of a row or spelling say.
-pub fn check(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
+pub fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
     let Some(demands) = OF_OPS.get(name) else {
         return Ok(());
     };
     let args = args();
     let of = |name: &str| match schema.index_of(name).and_then(|i| args.get(i)) {
-        Some(v) => Value::of(v, &|t| Value::Tensor(t.dtype, t.shape.clone())),
-        None => Value::Unknown,
+        Some(v) => ArgValue::from_val(v, &|t| ArgValue::Tensor(t.dtype, t.shape.clone())),
+        None => ArgValue::Unknown,
     };
-    demands.iter().try_for_each(|line| line.demand().check(&of))
+    demands.iter().try_for_each(|line| line.demand().check_args(&of))
 }
 
 /// An error if the arguments of a module's constructor, by name, are none that torch takes.
@@ -132,9 +132,9 @@ pub fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpRe
     let of = |name: &str| {
         given
             .get(name)
-            .map_or(Value::Unknown, |v| Value::of(v, &|x| match *x {}))
+            .map_or(ArgValue::Unknown, |v| ArgValue::from_val(v, &|x| match *x {}))
     };
-    demands.iter().try_for_each(|line| line.demand().check(&of))
+    demands.iter().try_for_each(|line| line.demand().check_args(&of))
 }
 
 #[cfg(test)]
@@ -150,19 +150,19 @@ mod tests {
                 None => candidates(name).iter().map(Candidate::schema).collect(),
             };
             assert!(!schemas.is_empty(), "no row or spelling `{name}`");
-            for d in demands.iter().map(Line::demand) {
+            for d in demands.iter().map(DemandLine::demand) {
                 let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
-                for n in values.chain([&d.condition]).flat_map(Expr::names) {
+                for n in values.chain([&d.condition]).flat_map(DemandExpr::param_names) {
                     let known = schemas.iter().any(|s| s.index_of(n).is_some());
                     assert!(known, "`{name}` has no parameter `{n}`");
                 }
             }
         }
         for (class, demands) in OF_MODULES.iter() {
-            let params = modules::constructor(class).unwrap_or_else(|| panic!("no class `{class}`"));
-            for d in demands.iter().map(Line::demand) {
+            let params = modules::constructor_params(class).unwrap_or_else(|| panic!("no class `{class}`"));
+            for d in demands.iter().map(DemandLine::demand) {
                 let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
-                for n in values.chain([&d.condition]).flat_map(Expr::names) {
+                for n in values.chain([&d.condition]).flat_map(DemandExpr::param_names) {
                     assert!(params.iter().any(|(p, _)| *p == n), "`{class}` has no parameter `{n}`");
                 }
             }

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// What an expression over arguments comes to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ArgValue {
     /// Only the run shows it, or the question means nothing for this argument.
     Unknown,
     None,
@@ -14,82 +14,84 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     DType(DType),
-    List(Vec<Value>),
+    List(Vec<ArgValue>),
     Tensor(DType, Option<Vec<Dim>>),
     /// Anything else: its kind.
     Other(&'static str),
 }
 
-impl Value {
+impl ArgValue {
     /// An argument as a value.
-    pub(super) fn of<T>(v: &Val<T>, tensor: &dyn Fn(&T) -> Value) -> Value {
+    pub(super) fn from_val<T>(v: &Val<T>, tensor: &dyn Fn(&T) -> ArgValue) -> ArgValue {
         match v {
             Val::Leaf(t) => tensor(t),
-            Val::None => Value::None,
-            Val::Bool(b) => Value::Bool(*b),
-            Val::Int(d) => Value::Int(d.clone()),
-            Val::Float(x) => Value::Float(*x),
-            Val::Str(s) => Value::Text(s.to_string()),
-            Val::DType(d) => Value::DType(*d),
-            Val::List(items) | Val::Tuple(items) => Value::List(items.iter().map(|v| Value::of(v, tensor)).collect()),
-            Val::Any(_) | Val::Unknown => Value::Unknown,
-            v => Value::Other(v.kind_name()),
+            Val::None => ArgValue::None,
+            Val::Bool(b) => ArgValue::Bool(*b),
+            Val::Int(d) => ArgValue::Int(d.clone()),
+            Val::Float(x) => ArgValue::Float(*x),
+            Val::Str(s) => ArgValue::Text(s.to_string()),
+            Val::DType(d) => ArgValue::DType(*d),
+            Val::List(items) | Val::Tuple(items) => {
+                ArgValue::List(items.iter().map(|v| ArgValue::from_val(v, tensor)).collect())
+            }
+            Val::Any(_) | Val::Unknown => ArgValue::Unknown,
+            v => ArgValue::Other(v.kind_name()),
         }
     }
 
     /// Python's name of the value's class.
-    pub(super) fn kind(&self) -> Value {
+    pub(super) fn class_name(&self) -> ArgValue {
         let name = match self {
-            Value::Unknown => return Value::Unknown,
-            Value::None => "NoneType",
-            Value::Bool(_) => "bool",
-            Value::Int(_) => "int",
-            Value::Float(_) => "float",
-            Value::Text(_) => "str",
-            Value::DType(_) => "dtype",
-            Value::List(_) => "list",
-            Value::Tensor(..) => "Tensor",
-            Value::Other(kind) => kind,
+            ArgValue::Unknown => return ArgValue::Unknown,
+            ArgValue::None => "NoneType",
+            ArgValue::Bool(_) => "bool",
+            ArgValue::Int(_) => "int",
+            ArgValue::Float(_) => "float",
+            ArgValue::Text(_) => "str",
+            ArgValue::DType(_) => "dtype",
+            ArgValue::List(_) => "list",
+            ArgValue::Tensor(..) => "Tensor",
+            ArgValue::Other(kind) => kind,
         };
-        Value::Text(name.into())
+        ArgValue::Text(name.into())
     }
 
-    pub(super) fn int(n: i64) -> Value {
-        Value::Int(Dim::Const(n))
+    pub(super) fn int(n: i64) -> ArgValue {
+        ArgValue::Int(Dim::Const(n))
     }
 
     /// The size of a known number; bools count.
-    pub(super) fn number(&self) -> Option<f64> {
+    pub(super) fn as_number(&self) -> Option<f64> {
         match self {
-            Value::Bool(b) => Some(f64::from(*b)),
-            Value::Int(d) => d.as_const().map(|n| n as f64),
-            Value::Float(x) => Some(*x),
+            ArgValue::Bool(b) => Some(f64::from(*b)),
+            ArgValue::Int(d) => d.as_const().map(|n| n as f64),
+            ArgValue::Float(x) => Some(*x),
             _ => None,
         }
     }
 
     /// The number as a size.
-    pub(super) fn dim(&self) -> Option<Dim> {
+    pub(super) fn as_dim(&self) -> Option<Dim> {
         match self {
-            Value::Bool(b) => Some(Dim::Const(i64::from(*b))),
-            Value::Int(d) => Some(d.clone()),
+            ArgValue::Bool(b) => Some(Dim::Const(i64::from(*b))),
+            ArgValue::Int(d) => Some(d.clone()),
             _ => None,
         }
     }
 
     /// The difference of two numbers, if it is known.
-    pub(super) fn less(&self, other: &Value) -> Option<f64> {
-        match (self.number(), other.number()) {
+    pub(super) fn difference(&self, other: &ArgValue) -> Option<f64> {
+        match (self.as_number(), other.as_number()) {
             (Some(a), Some(b)) => Some(a - b),
-            _ => self.dim()?.sub(&other.dim()?).as_const().map(|n| n as f64),
+            _ => self.as_dim()?.sub(&other.as_dim()?).as_const().map(|n| n as f64),
         }
     }
 
     /// Whether two values are the same; `None` where that is not known.
-    pub(super) fn equals(&self, other: &Value) -> Option<bool> {
+    pub(super) fn equals(&self, other: &ArgValue) -> Option<bool> {
         match (self, other) {
-            (Value::Unknown, _) | (_, Value::Unknown) => None,
-            (Value::List(a), Value::List(b)) => {
+            (ArgValue::Unknown, _) | (_, ArgValue::Unknown) => None,
+            (ArgValue::List(a), ArgValue::List(b)) => {
                 let mut known = true;
                 for (x, y) in a.iter().zip(b) {
                     match x.equals(y) {
@@ -100,31 +102,33 @@ impl Value {
                 }
                 (a.len() != b.len()).then_some(false).or(known.then_some(true))
             }
-            _ if self.dim().is_some() && other.dim().is_some() => self.less(other).map(|d| d == 0.0),
-            _ if self.number().is_some() && other.number().is_some() => Some(self.number() == other.number()),
+            _ if self.as_dim().is_some() && other.as_dim().is_some() => self.difference(other).map(|d| d == 0.0),
+            _ if self.as_number().is_some() && other.as_number().is_some() => {
+                Some(self.as_number() == other.as_number())
+            }
             _ => Some(self == other),
         }
     }
 
-    pub(super) fn truth(known: Option<bool>) -> Value {
-        known.map_or(Value::Unknown, Value::Bool)
+    pub(super) fn from_truth(known: Option<bool>) -> ArgValue {
+        known.map_or(ArgValue::Unknown, ArgValue::Bool)
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ArgValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Unknown => f.write_str("?"),
-            Value::None => f.write_str("None"),
-            Value::Bool(true) => f.write_str("True"),
-            Value::Bool(false) => f.write_str("False"),
-            Value::Int(d) => d.fmt(f),
-            Value::Float(x) => f.write_str(&write_float(*x)),
-            Value::Text(s) => f.write_str(s),
-            Value::DType(d) => f.write_str(d.scalar_type_name()),
-            Value::Other(kind) => f.write_str(kind),
-            Value::Tensor(d, _) => write!(f, "a tensor of {d}"),
-            Value::List(items) => {
+            ArgValue::Unknown => f.write_str("?"),
+            ArgValue::None => f.write_str("None"),
+            ArgValue::Bool(true) => f.write_str("True"),
+            ArgValue::Bool(false) => f.write_str("False"),
+            ArgValue::Int(d) => d.fmt(f),
+            ArgValue::Float(x) => f.write_str(&write_float(*x)),
+            ArgValue::Text(s) => f.write_str(s),
+            ArgValue::DType(d) => f.write_str(d.scalar_type_name()),
+            ArgValue::Other(kind) => f.write_str(kind),
+            ArgValue::Tensor(d, _) => write!(f, "a tensor of {d}"),
+            ArgValue::List(items) => {
                 f.write_str("[")?;
                 for (i, v) in items.iter().enumerate() {
                     write!(f, "{}{v}", if i > 0 { ", " } else { "" })?;

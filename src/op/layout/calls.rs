@@ -1,6 +1,6 @@
 //! Where the results of calls lie.
 
-use super::{Layout, channels_last_order, iterated};
+use super::{Layout, channels_last_order, pointwise_layout};
 use crate::op::emit::call_of;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::is_expanded;
@@ -26,11 +26,11 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
         return Some(own);
     }
     let operands = match order_of(call) {
-        Order::Known(MemoryOrder::RowMajor) => return Some(Layout::contiguous(shape)),
-        Order::Known(MemoryOrder::Columns) => return Some(Layout::columns(shape)),
-        Order::Parts(f) => return decomposed(call, f, at),
-        Order::Known(MemoryOrder::First) => 1,
-        Order::Known(MemoryOrder::Operands) => call.args.len(),
+        ResultOrder::Known(MemoryOrder::RowMajor) => return Some(Layout::contiguous(shape)),
+        ResultOrder::Known(MemoryOrder::Columns) => return Some(Layout::column_major(shape)),
+        ResultOrder::Parts(f) => return decomposed_layout(call, f, at),
+        ResultOrder::Known(MemoryOrder::First) => 1,
+        ResultOrder::Known(MemoryOrder::Operands) => call.args.len(),
     };
     let mut layouts = vec![];
     for (i, v) in call.args.iter().enumerate().take(operands) {
@@ -39,7 +39,7 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
         }
     }
     let operands: Vec<(&[Dim], &Layout)> = layouts.iter().map(|(s, l)| (&s[..], l)).collect();
-    iterated(shape, &operands)
+    pointwise_layout(shape, &operands)
 }
 
 /// Where the one tensor that a call gives lies: a view of an operand, or a tensor of its own.
@@ -78,7 +78,7 @@ struct Placed {
 }
 
 impl Placed {
-    fn traced(&mut self, ty: &TensorType, layout: Option<Layout>) -> Traced {
+    fn trace_value(&mut self, ty: &TensorType, layout: Option<Layout>) -> Traced {
         self.layouts.push(layout);
         Traced {
             id: self.layouts.len() as u32 - 1,
@@ -94,7 +94,7 @@ impl Build for Placed {
             let result = f(self, &call)?;
             if has_own_order(&call.types()) {
                 let row_major = |t: &Traced| t.ty.shape.as_deref().map(Layout::contiguous);
-                return Ok(result.map(|t| self.traced(&t.ty, row_major(t))));
+                return Ok(result.map(|t| self.trace_value(&t.ty, row_major(t))));
             }
             return Ok(result);
         }
@@ -105,23 +105,23 @@ impl Build for Placed {
         Ok(match &ty {
             Val::Leaf(t) => {
                 let found = of_call(&types, t, &at);
-                Val::Leaf(self.traced(t, found))
+                Val::Leaf(self.trace_value(t, found))
             }
             ty => ty.map(|t| {
                 let own = t.shape.as_deref().filter(|_| !call.op.aliases);
-                self.traced(t, own.map(Layout::contiguous))
+                self.trace_value(t, own.map(Layout::contiguous))
             }),
         })
     }
 }
 
-fn decomposed(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+fn decomposed_layout(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let mut placed = Placed::default();
     let mut args = vec![];
     for (i, v) in call.args.iter().enumerate() {
         args.push(match v {
-            Val::Leaf(t) => Val::Leaf(placed.traced(t, at(i))),
-            v => v.map(|t| placed.traced(t, None)),
+            Val::Leaf(t) => Val::Leaf(placed.trace_value(t, at(i))),
+            v => v.map(|t| placed.trace_value(t, None)),
         });
     }
     match f(&mut placed, &Call { op: call.op, args }).ok()? {
@@ -132,31 +132,31 @@ fn decomposed(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Optio
 
 /// What the order of a result's dims in memory follows from.
 #[derive(Clone, Copy)]
-enum Order {
+enum ResultOrder {
     Known(MemoryOrder),
     /// What the op decomposes into.
     Parts(Decompose),
 }
 
-fn order_of(call: &Call<TensorType>) -> Order {
+fn order_of(call: &Call<TensorType>) -> ResultOrder {
     // `2 ** x` is made in row-major order, `x ** 2` is not.
     if call.op.is(OpId::Pow) && call.args.first().is_some_and(|x| x.as_leaf().is_none()) {
-        return Order::Known(MemoryOrder::RowMajor);
+        return ResultOrder::Known(MemoryOrder::RowMajor);
     }
     match (call.op.facts.order, &call.op.meaning) {
-        (Some(order), _) => Order::Known(order),
-        (None, Meaning::Pointwise(_)) => Order::Known(MemoryOrder::Operands),
-        (None, Meaning::Decompose(f)) => Order::Parts(*f),
-        _ => Order::Known(MemoryOrder::RowMajor),
+        (Some(order), _) => ResultOrder::Known(order),
+        (None, Meaning::Pointwise(_)) => ResultOrder::Known(MemoryOrder::Operands),
+        (None, Meaning::Decompose(f)) => ResultOrder::Parts(*f),
+        _ => ResultOrder::Known(MemoryOrder::RowMajor),
     }
 }
 
 /// Whether the layout of the results does not follow from what the op computes.
 pub fn has_own_order(call: &Call<TensorType>) -> bool {
     match order_of(call) {
-        Order::Known(MemoryOrder::First) => true,
-        Order::Known(_) => matches!(call.op.meaning, Meaning::Decompose(_)),
-        Order::Parts(_) => false,
+        ResultOrder::Known(MemoryOrder::First) => true,
+        ResultOrder::Known(_) => matches!(call.op.meaning, Meaning::Decompose(_)),
+        ResultOrder::Parts(_) => false,
     }
 }
 
@@ -164,7 +164,9 @@ pub fn has_own_order(call: &Call<TensorType>) -> bool {
 pub fn of_results(call: &Call<TensorType>, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let first = call.args.first().and_then(Val::as_leaf);
     match (order_of(call), first) {
-        (Order::Known(MemoryOrder::First), Some(x)) => iterated(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)]),
+        (ResultOrder::Known(MemoryOrder::First), Some(x)) => {
+            pointwise_layout(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)])
+        }
         _ => Some(Layout::contiguous(&[])),
     }
 }
@@ -184,7 +186,7 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
         strides[d] = step.clone();
         step = step.mul(&shape[d].max_of(&Dim::Const(1)));
     }
-    Some(Layout::dense(shape, strides))
+    Some(Layout::from_dense_strides(shape, strides))
 }
 
 /// The layout of the view that a call of a view row takes of its operand; `None` if torch copies, or if it is not known.
@@ -198,7 +200,7 @@ pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     }
     let rule = call.op.view?;
     let view = rule(call, &mut Sizes::default()).ok()?;
-    at.through(from.shape.as_deref()?, &view)
+    at.apply_view(from.shape.as_deref()?, &view)
 }
 
 /// An error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` asks for strides that its tensor,

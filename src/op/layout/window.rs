@@ -5,7 +5,7 @@ use crate::op::{Call, OpError, OpResult};
 use crate::types::{DType, Dim, TensorType};
 
 /// The sizes, strides and offset that `as_strided` is asked for.
-pub struct Window {
+pub struct StridedWindow {
     /// The result's sizes.
     pub size: Vec<Dim>,
     /// The distance between neighbours along each dim.
@@ -14,9 +14,9 @@ pub struct Window {
     pub offset: Option<Dim>,
 }
 
-impl Window {
+impl StridedWindow {
     /// The window that a call asks for.
-    pub fn of(c: &Call<TensorType>) -> OpResult<Window> {
+    pub fn from_call(c: &Call<TensorType>) -> OpResult<StridedWindow> {
         let (size, strides) = (c.dims("size")?, c.dims("stride")?);
         if size.len() != strides.len() {
             return Err(OpError::shape("mismatch in length of strides and shape"));
@@ -31,11 +31,11 @@ impl Window {
             true => None,
             false => c.dims("storage_offset")?.into_iter().next(),
         };
-        Ok(Window { size, strides, offset })
+        Ok(StridedWindow { size, strides, offset })
     }
 
     /// An error if the window reaches beyond a storage of `storage` elements, as far as sizes are known.
-    pub fn check(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
+    pub fn check_bounds(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
         let (size, strides) = (&self.size, &self.strides);
         let offset = self.offset.clone().unwrap_or(Dim::Const(0));
         let last = size

@@ -1,6 +1,6 @@
 //! The classes that rows declare, each with its forms.
 
-use super::form::{self, Class};
+use super::form::{self, ParsedForm};
 use crate::op::all;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -9,7 +9,7 @@ use std::sync::{LazyLock, OnceLock};
 #[derive(Default)]
 struct ClassForms {
     texts: Vec<&'static str>,
-    parsed: OnceLock<Vec<Class>>,
+    parsed: OnceLock<Vec<ParsedForm>>,
 }
 
 static CLASSES: LazyLock<HashMap<&'static str, ClassForms>> = LazyLock::new(|| {
@@ -22,11 +22,11 @@ static CLASSES: LazyLock<HashMap<&'static str, ClassForms>> = LazyLock::new(|| {
 });
 
 /// The forms of a class, given by its name or path, those with a condition first.
-pub(super) fn forms_of(class: &str) -> Option<&'static [Class]> {
+pub(super) fn forms_of(class: &str) -> Option<&'static [ParsedForm]> {
     let class = CLASSES.get(base_name(class))?;
     let parse = |text| form::parse(text).unwrap_or_else(|what| panic!("module form {text:?}: {what}"));
     let forms = class.parsed.get_or_init(|| {
-        let mut forms: Vec<Class> = class.texts.iter().copied().map(parse).collect();
+        let mut forms: Vec<ParsedForm> = class.texts.iter().copied().map(parse).collect();
         forms.sort_by_key(|c| c.when.is_none());
         forms
     });
@@ -34,12 +34,12 @@ pub(super) fn forms_of(class: &str) -> Option<&'static [Class]> {
 }
 
 /// Every class there is a form of.
-pub fn classes() -> impl Iterator<Item = &'static str> {
+pub fn all_classes() -> impl Iterator<Item = &'static str> {
     CLASSES.keys().copied()
 }
 
 /// The forms of a class that another form names, which a test looks up for all.
-pub(super) fn named(class: &str) -> &'static [Class] {
+pub(super) fn expect_forms(class: &str) -> &'static [ParsedForm] {
     forms_of(class).unwrap_or_else(|| panic!("no class `{class}`"))
 }
 

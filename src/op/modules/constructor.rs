@@ -1,7 +1,7 @@
 //! The arguments of a module's constructor: bound to its parameters, and refused where torch refuses them.
 
-use super::form::{Class, Expr, Need, TRAINING};
-use super::{hold, sizes};
+use super::form::{ArgExpr, Need, ParsedForm, TRAINING};
+use super::{all_hold, sizes};
 use crate::diag::Code;
 use crate::diag::words::count;
 use crate::op::schema::Literal;
@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 /// The value of every constructor parameter.
 pub(super) fn constructor_args(
-    form: &Class,
+    form: &ParsedForm,
     args: &[Literal],
     kwargs: &[(Arc<str>, Literal)],
 ) -> Result<HashMap<&'static str, Literal>, OpError> {
-    let fail = |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(signature(form));
+    let fail =
+        |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(constructor_signature(form));
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let max = positional.clone().count();
     let own = args.len().min(max);
@@ -39,7 +40,7 @@ pub(super) fn constructor_args(
                 && form
                     .args
                     .iter()
-                    .any(|(_, e)| matches!(e, Expr::Attr(_) | Expr::RnnWeights | Expr::Each { .. }))
+                    .any(|(_, e)| matches!(e, ArgExpr::Attr(_) | ArgExpr::RnnWeights | ArgExpr::Each { .. }))
             {
                 continue;
             }
@@ -76,7 +77,7 @@ pub(super) fn constructor_args(
 
 /// An error if torch does not take the arguments of a constructor.
 pub(super) fn check_values(
-    form: &Class,
+    form: &ParsedForm,
     given: &HashMap<&'static str, Literal>,
     args: &[Literal],
     kwargs: &[(Arc<str>, Literal)],
@@ -84,25 +85,25 @@ pub(super) fn check_values(
     check_types(form, args, kwargs)?;
     crate::op::demands::check_module(form.name, given)?;
     let attributes = form.args.iter().filter_map(|(_, e)| match e {
-        Expr::Attr(a) if !matches!(&a.need, Need::When(c) if !hold(c, given)) => Some(a),
+        ArgExpr::Attr(a) if !matches!(&a.need, Need::When(c) if !all_hold(c, given)) => Some(a),
         _ => None,
     });
     if attributes.clone().next().is_some() {
         check_device(form, args, kwargs)?;
     }
-    let shapes = attributes.filter_map(|a| sizes::negative(a.sizes.as_deref()?, given));
+    let shapes = attributes.filter_map(|a| sizes::negative_shape(a.sizes.as_deref()?, given));
     match shapes.into_iter().next() {
         None => Ok(()),
         Some(shape) => {
             let least = shape.iter().min().copied().unwrap_or(0);
             let what = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
-            Err(OpError::new(Code::E0202, what).help(signature(form)))
+            Err(OpError::new(Code::E0202, what).help(constructor_signature(form)))
         }
     }
 }
 
 /// An error if `device`, by position or by name, is none. Only what has weights looks at it.
-fn check_device(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+fn check_device(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
     let names = crate::op::signature::constructor_parameters(form.name);
     let at = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
     let given = at.or_else(|| kwargs.iter().find(|(k, _)| &**k == "device").map(|(_, v)| v));
@@ -114,13 +115,13 @@ fn check_device(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) 
                 form.name,
                 v.kind_name()
             );
-            Err(OpError::arg("device", title).help(signature(form)))
+            Err(OpError::arg("device", title).help(constructor_signature(form)))
         }
     }
 }
 
 /// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.
-fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
     // The mode is not an argument of a constructor.
     let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
     match crate::op::signature::check_constructor(form.name, args, &own) {
@@ -131,7 +132,7 @@ fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -
                 "constructor argument `{param}` of `{}` must be {expected}, not {found}",
                 form.name
             );
-            Err(OpError::arg(&param, title).help(signature(form)))
+            Err(OpError::arg(&param, title).help(constructor_signature(form)))
         }
         Err(BindError::TooMany { given, max }) => {
             let most = count(max, "constructor argument");
@@ -139,12 +140,12 @@ fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -
                 "`{}`: takes at most {most} by position but {given} are given",
                 form.name
             );
-            Err(OpError::new(Code::E0203, title).help(signature(form)))
+            Err(OpError::new(Code::E0203, title).help(constructor_signature(form)))
         }
         // Of `device` and `dtype`, which forms leave out, not every class has both.
         Err(BindError::UnknownKeyword { name, .. }) => {
             let title = format!("`{}`: has no constructor parameter `{name}`", form.name);
-            let e = OpError::new(Code::E0203, title).help(signature(form));
+            let e = OpError::new(Code::E0203, title).help(constructor_signature(form));
             Err(OpError { param: Some(name), ..e })
         }
         _ => Ok(()),
@@ -161,7 +162,7 @@ pub(in crate::op) fn legacy_reduction(size_average: Option<i64>, reduce: Option<
     }))
 }
 
-fn signature(form: &Class) -> String {
+fn constructor_signature(form: &ParsedForm) -> String {
     let mut parts: Vec<String> = vec![];
     for p in form.params.iter().filter(|p| p.name != TRAINING) {
         if p.keyword_only && !parts.contains(&"*".to_string()) {

@@ -8,29 +8,29 @@ pub const TRAINING: &str = "training";
 
 /// A parsed form.
 #[derive(Debug)]
-pub(super) struct Class {
+pub(super) struct ParsedForm {
     pub(super) name: &'static str,
-    pub(super) params: Vec<Param>,
+    pub(super) params: Vec<ConstructorParam>,
     pub(super) op: &'static str,
-    pub(super) args: Vec<(Option<&'static str>, Expr)>,
+    pub(super) args: Vec<(Option<&'static str>, ArgExpr)>,
     pub(super) when: Option<(&'static str, Literal)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Param {
+pub(super) struct ConstructorParam {
     pub(super) name: &'static str,
     pub(super) default: Option<Literal>,
     pub(super) keyword_only: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Expr {
+pub(super) enum ArgExpr {
     Input {
         at: usize,
         name: Option<&'static str>,
         optional: bool,
     },
-    Attr(Attr),
+    Attr(ModuleAttr),
     RnnWeights,
     /// Attributes once for each of a number of parts.
     Each {
@@ -54,7 +54,7 @@ pub(super) enum Expr {
 
 /// An attribute of the module.
 #[derive(Debug, Clone)]
-pub(super) struct Attr {
+pub(super) struct ModuleAttr {
     pub(super) name: &'static str,
     pub(super) need: Need,
     /// Its sizes, if they are declared: of some, only a file of weights can tell. No sizes are those of a counter.
@@ -88,7 +88,7 @@ pub(super) struct Condition {
 }
 
 /// A form from its text.
-pub(super) fn parse(text: &'static str) -> Result<Class, String> {
+pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
     let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
     let (name, params) = left.split_once('(').ok_or("expected a class")?;
     let (right, when) = match right.split_once(") when ") {
@@ -96,7 +96,7 @@ pub(super) fn parse(text: &'static str) -> Result<Class, String> {
         None => (right.strip_suffix(')').ok_or("expected `)` at the end")?, None),
     };
     let (op, args) = right.split_once('(').ok_or("expected an op")?;
-    let mut class = Class {
+    let mut class = ParsedForm {
         name: name.trim(),
         params: vec![],
         op: op.trim(),
@@ -104,7 +104,7 @@ pub(super) fn parse(text: &'static str) -> Result<Class, String> {
         when: when.map(|(p, v)| parse_literal(v).map(|v| (p, v))).transpose()?,
     };
     let mut keyword_only = false;
-    for p in pieces(params) {
+    for p in split_top_level(params) {
         if p == "*" {
             keyword_only = true;
             continue;
@@ -113,19 +113,19 @@ pub(super) fn parse(text: &'static str) -> Result<Class, String> {
             Some((n, d)) => (n.trim(), Some(parse_literal(d.trim())?)),
             None => (p, None),
         };
-        class.params.push(Param {
+        class.params.push(ConstructorParam {
             name,
             default,
             keyword_only,
         });
     }
     // Every module trains or does not.
-    class.params.push(Param {
+    class.params.push(ConstructorParam {
         name: TRAINING,
         default: Some(Literal::Bool(false)),
         keyword_only: true,
     });
-    for a in pieces(args) {
+    for a in split_top_level(args) {
         // A string literal may hold a `=`, but no form has one.
         let (name, expr) = match a.split_once('=') {
             Some((n, e)) => (Some(n.trim()), e.trim()),
@@ -138,7 +138,7 @@ pub(super) fn parse(text: &'static str) -> Result<Class, String> {
 }
 
 /// The pieces between top-level commas.
-fn pieces(text: &'static str) -> Vec<&'static str> {
+fn split_top_level(text: &'static str) -> Vec<&'static str> {
     let (mut depth, mut start, mut out) = (0, 0, vec![]);
     for (i, c) in text.char_indices() {
         match c {
@@ -156,17 +156,17 @@ fn pieces(text: &'static str) -> Vec<&'static str> {
     out
 }
 
-fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
+fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     let known = |p: &str| class.params.iter().any(|q| q.name == p);
     if e == "input" {
-        return Ok(Expr::Input {
+        return Ok(ArgExpr::Input {
             at: 0,
             name: Some("input"),
             optional: false,
         });
     }
     if e == "@rnn_weights" {
-        return Ok(Expr::RnnWeights);
+        return Ok(ArgExpr::RnnWeights);
     }
     if let Some((count, of)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
         if !known(count) {
@@ -174,14 +174,14 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
         }
         let of = match of.split_once(" is ") {
             Some((path, class)) => PartAttributes::OfClass { path, class },
-            None => PartAttributes::Paths(of.split(' ').map(maybe).collect()),
+            None => PartAttributes::Paths(of.split(' ').map(strip_optional).collect()),
         };
-        return Ok(Expr::Each { count, of });
+        return Ok(ArgExpr::Each { count, of });
     }
     if let Some((path, of)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
         let (class, param) = of.split_once('.').ok_or("expected `Class.param`")?;
-        let (param, optional) = maybe(param);
-        return Ok(Expr::Part {
+        let (param, optional) = strip_optional(param);
+        return Ok(ArgExpr::Part {
             path,
             class,
             param,
@@ -189,63 +189,63 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
         });
     }
     if let Some(n) = e.strip_prefix('$') {
-        let (n, optional) = maybe(n);
+        let (n, optional) = strip_optional(n);
         let (n, name) = match n.split_once(':') {
             Some((n, name)) => (n, Some(name)),
             None => (n, None),
         };
         let at = n.parse().map_err(|_| format!("bad input {e:?}"))?;
-        return Ok(Expr::Input { at, name, optional });
+        return Ok(ArgExpr::Input { at, name, optional });
     }
     if let Some(a) = e.strip_prefix('@') {
-        return attribute(a, known);
+        return parse_attribute(a, known);
     }
     if let Some(c) = e.strip_prefix('?') {
-        return conditions(c, &known).map(Expr::Holds);
+        return parse_conditions(c, &known).map(ArgExpr::Holds);
     }
     if known(e) {
-        return Ok(Expr::Param(e));
+        return Ok(ArgExpr::Param(e));
     }
     if let Some(p) = e
         .strip_prefix('[')
         .and_then(|e| e.strip_suffix(']'))
         .filter(|p| known(p))
     {
-        return Ok(Expr::ListOf(p));
+        return Ok(ArgExpr::ListOf(p));
     }
-    parse_literal(e).map(Expr::Value)
+    parse_literal(e).map(ArgExpr::Value)
 }
 
 /// A name, and whether a `?` after it says that it may be missing.
-fn maybe(name: &'static str) -> (&'static str, bool) {
+fn strip_optional(name: &'static str) -> (&'static str, bool) {
     name.strip_suffix('?').map_or((name, false), |n| (n, true))
 }
 
 /// `weight`, `weight?`, `bias[out_features] if bias and …`; `known` tells the constructor's parameters.
-fn attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<Expr, String> {
+fn parse_attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<ArgExpr, String> {
     let (a, when, only_where) = match (a.split_once(" if "), a.split_once(" where ")) {
-        (Some((a, when)), _) => (a, Some(conditions(when, &known)?), false),
-        (None, Some((a, when))) => (a, Some(conditions(when, &known)?), true),
+        (Some((a, when)), _) => (a, Some(parse_conditions(when, &known)?), false),
+        (None, Some((a, when))) => (a, Some(parse_conditions(when, &known)?), true),
         (None, None) => (a, None, false),
     };
     let (name, sizes) = match a.trim().split_once('[') {
         Some((name, sizes)) => {
             let sizes = sizes.strip_suffix(']').ok_or("expected `]` behind sizes")?;
-            let sizes = pieces(sizes).into_iter().map(|s| Size::parse(s, &known));
+            let sizes = split_top_level(sizes).into_iter().map(|s| Size::parse(s, &known));
             (name, Some(sizes.collect::<Result<_, _>>()?))
         }
         None => (a.trim(), None),
     };
-    let (name, need) = match (maybe(name), when) {
+    let (name, need) = match (strip_optional(name), when) {
         ((name, true), Some(when)) if only_where => (name, Need::Where(when)),
         ((name, true), when) => (name, Need::IfThere(when)),
         ((name, false), Some(when)) => (name, Need::When(when)),
         ((name, false), None) => (name, Need::Always),
     };
-    Ok(Expr::Attr(Attr { name, need, sizes }))
+    Ok(ArgExpr::Attr(ModuleAttr { name, need, sizes }))
 }
 
-fn conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result<Vec<Condition>, String> {
+fn parse_conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result<Vec<Condition>, String> {
     let one = |text: &'static str| {
         let text = text.trim();
         let (param, holds) = text.strip_prefix("not ").map_or((text, true), |p| (p, false));

@@ -40,20 +40,20 @@ use crate::diag::words::count;
 use crate::diag::{Code, nearest};
 use crate::op::OpId;
 use crate::types::Val;
-pub use classes::classes;
-use classes::{base_name, forms_of, named};
+pub use classes::all_classes;
+use classes::{base_name, expect_forms, forms_of};
 pub(super) use constructor::legacy_reduction;
 use constructor::{check_values, constructor_args};
 pub use form::TRAINING;
-use form::{Attr, Class, Condition, Expr, Need, PartAttributes};
-pub use sizes::Sizes;
+use form::{ArgExpr, Condition, ModuleAttr, Need, ParsedForm, PartAttributes};
+pub use sizes::AttributeSizes;
 use std::collections::HashMap;
 use std::sync::Arc;
-pub use training::trains;
+pub use training::depends_on_training;
 
 /// Where an argument of a module's op comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum ArgumentSource {
     /// Input `n` of the call.
     Input(usize),
     /// The module's parameter or buffer of this name.
@@ -61,16 +61,16 @@ pub enum Source {
     /// A value.
     Value(Literal),
     /// A list.
-    List(Vec<Source>),
+    List(Vec<ArgumentSource>),
 }
 
-impl Source {
+impl ArgumentSource {
     /// The attributes in it.
     pub fn attributes(&self) -> Vec<&Arc<str>> {
         match self {
-            Source::Attr(a) => vec![a],
-            Source::List(items) => items.iter().flat_map(Source::attributes).collect(),
-            Source::Input(_) | Source::Value(_) => vec![],
+            ArgumentSource::Attr(a) => vec![a],
+            ArgumentSource::List(items) => items.iter().flat_map(ArgumentSource::attributes).collect(),
+            ArgumentSource::Input(_) | ArgumentSource::Value(_) => vec![],
         }
     }
 }
@@ -81,17 +81,17 @@ pub struct ModuleCall {
     /// The row.
     pub op: &'static Op,
     /// Positional arguments.
-    pub args: Vec<Source>,
+    pub args: Vec<ArgumentSource>,
     /// Keyword arguments.
-    pub kwargs: Vec<(&'static str, Source)>,
+    pub kwargs: Vec<(&'static str, ArgumentSource)>,
     /// The module was constructed with `inplace=True`: it writes its result to its input.
     pub inplace: bool,
     /// The sizes of the module's attributes, as far as the constructor's arguments tell them.
-    pub sizes: Sizes,
+    pub sizes: AttributeSizes,
 }
 
 /// The constructor parameters of `class` in order, each with its default.
-pub fn constructor(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
+pub fn constructor_params(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
     let c = forms_of(class)?.first()?;
     let own = c.params.iter().filter(|p| p.name != TRAINING);
     Some(own.map(|p| (p.name, p.default.as_ref())).collect())
@@ -120,7 +120,7 @@ pub trait Below {
 
 /// The op that calling `module` with `inputs` arguments means. `names` are those of the last arguments, which are keyword
 /// arguments.
-pub fn expand(
+pub fn expand_module(
     module: Constructed<'_>,
     inputs: usize,
     names: &[Arc<str>],
@@ -130,7 +130,7 @@ pub fn expand(
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
     check_values(&forms[0], &given, args, kwargs)?;
-    let form = chosen(forms, &given)?;
+    let form = choose_form(forms, &given)?;
     training::can_train(form, &given)?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
     let mut call = ModuleCall {
@@ -143,12 +143,12 @@ pub fn expand(
     let mut taken = vec![];
     for (name, expr) in &form.args {
         let source = match expr {
-            Expr::Input { at, name, optional } => match find_input(*at, *name, inputs, names) {
+            ArgExpr::Input { at, name, optional } => match find_input(*at, *name, inputs, names) {
                 Some(i) => {
                     taken.push(i);
-                    Source::Input(i)
+                    ArgumentSource::Input(i)
                 }
-                None if *optional => Source::Value(Val::None),
+                None if *optional => ArgumentSource::Value(Val::None),
                 None => {
                     let (class, needed) = (form.name, at + 1);
                     let what = format!(
@@ -167,7 +167,7 @@ pub fn expand(
     }
     match (0..inputs).find(|i| !taken.contains(i)) {
         None => Ok(call),
-        Some(i) => Err(surplus(form.name, i, taken.len(), inputs, names)),
+        Some(i) => Err(surplus_argument(form.name, i, taken.len(), inputs, names)),
     }
 }
 
@@ -176,8 +176,8 @@ pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> 
     let form = forms_of(module.class)?.first()?;
     let given = constructor_args(form, module.args, module.kwargs).ok()?;
     form.args.iter().find_map(|(_, e)| match e {
-        Expr::Attr(a) if a.name == name => sizes::shape(a.sizes.as_deref(), &given),
-        Expr::RnnWeights => {
+        ArgExpr::Attr(a) if a.name == name => sizes::known_shape(a.sizes.as_deref(), &given),
+        ArgExpr::RnnWeights => {
             let mut all = vec![];
             rnn_weights(form.name, &given, &mut all);
             all.into_iter().find(|(n, _)| &**n == name).map(|(_, s)| s)
@@ -188,39 +188,39 @@ pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> 
 
 /// What an argument is that does not depend on the call's inputs.
 fn of_module(
-    expr: &Expr,
-    form: &Class,
+    expr: &ArgExpr,
+    form: &ParsedForm,
     given: &HashMap<&str, Literal>,
     below: &dyn Below,
-    sizes: &mut Sizes,
-) -> Result<Source, OpError> {
+    sizes: &mut AttributeSizes,
+) -> Result<ArgumentSource, OpError> {
     Ok(match expr {
-        Expr::Attr(a) if wanted(a, given, below) => {
+        ArgExpr::Attr(a) if is_attr_present(a, given, below) => {
             let name: Arc<str> = a.name.into();
-            sizes.extend(sizes::shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
-            Source::Attr(name)
+            sizes.extend(sizes::known_shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
+            ArgumentSource::Attr(name)
         }
-        Expr::Input { .. } | Expr::Attr(..) => Source::Value(Val::None),
-        Expr::RnnWeights => rnn_weights(form.name, given, sizes),
-        Expr::Each { count, of } => each(count_of(&given[count]), of, given, below, sizes)?,
-        Expr::Part {
+        ArgExpr::Input { .. } | ArgExpr::Attr(..) => ArgumentSource::Value(Val::None),
+        ArgExpr::RnnWeights => rnn_weights(form.name, given, sizes),
+        ArgExpr::Each { count, of } => part_sources(count_of(&given[count]), of, given, below, sizes)?,
+        ArgExpr::Part {
             path,
             class,
             param,
             optional,
-        } => Source::Value(part_argument(form, path, class, param, *optional, below)?),
-        Expr::Param(p) => Source::Value(given[p].clone()),
-        Expr::ListOf(p) => Source::Value(match &given[p] {
+        } => ArgumentSource::Value(part_argument(form, path, class, param, *optional, below)?),
+        ArgExpr::Param(p) => ArgumentSource::Value(given[p].clone()),
+        ArgExpr::ListOf(p) => ArgumentSource::Value(match &given[p] {
             v @ Val::Int(_) => Val::List(vec![v.clone()]),
             v => v.clone(),
         }),
-        Expr::Holds(conditions) => Source::Value(Val::Bool(hold(conditions, given))),
-        Expr::Value(v) => Source::Value(v.clone()),
+        ArgExpr::Holds(conditions) => ArgumentSource::Value(Val::Bool(all_hold(conditions, given))),
+        ArgExpr::Value(v) => ArgumentSource::Value(v.clone()),
     })
 }
 
 /// Input `i` of a call is one that the form, which takes `most`, has no use for.
-fn surplus(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
+fn surplus_argument(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
     let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
         Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
         None => format!(
@@ -232,8 +232,8 @@ fn surplus(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]
 }
 
 /// The form of a class that its constructor's arguments choose.
-fn chosen<'a>(forms: &'a [Class], given: &HashMap<&str, Literal>) -> Result<&'a Class, OpError> {
-    let holds = |f: &&Class| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
+fn choose_form<'a>(forms: &'a [ParsedForm], given: &HashMap<&str, Literal>) -> Result<&'a ParsedForm, OpError> {
+    let holds = |f: &&ParsedForm| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
     forms.iter().find(holds).ok_or_else(|| {
         let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
         let only = super::write_literal(&v);
@@ -252,7 +252,7 @@ pub fn is_guards(path: &str) -> bool {
 pub fn no_guards() -> Option<ModuleCall> {
     Some(ModuleCall {
         op: OpId::_AssertScalar.op(),
-        args: vec![Source::Value(Val::Bool(true))],
+        args: vec![ArgumentSource::Value(Val::Bool(true))],
         kwargs: vec![],
         inplace: false,
         sizes: vec![],
@@ -276,7 +276,7 @@ fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) 
 }
 
 /// `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next layer.
-fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut Sizes) -> Source {
+fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut AttributeSizes) -> ArgumentSource {
     let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
     let mut kinds = vec!["weight_ih", "weight_hh"];
     if int("bias") != 0 {
@@ -295,12 +295,12 @@ fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut Sizes) -
         for suffix in suffixes {
             for k in &kinds {
                 let name: Arc<str> = format!("{k}_l{layer}{suffix}").into();
-                sizes.extend(sizes::recurrent(class, k, layer, given).map(|s| (name.clone(), s)));
-                list.push(Source::Attr(name));
+                sizes.extend(sizes::recurrent_shape(class, k, layer, given).map(|s| (name.clone(), s)));
+                list.push(ArgumentSource::Attr(name));
             }
         }
     }
-    Source::List(list)
+    ArgumentSource::List(list)
 }
 
 /// How many parts a constructor's argument says there are: a number, or the length of a list.
@@ -313,13 +313,13 @@ fn count_of(v: &Literal) -> usize {
 const MOST_PARTS: usize = 1024;
 
 /// The attributes of every part.
-fn each(
+fn part_sources(
     count: usize,
     of: &PartAttributes,
     given: &HashMap<&str, Literal>,
     below: &dyn Below,
-    sizes: &mut Sizes,
-) -> Result<Source, OpError> {
+    sizes: &mut AttributeSizes,
+) -> Result<ArgumentSource, OpError> {
     if count > MOST_PARTS {
         return Err(OpError::new(
             Code::E0203,
@@ -331,14 +331,14 @@ fn each(
             let source = |i: usize, (path, optional): &(&str, bool)| {
                 let path = path.replace('*', &i.to_string());
                 match *optional && !below.has_attr(&path) {
-                    true => Source::Value(Val::None),
-                    false => Source::Attr(path.into()),
+                    true => ArgumentSource::Value(Val::None),
+                    false => ArgumentSource::Attr(path.into()),
                 }
             };
             let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
-            return Ok(Source::List(parts.collect()));
+            return Ok(ArgumentSource::List(parts.collect()));
         }
-        PartAttributes::OfClass { path, class } => (path, &named(class)[0]),
+        PartAttributes::OfClass { path, class } => (path, &expect_forms(class)[0]),
     };
     let mut list = vec![];
     for i in 0..count {
@@ -350,23 +350,23 @@ fn each(
             .transpose()?;
         let given = part.as_ref().unwrap_or(given);
         for (_, e) in &class.args {
-            let Expr::Attr(a) = e else { continue };
+            let ArgExpr::Attr(a) = e else { continue };
             let name: Arc<str> = format!("{path}.{}", a.name).into();
             if !is_there(a, &name, given, below) {
-                list.push(Source::Value(Val::None));
+                list.push(ArgumentSource::Value(Val::None));
                 continue;
             }
-            sizes.extend(sizes::shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
-            list.push(Source::Attr(name));
+            sizes.extend(sizes::known_shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
+            list.push(ArgumentSource::Attr(name));
         }
     }
-    Ok(Source::List(list))
+    Ok(ArgumentSource::List(list))
 }
 
 /// The constructor argument `param` of the part at `path`, which must be of `class`. What stands beside it under other numbers
 /// (`layers.1` beside `layers.0`) must be constructed as it is, because one op computes them all.
 fn part_argument(
-    form: &Class,
+    form: &ParsedForm,
     path: &str,
     class: &'static str,
     param: &str,
@@ -378,7 +378,7 @@ fn part_argument(
             format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
         Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
     };
-    let forms = named(class);
+    let forms = expect_forms(class);
     let Some(part) = below.part(path) else {
         if !optional {
             return fail(format!("its part `{path}` is not declared"));
@@ -409,22 +409,22 @@ fn part_argument(
     Ok(given[param].clone())
 }
 
-fn wanted(a: &Attr, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+fn is_attr_present(a: &ModuleAttr, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
     is_there(a, a.name, given, below)
 }
 
 /// Whether the attribute, which stands at `path`, is one that the module has.
-fn is_there(a: &Attr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+fn is_there(a: &ModuleAttr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
     match &a.need {
         Need::Always => true,
-        Need::IfThere(Some(conditions)) if !below.is_known() => hold(conditions, given),
+        Need::IfThere(Some(conditions)) if !below.is_known() => all_hold(conditions, given),
         Need::IfThere(_) => below.has_attr(path),
-        Need::When(conditions) => hold(conditions, given),
-        Need::Where(conditions) => hold(conditions, given) && (!below.is_known() || below.has_attr(path)),
+        Need::When(conditions) => all_hold(conditions, given),
+        Need::Where(conditions) => all_hold(conditions, given) && (!below.is_known() || below.has_attr(path)),
     }
 }
 
-fn hold(conditions: &[Condition], given: &HashMap<&str, Literal>) -> bool {
+fn all_hold(conditions: &[Condition], given: &HashMap<&str, Literal>) -> bool {
     let holds = |c: &Condition| c.holds == is_something(given.get(c.param));
     conditions.iter().all(holds)
 }
@@ -438,17 +438,17 @@ fn unknown_class(class: &str) -> OpError {
 }
 
 /// Whether the class of a module is known and its constructor takes the arguments.
-pub fn check(module: Constructed<'_>) -> Result<(), OpError> {
+pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
     check_values(&forms[0], &given, args, kwargs)?;
-    chosen(forms, &given).map(drop)
+    choose_form(forms, &given).map(drop)
 }
 
 /// Whether an unknown class is a known one but for a slip: `Linaer`.
 pub fn is_slip(class: &str) -> bool {
-    forms_of(class).is_none() && nearest(base_name(class), classes()).is_some()
+    forms_of(class).is_none() && nearest(base_name(class), all_classes()).is_some()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The sizes of attributes, by name.
-pub type Sizes = Vec<(Arc<str>, Vec<i64>)>;
+pub type AttributeSizes = Vec<(Arc<str>, Vec<i64>)>;
 
 /// One size, or several.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ impl Size {
     }
 
     /// The sizes that the constructor's arguments give; `None` if they give none.
-    fn of(&self, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    fn eval_sizes(&self, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
         let int = |p: &str| given.get(p).and_then(Literal::as_int);
         Some(match self {
             Size::Number(n) => vec![*n],
@@ -79,21 +79,21 @@ impl Size {
 }
 
 /// The shape that sizes make; `None` if one is not known, or no tensor has it.
-pub(super) fn shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.of(given)).collect::<Option<_>>()?;
+pub(super) fn known_shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.eval_sizes(given)).collect::<Option<_>>()?;
     let shape = sizes.concat();
     let fits = shape.iter().try_fold(8i64, |n, &d| n.checked_mul(d)).is_some();
     (fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
 }
 
 /// The shape that sizes make where one is negative: torch has no such tensor.
-pub(super) fn negative(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.of(given)).collect();
+pub(super) fn negative_shape(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.eval_sizes(given)).collect();
     sizes.map(|s| s.concat()).filter(|s| s.iter().any(|&d| d < 0))
 }
 
 /// The shape of a recurrent layer's weight of this kind, in a class with so many gates.
-pub(super) fn recurrent(class: &str, kind: &str, layer: i64, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+pub(super) fn recurrent_shape(class: &str, kind: &str, layer: i64, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
     let int = |name: &str| given.get(name).and_then(Literal::as_int);
     let gates = match class {
         "LSTM" => 4,

@@ -19,7 +19,7 @@ impl Below for Everything {
 
 #[test]
 fn every_form_names_an_op_and_its_parameters() {
-    for form in classes().filter_map(forms_of).flatten() {
+    for form in all_classes().filter_map(forms_of).flatten() {
         let op = by_name(form.op).unwrap_or_else(|| panic!("{}: no op `{}`", form.name, form.op));
         let positional = op.schema.params.iter().filter(|p| !p.keyword_only).count();
         let by_position = form.args.iter().filter(|(n, _)| n.is_none()).count();
@@ -47,9 +47,9 @@ fn forms_say_the_sizes_of_all_weights() {
     // What only a file of weights tells, and the products of a class's own arithmetic.
     let losses = |name: &str| name.ends_with("Loss") || name.starts_with("FractionalMaxPool");
     let of_parts = ["TransformerEncoder", "TransformerDecoder", "AdaptiveLogSoftmaxWithLoss"];
-    for form in classes().filter_map(forms_of).flatten() {
+    for form in all_classes().filter_map(forms_of).flatten() {
         for (_, e) in &form.args {
-            let Expr::Attr(a) = e else { continue };
+            let ArgExpr::Attr(a) = e else { continue };
             let known = a.sizes.is_some() || losses(form.name) || of_parts.contains(&form.name);
             assert!(known, "{}: the sizes of `{}` are not said", form.name, a.name);
         }
@@ -62,7 +62,7 @@ fn forms_are_parsed_and_expanded() {
     assert_eq!((c.name, c.op, c.params.len(), c.args.len()), ("Foo", "reshape", 4, 6));
     assert!(matches!(
         &c.args[2].1,
-        Expr::Attr(Attr {
+        ArgExpr::Attr(ModuleAttr {
             name: "b",
             need: Need::When(_),
             ..
@@ -70,7 +70,7 @@ fn forms_are_parsed_and_expanded() {
     ));
     assert!(matches!(
         c.args[3].1,
-        Expr::Input {
+        ArgExpr::Input {
             at: 1,
             name: None,
             optional: true
@@ -82,7 +82,7 @@ fn forms_are_parsed_and_expanded() {
 #[test]
 fn constructor_errors_say_what_is_wrong() {
     let of = |class, args: &[Literal], kwargs: &[(Arc<str>, Literal)], inputs| {
-        expand(Constructed { class, args, kwargs }, inputs, &[], &Everything)
+        expand_module(Constructed { class, args, kwargs }, inputs, &[], &Everything)
     };
     let e = of("Flaten", &[], &[], 1).unwrap_err();
     assert_eq!(e.code, Code::E0201);
@@ -99,9 +99,9 @@ fn constructor_errors_say_what_is_wrong() {
     assert_eq!(
         ok.args,
         [
-            Source::Input(0),
-            Source::Value(Val::int(1)),
-            Source::Value(Val::int(-1))
+            ArgumentSource::Input(0),
+            ArgumentSource::Value(Val::int(1)),
+            ArgumentSource::Value(Val::int(-1))
         ]
     );
 }

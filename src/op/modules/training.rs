@@ -1,6 +1,6 @@
 //! Modules in training mode.
 
-use super::form::{Class, Expr, Param, TRAINING};
+use super::form::{ArgExpr, ConstructorParam, ParsedForm, TRAINING};
 use super::{forms_of, is_something};
 use crate::diag::Code;
 use crate::op::schema::Literal;
@@ -8,32 +8,32 @@ use crate::op::{OpError, write_literal};
 use std::collections::HashMap;
 
 /// Whether a module of the class computes otherwise in training mode.
-pub fn trains(class: &str) -> bool {
+pub fn depends_on_training(class: &str) -> bool {
     let forms = forms_of(class).unwrap_or_default();
     forms
         .iter()
-        .any(|f| has_training(f) || f.params.iter().any(|p| drops(f, p.name)))
+        .any(|f| has_training(f) || f.params.iter().any(|p| is_drop_rate(f, p.name)))
 }
 
-fn has_training(form: &Class) -> bool {
+fn has_training(form: &ParsedForm) -> bool {
     form.args.iter().any(|(_, e)| match e {
-        Expr::Param(p) => *p == TRAINING,
-        Expr::Holds(conditions) => conditions.iter().any(|c| c.param == TRAINING),
+        ArgExpr::Param(p) => *p == TRAINING,
+        ArgExpr::Holds(conditions) => conditions.iter().any(|c| c.param == TRAINING),
         _ => false,
     })
 }
 
 /// Whether a constructor parameter says how much of its input a module drops in training.
-fn drops(form: &Class, param: &str) -> bool {
+fn is_drop_rate(form: &ParsedForm, param: &str) -> bool {
     matches!(param, "dropout" | "drop_prob") || param == "p" && form.op == "alias"
 }
 
 /// Forms that have no argument for it compute what evaluation does, which is right in training too unless they drop something.
-pub(super) fn can_train(form: &Class, given: &HashMap<&str, Literal>) -> Result<(), OpError> {
+pub(super) fn can_train(form: &ParsedForm, given: &HashMap<&str, Literal>) -> Result<(), OpError> {
     if !is_something(given.get(TRAINING)) || has_training(form) {
         return Ok(());
     }
-    let dropped = |p: &Param| drops(form, p.name) && given[p.name].as_f64().is_none_or(|x| x > 0.0);
+    let dropped = |p: &ConstructorParam| is_drop_rate(form, p.name) && given[p.name].as_f64().is_none_or(|x| x > 0.0);
     let Some(p) = form.params.iter().find(|p| dropped(p)) else {
         return Ok(());
     };

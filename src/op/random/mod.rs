@@ -10,7 +10,7 @@
 mod normal;
 mod twister;
 
-pub use normal::normal;
+pub use normal::normal_values;
 
 use crate::types::DType;
 use half::{bf16, f16};
@@ -21,16 +21,16 @@ static STREAM: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Generato
 
 /// Starts the process's stream anew, as `torch.manual_seed`.
 pub fn seed(seed: u64) {
-    with(|g| *g = Generator::new(seed));
+    with_stream(|g| *g = Generator::new(seed));
 }
 
 /// Draws from the process's stream; `f` has it alone.
-pub fn with<R>(f: impl FnOnce(&mut Generator) -> R) -> R {
+pub fn with_stream<R>(f: impl FnOnce(&mut Generator) -> R) -> R {
     f(&mut STREAM.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The value of `dtype` nearest to `x`, by way of f32 for the half types, as torch casts.
-pub(super) fn round(dtype: DType, x: f64) -> f64 {
+pub(super) fn round_to_dtype(dtype: DType, x: f64) -> f64 {
     match dtype {
         DType::F32 => x as f32 as f64,
         DType::F16 => f16::from_f32(x as f32).to_f64(),
@@ -57,24 +57,24 @@ impl Generator {
     }
 
     /// A number in [0, 1) to compute with in `dtype`: 53 random bits for f64, else 24.
-    pub fn unit(&mut self, dtype: DType) -> f64 {
+    pub fn unit_interval(&mut self, dtype: DType) -> f64 {
         let (bits, digits) = match dtype {
-            DType::F64 => (self.twister.bits64(), 53),
-            _ => (self.twister.bits32() as u64, 24),
+            DType::F64 => (self.twister.next_u64(), 53),
+            _ => (self.twister.next_u32() as u64, 24),
         };
         (bits & ((1 << digits) - 1)) as f64 / (1u64 << digits) as f64
     }
 
     /// A value of `dtype` in `from..to`.
     pub fn uniform(&mut self, dtype: DType, from: f64, to: f64) -> f64 {
-        let x = self.unit(dtype);
+        let x = self.unit_interval(dtype);
         if dtype == DType::F64 {
             return x.mul_add(to - from, from);
         }
-        let (from, to) = (round(dtype, from), round(dtype, to));
+        let (from, to) = (round_to_dtype(dtype, from), round_to_dtype(dtype, to));
         let x = (x as f32).mul_add(to as f32 - from as f32, from as f32) as f64;
         // Rounding to a half type may reach the bound that is not among the values.
-        match round(dtype, x) {
+        match round_to_dtype(dtype, x) {
             y if dtype != DType::F32 && y >= to => from,
             y => y,
         }
@@ -85,7 +85,7 @@ impl Generator {
         if let Some(x) = self.next_normal.take() {
             return x;
         }
-        let (u, v) = (self.unit(DType::F64), self.unit(DType::F64));
+        let (u, v) = (self.unit_interval(DType::F64), self.unit_interval(DType::F64));
         let radius = (-2.0 * (-v).ln_1p()).sqrt();
         let theta = std::f64::consts::TAU * u;
         self.next_normal = Some(radius * theta.sin());
@@ -93,47 +93,47 @@ impl Generator {
     }
 
     /// Whether something of probability `p` happens.
-    pub fn happens(&mut self, p: f64) -> bool {
-        self.unit(DType::F64) < p
+    pub fn bernoulli(&mut self, p: f64) -> bool {
+        self.unit_interval(DType::F64) < p
     }
 
     /// A whole number in `low..high`, which must not be empty.
     pub fn integer(&mut self, low: i64, high: i64) -> i64 {
-        self.within(low, high.wrapping_sub(low) as u64)
+        self.integer_in_span(low, high.wrapping_sub(low) as u64)
     }
 
     /// One of the `span` whole numbers from `low` on; 0 stands for all 2^64.
-    pub fn within(&mut self, low: i64, span: u64) -> i64 {
+    pub fn integer_in_span(&mut self, low: i64, span: u64) -> i64 {
         if span == 0 {
-            return self.twister.bits64() as i64;
+            return self.twister.next_u64() as i64;
         }
         let bits = match span >= 1 << 28 {
-            true => self.twister.bits64(),
-            false => self.twister.bits32() as u64,
+            true => self.twister.next_u64(),
+            false => self.twister.next_u32() as u64,
         };
         low.wrapping_add((bits % span) as i64)
     }
 
     /// A whole number from 0 to the largest up to which `dtype` holds all.
-    pub fn whole(&mut self, dtype: DType) -> i64 {
+    pub fn exact_integer(&mut self, dtype: DType) -> i64 {
         let below = |bits: u32| (1u64 << bits) + 1;
         match dtype {
-            DType::F64 => (self.twister.bits64() % below(53)) as i64,
-            DType::F32 => (self.twister.bits32() as u64 % below(24)) as i64,
-            DType::F16 => (self.twister.bits32() as u64 % below(11)) as i64,
-            DType::BF16 => (self.twister.bits32() as u64 % below(8)) as i64,
-            DType::I64 => (self.twister.bits64() & i64::MAX as u64) as i64,
-            DType::I32 => (self.twister.bits32() & i32::MAX as u32) as i64,
-            DType::I16 => (self.twister.bits32() & i16::MAX as u32) as i64,
-            DType::I8 => (self.twister.bits32() & i8::MAX as u32) as i64,
-            DType::U8 => (self.twister.bits32() & u8::MAX as u32) as i64,
-            _ => (self.twister.bits32() & 1) as i64,
+            DType::F64 => (self.twister.next_u64() % below(53)) as i64,
+            DType::F32 => (self.twister.next_u32() as u64 % below(24)) as i64,
+            DType::F16 => (self.twister.next_u32() as u64 % below(11)) as i64,
+            DType::BF16 => (self.twister.next_u32() as u64 % below(8)) as i64,
+            DType::I64 => (self.twister.next_u64() & i64::MAX as u64) as i64,
+            DType::I32 => (self.twister.next_u32() & i32::MAX as u32) as i64,
+            DType::I16 => (self.twister.next_u32() & i16::MAX as u32) as i64,
+            DType::I8 => (self.twister.next_u32() & i8::MAX as u32) as i64,
+            DType::U8 => (self.twister.next_u32() & u8::MAX as u32) as i64,
+            _ => (self.twister.next_u32() & 1) as i64,
         }
     }
 
     /// A number of the exponential distribution.
     pub fn exponential(&mut self, lambda: f64) -> f64 {
-        -1.0 / lambda * (-self.unit(DType::F64)).ln_1p()
+        -1.0 / lambda * (-self.unit_interval(DType::F64)).ln_1p()
     }
 
     /// 0, 1, … n - 1 in random order (Fisher & Yates).
@@ -143,8 +143,8 @@ impl Generator {
         let wide = n >= u32::MAX as usize / 20;
         for i in 0..n.saturating_sub(1) {
             let bits = match wide {
-                true => self.twister.bits64(),
-                false => self.twister.bits32() as u64,
+                true => self.twister.next_u64(),
+                false => self.twister.next_u32() as u64,
             };
             order.swap(i, i + (bits % (n - i) as u64) as usize);
         }
@@ -160,7 +160,7 @@ impl Generator {
         if mean < 10.0 {
             let (mut n, mut product, limit) = (0, 1.0, (-mean).exp());
             loop {
-                product *= self.unit(DType::F64);
+                product *= self.unit_interval(DType::F64);
                 if product <= limit {
                     return n;
                 }
@@ -172,8 +172,8 @@ impl Generator {
         let inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
         let accept = 0.9277 - 3.6224 / (b - 2.0);
         loop {
-            let u = self.unit(DType::F64) - 0.5;
-            let v = self.unit(DType::F64);
+            let u = self.unit_interval(DType::F64) - 0.5;
+            let v = self.unit_interval(DType::F64);
             let us = 0.5 - u.abs();
             let k = ((2.0 * a / us + b) * u + mean + 0.43).floor();
             if us >= 0.07 && v <= accept {
@@ -201,15 +201,15 @@ mod tests {
         let g = &mut fresh();
         let u: Vec<f64> = (0..3).map(|_| g.uniform(DType::F32, 0.0, 1.0)).collect();
         assert_eq!(u, UNIFORM);
-        let n = normal(&mut fresh(), DType::F32, 20, 0.0, 1.0);
+        let n = normal_values(&mut fresh(), DType::F32, 20, 0.0, 1.0);
         assert_eq!(n.iter().map(|x| (*x as f32).to_bits()).collect::<Vec<_>>(), NORMAL);
-        let n = normal(&mut fresh(), DType::F64, 3, 0.0, 1.0);
+        let n = normal_values(&mut fresh(), DType::F64, 3, 0.0, 1.0);
         assert_eq!(n, NORMAL_F64);
         let g = &mut fresh();
         assert_eq!((0..5).map(|_| g.integer(-3, 10)).collect::<Vec<_>>(), INTEGERS);
         assert_eq!(fresh().permutation(6), PERMUTATION);
         let g = &mut fresh();
-        let kept: Vec<bool> = (0..8).map(|_| g.happens(0.5)).collect();
+        let kept: Vec<bool> = (0..8).map(|_| g.bernoulli(0.5)).collect();
         assert_eq!(kept, KEPT);
         let g = &mut fresh();
         let p: Vec<i64> = (0..20).map(|i| g.poisson((i as f32 * 20.0 / 19.0) as f64)).collect();

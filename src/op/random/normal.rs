@@ -6,36 +6,38 @@
 // Constants stand as Cephes writes them.
 #![allow(clippy::excessive_precision)]
 
-use super::{Generator, round};
+use super::{Generator, round_to_dtype};
 use crate::types::DType;
 
 const BLOCK: usize = 16;
 
 /// `n` numbers of the distribution, each a value of `dtype`.
-pub fn normal(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) -> Vec<f64> {
+pub fn normal_values(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) -> Vec<f64> {
     if n < BLOCK {
-        return (0..n).map(|_| round(dtype, g.normal().mul_add(std, mean))).collect();
+        return (0..n)
+            .map(|_| round_to_dtype(dtype, g.normal().mul_add(std, mean)))
+            .collect();
     }
     // The half types draw for whole blocks only, f32 and f64 for every element.
     let drawn = match dtype {
         DType::F32 | DType::F64 => n,
         _ => n - n % BLOCK,
     };
-    let mut out: Vec<f64> = (0..drawn).map(|_| g.unit(dtype)).collect();
+    let mut out: Vec<f64> = (0..drawn).map(|_| g.unit_interval(dtype)).collect();
     out.resize(n, 0.0);
     for block in out.chunks_exact_mut(BLOCK) {
-        transform(dtype, block, mean, std);
+        box_muller_block(dtype, block, mean, std);
     }
     if !n.is_multiple_of(BLOCK) {
         // The last 16 are drawn anew.
         let tail = &mut out[n - BLOCK..];
-        tail.iter_mut().for_each(|x| *x = g.unit(dtype));
-        transform(dtype, tail, mean, std);
+        tail.iter_mut().for_each(|x| *x = g.unit_interval(dtype));
+        box_muller_block(dtype, tail, mean, std);
     }
     out
 }
 
-fn transform(dtype: DType, block: &mut [f64], mean: f64, std: f64) {
+fn box_muller_block(dtype: DType, block: &mut [f64], mean: f64, std: f64) {
     for j in 0..BLOCK / 2 {
         let (a, b) = (block[j], block[j + BLOCK / 2]);
         let (x, y) = match dtype {
@@ -43,7 +45,7 @@ fn transform(dtype: DType, block: &mut [f64], mean: f64, std: f64) {
             // The half types are rounded at the end.
             _ => {
                 let (x, y) = pair_f32(a as f32, b as f32, mean as f32, std as f32);
-                (round(dtype, x as f64), round(dtype, y as f64))
+                (round_to_dtype(dtype, x as f64), round_to_dtype(dtype, y as f64))
             }
         };
         (block[j], block[j + BLOCK / 2]) = (x, y);
@@ -60,13 +62,13 @@ fn pair_f64(a: f64, b: f64, mean: f64, std: f64) -> (f64, f64) {
 }
 
 fn pair_f32(a: f32, b: f32, mean: f32, std: f32) -> (f32, f32) {
-    let radius = (-2.0 * ln(1.0 - a)).sqrt();
+    let radius = (-2.0 * cephes_ln(1.0 - a)).sqrt();
     let (sin, cos) = sin_cos(2.0 * std::f32::consts::PI * b);
     ((radius * cos).mul_add(std, mean), (radius * sin).mul_add(std, mean))
 }
 
 /// Cephes' `logf` for positive, finite arguments.
-fn ln(x: f32) -> f32 {
+fn cephes_ln(x: f32) -> f32 {
     const P: [f32; 9] = [
         7.0376836292E-2,
         -1.1514610310E-1,

@@ -32,7 +32,7 @@ impl Twister {
     }
 
     /// The next 32 bits.
-    pub fn bits32(&mut self) -> u32 {
+    pub fn next_u32(&mut self) -> u32 {
         if self.next == N {
             self.refill();
         }
@@ -45,8 +45,8 @@ impl Twister {
     }
 
     /// The next 64 bits: two draws, the first one above.
-    pub fn bits64(&mut self) -> u64 {
-        let high = self.bits32() as u64;
-        high << 32 | self.bits32() as u64
+    pub fn next_u64(&mut self) -> u64 {
+        let high = self.next_u32() as u64;
+        high << 32 | self.next_u32() as u64
     }
 }

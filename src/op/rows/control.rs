@@ -4,21 +4,21 @@ use crate::control::Control;
 use crate::op::{Meaning, Op};
 use crate::types::Val;
 
-fn row(name: &'static str, schema: &'static str, control: Control) -> Op {
+fn control_row(name: &'static str, schema: &'static str, control: Control) -> Op {
     Op::new((name, schema), |_, _| Ok(Val::Unknown), Meaning::Control(control))
 }
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        row(
+        control_row(
             "cond",
             "cond(Any pred, Any true_fn, Any false_fn, Any operands=None) -> Any",
             Control::Cond,
         )
         .doc("the result of one of two graphs, by a bool: `cond(%p, @then, @else, (%x,))`")
         .spelled("higher_order.@ torch.@ torch._higher_order_ops.@ torch._higher_order_ops.@.@"),
-        row(
+        control_row(
             "while_loop",
             "while_loop(Any cond_fn, Any body_fn, Any carried_inputs, Any additional_inputs=None) -> Any",
             Control::While,
@@ -28,17 +28,17 @@ pub fn rows() -> Vec<Op> {
             "higher_order.while_loop torch.while_loop torch._higher_order_ops.while_loop \
              torch._higher_order_ops.while_loop.while_loop",
         ),
-        row(
+        control_row(
             "scan",
             "scan(Any combine_fn, Any init, Any xs, Any additional_inputs=None) -> Any",
             Control::Scan,
         )
         .doc("a graph called for each row along dim 0, with values carried on: `scan(@combine, [%h], [%xs], (%w,))`")
         .spelled("higher_order.@"),
-        row("map_impl", "map_impl(Any f, Any xs, Any pos_args=None) -> Any", Control::Map)
+        control_row("map_impl", "map_impl(Any f, Any xs, Any pos_args=None) -> Any", Control::Map)
             .doc("a graph called for each row along dim 0, its results stacked: `map_impl(@f, [%xs], [%w])`")
             .spelled("higher_order.@"),
-        row(
+        control_row(
             "associative_scan",
             "associative_scan(Any combine_fn, Any xs, Any additional_inputs=None) -> Any",
             Control::AssociativeScan,

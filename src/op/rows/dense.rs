@@ -61,7 +61,7 @@ impl Number for i64 {
 
 /// The dtype that a routine computes tensors of `dtype` in.
 pub(super) fn native(dtype: DType) -> DType {
-    match dtype.compute() {
+    match dtype.compute_dtype() {
         d @ (DType::F32 | DType::F64) => d,
         _ => DType::I64,
     }
@@ -89,7 +89,7 @@ macro_rules! with_number {
 pub(super) use with_number;
 
 /// The tensor's index elements as i64; E0303 unless it is i64 or i32, or empty.
-pub(super) fn indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
+pub(super) fn to_i64_indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
     if matches!(t.dtype(), DType::I64 | DType::I32) || t.numel() == 0 {
         Ok(t.to(DType::I64))
     } else {
@@ -119,7 +119,7 @@ pub(super) fn in_range(index: i64, size: usize, dim: usize) -> OpResult<usize> {
 }
 
 /// Sizes before, at and after `dim`: a tensor as `[outer, n, inner]`. A 0-d tensor is one element.
-pub(super) fn around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
+pub(super) fn sizes_around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
     match shape.get(dim) {
         Some(&n) => (shape[..dim].iter().product(), n, shape[dim + 1..].iter().product()),
         None => (1, 1, 1),
@@ -139,7 +139,7 @@ pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
 }
 
 /// The element of a batch broadcast to `lead` that a tensor with batch dims `own` gives for element `i`.
-pub(super) fn spread(own: &[usize], lead: &[usize], mut i: usize) -> usize {
+pub(super) fn broadcast_position(own: &[usize], lead: &[usize], mut i: usize) -> usize {
     let (mut at, mut stride) = (0, 1);
     for (k, &n) in lead.iter().enumerate().rev() {
         let x = i % n.max(1);

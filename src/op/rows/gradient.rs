@@ -6,12 +6,12 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = backward();
-    v.push(sampled());
+    let mut v = backward_rows();
+    v.push(gradient_row());
     v
 }
 
-fn sampled() -> Op {
+fn gradient_row() -> Op {
     Op::composite(
         "gradient(Tensor self, *, Any spacing=None, Any dim=None, int edge_order=1) -> Tensor[]",
         gradient,
@@ -47,12 +47,12 @@ fn sampled() -> Op {
     )
 }
 
-fn backward() -> Vec<Op> {
+fn backward_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
-                let (grad, y) = wide(b, c)?;
+                let (grad, y) = widen_operands(b, c)?;
                 let (grad, y) = (&grad, &y);
                 let product = b.mul(grad, y)?;
                 let sum = b.op(
@@ -70,7 +70,7 @@ fn backward() -> Vec<Op> {
         Op::composite(
             "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
-                let (grad, y) = wide(b, c)?;
+                let (grad, y) = widen_operands(b, c)?;
                 let (grad, y) = (&grad, &y);
                 let sum = b.op(OpId::Sum, [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
                 let e = b.exp(y)?;
@@ -95,9 +95,9 @@ fn backward() -> Vec<Op> {
 }
 
 /// The gradient and the result in the dtype that torch computes in.
-fn wide(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+fn widen_operands(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
-    let dtype = y.dtype().compute();
+    let dtype = y.dtype().compute_dtype();
     Ok((b.to_dtype(grad, dtype)?, b.to_dtype(y, dtype)?))
 }
 
@@ -166,36 +166,36 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             Val::Leaf(t) => Steps::At(t),
             v => Steps::Even(v),
         };
-        out.push(along(b, x, dim, steps, order)?);
+        out.push(gradient_along(b, x, dim, steps, order)?);
     }
     Ok(list_val(&out))
 }
 
 /// The elements from `start` on, `end` less at the end.
-fn part(b: &mut dyn Build, x: &Traced, dim: usize, start: i64, end: i64) -> OpResult<Traced> {
+fn trim_dim(b: &mut dyn Build, x: &Traced, dim: usize, start: i64, end: i64) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
     b.slice(x, dim, Dim::Const(start), n.sub(&Dim::Const(end)), 1)
 }
 
 /// One slice: `at` from the front, or from the back if it is negative.
-fn one(b: &mut dyn Build, x: &Traced, dim: usize, at: i64) -> OpResult<Traced> {
+fn slice_one(b: &mut dyn Build, x: &Traced, dim: usize, at: i64) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
     let start = if at < 0 { n.add(&Dim::Const(at)) } else { Dim::Const(at) };
     b.slice(x, dim, start.clone(), start.add(&Dim::Const(1)), 1)
 }
 
-fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) -> OpResult<Traced> {
+fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) -> OpResult<Traced> {
     let steps = match steps {
-        Steps::Even(step) => return even(b, x, dim, step, order),
+        Steps::Even(step) => return even_gradient(b, x, dim, step, order),
         Steps::At(points) => {
-            let (later, earlier) = (part(b, &points, 0, 1, 0)?, part(b, &points, 0, 0, 1)?);
+            let (later, earlier) = (trim_dim(b, &points, 0, 1, 0)?, trim_dim(b, &points, 0, 0, 1)?);
             b.sub(&later, &earlier)?
         }
     };
     let mut shape = vec![Dim::Const(1); x.rank()?];
     shape[dim] = steps.shape()?[0].clone();
     let h = b.reshape(&steps, &shape)?;
-    let (left, right) = (part(b, &h, dim, 0, 1)?, part(b, &h, dim, 1, 0)?);
+    let (left, right) = (trim_dim(b, &h, dim, 0, 1)?, trim_dim(b, &h, dim, 1, 0)?);
     let sum = b.add(&left, &right)?;
     // Weights of the neighbours for steps of different sizes.
     let weight = |b: &mut dyn Build, over: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
@@ -209,7 +209,7 @@ fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) ->
     let behind = weight(b, &left, &right, &sum)?;
     let mut centre: Option<Traced> = None;
     for (k, w) in [before, own, behind].iter().enumerate() {
-        let values = part(b, x, dim, k as i64, 2 - k as i64)?;
+        let values = trim_dim(b, x, dim, k as i64, 2 - k as i64)?;
         let term = b.mul(w, &values)?;
         centre = Some(match centre {
             Some(sum) => b.add(&sum, &term)?,
@@ -227,15 +227,15 @@ fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) ->
 /// The derivative at the first or last point from steps of different sizes.
 fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64, at: i64) -> OpResult<Traced> {
     let step = |k: i64| if at < 0 { -1 - k } else { k };
-    let outer = one(b, h, dim, step(0))?;
-    let (first, second) = (one(b, x, dim, step(0))?, one(b, x, dim, step(1))?);
+    let outer = slice_one(b, h, dim, step(0))?;
+    let (first, second) = (slice_one(b, x, dim, step(0))?, slice_one(b, x, dim, step(1))?);
     let (high, low) = if at < 0 { (&first, &second) } else { (&second, &first) };
     if order == 1 {
         let d = b.sub(high, low)?;
         return b.div(&d, &outer);
     }
-    let inner = one(b, h, dim, step(1))?;
-    let third = one(b, x, dim, step(2))?;
+    let inner = slice_one(b, h, dim, step(1))?;
+    let third = slice_one(b, x, dim, step(2))?;
     let sum = b.add(&outer, &inner)?;
     // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); with the other sign at the end.
     let twice = b.add(&outer, &sum)?;
@@ -254,22 +254,22 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
     if at < 0 { b.neg(&all) } else { Ok(all) }
 }
 
-fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
-    let (later, earlier) = (part(b, x, dim, 2, 0)?, part(b, x, dim, 0, 2)?);
+fn even_gradient(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
+    let (later, earlier) = (trim_dim(b, x, dim, 2, 0)?, trim_dim(b, x, dim, 0, 2)?);
     let d = b.sub(&later, &earlier)?;
     let d = b.div(&d, step.clone())?;
     let centre = b.mul(&d, Val::Float(0.5))?;
     let mut ends = vec![];
     for at in [0, -1] {
         let place = |k: i64| if at < 0 { -1 - k } else { k };
-        let (first, second) = (one(b, x, dim, place(0))?, one(b, x, dim, place(1))?);
+        let (first, second) = (slice_one(b, x, dim, place(0))?, slice_one(b, x, dim, place(1))?);
         let d = if order == 1 {
             match at {
                 0 => b.sub(&second, &first)?,
                 _ => b.sub(&first, &second)?,
             }
         } else {
-            let third = one(b, x, dim, place(2))?;
+            let third = slice_one(b, x, dim, place(2))?;
             // From the front to the back at both ends, as torch adds them up.
             let terms = match at {
                 0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],

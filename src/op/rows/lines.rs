@@ -6,22 +6,22 @@ use crate::types::DType;
 use std::cmp::Ordering;
 
 /// A tensor's elements as f64 or i64, which hold every dtype's values exactly.
-pub(super) enum Values {
+pub(super) enum WideValues {
     Float(Vec<f64>),
     Int(Vec<i64>),
 }
 
 /// Elements with an order in which NaN is the greatest.
-pub(super) trait Number: Copy {
+pub(super) trait OrderedNumber: Copy {
     fn is_nan(self) -> bool;
-    fn order(self, other: Self) -> Ordering;
+    fn cmp_nan_last(self, other: Self) -> Ordering;
 }
 
-impl Number for f64 {
+impl OrderedNumber for f64 {
     fn is_nan(self) -> bool {
         f64::is_nan(self)
     }
-    fn order(self, other: f64) -> Ordering {
+    fn cmp_nan_last(self, other: f64) -> Ordering {
         match self.partial_cmp(&other) {
             Some(o) => o,
             None => f64::is_nan(self).cmp(&f64::is_nan(other)),
@@ -29,45 +29,45 @@ impl Number for f64 {
     }
 }
 
-impl Number for i64 {
+impl OrderedNumber for i64 {
     fn is_nan(self) -> bool {
         false
     }
-    fn order(self, other: i64) -> Ordering {
+    fn cmp_nan_last(self, other: i64) -> Ordering {
         self.cmp(&other)
     }
 }
 
-impl Values {
-    pub(super) fn of(t: &Tensor) -> Values {
+impl WideValues {
+    pub(super) fn from_tensor(t: &Tensor) -> WideValues {
         match t.dtype() {
-            DType::F32 => Values::Float(t.as_slice::<f32>().iter().map(|&x| x as f64).collect()),
-            DType::I64 => Values::Int(t.as_slice::<i64>().to_vec()),
-            d if d.is_float() => Values::Float((0..t.numel()).map(|i| t.get(i).to_f64()).collect()),
-            _ => Values::Int((0..t.numel()).map(|i| t.get(i).to_i64()).collect()),
+            DType::F32 => WideValues::Float(t.as_slice::<f32>().iter().map(|&x| x as f64).collect()),
+            DType::I64 => WideValues::Int(t.as_slice::<i64>().to_vec()),
+            d if d.is_float() => WideValues::Float((0..t.numel()).map(|i| t.get(i).to_f64()).collect()),
+            _ => WideValues::Int((0..t.numel()).map(|i| t.get(i).to_i64()).collect()),
         }
     }
 }
 
 /// A tensor of `dtype` whose elements are numbers, converted as torch casts.
-pub(super) fn tensor_of(dtype: DType, shape: &[usize], values: &Values) -> Tensor {
+pub(super) fn tensor_of(dtype: DType, shape: &[usize], values: &WideValues) -> Tensor {
     match values {
-        Values::Float(v) => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
-        Values::Int(v) => Tensor::from_fn(dtype, shape, |i| Scalar::Int(DType::I64, v[i])),
+        WideValues::Float(v) => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
+        WideValues::Int(v) => Tensor::from_fn(dtype, shape, |i| Scalar::Int(DType::I64, v[i])),
     }
 }
 
 /// The lines of a shape along `dim`: element `k` of line `(o, i)` is at `(o * len + k) * inner + i`.
-pub(super) struct Lines {
+pub(super) struct DimLines {
     pub outer: usize,
     pub len: usize,
     pub inner: usize,
 }
 
-impl Lines {
+impl DimLines {
     /// Along `dim`; a 0-d shape is one line of one element.
-    pub(super) fn new(shape: &[usize], dim: usize) -> Lines {
-        Lines {
+    pub(super) fn new(shape: &[usize], dim: usize) -> DimLines {
+        DimLines {
             outer: shape.iter().take(dim).product(),
             len: shape.get(dim).copied().unwrap_or(1),
             inner: shape.iter().skip(dim + 1).product(),
@@ -75,7 +75,10 @@ impl Lines {
     }
 
     /// Calls `f` with the positions of each line, in the order of a result without the dim.
-    pub(super) fn each(&self, mut f: impl FnMut(&mut dyn Iterator<Item = usize>) -> OpResult<()>) -> OpResult<()> {
+    pub(super) fn for_each_line(
+        &self,
+        mut f: impl FnMut(&mut dyn Iterator<Item = usize>) -> OpResult<()>,
+    ) -> OpResult<()> {
         for o in 0..self.outer {
             for i in 0..self.inner {
                 f(&mut (0..self.len).map(|k| (o * self.len + k) * self.inner + i))?;

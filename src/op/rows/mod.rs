@@ -31,7 +31,7 @@ mod wrappers;
 use super::Op;
 
 /// Every row: the families, each of which knows its own. A spelling of several ops is tried in this order.
-pub fn all() -> Vec<Op> {
+pub fn all_rows() -> Vec<Op> {
     [
         pointwise::rows(),
         creation::rows(),
@@ -60,6 +60,6 @@ pub fn all() -> Vec<Op> {
     ]
     .into_iter()
     .flatten()
-    .map(prims::spelled)
+    .map(prims::with_prim_spellings)
     .collect()
 }

@@ -1,17 +1,24 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
 use crate::op::{
-    Build, Call, Declared, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, TypeRule,
+    Build, Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, RowDeclaration, Sizes, Traced, TypeRule,
     wrap_dim,
 };
-use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val, write_str};
+use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Type, Val, write_str};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v: Vec<Op> = [sizes(), kinds(), sequences(), places(), choices(), math()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut v: Vec<Op> = [
+        size_rows(),
+        kind_rows(),
+        sequence_rows(),
+        memory_rows(),
+        choice_rows(),
+        math_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     v.push(
         Op::composite("getattr(Any self, str name) -> Any", getattr)
             .doc("an attribute: shape, ndim, dtype, device, T, mT, …")
@@ -27,9 +34,9 @@ pub fn rows() -> Vec<Op> {
     v
 }
 
-fn sizes() -> Vec<Op> {
+fn size_rows() -> Vec<Op> {
     vec![
-        host("size(Tensor self, int? dim=None) -> Any", size)
+        host("size(Tensor self, int? dim=None) -> Any", size_type)
             .doc("the sizes, or the size of a dim")
             .spelled("Tensor.@ aten.sym_size.default aten.sym_size.int aten.@ aten.@.int"),
         host("numel(Tensor self) -> int", |c, _| {
@@ -37,7 +44,7 @@ fn sizes() -> Vec<Op> {
         })
         .doc("the number of elements")
         .spelled("Tensor.@ Tensor.nelement torch.@ aten.sym_numel.default aten.@"),
-        host("stride(Tensor self, int? dim=None) -> Any", stride)
+        host("stride(Tensor self, int? dim=None) -> Any", stride_type)
             .memory(MemoryUse::Asks)
             .doc("the strides of the tensor laid out in order, or that of a dim")
             .spelled("Tensor.@ aten.sym_stride.default aten.sym_stride.int"),
@@ -46,13 +53,13 @@ fn sizes() -> Vec<Op> {
         })
         .doc("the number of dims")
         .spelled("Tensor.@ Tensor.ndimension aten.@"),
-        host("len(Any self) -> int", len)
+        host("len(Any self) -> int", len_type)
             .doc("the number of items")
             .spelled("builtins.@ Tensor.__len__"),
     ]
 }
 
-fn kinds() -> Vec<Op> {
+fn kind_rows() -> Vec<Op> {
     vec![
         host("is_floating_point(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(c.leaf("self")?.dtype.is_float()))
@@ -93,7 +100,7 @@ fn kinds() -> Vec<Op> {
             Ok(match (a.len() == b.len(), known) {
                 (false, _) => Val::Bool(false),
                 (true, Some(apart)) => Val::Bool(apart.iter().all(|&d| d == 0)),
-                (true, None) => Val::Any(Kind::Bool),
+                (true, None) => Val::Any(ScalarKind::Bool),
             })
         })
         .doc("whether the shapes are the same")
@@ -106,7 +113,7 @@ fn kinds() -> Vec<Op> {
     ]
 }
 
-fn sequences() -> Vec<Op> {
+fn sequence_rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are not host values but lists put together anew.
         Op::composite("torch_size(Any sizes) -> Any", |_, c| {
@@ -131,7 +138,7 @@ fn sequences() -> Vec<Op> {
     ]
 }
 
-fn places() -> Vec<Op> {
+fn memory_rows() -> Vec<Op> {
     vec![
         host("storage_offset(Tensor self) -> int", |_, _| Ok(Val::int(0)))
             .memory(MemoryUse::Asks)
@@ -153,11 +160,11 @@ fn all_sizes(c: &Call<TensorType>, v: Vec<Dim>) -> OpResult<Type> {
     }
 }
 
-fn size(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+fn size_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     all_sizes(c, c.shaped("self")?.1.to_vec())
 }
 
-fn strides(shape: &[Dim]) -> Vec<Dim> {
+fn dense_strides(shape: &[Dim]) -> Vec<Dim> {
     let mut out = vec![Dim::Const(1); shape.len()];
     for i in (1..shape.len()).rev() {
         let n = if shape[i] == Dim::Const(0) {
@@ -170,11 +177,11 @@ fn strides(shape: &[Dim]) -> Vec<Dim> {
     out
 }
 
-fn stride(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    all_sizes(c, strides(c.shaped("self")?.1))
+fn stride_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    all_sizes(c, dense_strides(c.shaped("self")?.1))
 }
 
-fn len(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+fn len_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(match c.get("self") {
         Val::Leaf(t) => match t.shape.as_deref() {
             Some([]) => return Err(OpError::shape("len() of a 0-d tensor")),
@@ -344,16 +351,16 @@ fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult
 }
 
 /// An op without tensors, or of what is known of them: its rule gives its value.
-fn host(declared: impl Into<Declared>, rule: TypeRule) -> Op {
+fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
     Op::new(declared, rule, Meaning::Host)
 }
 
-fn choices() -> Vec<Op> {
+fn choice_rows() -> Vec<Op> {
     vec![
-        host("sym_max(Any a, Any b) -> Any", |c, _| extremum(c, true))
+        host("sym_max(Any a, Any b) -> Any", |c, _| extremum_type(c, true))
             .doc("the larger of two numbers")
             .spelled("torch.@ builtins.max"),
-        host("sym_min(Any a, Any b) -> Any", |c, _| extremum(c, false))
+        host("sym_min(Any a, Any b) -> Any", |c, _| extremum_type(c, false))
             .doc("the smaller of two numbers")
             .spelled("torch.@ builtins.min"),
         host("max_of_several(Any a, Any b, Any c) -> Any", |c, _| {
@@ -372,18 +379,18 @@ fn choices() -> Vec<Op> {
         host("sym_float(Any a) -> float", |c, _| {
             Ok(match c.get("a") {
                 Val::Str(s) => Val::Float(float_of(s)?),
-                v => v.as_f64().map_or(Val::Any(crate::types::Kind::Float), Val::Float),
+                v => v.as_f64().map_or(Val::Any(crate::types::ScalarKind::Float), Val::Float),
             })
         })
         .doc("a number as a float")
         .spelled("torch.@ builtins.float"),
         host("sym_bool(Any a) -> bool", |c, _| {
-            Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), Val::Bool))
+            Ok(truth_value(c.get("a")).map_or(Val::Any(crate::types::ScalarKind::Bool), Val::Bool))
         })
         .doc("whether a number is not zero")
         .spelled("builtins.bool"),
         host("sym_not(Any a) -> bool", |c, _| {
-            Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), |t| Val::Bool(!t)))
+            Ok(truth_value(c.get("a")).map_or(Val::Any(crate::types::ScalarKind::Bool), |t| Val::Bool(!t)))
         })
         .doc("logical not of a number")
         .spelled("torch.@ operator.not_"),
@@ -399,16 +406,16 @@ fn choices() -> Vec<Op> {
     ]
 }
 
-fn math() -> Vec<Op> {
+fn math_rows() -> Vec<Op> {
     vec![
-        host("math_floor(Any a) -> int", |c, _| rounded(c.get("a"), f64::floor))
+        host("math_floor(Any a) -> int", |c, _| round_to_int(c.get("a"), f64::floor))
             .doc("a number rounded down, as an int")
             .spelled("math.floor"),
-        host("math_ceil(Any a) -> int", |c, _| rounded(c.get("a"), f64::ceil))
+        host("math_ceil(Any a) -> int", |c, _| round_to_int(c.get("a"), f64::ceil))
             .doc("a number rounded up, as an int")
             .spelled("math.ceil"),
         host("math_round(Any a) -> int", |c, _| {
-            rounded(c.get("a"), f64::round_ties_even)
+            round_to_int(c.get("a"), f64::round_ties_even)
         })
         .doc("a number rounded to the nearest int, half to even")
         .spelled("builtins.round"),
@@ -434,7 +441,7 @@ fn math() -> Vec<Op> {
                 .items()
                 .ok_or_else(|| OpError::arg("args", "sym_sum() takes a sequence of numbers"))?;
             items.iter().try_fold(Val::int(0), |sum, v| {
-                let sum = crate::op::number::apply(OpId::Add, &[sum, v.clone()]);
+                let sum = crate::op::number::eval_op(OpId::Add, &[sum, v.clone()]);
                 sum.unwrap_or_else(|| Err(OpError::arg("args", "sym_sum() takes numbers")))
             })
         })
@@ -443,22 +450,26 @@ fn math() -> Vec<Op> {
         host("math_sqrt(Any a) -> float", |c, _| match c.get("a").as_f64() {
             Some(x) if x < 0.0 => Err(OpError::value("math domain error")),
             Some(x) => Ok(Val::Float(x.sqrt())),
-            None => Ok(Val::Any(crate::types::Kind::Float)),
+            None => Ok(Val::Any(crate::types::ScalarKind::Float)),
         })
         .doc("square root of a number")
         .spelled("math.sqrt torch._sym_sqrt torch.sym_sqrt"),
     ]
 }
 
-fn extremum(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
-    Ok(larger(c.get("a"), c.get("b"), max))
+fn extremum_type(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
+    Ok(pick_extremum(c.get("a"), c.get("b"), max))
 }
 
 fn extremum_of_three(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
-    Ok(larger(&larger(c.get("a"), c.get("b"), max), c.get("c"), max))
+    Ok(pick_extremum(
+        &pick_extremum(c.get("a"), c.get("b"), max),
+        c.get("c"),
+        max,
+    ))
 }
 
-fn larger(a: &Type, b: &Type, max: bool) -> Type {
+fn pick_extremum(a: &Type, b: &Type, max: bool) -> Type {
     if let (Val::Int(x), Val::Int(y)) = (a, b) {
         return Val::Int(if max { x.max_of(y) } else { x.min_of(y) });
     }
@@ -481,7 +492,7 @@ fn float_of(text: &str) -> OpResult<f64> {
 }
 
 /// Whether Python takes a value for true, if it is known.
-pub(in crate::op::rows) fn truth(v: &Type) -> Option<bool> {
+pub(in crate::op::rows) fn truth_value(v: &Type) -> Option<bool> {
     Some(match v {
         Val::None => false,
         Val::Str(s) => !s.is_empty(),
@@ -501,11 +512,11 @@ fn to_int(v: &Type) -> OpResult<Type> {
             let fail = || OpError::value(format!("invalid literal for int() with base 10: {}", write_str(s)));
             s.trim().replace('_', "").parse().map(Val::int).map_err(|_| fail())
         }
-        v => rounded(v, f64::trunc),
+        v => round_to_int(v, f64::trunc),
     }
 }
 
-fn rounded(v: &Type, f: fn(f64) -> f64) -> OpResult<Type> {
+fn round_to_int(v: &Type, f: fn(f64) -> f64) -> OpResult<Type> {
     match v {
         Val::Int(d) => Ok(Val::Int(d.clone())),
         v => match v.as_f64().map(f) {

@@ -2,7 +2,7 @@
 
 use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpId, OpResult};
-use crate::types::{Kind, TensorType, Type, Val};
+use crate::types::{ScalarKind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -46,18 +46,18 @@ fn with_forms(row: Op, path: &'static str) -> Op {
 }
 
 fn of_two(c: &Call<TensorType>, negated: bool) -> OpResult<Type> {
-    Ok(match equal(c.get("a"), c.get("b")) {
+    Ok(match are_equal(c.get("a"), c.get("b")) {
         Some(is) => Val::Bool(is != negated),
-        None => Val::Any(Kind::Bool),
+        None => Val::Any(ScalarKind::Bool),
     })
 }
 
 /// Whether Python's `==` holds; `None` where that is not known. A tensor equals nothing that it cannot be compared with.
-fn equal(a: &Type, b: &Type) -> Option<bool> {
+fn are_equal(a: &Type, b: &Type) -> Option<bool> {
     match (a, b) {
         (Val::Unknown | Val::Any(_), _) | (_, Val::Unknown | Val::Any(_)) => None,
         (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => all_equal(x, y),
-        _ if is_number(a) && is_number(b) => match number::apply(OpId::Eq, &[a.clone(), b.clone()]) {
+        _ if is_number(a) && is_number(b) => match number::eval_op(OpId::Eq, &[a.clone(), b.clone()]) {
             Some(Ok(Val::Bool(is))) => Some(is),
             _ => None,
         },
@@ -72,7 +72,7 @@ fn all_equal(x: &[Type], y: &[Type]) -> Option<bool> {
     }
     let mut known = true;
     for (x, y) in x.iter().zip(y) {
-        match equal(x, y) {
+        match are_equal(x, y) {
             Some(true) => {}
             Some(false) => return Some(false),
             None => known = false,
@@ -109,7 +109,7 @@ mod tests {
             (list(&[]), Val::Tuple(vec![]), Some(false)),
             (Val::Bool(true), Val::int(1), Some(true)),
         ] {
-            assert_eq!(equal(&a, &b), want, "{a} == {b}");
+            assert_eq!(are_equal(&a, &b), want, "{a} == {b}");
         }
     }
 }

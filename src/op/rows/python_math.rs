@@ -1,8 +1,8 @@
 //! Python's own functions of numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs go through these.
 
 use crate::op::number;
-use crate::op::{Call, Declared, Meaning, Op, OpError, OpId, OpResult, TypeRule};
-use crate::types::{Dim, Kind, TensorType, Type, Val};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, RowDeclaration, TypeRule};
+use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -15,7 +15,7 @@ pub fn rows() -> Vec<Op> {
         host("divmod(Any a, Any b) -> Any", |c, _| {
             let part = |op: OpId| {
                 let args = [c.get("a").clone(), c.get("b").clone()];
-                number::apply(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
+                number::eval_op(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
             };
             Ok(Val::Tuple(vec![part(OpId::FloorDivide)?, part(OpId::Remainder)?]))
         })
@@ -38,7 +38,7 @@ pub fn rows() -> Vec<Op> {
         host("math_isqrt(Any n) -> int", |c, _| match c.get("n").as_int() {
             Some(n) if n < 0 => Err(OpError::value("isqrt() argument must be nonnegative")),
             Some(n) => Ok(Val::int(n.isqrt())),
-            None => Ok(Val::Any(Kind::Int)),
+            None => Ok(Val::Any(ScalarKind::Int)),
         })
         .doc("the whole square root")
         .spelled("math.isqrt"),
@@ -48,19 +48,19 @@ pub fn rows() -> Vec<Op> {
                 (Some(x), Some(b)) if x <= 0.0 || b <= 0.0 => Err(OpError::value("math domain error")),
                 (_, Some(1.0)) => Err(OpError::value("ZeroDivisionError: float division by zero")),
                 (Some(x), Some(b)) => Ok(Val::Float(x.ln() / b.ln())),
-                _ => Ok(Val::Any(Kind::Float)),
+                _ => Ok(Val::Any(ScalarKind::Float)),
             }
         })
         .doc("a logarithm to any base")
         .spelled("math.log"),
     ];
-    v.extend(functions());
+    v.extend(function_rows());
     v.extend(of_two());
-    v.extend(predicates());
+    v.extend(predicate_rows());
     v
 }
 
-fn host(declared: impl Into<Declared>, rule: TypeRule) -> Op {
+fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
     Op::new(declared, rule, Meaning::Host)
 }
 
@@ -73,23 +73,23 @@ macro_rules! function {
     };
 }
 
-fn functions() -> Vec<Op> {
+fn function_rows() -> Vec<Op> {
     vec![
         function!("math_exp", "exp(Any a) -> float", "math.exp", f64::exp),
         function!("math_exp2", "exp2(Any a) -> float", "math.exp2", f64::exp2),
         function!("math_expm1", "expm1(Any a) -> float", "math.expm1", f64::exp_m1),
-        function!("math_log", "log(Any a) -> float", "math.log", logarithm(f64::ln)),
+        function!("math_log", "log(Any a) -> float", "math.log", log_except_zero(f64::ln)),
         function!(
             "math_log2",
             "log2(Any a) -> float",
             "math.log2 torch._sym_log2",
-            logarithm(f64::log2)
+            log_except_zero(f64::log2)
         ),
         function!(
             "math_log10",
             "log10(Any a) -> float",
             "math.log10",
-            logarithm(f64::log10)
+            log_except_zero(f64::log10)
         ),
         function!("math_log1p", "log1p(Any a) -> float", "math.log1p", f64::ln_1p),
         function!("math_sin", "sin(Any a) -> float", "math.sin torch._sym_sin", f64::sin),
@@ -155,7 +155,7 @@ fn functions() -> Vec<Op> {
 }
 
 /// A logarithm, which Python refuses for zero too.
-fn logarithm(f: fn(f64) -> f64) -> impl Fn(f64) -> f64 {
+fn log_except_zero(f: fn(f64) -> f64) -> impl Fn(f64) -> f64 {
     move |x| if x == 0.0 { f64::NAN } else { f(x) }
 }
 
@@ -200,28 +200,30 @@ fn of_two() -> Vec<Op> {
     ]
 }
 
-fn predicates() -> Vec<Op> {
+fn predicate_rows() -> Vec<Op> {
     vec![
-        host("math_isnan(Any x) -> bool", |c, _| predicate(c.get("x"), f64::is_nan))
-            .doc("whether a number is NaN")
-            .spelled("math.isnan"),
+        host("math_isnan(Any x) -> bool", |c, _| {
+            eval_predicate(c.get("x"), f64::is_nan)
+        })
+        .doc("whether a number is NaN")
+        .spelled("math.isnan"),
         host("math_isinf(Any x) -> bool", |c, _| {
-            predicate(c.get("x"), f64::is_infinite)
+            eval_predicate(c.get("x"), f64::is_infinite)
         })
         .doc("whether a number is infinite")
         .spelled("math.isinf"),
         host("math_isfinite(Any x) -> bool", |c, _| {
-            predicate(c.get("x"), f64::is_finite)
+            eval_predicate(c.get("x"), f64::is_finite)
         })
         .doc("whether a number is finite")
         .spelled("math.isfinite"),
     ]
 }
 
-fn predicate(v: &Type, f: fn(f64) -> bool) -> OpResult<Type> {
+fn eval_predicate(v: &Type, f: fn(f64) -> bool) -> OpResult<Type> {
     match v.as_f64() {
         Some(x) => Ok(Val::Bool(f(x))),
-        None => unknown(&[v]).map(|_| Val::Any(Kind::Bool)),
+        None => unknown(&[v]).map(|_| Val::Any(ScalarKind::Bool)),
     }
 }
 
@@ -248,11 +250,14 @@ fn unknown(args: &[&Type]) -> OpResult<Type> {
     for v in args {
         match v {
             Val::Unknown => return Ok(Val::Unknown),
-            Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(Kind::Int | Kind::Float | Kind::Bool) => {}
+            Val::Int(_)
+            | Val::Float(_)
+            | Val::Bool(_)
+            | Val::Any(ScalarKind::Int | ScalarKind::Float | ScalarKind::Bool) => {}
             v => return Err(OpError::dtype(format!("must be real number, not {}", v.kind_name()))),
         }
     }
-    Ok(Val::Any(Kind::Float))
+    Ok(Val::Any(ScalarKind::Float))
 }
 
 fn of_ints(c: &Call<TensorType>, f: fn(i64, i64) -> Option<i64>) -> OpResult<Type> {
@@ -261,8 +266,8 @@ fn of_ints(c: &Call<TensorType>, f: fn(i64, i64) -> Option<i64>) -> OpResult<Typ
             Err(OpError::dtype("'float' object cannot be interpreted as an integer"))
         }
         (a, b) => Ok(match (a.as_int(), b.as_int()) {
-            (Some(a), Some(b)) => f(a, b).map_or(Val::Any(Kind::Int), Val::int),
-            _ => Val::Any(Kind::Int),
+            (Some(a), Some(b)) => f(a, b).map_or(Val::Any(ScalarKind::Int), Val::int),
+            _ => Val::Any(ScalarKind::Int),
         }),
     }
 }
@@ -278,13 +283,13 @@ fn gcd(a: i64, b: i64) -> Option<i64> {
 fn pow_mod(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     let of = |name: &str| c.get(name).as_int();
     let (Some(base), Some(exp), Some(modulus)) = (of("base"), of("exp"), of("mod")) else {
-        return Ok(Val::Any(Kind::Int));
+        return Ok(Val::Any(ScalarKind::Int));
     };
     if modulus == 0 {
         return Err(OpError::value("pow() 3rd argument cannot be 0"));
     }
     if exp < 0 {
-        return Ok(Val::Any(Kind::Int));
+        return Ok(Val::Any(ScalarKind::Int));
     }
     let m = modulus as i128;
     let (mut result, mut square, mut left) = (1i128.rem_euclid(m.abs()), (base as i128).rem_euclid(m.abs()), exp);
@@ -305,7 +310,7 @@ fn round_to(v: &Type, digits: &Type) -> OpResult<Type> {
         Val::None => None,
         d => match d.as_int() {
             Some(n) if !matches!(d, Val::Float(_)) => Some(n),
-            _ => return Ok(Val::Any(Kind::Float)),
+            _ => return Ok(Val::Any(ScalarKind::Float)),
         },
     };
     match (v, known) {
@@ -316,10 +321,14 @@ fn round_to(v: &Type, digits: &Type) -> OpResult<Type> {
         (Val::Float(x), Some(n)) => Ok(Val::Float(round_float(*x, n))),
         (Val::Int(_), None | Some(0..)) => Ok(v.clone()),
         (Val::Bool(b), None | Some(0..)) => Ok(Val::int(*b as i64)),
-        (Val::Int(Dim::Const(i)), Some(n)) => Ok(round_int(*i, n.unsigned_abs()).map_or(Val::Any(Kind::Int), Val::int)),
+        (Val::Int(Dim::Const(i)), Some(n)) => {
+            Ok(round_int(*i, n.unsigned_abs()).map_or(Val::Any(ScalarKind::Int), Val::int))
+        }
         (Val::Bool(_), Some(_)) => Ok(Val::int(0)),
-        (Val::Int(_) | Val::Any(Kind::Int | Kind::Bool), _) | (Val::Any(Kind::Float), None) => Ok(Val::Any(Kind::Int)),
-        (Val::Any(Kind::Float), Some(_)) => Ok(Val::Any(Kind::Float)),
+        (Val::Int(_) | Val::Any(ScalarKind::Int | ScalarKind::Bool), _) | (Val::Any(ScalarKind::Float), None) => {
+            Ok(Val::Any(ScalarKind::Int))
+        }
+        (Val::Any(ScalarKind::Float), Some(_)) => Ok(Val::Any(ScalarKind::Float)),
         (Val::Unknown, _) => Ok(Val::Unknown),
         (v, _) => Err(OpError::dtype(format!(
             "type {} doesn't define __round__ method",

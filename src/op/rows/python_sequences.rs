@@ -10,23 +10,23 @@ const MAX_ITEMS: usize = 65_536;
 pub fn rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are not host values but lists put together anew.
-        Op::composite("joined(Any[] a, Any[] b) -> Any", joined)
+        Op::composite("joined(Any[] a, Any[] b) -> Any", concat_sequences)
             .doc("the items of two lists or two tuples, one after the other")
             .spelled("operator.add operator.iadd operator.concat"),
         Op::composite("repeated(Any[] a, int b) -> Any", |_, c| {
-            repeated(c.get("a"), c.get("b"))
+            repeat_sequence(c.get("a"), c.get("b"))
         })
         .doc("the items of a list or tuple several times")
         .spelled("operator.mul operator.imul"),
         Op::composite("times_sequence(int a, Any[] b) -> Any", |_, c| {
-            repeated(c.get("b"), c.get("a"))
+            repeat_sequence(c.get("b"), c.get("a"))
         })
         .doc("the items of a list or tuple several times")
         .spelled("operator.mul"),
     ]
 }
 
-fn joined(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn concat_sequences(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (a, b) = (c.get("a"), c.get("b"));
     let both = |a: &[Val<Traced>], b: &[Val<Traced>]| [a, b].concat();
     match (a, b) {
@@ -43,7 +43,7 @@ fn joined(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
 }
 
-fn repeated(items: &Val<Traced>, count: &Val<Traced>) -> OpResult<Val<Traced>> {
+fn repeat_sequence(items: &Val<Traced>, count: &Val<Traced>) -> OpResult<Val<Traced>> {
     let Some(v) = items.items() else {
         return Ok(Val::Unknown);
     };

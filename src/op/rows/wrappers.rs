@@ -8,19 +8,19 @@ use crate::types::{DType, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite("autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
-            converted(b, c.get("self"), dtype(c)?)
+            convert_eligible(b, c.get("self"), autocast_dtype(c)?)
         })
         .doc("converted as autocast does it: floats other than f64 to a dtype, in lists too; all else as it is"),
         Op::composite("autocast_widest(Any self, Any values, ScalarType dtype) -> Any",
             |b, c| {
-                let to = widest(c.get("values"), dtype(c)?)?;
-                converted(b, c.get("self"), to)
+                let to = widest_dtype(c.get("values"), autocast_dtype(c)?)?;
+                convert_eligible(b, c.get("self"), to)
             },
         )
         .doc("converted as autocast does it for ops that take several tensors: to f32 if a value is f32, else to the dtype"),
         Op::composite("autocast_contracted(Any self, Any values, Any dims, ScalarType dtype) -> Any",
             |b, c| match is_matrix_product(c.get("values"), c.get("dims"))? {
-                true => converted(b, c.get("self"), dtype(c)?),
+                true => convert_eligible(b, c.get("self"), autocast_dtype(c)?),
                 false => Ok(c.get("self").clone()),
             },
         )
@@ -31,7 +31,7 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-fn dtype(c: &Call<Traced>) -> OpResult<DType> {
+fn autocast_dtype(c: &Call<Traced>) -> OpResult<DType> {
     c.opt_dtype("dtype")
         .ok_or_else(|| OpError::arg("dtype", "autocast converts to a dtype"))
 }
@@ -41,8 +41,12 @@ fn is_eligible(dtype: DType) -> bool {
     dtype.is_float() && dtype != DType::F64
 }
 
-fn converted(b: &mut dyn Build, v: &Val<Traced>, to: DType) -> OpResult<Val<Traced>> {
-    let mut each = |v: &[Val<Traced>]| v.iter().map(|x| converted(b, x, to)).collect::<OpResult<Vec<_>>>();
+fn convert_eligible(b: &mut dyn Build, v: &Val<Traced>, to: DType) -> OpResult<Val<Traced>> {
+    let mut each = |v: &[Val<Traced>]| {
+        v.iter()
+            .map(|x| convert_eligible(b, x, to))
+            .collect::<OpResult<Vec<_>>>()
+    };
     Ok(match v {
         Val::List(v) => Val::List(each(v)?),
         Val::Tuple(v) => Val::Tuple(each(v)?),
@@ -69,7 +73,7 @@ fn is_matrix_product(values: &Val<Traced>, dims: &Val<Traced>) -> OpResult<bool>
 }
 
 /// The dtype that an op of several tensors takes them in.
-fn widest(values: &Val<Traced>, lower: DType) -> OpResult<DType> {
+fn widest_dtype(values: &Val<Traced>, lower: DType) -> OpResult<DType> {
     let mut best = lower;
     for x in values.leaves().into_iter().filter(|x| is_eligible(x.dtype())) {
         best = match (best, x.dtype()) {

@@ -12,10 +12,10 @@
 mod overload;
 mod python;
 
-use super::bind::{BindError, lift};
-use super::schema::{Literal, Param, ParamType, Parameters, Schema};
+use super::bind::{BindError, lift_literal};
+use super::schema::{Literal, Param, ParamList, ParamType, Schema};
 use crate::diag::nearest;
-use crate::types::{Kind, TensorType, Type, Val};
+use crate::types::{ScalarKind, TensorType, Type, Val};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -25,14 +25,14 @@ static MODULES: &str = include_str!("modules.txt");
 static ATEN: &str = include_str!("aten.txt");
 
 /// Signatures by where their text begins and how long it is.
-type Parsed = HashMap<(usize, usize), Arc<[Schema]>>;
+type ParsedSignatures = HashMap<(usize, usize), Arc<[Schema]>>;
 
 /// Signatures that were parsed already.
-static PARSED: LazyLock<RwLock<Parsed>> = LazyLock::new(Default::default);
+static PARSED: LazyLock<RwLock<ParsedSignatures>> = LazyLock::new(Default::default);
 
 /// A call's arguments. The first of a method is the tensor it belongs to, which its signatures do not name.
 #[derive(Clone, Copy)]
-struct Given<'a> {
+struct GivenArgs<'a> {
     args: &'a [Type],
     kwargs: &'a [(&'a str, &'a Type)],
     method: bool,
@@ -47,7 +47,7 @@ struct Misfit {
 }
 
 /// The offset of the first line whose path is not `below`. Lines are sorted by path.
-fn bound(text: &str, below: impl Fn(&str) -> bool) -> usize {
+fn partition_offset(text: &str, below: impl Fn(&str) -> bool) -> usize {
     let (mut low, mut high) = (0, text.len());
     while low < high {
         let middle = (low + high) / 2;
@@ -63,32 +63,35 @@ fn bound(text: &str, below: impl Fn(&str) -> bool) -> usize {
 }
 
 /// The lines of the spelling `path`; of a packet (`aten.add`), those of all its overloads.
-fn lines(text: &'static str, path: &str) -> &'static str {
+fn lines_of_path(text: &'static str, path: &str) -> &'static str {
     let prefix = format!("{path}.");
     let packet = path.starts_with("aten.") && path.matches('.').count() == 1;
     let (start, end) = match packet {
         true => (
-            bound(text, |p| p < prefix.as_str()),
-            bound(text, |p| p < prefix.as_str() || p.starts_with(&prefix)),
+            partition_offset(text, |p| p < prefix.as_str()),
+            partition_offset(text, |p| p < prefix.as_str() || p.starts_with(&prefix)),
         ),
-        false => (bound(text, |p| p < path), bound(text, |p| p <= path)),
+        false => (
+            partition_offset(text, |p| p < path),
+            partition_offset(text, |p| p <= path),
+        ),
     };
     &text[start..end]
 }
 
 /// torch's signatures of the spelling `path`, in the order it tries them, and whether it is written in Python; none for what it has
 /// no signature of.
-fn signatures(path: &str) -> (Arc<[Schema]>, bool) {
+fn signatures_of(path: &str) -> (Arc<[Schema]>, bool) {
     if path.starts_with("aten.") {
-        return (parsed(lines(ATEN, path)), false);
+        return (parse_cached(lines_of_path(ATEN, path)), false);
     }
-    match lines(PYTHON, path) {
-        "" => (parsed(lines(WRITTEN, path)), true),
-        found => (parsed(found), false),
+    match lines_of_path(PYTHON, path) {
+        "" => (parse_cached(lines_of_path(WRITTEN, path)), true),
+        found => (parse_cached(found), false),
     }
 }
 
-fn parsed(text: &'static str) -> Arc<[Schema]> {
+fn parse_cached(text: &'static str) -> Arc<[Schema]> {
     let key = (text.as_ptr() as usize, text.len());
     if let Some(found) = PARSED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return found.clone();
@@ -102,15 +105,15 @@ fn parsed(text: &'static str) -> Arc<[Schema]> {
 /// torch's overloads of an ATen packet (`aten.gt`) that return what they compute, each schema named by its path.
 pub fn overloads(packet: &str) -> Vec<Schema> {
     let writes = |s: &Schema| s.params.iter().any(|p| p.keyword_only && p.ty == ParamType::Tensor);
-    let all = parsed(lines(ATEN, packet));
+    let all = parse_cached(lines_of_path(ATEN, packet));
     all.iter().filter(|s| !writes(s)).cloned().collect()
 }
 
 /// torch's signatures of the spelling `path` as messages show them.
 pub fn texts(path: &str) -> Vec<String> {
-    let (all, _) = signatures(path);
+    let (all, _) = signatures_of(path);
     all.iter()
-        .map(|s| format!("{}{}", s.name, Parameters(&s.params)))
+        .map(|s| format!("{}{}", s.name, ParamList(&s.params)))
         .collect()
 }
 
@@ -119,7 +122,7 @@ const NUMBERS: &str = "add div divide floor_divide mul multiply sub subtract tru
                        ifloordiv radd rsub rmul rdiv rtruediv rfloordiv rpow rmod rlshift rrshift";
 
 /// Whether torch takes these arguments for the spelling `path`: an error if it does not, `false` if no signature of it is known.
-pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
+pub fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
     if let Some(name) = path.strip_prefix("operator.") {
         return check_operator(name, args, kwargs);
     }
@@ -130,7 +133,7 @@ pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool
     {
         return Ok(false);
     }
-    let (known, written) = signatures(path);
+    let (known, written) = signatures_of(path);
     let aten = path.starts_with("aten.");
     let name = match aten {
         true => path.split('.').nth(1).unwrap_or_default(),
@@ -139,13 +142,13 @@ pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool
     let name = name.trim_start_matches("__").trim_end_matches('_');
     let numbers = NUMBERS.split(' ').any(|n| n == name);
     let method = path.starts_with("Tensor.");
-    let given = Given {
+    let given = GivenArgs {
         args,
         kwargs,
         method,
         written,
     };
-    let fits = if aten { overload::fits } else { python::fits };
+    let fits = if aten { overload::check_fit } else { python::check_fit };
     let mut worst: Option<Misfit> = None;
     for signature in known.iter() {
         match fits(signature, given, numbers) {
@@ -159,25 +162,25 @@ pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool
 
 /// Whether torch takes these constructor arguments of a module class, as far as it is known.
 pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), BindError> {
-    let known = parsed(lines(MODULES, class));
-    let args: Vec<Type> = args.iter().map(lift).collect();
-    let values: Vec<Type> = kwargs.iter().map(|(_, v)| lift(v)).collect();
+    let known = parse_cached(lines_of_path(MODULES, class));
+    let args: Vec<Type> = args.iter().map(lift_literal).collect();
+    let values: Vec<Type> = kwargs.iter().map(|(_, v)| lift_literal(v)).collect();
     let kwargs: Vec<(&str, &Type)> = kwargs.iter().zip(&values).map(|((k, _), v)| (&**k, v)).collect();
-    let given = Given {
+    let given = GivenArgs {
         args: &args,
         kwargs: &kwargs,
         method: false,
         written: true,
     };
     match known.first() {
-        Some(signature) => python::fits(signature, given, false).map_err(|m| m.error),
+        Some(signature) => python::check_fit(signature, given, false).map_err(|m| m.error),
         None => Ok(()),
     }
 }
 
 /// The names of a module class's constructor arguments by position, as far as they are known.
 pub fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
-    let known = parsed(lines(MODULES, class));
+    let known = parse_cached(lines_of_path(MODULES, class));
     let params = known.first().map(|s| s.params.as_slice()).unwrap_or_default();
     let positional = params.iter().filter(|p| !p.keyword_only);
     positional.map(|p| p.name.as_str().into()).collect()
@@ -200,14 +203,19 @@ fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
         return Ok(false);
     }
     match args {
-        [a, ..] if is_tensor(a) => check(&path, args, kwargs),
-        [a, b] if is_tensor(b) => check(&path, &[b.clone(), a.clone()], kwargs),
+        [a, ..] if is_tensor(a) => check_call(&path, args, kwargs),
+        [a, b] if is_tensor(b) => check_call(&path, &[b.clone(), a.clone()], kwargs),
         _ => Ok(false),
     }
 }
 
 /// The error of a parameter without a value: a keyword that no parameter has is the likelier mistake.
-fn missing(schema: &Schema, given: Given<'_>, param: &Param, is_known: impl Fn(&str) -> bool) -> BindError {
+fn missing_param_error(
+    schema: &Schema,
+    given: GivenArgs<'_>,
+    param: &Param,
+    is_known: impl Fn(&str) -> bool,
+) -> BindError {
     let unknown = given.kwargs.iter().find(|(k, _)| !is_known(k));
     match unknown {
         Some((name, _)) => unknown_keyword(schema, name),
@@ -223,7 +231,7 @@ fn unknown_keyword(schema: &Schema, name: &str) -> BindError {
 }
 
 /// The error of keyword arguments that no parameter took; `used` are the others.
-fn surplus(schema: &Schema, given: Given<'_>, used: &[bool]) -> Option<BindError> {
+fn surplus_keyword(schema: &Schema, given: GivenArgs<'_>, used: &[bool]) -> Option<BindError> {
     let left = used.iter().position(|u| !u)?;
     let name = given.kwargs[left].0;
     Some(match schema.index_of(name) {
@@ -232,7 +240,7 @@ fn surplus(schema: &Schema, given: Given<'_>, used: &[bool]) -> Option<BindError
     })
 }
 
-fn wrong_type(param: &Param, v: &Type, origin: super::Origin) -> BindError {
+fn wrong_type(param: &Param, v: &Type, origin: super::ParamOrigin) -> BindError {
     BindError::WrongType {
         param: param.name.clone(),
         expected: param.ty.clone(),
@@ -242,10 +250,10 @@ fn wrong_type(param: &Param, v: &Type, origin: super::Origin) -> BindError {
 }
 
 /// Whether `v` names something of type `ty`, by which torch's parser and its dispatcher agree: a string, a dtype, a device, a layout.
-fn names(ty: &ParamType, v: &Type) -> bool {
+fn is_name_of_type(ty: &ParamType, v: &Type) -> bool {
     use ParamType as P;
     match (ty, v) {
-        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
+        (P::Str, Val::Str(_) | Val::Any(ScalarKind::Str)) => true,
         (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
         (P::Device, Val::Device(_)) => true,
         (P::Device, Val::Str(name)) => is_device(name),
@@ -257,16 +265,16 @@ fn names(ty: &ParamType, v: &Type) -> bool {
 }
 
 fn is_bool(v: &Type) -> bool {
-    matches!(v, Val::Bool(_) | Val::Any(Kind::Bool))
+    matches!(v, Val::Bool(_) | Val::Any(ScalarKind::Bool))
 }
 
 fn is_int(v: &Type) -> bool {
-    matches!(v, Val::Int(_) | Val::Any(Kind::Int))
+    matches!(v, Val::Int(_) | Val::Any(ScalarKind::Int))
 }
 
 /// A bool, an int or a float.
 fn is_real(v: &Type) -> bool {
-    is_bool(v) || is_int(v) || matches!(v, Val::Float(_) | Val::Any(Kind::Float))
+    is_bool(v) || is_int(v) || matches!(v, Val::Float(_) | Val::Any(ScalarKind::Float))
 }
 
 fn is_number(v: &Type) -> bool {
@@ -305,12 +313,12 @@ mod tests {
     use crate::types::DType;
 
     fn tensor(dtype: DType, shape: &[usize]) -> Type {
-        Val::Leaf(TensorType::fixed(dtype, shape))
+        Val::Leaf(TensorType::with_fixed_shape(dtype, shape))
     }
 
     fn takes(path: &str, args: &[Type], kwargs: &[(&str, Type)]) -> bool {
         let kwargs: Vec<(&str, &Type)> = kwargs.iter().map(|(k, v)| (*k, v)).collect();
-        check(path, args, &kwargs) == Ok(true)
+        check_call(path, args, &kwargs) == Ok(true)
     }
 
     #[test]
@@ -321,10 +329,10 @@ mod tests {
                 let path = line.split('(').next().expect("a path");
                 assert!(before <= path, "{path} is out of order");
                 before = path;
-                assert!(!parsed(lines(text, path)).is_empty(), "{path}");
+                assert!(!parse_cached(lines_of_path(text, path)).is_empty(), "{path}");
             }
         }
-        assert!(signatures("aten.add").0.len() > 2 && signatures("aten.frobnicate").0.is_empty());
+        assert!(signatures_of("aten.add").0.len() > 2 && signatures_of("aten.frobnicate").0.is_empty());
     }
 
     #[test]
@@ -364,14 +372,14 @@ mod tests {
     fn the_nearest_signature_gives_the_reason() {
         let x = tensor(DType::F32, &[2, 3]);
         for (name, v) in [("dim", Val::Bool(true)), ("dim", Val::str("0"))] {
-            let found = check("torch.sum", std::slice::from_ref(&x), &[(name, &v)]);
+            let found = check_call("torch.sum", std::slice::from_ref(&x), &[(name, &v)]);
             assert!(
                 matches!(found, Err(BindError::WrongType { ref param, .. }) if param == "dim"),
                 "{found:?}"
             );
         }
         let (dim, keepdim) = (Val::int(0), Val::int(1));
-        let found = check("torch.sum", &[x], &[("dim", &dim), ("keepdim", &keepdim)]);
+        let found = check_call("torch.sum", &[x], &[("dim", &dim), ("keepdim", &keepdim)]);
         assert!(
             matches!(found, Err(BindError::WrongType { ref param, .. }) if param == "keepdim"),
             "{found:?}"

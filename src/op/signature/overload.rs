@@ -1,12 +1,15 @@
 //! The rules by which torch's dispatcher takes Python values: ATen overloads, called as `torch.ops.aten.add.Tensor`.
 
-use super::{Given, Misfit, is_bool, is_int, is_number, is_real, missing, names, one_element, surplus, wrong_type};
-use crate::op::bind::{BindError, Origin};
+use super::{
+    GivenArgs, Misfit, is_bool, is_int, is_name_of_type, is_number, is_real, missing_param_error, one_element,
+    surplus_keyword, wrong_type,
+};
+use crate::op::bind::{BindError, ParamOrigin};
 use crate::op::schema::{ParamType, Schema};
 use crate::types::{DType, Type, Val};
 
 /// Whether the arguments fit the overload.
-pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(), Misfit> {
+pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
     let most = schema.params.iter().filter(|p| !p.keyword_only).count();
     let misfit = |fitting, error| Misfit { fitting, error };
     if given.args.len() > most {
@@ -18,36 +21,36 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
     for (i, param) in schema.params.iter().enumerate() {
         let by_position = given.args.get(i).filter(|_| !param.keyword_only);
         let (v, origin) = match by_position {
-            Some(v) => (v, Origin::Positional(i)),
+            Some(v) => (v, ParamOrigin::Positional(i)),
             None => match given.kwargs.iter().position(|(k, _)| *k == param.name) {
                 Some(k) => {
                     used[k] = true;
-                    (given.kwargs[k].1, Origin::Keyword(k))
+                    (given.kwargs[k].1, ParamOrigin::Keyword(k))
                 }
                 None if param.default.is_some() => continue,
                 None => {
-                    let error = missing(schema, given, param, |k| schema.index_of(k).is_some());
+                    let error = missing_param_error(schema, given, param, |k| schema.index_of(k).is_some());
                     return Err(misfit(taken, error));
                 }
             },
         };
-        if !accepts(&param.ty, param.symbolic, v, numbers) {
+        if !dispatcher_accepts(&param.ty, param.symbolic, v, numbers) {
             return Err(misfit(taken + 1, wrong_type(param, v, origin)));
         }
         taken += 2;
     }
-    match surplus(schema, given, &used) {
+    match surplus_keyword(schema, given, &used) {
         Some(e) => Err(misfit(taken, e)),
         None => Ok(()),
     }
 }
 
 /// Whether the dispatcher takes `v` for a parameter of type `ty`.
-fn accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
+fn dispatcher_accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
     use ParamType as P;
     match (ty, v) {
         (_, Val::Unknown) | (P::Any, _) | (P::Optional(_), Val::None) => true,
-        (P::Optional(t), _) => accepts(t, symbolic, v, numbers),
+        (P::Optional(t), _) => dispatcher_accepts(t, symbolic, v, numbers),
         (P::Tensor, Val::Leaf(_)) => true,
         (P::Tensor, _) => numbers && is_number(v),
         (P::Number, _) => is_number(v),
@@ -55,21 +58,21 @@ fn accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
         (P::Int, _) => is_int(v) || is_bool(v) || one_element(v).is_some(),
         // What Python finds true or false.
         (P::Bool, _) => v.is_none() || is_number(v) || one_element(v).is_some(),
-        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|v| item(t, symbolic, v)),
+        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|v| item_accepts(t, symbolic, v)),
         // One number for a list of a fixed length, unless its sizes may be symbolic.
         (P::List(t, Some(_)), _) if !symbolic => match **t {
             P::Int => is_int(v) || is_bool(v),
             P::Float => is_real(v),
             _ => false,
         },
-        _ => names(ty, v),
+        _ => is_name_of_type(ty, v),
     }
 }
 
-fn item(ty: &ParamType, symbolic: bool, v: &Type) -> bool {
+fn item_accepts(ty: &ParamType, symbolic: bool, v: &Type) -> bool {
     let index = |v: &Type| one_element(v).is_some_and(|t| !t.dtype.is_float() && t.dtype != DType::B8);
     match (ty, v) {
         (ParamType::Int, Val::Leaf(_)) if symbolic => index(v),
-        _ => accepts(ty, false, v, false),
+        _ => dispatcher_accepts(ty, false, v, false),
     }
 }

@@ -1,9 +1,10 @@
 //! The rules of torch's Python argument parser: its functions and methods, and through these what is written in Python.
 
 use super::{
-    Given, Misfit, is_bool, is_int, is_number, is_real, missing, names, one_element, surplus, wrong_type, zero_dim,
+    GivenArgs, Misfit, is_bool, is_int, is_name_of_type, is_number, is_real, missing_param_error, one_element,
+    surplus_keyword, wrong_type, zero_dim,
 };
-use crate::op::bind::{BindError, Origin};
+use crate::op::bind::{BindError, ParamOrigin};
 use crate::op::schema::{Param, ParamType, Schema};
 use crate::types::{DType, TensorType, Type, Val};
 
@@ -16,7 +17,7 @@ const NUMPY_NAMES: [(&str, &[&str]); 4] = [
 ];
 
 /// Whether the arguments fit the signature.
-pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(), Misfit> {
+pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
     let first = usize::from(given.method);
     let most = schema.params.iter().filter(|p| !p.keyword_only).count();
     let positional = given.args.len().saturating_sub(first);
@@ -40,15 +41,20 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
                 return Err(misfit(taken, too_many()));
             }
             at += 1;
-            (&given.args[first + at - 1], Origin::Positional(first + at - 1))
+            (&given.args[first + at - 1], ParamOrigin::Positional(first + at - 1))
         } else {
-            match keyword(param, given) {
+            match keyword_index(param, given) {
                 Some(k) => {
                     used[k] = true;
-                    (given.kwargs[k].1, Origin::Keyword(k))
+                    (given.kwargs[k].1, ParamOrigin::Keyword(k))
                 }
                 None if param.default.is_some() => continue,
-                None => return Err(misfit(taken, missing(schema, given, param, |k| is_known(schema, k)))),
+                None => {
+                    return Err(misfit(
+                        taken,
+                        missing_param_error(schema, given, param, |k| is_known(schema, k)),
+                    ));
+                }
             }
         };
         // What is written in Python asks whether it is true, which a tensor of several elements is not.
@@ -72,7 +78,7 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
             taken += 2 * positional;
             continue;
         }
-        if v.is_none() && takes_none(param) || accepts(param, v, numbers) || list() {
+        if v.is_none() && takes_none(param) || param_accepts(param, v, numbers) || list() {
             taken += 2;
             continue;
         }
@@ -81,7 +87,7 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
     if at < positional {
         return Err(misfit(taken, too_many()));
     }
-    match surplus(schema, given, &used) {
+    match surplus_keyword(schema, given, &used) {
         Some(e) => Err(misfit(taken, e)),
         None => Ok(()),
     }
@@ -97,7 +103,7 @@ fn is_known(schema: &Schema, name: &str) -> bool {
     schema.index_of(name).or_else(|| schema.index_of(other?.0)).is_some()
 }
 
-fn keyword(param: &Param, given: Given<'_>) -> Option<usize> {
+fn keyword_index(param: &Param, given: GivenArgs<'_>) -> Option<usize> {
     let at = |name: &str| given.kwargs.iter().position(|(k, _)| *k == name);
     let other = NUMPY_NAMES.iter().find(|(n, _)| *n == param.name && !given.written);
     let mut other = other.iter().flat_map(|(_, names)| names.iter());
@@ -108,7 +114,7 @@ fn takes_none(param: &Param) -> bool {
     matches!(param.ty, ParamType::Optional(_)) || param.default == Some(Val::None)
 }
 
-fn accepts(param: &Param, v: &Type, numbers: bool) -> bool {
+fn param_accepts(param: &Param, v: &Type, numbers: bool) -> bool {
     accepts_type(&param.ty, param.symbolic, v, numbers)
 }
 
@@ -126,7 +132,7 @@ fn accepts_type(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool
         (P::Bool, _) => is_bool(v),
         (P::List(t, _), Val::List(items) | Val::Tuple(items)) => list_of(t, symbolic, items),
         (P::List(t, Some(_)), _) if **t == P::Int => is_int(v) || index_tensor(v, false),
-        _ => names(ty, v),
+        _ => is_name_of_type(ty, v),
     }
 }
 

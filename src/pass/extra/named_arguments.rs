@@ -67,7 +67,7 @@ mod tests {
     fn any_spelling_has_its_arguments_by_name() {
         let g = Graph::trace(&["x"], |_, p| p[0].method_with("add", (1,), &[]));
         let mut m = GraphModule::new("g", g);
-        let inputs = vec![Val::Leaf(TensorType::fixed(DType::F32, &[2]))];
+        let inputs = vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2]))];
         assert!(infer(&mut m, &InferOptions { inputs }).is_empty());
         let g = m.entry().unwrap();
         let (op, args) = normalized_arguments(&m, g, g.find("add").unwrap()).unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::interp::{Interpreter, Value};
+use crate::interp::{Interpreter, RuntimeValue};
 use crate::tensor::byte_len;
 use crate::types::Type;
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ pub fn replace_target_nodes_with(graph: &mut Graph, from: (Opcode, &str), to: (O
 ///
 /// # Errors
 /// What running reports.
-pub fn shape_prop(module: &mut GraphModule, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
+pub fn shape_prop(module: &mut GraphModule, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
     let mut interpreter = Interpreter::new(module);
     interpreter.keep_values();
     let result = interpreter.run(inputs)?;

@@ -64,7 +64,7 @@ fn fix_input(module: &mut GraphModule, name: &str, value: &Literal) -> Result<us
         .into_iter()
         .find(|&p| graph[p].target() == name || graph[p].name() == name);
     let p = found.ok_or_else(missing)?;
-    let value: Arg = crate::op::lift(value);
+    let value: Arg = crate::op::lift_literal(value);
     let users: Vec<_> = graph[p].users().collect();
     for u in users {
         graph.map_args(u, |n| if n == p { value.clone() } else { Val::Leaf(n) });

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 
 fn module(g: Graph) -> GraphModule {
     let mut m = GraphModule::new("main", g);
-    let inputs = vec![Val::Leaf(TensorType::fixed(DType::F32, &[4])); m.entry().unwrap().placeholders().len()];
+    let inputs =
+        vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[4])); m.entry().unwrap().placeholders().len()];
     let found = infer(&mut m, &InferOptions { inputs });
     assert!(found.is_empty(), "{found:?}");
     m
@@ -28,7 +29,7 @@ fn chain() -> Graph {
     })
 }
 
-fn result(m: &GraphModule) -> interp::Value {
+fn result(m: &GraphModule) -> interp::RuntimeValue {
     let x = Val::Leaf(Tensor::from_slice(&[4], &[0.5f32, -1.0, 2.0, 0.0]));
     interp::run(m, vec![x]).unwrap_or_else(|d| panic!("{d:?}"))
 }
@@ -165,7 +166,7 @@ fn sizes_move_to_where_they_are_used() {
     });
     let m = {
         let mut m = GraphModule::new("main", g);
-        let inputs = vec![Val::Leaf(TensorType::fixed(DType::F32, &[1]))];
+        let inputs = vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[1]))];
         infer(&mut m, &InferOptions { inputs });
         m
     };

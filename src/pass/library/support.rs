@@ -87,7 +87,7 @@ mod tests {
             (a.method("exp", ()), b)
         });
         let mut m = GraphModule::new("g", g);
-        let ty = |d| Val::Leaf(TensorType::fixed(d, &[2]));
+        let ty = |d| Val::Leaf(TensorType::with_fixed_shape(d, &[2]));
         let inputs = vec![ty(DType::F32), ty(DType::I64)];
         assert!(infer(&mut m, &InferOptions { inputs }).is_empty());
         let g = m.entry().unwrap();

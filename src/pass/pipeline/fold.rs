@@ -92,7 +92,7 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
         return None;
     }
     // An error here is an error at run time too, where it is reported with its place.
-    let value = interp::evaluate(&call).ok()?;
+    let value = interp::evaluate_call(&call).ok()?;
     value.as_leaf().filter(|t| t.ty() == *ty).cloned()
 }
 
@@ -106,7 +106,7 @@ fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
     bytes <= limit.saturating_mul(16)
 }
 
-fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Value> {
+fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::RuntimeValue> {
     let node = &graph[n];
     match node.op() {
         Opcode::GetAttr if graph.writes_buffer(node.target()) => None,

@@ -30,7 +30,7 @@ impl Random {
         use DType::*;
         let dtype = self.pick(&[F32, F32, F64, F16, BF16, I64, I32, I16, I8, U8, B8]);
         let shapes: [&[usize]; 6] = [&[2, 3], &[2, 3], &[3], &[], &[1, 3], &[2, 1, 3]];
-        TensorType::fixed(dtype, self.pick(&shapes))
+        TensorType::with_fixed_shape(dtype, self.pick(&shapes))
     }
 
     /// The type of an input of `rule` named `name`: images have the dims their pool asks for, with or without a batch.
@@ -39,7 +39,7 @@ impl Random {
         if name == "image" {
             let spatial = rule.bytes().find(u8::is_ascii_digit).map_or(2, |d| (d - b'0') as usize);
             let shape = [&[2, 3][self.next() as usize % 2..], &[5, 4, 6][..spatial]].concat();
-            ty = TensorType::fixed(self.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]), &shape);
+            ty = TensorType::with_fixed_shape(self.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]), &shape);
         }
         ty
     }

@@ -131,10 +131,10 @@ impl<'a> Matcher<'a> {
         let fits = match (wanted, &actual) {
             (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
             (Val::Unknown, _) => true,
-            (Val::Any(crate::types::Kind::Int), Val::Int(_)) => true,
-            (Val::Any(crate::types::Kind::Float), Val::Float(_)) => true,
-            (Val::Any(crate::types::Kind::Bool), Val::Bool(_)) => true,
-            (Val::Any(crate::types::Kind::Str), Val::Str(_)) => true,
+            (Val::Any(crate::types::ScalarKind::Int), Val::Int(_)) => true,
+            (Val::Any(crate::types::ScalarKind::Float), Val::Float(_)) => true,
+            (Val::Any(crate::types::ScalarKind::Bool), Val::Bool(_)) => true,
+            (Val::Any(crate::types::ScalarKind::Str), Val::Str(_)) => true,
             (w, a) => w == a,
         };
         if fits {

@@ -8,10 +8,10 @@ mod walk;
 
 pub use walk::eval_tensors;
 
-use super::{Expr, Node, Ref, ScalarOp};
+use super::{Ref, ScalarExpr, ScalarNode, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::{Category, DType};
-use lanes::{binary, cast, compare, fma, select, unary};
+use lanes::{eval_binary, eval_cast, eval_compare, eval_fma, eval_select, eval_unary};
 use std::fmt;
 
 /// Why an expression has no value.
@@ -54,7 +54,7 @@ impl Default for Lane {
 
 impl Lane {
     /// An empty lane for values of `dtype`.
-    pub fn of(dtype: DType) -> Lane {
+    pub fn for_dtype(dtype: DType) -> Lane {
         match dtype.category() {
             Category::Bool => Lane::Bool(vec![]),
             Category::Int => Lane::Int(vec![]),
@@ -65,15 +65,15 @@ impl Lane {
 
     /// Makes this `n` times `v`. The kinds must agree.
     pub fn fill(&mut self, v: Scalar, n: usize) {
-        fn set<T: Clone>(l: &mut Vec<T>, v: T, n: usize) {
+        fn fill_vec<T: Clone>(l: &mut Vec<T>, v: T, n: usize) {
             l.clear();
             l.resize(n, v);
         }
         match (self, v) {
-            (Lane::F64(l), Scalar::F64(x)) => set(l, x, n),
-            (Lane::F32(l), Scalar::F32(x) | Scalar::Half(_, x)) => set(l, x, n),
-            (Lane::Int(l), Scalar::Int(_, x)) => set(l, x, n),
-            (Lane::Bool(l), Scalar::Bool(x)) => set(l, x, n),
+            (Lane::F64(l), Scalar::F64(x)) => fill_vec(l, x, n),
+            (Lane::F32(l), Scalar::F32(x) | Scalar::Half(_, x)) => fill_vec(l, x, n),
+            (Lane::Int(l), Scalar::Int(_, x)) => fill_vec(l, x, n),
+            (Lane::Bool(l), Scalar::Bool(x)) => fill_vec(l, x, n),
             (l, v) => panic!("a {v:?} in a lane of {l:?}"),
         }
     }
@@ -89,28 +89,28 @@ impl Lane {
         }
     }
 
-    fn f64(&mut self) -> &mut Vec<f64> {
+    fn f64_mut(&mut self) -> &mut Vec<f64> {
         match self {
             Lane::F64(v) => v,
             l => panic!("an f64 lane, not {l:?}"),
         }
     }
 
-    fn f32(&mut self) -> &mut Vec<f32> {
+    fn f32_mut(&mut self) -> &mut Vec<f32> {
         match self {
             Lane::F32(v) => v,
             l => panic!("an f32 lane, not {l:?}"),
         }
     }
 
-    fn int(&mut self) -> &mut Vec<i64> {
+    fn int_mut(&mut self) -> &mut Vec<i64> {
         match self {
             Lane::Int(v) => v,
             l => panic!("an integer lane, not {l:?}"),
         }
     }
 
-    fn bool(&mut self) -> &mut Vec<bool> {
+    fn bool_mut(&mut self) -> &mut Vec<bool> {
         match self {
             Lane::Bool(v) => v,
             l => panic!("a b8 lane, not {l:?}"),
@@ -120,7 +120,7 @@ impl Lane {
 
 /// What a block's evaluation asks its caller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum LaneSource {
     /// The elements of operand `n`.
     Arg(u32),
     /// The indices along output dimension `d`, counted from the last.
@@ -128,26 +128,26 @@ pub enum Source {
 }
 
 /// An expression with room for the values of a block.
-pub struct Evaluator<'e> {
-    expr: &'e Expr,
+pub struct BlockEvaluator<'e> {
+    expr: &'e ScalarExpr,
     lanes: Vec<Lane>,
 }
 
-impl<'e> Evaluator<'e> {
+impl<'e> BlockEvaluator<'e> {
     /// An evaluator of `expr`.
-    pub fn new(expr: &'e Expr) -> Evaluator<'e> {
-        let lanes = expr.nodes().map(|(_, _, d)| Lane::of(d)).collect();
-        Evaluator { expr, lanes }
+    pub fn new(expr: &'e ScalarExpr) -> BlockEvaluator<'e> {
+        let lanes = expr.nodes().map(|(_, _, d)| Lane::for_dtype(d)).collect();
+        BlockEvaluator { expr, lanes }
     }
 
     /// Evaluates every node over `n` elements; `load` fills a lane with the values of an argument or index.
-    pub fn run(&mut self, n: usize, load: &mut dyn FnMut(Source, &mut Lane)) -> Result<(), EvalError> {
+    pub fn run(&mut self, n: usize, load: &mut dyn FnMut(LaneSource, &mut Lane)) -> Result<(), EvalError> {
         for (r, node, dtype) in self.expr.nodes() {
             let mut out = std::mem::take(&mut self.lanes[r.0 as usize]);
             match node {
-                Node::Arg(k) => load(Source::Arg(k), &mut out),
-                Node::Index(d) => load(Source::Index(d), &mut out),
-                Node::Op(op) => self.apply(op, dtype, n, &mut out)?,
+                ScalarNode::Arg(k) => load(LaneSource::Arg(k), &mut out),
+                ScalarNode::Index(d) => load(LaneSource::Index(d), &mut out),
+                ScalarNode::Op(op) => self.apply(op, dtype, n, &mut out)?,
             }
             self.lanes[r.0 as usize] = out;
         }
@@ -157,12 +157,12 @@ impl<'e> Evaluator<'e> {
     fn apply(&self, op: ScalarOp<Ref>, dtype: DType, n: usize, out: &mut Lane) -> Result<(), EvalError> {
         match op.map(|r| (r, self.lane(r))) {
             ScalarOp::Const(v) => out.fill(v, n),
-            ScalarOp::Unary(op, (r, x)) => unary(op, self.expr.dtype(r), x, out)?,
-            ScalarOp::Binary(op, (_, x), (_, y)) => binary(op, dtype, x, y, out)?,
-            ScalarOp::Compare(op, (_, x), (_, y)) => compare(op, x, y, out.bool()),
-            ScalarOp::Fma((_, x), (_, y), (_, z)) => fma(dtype, x, y, z, out)?,
-            ScalarOp::Select((_, c), (_, x), (_, y)) => select(c, x, y, out),
-            ScalarOp::Cast(to, (_, x)) => cast(to, x, out),
+            ScalarOp::Unary(op, (r, x)) => eval_unary(op, self.expr.dtype(r), x, out)?,
+            ScalarOp::Binary(op, (_, x), (_, y)) => eval_binary(op, dtype, x, y, out)?,
+            ScalarOp::Compare(op, (_, x), (_, y)) => eval_compare(op, x, y, out.bool_mut()),
+            ScalarOp::Fma((_, x), (_, y), (_, z)) => eval_fma(dtype, x, y, z, out)?,
+            ScalarOp::Select((_, c), (_, x), (_, y)) => eval_select(c, x, y, out),
+            ScalarOp::Cast(to, (_, x)) => eval_cast(to, x, out),
         }
         Ok(())
     }
@@ -174,11 +174,11 @@ impl<'e> Evaluator<'e> {
 }
 
 /// The results of `expr` for one element of each operand, at output index `index` (outermost first).
-pub fn eval(expr: &Expr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
-    let mut e = Evaluator::new(expr);
+pub fn eval_element(expr: &ScalarExpr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
+    let mut e = BlockEvaluator::new(expr);
     e.run(1, &mut |source, lane| match source {
-        Source::Arg(k) => lane.fill(args[k as usize], 1),
-        Source::Index(d) => lane.fill(Scalar::Int(DType::I64, at_index(index, d)), 1),
+        LaneSource::Arg(k) => lane.fill(args[k as usize], 1),
+        LaneSource::Index(d) => lane.fill(Scalar::Int(DType::I64, at_index(index, d)), 1),
     })?;
     let roots = expr.roots.iter();
     Ok(roots.map(|&r| e.lane(r).get(expr.dtype(r), 0)).collect())
@@ -203,7 +203,7 @@ mod tests {
             Tensor::from_slice(&[cols], &a),
             Tensor::from_slice(&[rows as usize, 1], &b),
         );
-        let mut e = Expr::new();
+        let mut e = ScalarExpr::new();
         let x = e.arg(0, DType::F32);
         let y = e.arg(1, DType::I32);
         let y = e.cast(DType::F32, y);
@@ -217,11 +217,11 @@ mod tests {
     }
 
     fn int(dtype: DType, op: Binary, a: i64, b: i64) -> Result<i64, EvalError> {
-        let mut e = Expr::new();
+        let mut e = ScalarExpr::new();
         let (x, y) = (e.arg(0, dtype), e.arg(1, dtype));
         let r = e.binary(op, x, y);
         e.roots = vec![r];
-        eval(&e, &[Scalar::Int(dtype, a), Scalar::Int(dtype, b)], &[]).map(|r| r[0].to_i64())
+        eval_element(&e, &[Scalar::Int(dtype, a), Scalar::Int(dtype, b)], &[]).map(|r| r[0].to_i64())
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
             1e-30,
         ];
         for to in DType::COMPUTED {
-            let mut e = Expr::new();
+            let mut e = ScalarExpr::new();
             let x = e.arg(0, DType::F32);
             let r = e.cast(to, x);
             e.roots = vec![r];

@@ -1,7 +1,7 @@
 //! Expressions over whole tensors: operands read in blocks, broadcast to the result.
 
-use super::{EvalError, Evaluator, Lane, Source};
-use crate::scalar::Expr;
+use super::{BlockEvaluator, EvalError, Lane, LaneSource};
+use crate::scalar::ScalarExpr;
 use crate::tensor::{Tensor, byte_len, contiguous_strides};
 use crate::types::DType;
 use half::{bf16, f16};
@@ -11,31 +11,31 @@ const BLOCK: usize = 1024;
 
 /// The results of `expr` over a whole tensor of `shape`: argument `n` is `operands[n]`, broadcast to it. Panics if an
 /// operand's shape does not broadcast or its dtype is not the argument's.
-pub fn eval_tensors(expr: &Expr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
+pub fn eval_tensors(expr: &ScalarExpr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
     for &r in &expr.roots {
         byte_len(expr.dtype(r), shape).ok_or(EvalError::TooLarge)?;
     }
     let roots = expr.roots.iter();
     let mut out: Vec<Tensor> = roots.map(|&r| Tensor::zeros(expr.dtype(r), shape)).collect();
     let total: usize = shape.iter().product();
-    let walks: Vec<Walk> = operands.iter().map(|t| Walk::new(t.shape(), shape)).collect();
-    let mut e = Evaluator::new(expr);
+    let walks: Vec<OperandWalk> = operands.iter().map(|t| OperandWalk::new(t.shape(), shape)).collect();
+    let mut e = BlockEvaluator::new(expr);
     let mut start = 0;
     while start < total {
         let n = BLOCK.min(total - start);
         e.run(n, &mut |source, lane| match source {
-            Source::Arg(k) => walks[k as usize].load(operands[k as usize], shape, start, n, lane),
-            Source::Index(d) => indices(shape, d, start, n, lane.int()),
+            LaneSource::Arg(k) => walks[k as usize].load_lane(operands[k as usize], shape, start, n, lane),
+            LaneSource::Index(d) => fill_indices(shape, d, start, n, lane.int_mut()),
         })?;
         for (t, &r) in out.iter_mut().zip(&expr.roots) {
-            store(e.lane(r), t, start);
+            store_lane(e.lane(r), t, start);
         }
         start += n;
     }
     Ok(out)
 }
 
-fn indices(shape: &[usize], d: u32, start: usize, n: usize, out: &mut Vec<i64>) {
+fn fill_indices(shape: &[usize], d: u32, start: usize, n: usize, out: &mut Vec<i64>) {
     let (size, inner) = match shape.len().checked_sub(1 + d as usize) {
         Some(i) => (shape[i], shape[i + 1..].iter().product::<usize>()),
         None => (1, 1),
@@ -45,7 +45,7 @@ fn indices(shape: &[usize], d: u32, start: usize, n: usize, out: &mut Vec<i64>) 
 }
 
 /// How an operand is walked for a result of another shape.
-enum Walk {
+enum OperandWalk {
     /// Element for element.
     Same,
     /// One element for all.
@@ -54,15 +54,15 @@ enum Walk {
     Strided(Vec<usize>),
 }
 
-impl Walk {
-    fn new(operand: &[usize], shape: &[usize]) -> Walk {
+impl OperandWalk {
+    fn new(operand: &[usize], shape: &[usize]) -> OperandWalk {
         let lead = shape.len().checked_sub(operand.len());
         let lead = lead.unwrap_or_else(|| panic!("{operand:?} does not broadcast to {shape:?}"));
         if operand.iter().all(|&d| d == 1) {
-            return Walk::One;
+            return OperandWalk::One;
         }
         if operand == &shape[lead..] && shape[..lead].iter().all(|&d| d == 1) {
-            return Walk::Same;
+            return OperandWalk::Same;
         }
         let strides = contiguous_strides(operand);
         let of = |i: usize| {
@@ -70,20 +70,22 @@ impl Walk {
             assert!(operand[j] == 1 || operand[j] == shape[i], "{operand:?} to {shape:?}");
             (operand[j] != 1).then(|| strides[j])
         };
-        Walk::Strided((0..shape.len()).map(|i| of(i).unwrap_or(0)).collect())
+        OperandWalk::Strided((0..shape.len()).map(|i| of(i).unwrap_or(0)).collect())
     }
 
-    fn load(&self, t: &Tensor, shape: &[usize], start: usize, n: usize, lane: &mut Lane) {
+    fn load_lane(&self, t: &Tensor, shape: &[usize], start: usize, n: usize, lane: &mut Lane) {
         match self {
-            Walk::One => lane.fill(t.get(0), n),
-            Walk::Same => gather(t, start..start + n, lane),
-            Walk::Strided(strides) => gather(t, positions(shape, strides, start, n).into_iter(), lane),
+            OperandWalk::One => lane.fill(t.get(0), n),
+            OperandWalk::Same => gather_lane(t, start..start + n, lane),
+            OperandWalk::Strided(strides) => {
+                gather_lane(t, operand_positions(shape, strides, start, n).into_iter(), lane)
+            }
         }
     }
 }
 
 /// The operand's positions for the result's row-major elements `start..start + n`.
-fn positions(shape: &[usize], strides: &[usize], start: usize, n: usize) -> Vec<usize> {
+fn operand_positions(shape: &[usize], strides: &[usize], start: usize, n: usize) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     let mut rest = start;
     for i in (0..shape.len()).rev() {
@@ -107,43 +109,43 @@ fn positions(shape: &[usize], strides: &[usize], start: usize, n: usize) -> Vec<
     out
 }
 
-fn gather(t: &Tensor, at: impl Iterator<Item = usize>, lane: &mut Lane) {
-    fn go<T: Copy, U>(x: &[T], at: impl Iterator<Item = usize>, out: &mut Vec<U>, f: impl Fn(T) -> U) {
+fn gather_lane(t: &Tensor, at: impl Iterator<Item = usize>, lane: &mut Lane) {
+    fn gather_elements<T: Copy, U>(x: &[T], at: impl Iterator<Item = usize>, out: &mut Vec<U>, f: impl Fn(T) -> U) {
         out.clear();
         out.extend(at.map(|i| f(x[i])));
     }
     match t.dtype() {
-        DType::F64 => go(t.as_slice::<f64>(), at, lane.f64(), |v| v),
-        DType::F32 => go(t.as_slice::<f32>(), at, lane.f32(), |v| v),
-        DType::F16 => go(t.as_slice::<f16>(), at, lane.f32(), f16::to_f32),
-        DType::BF16 => go(t.as_slice::<bf16>(), at, lane.f32(), bf16::to_f32),
-        DType::I64 => go(t.as_slice::<i64>(), at, lane.int(), |v| v),
-        DType::I32 => go(t.as_slice::<i32>(), at, lane.int(), |v| v as i64),
-        DType::I16 => go(t.as_slice::<i16>(), at, lane.int(), |v| v as i64),
-        DType::I8 => go(t.as_slice::<i8>(), at, lane.int(), |v| v as i64),
-        DType::U8 => go(t.as_slice::<u8>(), at, lane.int(), |v| v as i64),
-        DType::B8 => go(t.bytes(), at, lane.bool(), |v| v != 0),
+        DType::F64 => gather_elements(t.as_slice::<f64>(), at, lane.f64_mut(), |v| v),
+        DType::F32 => gather_elements(t.as_slice::<f32>(), at, lane.f32_mut(), |v| v),
+        DType::F16 => gather_elements(t.as_slice::<f16>(), at, lane.f32_mut(), f16::to_f32),
+        DType::BF16 => gather_elements(t.as_slice::<bf16>(), at, lane.f32_mut(), bf16::to_f32),
+        DType::I64 => gather_elements(t.as_slice::<i64>(), at, lane.int_mut(), |v| v),
+        DType::I32 => gather_elements(t.as_slice::<i32>(), at, lane.int_mut(), |v| v as i64),
+        DType::I16 => gather_elements(t.as_slice::<i16>(), at, lane.int_mut(), |v| v as i64),
+        DType::I8 => gather_elements(t.as_slice::<i8>(), at, lane.int_mut(), |v| v as i64),
+        DType::U8 => gather_elements(t.as_slice::<u8>(), at, lane.int_mut(), |v| v as i64),
+        DType::B8 => gather_elements(t.bytes(), at, lane.bool_mut(), |v| v != 0),
         d => panic!("{d} has no scalars"),
     }
 }
 
-fn store(lane: &Lane, t: &mut Tensor, start: usize) {
-    fn go<T: Copy, U>(x: &[T], out: &mut [U], start: usize, f: impl Fn(T) -> U) {
+fn store_lane(lane: &Lane, t: &mut Tensor, start: usize) {
+    fn store_elements<T: Copy, U>(x: &[T], out: &mut [U], start: usize, f: impl Fn(T) -> U) {
         for (o, &v) in out[start..start + x.len()].iter_mut().zip(x) {
             *o = f(v);
         }
     }
     match (t.dtype(), lane) {
-        (DType::F64, Lane::F64(x)) => go(x, t.as_mut_slice::<f64>(), start, |v| v),
-        (DType::F32, Lane::F32(x)) => go(x, t.as_mut_slice::<f32>(), start, |v| v),
-        (DType::F16, Lane::F32(x)) => go(x, t.as_mut_slice::<f16>(), start, f16::from_f32),
-        (DType::BF16, Lane::F32(x)) => go(x, t.as_mut_slice::<bf16>(), start, bf16::from_f32),
-        (DType::I64, Lane::Int(x)) => go(x, t.as_mut_slice::<i64>(), start, |v| v),
-        (DType::I32, Lane::Int(x)) => go(x, t.as_mut_slice::<i32>(), start, |v| v as i32),
-        (DType::I16, Lane::Int(x)) => go(x, t.as_mut_slice::<i16>(), start, |v| v as i16),
-        (DType::I8, Lane::Int(x)) => go(x, t.as_mut_slice::<i8>(), start, |v| v as i8),
-        (DType::U8, Lane::Int(x)) => go(x, t.as_mut_slice::<u8>(), start, |v| v as u8),
-        (DType::B8, Lane::Bool(x)) => go(x, t.bytes_mut(), start, |v| v as u8),
+        (DType::F64, Lane::F64(x)) => store_elements(x, t.as_mut_slice::<f64>(), start, |v| v),
+        (DType::F32, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<f32>(), start, |v| v),
+        (DType::F16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<f16>(), start, f16::from_f32),
+        (DType::BF16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<bf16>(), start, bf16::from_f32),
+        (DType::I64, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i64>(), start, |v| v),
+        (DType::I32, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i32>(), start, |v| v as i32),
+        (DType::I16, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i16>(), start, |v| v as i16),
+        (DType::I8, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i8>(), start, |v| v as i8),
+        (DType::U8, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<u8>(), start, |v| v as u8),
+        (DType::B8, Lane::Bool(x)) => store_elements(x, t.bytes_mut(), start, |v| v as u8),
         (d, l) => panic!("{d} results from {l:?}"),
     }
 }

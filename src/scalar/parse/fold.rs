@@ -1,24 +1,24 @@
 //! Arithmetic on numbers that have no dtype.
 
-use super::Number;
+use super::UntypedNumber;
 use crate::scalar::math::{f64_binary, f64_unary};
 use crate::scalar::{Binary, Compare, Unary};
 
-pub(super) fn fold_unary(op: Unary, n: Number) -> Option<Number> {
+pub(super) fn fold_unary(op: Unary, n: UntypedNumber) -> Option<UntypedNumber> {
     match (op, n) {
-        (Unary::Neg, Number::Int(i)) => Some(Number::Int(i.checked_neg()?)),
-        (Unary::Abs, Number::Int(i)) => Some(Number::Int(i.checked_abs()?)),
-        (Unary::BitNot, Number::Int(i)) => Some(Number::Int(!i)),
-        (Unary::BitNot, Number::Bool(b)) => Some(Number::Bool(!b)),
-        (Unary::IsNan, n) => Some(Number::Bool(n.to_f64().is_nan())),
-        (Unary::IsInf, n) => Some(Number::Bool(n.to_f64().is_infinite())),
-        (Unary::SignBit, n) => Some(Number::Bool(n.to_f64().is_sign_negative())),
-        _ => f64_unary(op).map(|f| Number::Float(f(n.to_f64()))),
+        (Unary::Neg, UntypedNumber::Int(i)) => Some(UntypedNumber::Int(i.checked_neg()?)),
+        (Unary::Abs, UntypedNumber::Int(i)) => Some(UntypedNumber::Int(i.checked_abs()?)),
+        (Unary::BitNot, UntypedNumber::Int(i)) => Some(UntypedNumber::Int(!i)),
+        (Unary::BitNot, UntypedNumber::Bool(b)) => Some(UntypedNumber::Bool(!b)),
+        (Unary::IsNan, n) => Some(UntypedNumber::Bool(n.to_f64().is_nan())),
+        (Unary::IsInf, n) => Some(UntypedNumber::Bool(n.to_f64().is_infinite())),
+        (Unary::SignBit, n) => Some(UntypedNumber::Bool(n.to_f64().is_sign_negative())),
+        _ => f64_unary(op).map(|f| UntypedNumber::Float(f(n.to_f64()))),
     }
 }
 
-pub(super) fn fold_binary(op: Binary, a: Number, b: Number) -> Option<Number> {
-    use Number::*;
+pub(super) fn fold_binary(op: Binary, a: UntypedNumber, b: UntypedNumber) -> Option<UntypedNumber> {
+    use UntypedNumber::*;
     let exact = match (a, b) {
         (Bool(a), Bool(b)) => match op {
             Binary::And => Some(Bool(a && b)),
@@ -52,9 +52,9 @@ fn fold_ints(op: Binary, a: i64, b: i64) -> Option<i64> {
     }
 }
 
-pub(super) fn fold_compare(op: Compare, a: Number, b: Number) -> bool {
+pub(super) fn fold_compare(op: Compare, a: UntypedNumber, b: UntypedNumber) -> bool {
     let order = match (a, b) {
-        (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
+        (UntypedNumber::Int(a), UntypedNumber::Int(b)) => Some(a.cmp(&b)),
         _ => a.to_f64().partial_cmp(&b.to_f64()),
     };
     match op {

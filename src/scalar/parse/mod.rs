@@ -20,7 +20,7 @@ mod fold;
 pub(in crate::scalar) mod names;
 mod typing;
 
-use super::{Expr, Ref, Unary};
+use super::{Ref, ScalarExpr, Unary};
 use crate::diag::nearest;
 use crate::tensor::Scalar;
 use crate::types::DType;
@@ -32,37 +32,37 @@ const MAX_DEPTH: u32 = 200;
 /// A number that has no dtype yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Number {
+pub enum UntypedNumber {
     Int(i64),
     Float(f64),
     Bool(bool),
 }
 
-impl Number {
+impl UntypedNumber {
     /// The number as f64.
     pub fn to_f64(self) -> f64 {
         match self {
-            Number::Int(i) => i as f64,
-            Number::Float(x) => x,
-            Number::Bool(b) => b as u8 as f64,
+            UntypedNumber::Int(i) => i as f64,
+            UntypedNumber::Float(x) => x,
+            UntypedNumber::Bool(b) => b as u8 as f64,
         }
     }
 
     /// The number as an element of `dtype`: rounded once, integers wrapped, floats truncated for an integer dtype.
     pub fn to_scalar(self, dtype: DType) -> Scalar {
         match self {
-            Number::Int(i) => Scalar::from_i64(dtype, i),
-            Number::Float(x) => Scalar::from_f64(dtype, x),
-            Number::Bool(b) => Scalar::Bool(b).cast(dtype),
+            UntypedNumber::Int(i) => Scalar::from_i64(dtype, i),
+            UntypedNumber::Float(x) => Scalar::from_f64(dtype, x),
+            UntypedNumber::Bool(b) => Scalar::Bool(b).cast(dtype),
         }
     }
 
     /// The number with the value of an element.
-    pub fn from_scalar(v: Scalar) -> Number {
+    pub fn from_scalar(v: Scalar) -> UntypedNumber {
         match v {
-            Scalar::Int(_, i) => Number::Int(i),
-            Scalar::Bool(b) => Number::Bool(b),
-            _ => Number::Float(v.to_f64()),
+            Scalar::Int(_, i) => UntypedNumber::Int(i),
+            Scalar::Bool(b) => UntypedNumber::Bool(b),
+            _ => UntypedNumber::Float(v.to_f64()),
         }
     }
 
@@ -73,16 +73,16 @@ impl Number {
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Input {
+pub enum ParsedValue {
     /// A value of the expression.
     Value(Ref),
     /// A number.
-    Number(Number),
+    Number(UntypedNumber),
 }
 
 /// What a text's dtypes are.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct DTypeSettings {
     /// The dtype of `compute(x)`, and of numbers that meet nothing typed.
     pub compute: DType,
     /// The dtype of `rounded(x)`.
@@ -110,11 +110,11 @@ type Result<T> = std::result::Result<T, ParseError>;
 /// to the expression, and is asked again at each occurrence.
 pub fn parse(
     text: &str,
-    settings: Settings,
-    expr: &mut Expr,
-    input: &mut dyn FnMut(&str, &mut Expr) -> Option<Input>,
+    settings: DTypeSettings,
+    expr: &mut ScalarExpr,
+    input: &mut dyn FnMut(&str, &mut ScalarExpr) -> Option<ParsedValue>,
 ) -> Result<Ref> {
-    let mut p = Parser {
+    let mut p = FormulaParser {
         text,
         at: 0,
         settings,
@@ -123,36 +123,36 @@ pub fn parse(
         locals: vec![],
         depth: 0,
     };
-    let v = p.program()?;
-    Ok(p.typed(v, settings.compute))
+    let v = p.parse_program()?;
+    Ok(p.to_typed(v, settings.compute))
 }
 
-struct Parser<'a> {
+struct FormulaParser<'a> {
     text: &'a str,
     at: usize,
-    settings: Settings,
-    expr: &'a mut Expr,
-    input: &'a mut dyn FnMut(&str, &mut Expr) -> Option<Input>,
-    locals: Vec<(&'a str, Input)>,
+    settings: DTypeSettings,
+    expr: &'a mut ScalarExpr,
+    input: &'a mut dyn FnMut(&str, &mut ScalarExpr) -> Option<ParsedValue>,
+    locals: Vec<(&'a str, ParsedValue)>,
     depth: u32,
 }
 
-impl<'a> Parser<'a> {
-    fn error<T>(&self, offset: usize, message: impl Into<String>) -> Result<T> {
+impl<'a> FormulaParser<'a> {
+    fn error_at<T>(&self, offset: usize, message: impl Into<String>) -> Result<T> {
         Err(ParseError {
             offset,
             message: message.into(),
         })
     }
 
-    fn rest(&mut self) -> &'a str {
+    fn skip_space(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start().len();
         &self.text[self.at..]
     }
 
     fn eat(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
+        let found = self.skip_space().starts_with(token);
         if found {
             self.at += token.len();
         }
@@ -163,36 +163,36 @@ impl<'a> Parser<'a> {
         if self.eat(token) {
             return Ok(());
         }
-        let found = self.rest().chars().next();
+        let found = self.skip_space().chars().next();
         let found = found.map_or("the end".to_string(), |c| format!("`{c}`"));
-        self.error(self.at, format!("expected `{token}` before {found}"))
+        self.error_at(self.at, format!("expected `{token}` before {found}"))
     }
 
     /// `name = value;`* value
-    fn program(&mut self) -> Result<Input> {
+    fn parse_program(&mut self) -> Result<ParsedValue> {
         loop {
             let start = self.at;
-            if let Some(name) = self.word()
-                && self.rest().starts_with('=')
-                && !self.rest().starts_with("==")
+            if let Some(name) = self.take_word()
+                && self.skip_space().starts_with('=')
+                && !self.skip_space().starts_with("==")
             {
                 self.at += 1;
-                let v = self.value(0)?;
+                let v = self.parse_value(0)?;
                 self.expect(";")?;
                 self.locals.push((name, v));
                 continue;
             }
             self.at = start;
-            let v = self.value(0)?;
-            return match self.rest() {
+            let v = self.parse_value(0)?;
+            return match self.skip_space() {
                 "" => Ok(v),
-                _ => self.error(self.at, format!("unexpected `{}`", &self.text[self.at..])),
+                _ => self.error_at(self.at, format!("unexpected `{}`", &self.text[self.at..])),
             };
         }
     }
 
-    fn word(&mut self) -> Option<&'a str> {
-        let rest = self.rest();
+    fn take_word(&mut self) -> Option<&'a str> {
+        let rest = self.skip_space();
         let is = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let end = rest.find(|c| !is(c)).unwrap_or(rest.len());
         if end == 0 || rest.starts_with(|c: char| c.is_ascii_digit()) {
@@ -203,21 +203,21 @@ impl<'a> Parser<'a> {
     }
 
     /// A value whose operators bind more tightly than `power`.
-    fn value(&mut self, power: u8) -> Result<Input> {
+    fn parse_value(&mut self, power: u8) -> Result<ParsedValue> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return self.error(self.at, format!("more than {MAX_DEPTH} levels of nesting"));
+            return self.error_at(self.at, format!("more than {MAX_DEPTH} levels of nesting"));
         }
-        let v = self.operand(power);
+        let v = self.parse_infix(power);
         self.depth -= 1;
         v
     }
 
-    fn operand(&mut self, power: u8) -> Result<Input> {
-        let mut left = self.prefix()?;
+    fn parse_infix(&mut self, power: u8) -> Result<ParsedValue> {
+        let mut left = self.parse_prefix()?;
         let mut compared = false;
         loop {
-            let rest = self.rest();
+            let rest = self.skip_space();
             let Some(&(text, p, op)) = INFIX.iter().find(|(t, ..)| rest.starts_with(t)) else {
                 return Ok(left);
             };
@@ -227,49 +227,49 @@ impl<'a> Parser<'a> {
             }
             let at = self.at;
             if compared && p == 1 {
-                return self.error(at, "comparisons do not chain; write `(a < b) & (b < c)`");
+                return self.error_at(at, "comparisons do not chain; write `(a < b) & (b < c)`");
             }
             compared = p == 1;
             self.at += text.len();
             // Python lets the exponent have a sign: `2 ** -x`.
-            let right = self.value(if p == 9 { PREFIX_POWER - 1 } else { p })?;
+            let right = self.parse_value(if p == 9 { PREFIX_POWER - 1 } else { p })?;
             left = match op {
-                Infix::Binary(op) => self.binary(at, op, left, right)?,
-                Infix::Compare(op) => self.compare(at, op, left, right)?,
+                Infix::Binary(op) => self.build_binary(at, op, left, right)?,
+                Infix::Compare(op) => self.build_compare(at, op, left, right)?,
             };
         }
     }
 
-    fn prefix(&mut self) -> Result<Input> {
-        let rest = self.rest();
+    fn parse_prefix(&mut self) -> Result<ParsedValue> {
+        let rest = self.skip_space();
         let at = self.at;
         match rest.chars().next() {
-            None => self.error(at, "expected a value before the end"),
+            None => self.error_at(at, "expected a value before the end"),
             Some('(') => {
                 self.at += 1;
-                let v = self.value(0)?;
+                let v = self.parse_value(0)?;
                 self.expect(")")?;
                 Ok(v)
             }
             Some(c @ ('-' | '+' | '~')) => {
                 self.at += 1;
-                let v = self.value(PREFIX_POWER)?;
+                let v = self.parse_value(PREFIX_POWER)?;
                 match c {
-                    '-' => self.unary(at, Unary::Neg, v),
-                    '~' => self.unary(at, Unary::BitNot, v),
+                    '-' => self.build_unary(at, Unary::Neg, v),
+                    '~' => self.build_unary(at, Unary::BitNot, v),
                     _ => Ok(v),
                 }
             }
-            Some(c) if c.is_ascii_digit() || c == '.' => self.number(rest),
-            Some(_) => match self.word() {
-                Some(w) if self.eat("(") => self.call(at, w),
-                Some(w) => self.name(at, w),
-                None => self.error(at, format!("unexpected `{}`", rest.chars().next().unwrap_or(' '))),
+            Some(c) if c.is_ascii_digit() || c == '.' => self.parse_number(rest),
+            Some(_) => match self.take_word() {
+                Some(w) if self.eat("(") => self.parse_call(at, w),
+                Some(w) => self.resolve_name(at, w),
+                None => self.error_at(at, format!("unexpected `{}`", rest.chars().next().unwrap_or(' '))),
             },
         }
     }
 
-    fn number(&mut self, rest: &str) -> Result<Input> {
+    fn parse_number(&mut self, rest: &str) -> Result<ParsedValue> {
         let bytes = rest.as_bytes();
         let mut end = 0;
         while end < bytes.len() {
@@ -282,19 +282,19 @@ impl<'a> Parser<'a> {
         }
         let word = &rest[..end];
         let parsed = match word.parse::<i64>() {
-            Ok(i) => Some(Number::Int(i)),
-            Err(_) => word.parse().ok().map(Number::Float),
+            Ok(i) => Some(UntypedNumber::Int(i)),
+            Err(_) => word.parse().ok().map(UntypedNumber::Float),
         };
         match parsed {
             Some(n) => {
                 self.at += end;
-                Ok(Input::Number(n))
+                Ok(ParsedValue::Number(n))
             }
-            None => self.error(self.at, format!("`{word}` is not a number")),
+            None => self.error_at(self.at, format!("`{word}` is not a number")),
         }
     }
 
-    fn name(&mut self, at: usize, word: &str) -> Result<Input> {
+    fn resolve_name(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
         if let Some((_, v)) = self.locals.iter().rev().find(|(n, _)| *n == word) {
             return Ok(*v);
         }
@@ -303,38 +303,38 @@ impl<'a> Parser<'a> {
         }
         let index = word.strip_prefix('i').and_then(|d| d.parse::<u32>().ok());
         match (word, index) {
-            ("inf", _) => Ok(Input::Number(Number::Float(f64::INFINITY))),
-            ("nan", _) => Ok(Input::Number(Number::Float(f64::NAN))),
-            ("pi", _) => Ok(Input::Number(Number::Float(std::f64::consts::PI))),
-            ("True", _) => Ok(Input::Number(Number::Bool(true))),
-            ("False", _) => Ok(Input::Number(Number::Bool(false))),
-            (_, Some(d)) if d < 64 => Ok(Input::Value(self.expr.out_index(d))),
-            _ => self.error(at, format!("unknown name `{word}`")),
+            ("inf", _) => Ok(ParsedValue::Number(UntypedNumber::Float(f64::INFINITY))),
+            ("nan", _) => Ok(ParsedValue::Number(UntypedNumber::Float(f64::NAN))),
+            ("pi", _) => Ok(ParsedValue::Number(UntypedNumber::Float(std::f64::consts::PI))),
+            ("True", _) => Ok(ParsedValue::Number(UntypedNumber::Bool(true))),
+            ("False", _) => Ok(ParsedValue::Number(UntypedNumber::Bool(false))),
+            (_, Some(d)) if d < 64 => Ok(ParsedValue::Value(self.expr.out_index(d))),
+            _ => self.error_at(at, format!("unknown name `{word}`")),
         }
     }
 
     /// `given(name, default)`: the input if there is one.
-    fn given(&mut self) -> Result<Input> {
-        let Some(name) = self.word() else {
-            return self.error(self.at, "`given` takes a name and a default");
+    fn parse_given(&mut self) -> Result<ParsedValue> {
+        let Some(name) = self.take_word() else {
+            return self.error_at(self.at, "`given` takes a name and a default");
         };
         let input = (self.input)(name, self.expr);
         self.expect(",")?;
-        let default = self.value(0)?;
+        let default = self.parse_value(0)?;
         self.expect(")")?;
         Ok(input.unwrap_or(default))
     }
 
-    fn call(&mut self, at: usize, word: &str) -> Result<Input> {
+    fn parse_call(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
         if word == "given" {
-            return self.given();
+            return self.parse_given();
         }
         let mut args = vec![];
         while !self.eat(")") {
             if !args.is_empty() {
                 self.expect(",")?;
             }
-            args.push(self.value(0)?);
+            args.push(self.parse_value(0)?);
         }
         let unary = UNARY.iter().find(|f| f.0 == word).map(|f| f.1);
         let binary = BINARY.iter().find(|f| f.0 == word).map(|f| f.1);
@@ -348,7 +348,7 @@ impl<'a> Parser<'a> {
             _ => return self.unknown_function(at, word),
         };
         if args.len() != arity {
-            return self.error(
+            return self.error_at(
                 at,
                 format!(
                     "`{word}` takes {}, not {}",
@@ -358,49 +358,51 @@ impl<'a> Parser<'a> {
             );
         }
         match (word, &args[..]) {
-            ("largest", _) => Ok(Input::Number(Number::Float(names::largest(self.settings.storage)))),
-            ("rounded", &[x]) => Ok(self.rounded(x)),
-            ("compute", &[x]) => Ok(self.cast(self.settings.compute, x)),
-            ("where", &[condition, x, y]) => self.select(at, condition, x, y),
-            ("fma", &[x, y, z]) => self.fma(at, x, y, z),
+            ("largest", _) => Ok(ParsedValue::Number(UntypedNumber::Float(names::largest_finite(
+                self.settings.storage,
+            )))),
+            ("rounded", &[x]) => Ok(self.round_to_storage(x)),
+            ("compute", &[x]) => Ok(self.build_cast(self.settings.compute, x)),
+            ("where", &[condition, x, y]) => self.build_select(at, condition, x, y),
+            ("fma", &[x, y, z]) => self.build_fma(at, x, y, z),
             _ => match (unary, binary, dtype) {
-                (Some(op), ..) => self.unary(at, op, args[0]),
-                (_, Some(op), _) => self.binary(at, op, args[0], args[1]),
-                (.., Some(d)) => Ok(self.cast(d, args[0])),
+                (Some(op), ..) => self.build_unary(at, op, args[0]),
+                (_, Some(op), _) => self.build_binary(at, op, args[0], args[1]),
+                (.., Some(d)) => Ok(self.build_cast(d, args[0])),
                 _ => self.unknown_function(at, word),
             },
         }
     }
 
-    fn unknown_function(&self, at: usize, word: &str) -> Result<Input> {
+    fn unknown_function(&self, at: usize, word: &str) -> Result<ParsedValue> {
         let known = UNARY.iter().map(|f| f.0).chain(BINARY.iter().map(|f| f.0));
         let known = known.chain(["where", "fma", "rounded", "compute", "given", "largest"]);
         let hint = nearest(word, known).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-        self.error(at, format!("unknown function `{word}`{hint}"))
+        self.error_at(at, format!("unknown function `{word}`{hint}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scalar::eval;
+    use crate::scalar::eval_element;
 
     fn run(text: &str, compute: DType, x: Scalar) -> Result<Scalar> {
-        let mut e = Expr::new();
-        let settings = Settings {
+        let mut e = ScalarExpr::new();
+        let settings = DTypeSettings {
             compute,
             storage: compute,
         };
         let r = parse(text, settings, &mut e, &mut |name, e| match name {
             "x" => {
                 let x = e.arg(0, x.dtype());
-                Some(Input::Value(e.cast(compute, x)))
+                Some(ParsedValue::Value(e.cast(compute, x)))
             }
-            "k" => Some(Input::Number(Number::Int(3))),
+            "k" => Some(ParsedValue::Number(UntypedNumber::Int(3))),
             _ => None,
         })?;
         e.roots = vec![r];
-        Ok(eval(&e, &[x], &[7, 5]).expect("evaluates")[0])
+        Ok(eval_element(&e, &[x], &[7, 5]).expect("evaluates")[0])
     }
 
     #[test]
@@ -432,13 +434,13 @@ mod tests {
 
     #[test]
     fn shares_equal_parts() {
-        let mut e = Expr::new();
-        let settings = Settings {
+        let mut e = ScalarExpr::new();
+        let settings = DTypeSettings {
             compute: DType::F32,
             storage: DType::F32,
         };
         parse("exp(a) / (1 + exp(a))", settings, &mut e, &mut |_, e| {
-            Some(Input::Value(e.arg(0, DType::F32)))
+            Some(ParsedValue::Value(e.arg(0, DType::F32)))
         })
         .expect("parses");
         assert_eq!(e.len(), 5);

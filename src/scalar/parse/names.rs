@@ -123,7 +123,7 @@ pub(super) fn unary_defined(op: Unary, c: Category) -> bool {
 }
 
 /// The largest finite number of a dtype.
-pub(super) fn largest(dtype: DType) -> f64 {
+pub(super) fn largest_finite(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::MAX,
         DType::F32 => f32::MAX as f64,

@@ -17,22 +17,22 @@ pub struct Array {
     shape: Vec<usize>,
     /// The elements' bytes.
     len: usize,
-    place: Place,
+    place: ArrayPlace,
 }
 
 /// Where the elements are.
 #[derive(Clone)]
-enum Place {
+enum ArrayPlace {
     /// `offset` bytes into the mapped file, in order and plain.
     Mapped(Arc<Mmap>, usize),
     /// There, but in another order.
-    Stored(Arc<Mmap>, usize, npy::Order),
+    Stored(Arc<Mmap>, usize, npy::ElementOrder),
     /// In a compressed entry of an archive, after so many bytes of its header.
-    Packed(Archive, usize, u64, npy::Order),
+    Packed(MappedArchive, usize, u64, npy::ElementOrder),
 }
 
 /// A mapped zip archive; clones share its directory.
-pub(super) type Archive = ZipArchive<Cursor<Bytes>>;
+pub(super) type MappedArchive = ZipArchive<Cursor<Bytes>>;
 
 /// A mapped file, as the archive's reader takes it.
 #[derive(Clone)]
@@ -52,8 +52,8 @@ impl fmt::Debug for Array {
 
 impl Array {
     /// `len` bytes from `offset` of a mapped file.
-    pub(super) fn mapped(map: &Arc<Mmap>, offset: usize, dtype: DType, shape: Vec<usize>, len: usize) -> Array {
-        let place = Place::Mapped(map.clone(), offset);
+    pub(super) fn from_mapped(map: &Arc<Mmap>, offset: usize, dtype: DType, shape: Vec<usize>, len: usize) -> Array {
+        let place = ArrayPlace::Mapped(map.clone(), offset);
         Array {
             dtype,
             shape,
@@ -63,27 +63,35 @@ impl Array {
     }
 
     /// The array of a `.npy` file that begins at `base` of the mapping; `Err` inside is the name of an unsupported element type.
-    pub(super) fn stored(map: &Arc<Mmap>, base: usize, header: npy::Header) -> Result<Result<Array, String>, Problem> {
+    pub(super) fn from_stored_npy(
+        map: &Arc<Mmap>,
+        base: usize,
+        header: npy::Header,
+    ) -> Result<Result<Array, String>, Problem> {
         let order = header.order();
         let place = match order.is_plain() {
-            true => Place::Mapped(map.clone(), base + header.offset),
-            false => Place::Stored(map.clone(), base + header.offset, order),
+            true => ArrayPlace::Mapped(map.clone(), base + header.offset),
+            false => ArrayPlace::Stored(map.clone(), base + header.offset, order),
         };
-        Array::of(header, place)
+        Array::from_header(header, place)
     }
 
     /// The array of a `.npy` file that is a compressed entry of an archive.
-    pub(super) fn packed(zip: &Archive, index: usize, header: npy::Header) -> Result<Result<Array, String>, Problem> {
-        let place = Place::Packed(zip.clone(), index, header.offset as u64, header.order());
-        Array::of(header, place)
+    pub(super) fn from_packed_npy(
+        zip: &MappedArchive,
+        index: usize,
+        header: npy::Header,
+    ) -> Result<Result<Array, String>, Problem> {
+        let place = ArrayPlace::Packed(zip.clone(), index, header.offset as u64, header.order());
+        Array::from_header(header, place)
     }
 
-    fn of(header: npy::Header, place: Place) -> Result<Result<Array, String>, Problem> {
+    fn from_header(header: npy::Header, place: ArrayPlace) -> Result<Result<Array, String>, Problem> {
         let dtype = match header.dtype() {
             Ok(d) => d,
             Err(name) => return Ok(Err(name)),
         };
-        let (shape, len) = header.checked(dtype)?;
+        let (shape, len) = header.checked_shape(dtype)?;
         Ok(Ok(Array {
             dtype,
             shape,
@@ -106,7 +114,8 @@ impl Array {
     /// the system has not so much, or if what is packed is not what the header says.
     pub fn read(&self) -> Result<Tensor, Problem> {
         let storage = match &self.place {
-            Place::Mapped(map, offset) => match (map.as_ptr() as usize + offset).is_multiple_of(self.dtype.size()) {
+            ArrayPlace::Mapped(map, offset) => match (map.as_ptr() as usize + offset).is_multiple_of(self.dtype.size())
+            {
                 true => Storage::Mapped {
                     map: map.clone(),
                     offset: *offset,
@@ -117,10 +126,10 @@ impl Array {
                     Storage::Owned(AlignedBytes::from_slice(&map[*offset..*offset + self.len]))
                 }
             },
-            Place::Stored(map, offset, order) => {
+            ArrayPlace::Stored(map, offset, order) => {
                 self.check_memory(1)?;
                 let mut out = AlignedBytes::zeroed(self.len);
-                order.undo(
+                order.copy_row_major(
                     self.dtype.size(),
                     &self.shape,
                     &map[*offset..*offset + self.len],
@@ -128,12 +137,18 @@ impl Array {
                 );
                 Storage::Owned(out)
             }
-            Place::Packed(zip, index, skip, order) => Storage::Owned(self.unpack(zip, *index, *skip, *order)?),
+            ArrayPlace::Packed(zip, index, skip, order) => Storage::Owned(self.unpack(zip, *index, *skip, *order)?),
         };
         Ok(Tensor::from_storage(self.dtype, &self.shape, storage))
     }
 
-    fn unpack(&self, zip: &Archive, index: usize, skip: u64, order: npy::Order) -> Result<AlignedBytes, Problem> {
+    fn unpack(
+        &self,
+        zip: &MappedArchive,
+        index: usize,
+        skip: u64,
+        order: npy::ElementOrder,
+    ) -> Result<AlignedBytes, Problem> {
         let bad = |e: &dyn fmt::Display| Problem::Zip(e.to_string());
         self.check_memory(if order.is_plain() { 1 } else { 2 })?;
         let mut zip = zip.clone();
@@ -147,7 +162,7 @@ impl Array {
             return Ok(out);
         }
         let mut arranged = AlignedBytes::zeroed(self.len);
-        order.undo(self.dtype.size(), &self.shape, out.bytes(), arranged.bytes_mut());
+        order.copy_row_major(self.dtype.size(), &self.shape, out.bytes(), arranged.bytes_mut());
         Ok(arranged)
     }
 
@@ -169,13 +184,15 @@ mod tests {
         let map = memmap2::MmapMut::map_anon(8).expect("memory");
         let map = Arc::new(map.make_read_only().expect("a mapping"));
         let header = b"\x93NUMPY\x01\x00\x3a\x00{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }   ";
-        let order = npy::parse(header, header.len() as u64 + 4).expect("a header").order();
+        let order = npy::parse_header(header, header.len() as u64 + 4)
+            .expect("a header")
+            .order();
         // As a file of which most is a hole might have it.
         let array = Array {
             dtype: DType::I16,
             shape: vec![1 << 45],
             len: 1 << 46,
-            place: Place::Stored(map, 0, order),
+            place: ArrayPlace::Stored(map, 0, order),
         };
         assert_eq!(array.read().expect_err("no memory"), Problem::Memory(1 << 46));
     }

@@ -14,7 +14,7 @@ mod tests;
 mod zipped;
 
 pub use array::Array;
-pub use kind::{HEAD, Kind, Pickled, Role};
+pub use kind::{FileKind, FileRole, HEAD, Pickled};
 pub use zipped::open_zip;
 
 use super::{ALIGN, Tensor, byte_len};
@@ -55,7 +55,7 @@ impl Contents {
     }
 
     /// All elements.
-    fn read(self) -> Result<TensorFile, Found> {
+    fn read_all(self) -> Result<TensorFile, FileProblem> {
         let one = |(name, a): (String, Array)| match a.read() {
             Ok(t) => Ok((name, t)),
             Err(p) => Err((Some(name), p)),
@@ -69,7 +69,7 @@ impl Contents {
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// One array of NumPy.
     Npy,
     /// A zip archive of `.npy` files.
@@ -78,24 +78,24 @@ pub enum Format {
     Safetensors,
 }
 
-impl Format {
+impl FileFormat {
     /// The format that a path's extension names.
-    pub fn of_path(path: &Path) -> Option<Format> {
+    pub fn of_path(path: &Path) -> Option<FileFormat> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "npy" => Some(Format::Npy),
-            "npz" => Some(Format::Npz),
-            "safetensors" => Some(Format::Safetensors),
+            "npy" => Some(FileFormat::Npy),
+            "npz" => Some(FileFormat::Npz),
+            "safetensors" => Some(FileFormat::Safetensors),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for FileFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Format::Npy => ".npy",
-            Format::Npz => ".npz",
-            Format::Safetensors => ".safetensors",
+            FileFormat::Npy => ".npy",
+            FileFormat::Npz => ".npz",
+            FileFormat::Safetensors => ".safetensors",
         })
     }
 }
@@ -119,7 +119,7 @@ pub enum Problem {
     /// The file has no bytes.
     Empty,
     /// The file is of another kind.
-    Kind(Kind),
+    Kind(FileKind),
     /// The name's extension is none of the formats' (on writing).
     UnknownFormat,
     /// The file ends too early.
@@ -206,25 +206,25 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 /// A problem and the tensor it is about: what the formats report before the path is added.
-type Found = (Option<String>, Problem);
+type FileProblem = (Option<String>, Problem);
 
 /// A problem of the file as a whole.
-fn whole(p: Problem) -> Found {
+fn whole_file(p: Problem) -> FileProblem {
     (None, p)
 }
 
 /// Reads the file at `path`; its contents, not its name, say which format it has.
 pub fn read(path: &Path) -> Result<TensorFile, FileError> {
-    open(path)?.read().map_err(in_file(path))
+    open(path)?.read_all().map_err(in_file(path))
 }
 
 /// Reads the headers of the file at `path`.
 pub fn open(path: &Path) -> Result<Contents, FileError> {
-    let map = map(path).map_err(|p| in_file(path)(whole(p)))?;
-    parse(&map).map_err(in_file(path))
+    let map = map_file(path).map_err(|p| in_file(path)(whole_file(p)))?;
+    parse_contents(&map).map_err(in_file(path))
 }
 
-fn in_file(path: &Path) -> impl Fn(Found) -> FileError {
+fn in_file(path: &Path) -> impl Fn(FileProblem) -> FileError {
     move |(tensor, problem)| FileError {
         path: path.to_owned(),
         tensor,
@@ -234,7 +234,7 @@ fn in_file(path: &Path) -> impl Fn(Found) -> FileError {
 
 /// Maps the file at `path` for reading. A file that this process has mapped already, and that did not change since, is the same
 /// mapping: what is made of its weights is shared by all that read it.
-pub fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
+pub fn map_file(path: &Path) -> Result<Arc<Mmap>, Problem> {
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     let file = File::open(path).map_err(io)?;
     let meta = file.metadata().map_err(io)?;
@@ -245,13 +245,13 @@ pub fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
         return Err(Problem::Empty);
     }
     let Ok(mut known) = MAPPED.get_or_init(Mutex::default).lock() else {
-        return mapping(&file).map_err(io);
+        return map_open_file(&file).map_err(io);
     };
     let id = identity(&meta);
     if let Some(map) = id.as_ref().and_then(|id| known.get(id)?.upgrade()) {
         return Ok(map);
     }
-    let map = mapping(&file).map_err(io)?;
+    let map = map_open_file(&file).map_err(io)?;
     known.retain(|_, m| m.strong_count() > 0);
     known.extend(id.map(|id| (id, Arc::downgrade(&map))));
     Ok(map)
@@ -278,30 +278,33 @@ fn identity(_: &std::fs::Metadata) -> Option<Identity> {
     None
 }
 
-fn mapping(file: &File) -> std::io::Result<Arc<Mmap>> {
+fn map_open_file(file: &File) -> std::io::Result<Arc<Mmap>> {
     // SAFETY: the mapping is private to reads; as with every mapped file, another process that shortens the file while
     // it is in use makes later reads fail.
     Ok(Arc::new(unsafe { Mmap::map(file) }?))
 }
 
 /// Reads the headers of mapped bytes.
-fn parse(map: &Arc<Mmap>) -> Result<Contents, Found> {
-    match Kind::of(&map[..map.len().min(HEAD)]) {
-        Kind::Npy => {
+fn parse_contents(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
+    match FileKind::of_head(&map[..map.len().min(HEAD)]) {
+        FileKind::Npy => {
             let mut file = Contents::default();
-            let header = npy::parse(map, map.len() as u64).map_err(whole)?;
-            file.insert(String::new(), Array::stored(map, 0, header).map_err(whole)?);
+            let header = npy::parse_header(map, map.len() as u64).map_err(whole_file)?;
+            file.insert(
+                String::new(),
+                Array::from_stored_npy(map, 0, header).map_err(whole_file)?,
+            );
             Ok(file)
         }
-        Kind::Zip => npz::open(map),
+        FileKind::Zip => npz::open(map),
         // A damaged file may have lost what shows its format; the reader says what is wrong.
-        Kind::Safetensors | Kind::Binary => safetensors::open(map),
-        kind => Err(whole(Problem::Kind(kind))),
+        FileKind::Safetensors | FileKind::Binary => safetensors::open(map),
+        kind => Err(whole_file(Problem::Kind(kind))),
     }
 }
 
 /// The shape as sizes of this machine and the bytes it takes.
-fn sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
+fn checked_sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
     let too_large = || Problem::TooLarge(shape.to_vec());
     let dims: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
     let dims = dims.ok_or_else(too_large)?;
@@ -317,14 +320,14 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
     let tensors: Vec<(&str, &Tensor)> = tensors.into_iter().collect();
     let mut names = HashSet::new();
     let twice = tensors.iter().find(|t| !names.insert(t.0));
-    let done = match Format::of_path(path) {
+    let done = match FileFormat::of_path(path) {
         _ if twice.is_some() => Err((twice.map(|t| t.0.to_owned()), Problem::Duplicate)),
-        None => Err(whole(Problem::UnknownFormat)),
-        Some(format) => replace(path, |to| match (&format, &tensors[..]) {
-            (Format::Npz, all) => npz::write(to, all),
-            (Format::Safetensors, all) => safetensors::write(to, all),
-            (Format::Npy, [(_, t)]) => npy::write(to, t).map_err(whole),
-            (Format::Npy, all) => Err(whole(Problem::Layout(format!(
+        None => Err(whole_file(Problem::UnknownFormat)),
+        Some(format) => replace_file(path, |to| match (&format, &tensors[..]) {
+            (FileFormat::Npz, all) => npz::write(to, all),
+            (FileFormat::Safetensors, all) => safetensors::write(to, all),
+            (FileFormat::Npy, [(_, t)]) => npy::write(to, t).map_err(whole_file),
+            (FileFormat::Npy, all) => Err(whole_file(Problem::Layout(format!(
                 "a .npy file holds one tensor, not {}",
                 all.len()
             )))),
@@ -339,7 +342,7 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
 
 /// Writes a file that may be there already: the tensors to write may be mapped from it, and a write that fails leaves it as it was.
 /// A link stays a link, and the file keeps its permissions.
-fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), Found>) -> Result<(), Found> {
+fn replace_file(path: &Path, write: impl FnOnce(&Path) -> Result<(), FileProblem>) -> Result<(), FileProblem> {
     let Some((target, old)) = path.canonicalize().and_then(|p| Ok((p.clone(), p.metadata()?))).ok() else {
         return write(path);
     };
@@ -347,7 +350,7 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), Found>) -> Resul
     if !old.is_file() {
         return write(path);
     }
-    let io = |e: std::io::Error| whole(Problem::Io(e.to_string()));
+    let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let beside = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let done = write(&beside)

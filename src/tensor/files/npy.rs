@@ -3,7 +3,7 @@
 //!
 //! NumPy has no bfloat16: it is written as float32, which holds every value of it.
 
-use super::{Problem, sizes};
+use super::{Problem, checked_sizes};
 use crate::tensor::Tensor;
 use crate::types::DType;
 use std::fs::File;
@@ -42,7 +42,7 @@ pub struct Header {
 
 /// In which order elements, and the bytes of each, are stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct ElementOrder {
     /// The first index runs fastest.
     fortran: bool,
     /// The most significant byte is the first.
@@ -53,10 +53,10 @@ pub struct Order {
 const LEAD: u64 = 12;
 
 /// The header's bytes of a file that is read from `from`: all that [`parse`] looks at.
-pub fn lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
+pub fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     from.by_ref().take(LEAD).read_to_end(&mut bytes)?;
-    if let Some((text, says)) = length(&bytes) {
+    if let Some((text, says)) = header_length(&bytes) {
         let rest = (text as u64 + says.min(MAX_HEADER)).saturating_sub(bytes.len() as u64);
         from.by_ref().take(rest).read_to_end(&mut bytes)?;
     }
@@ -64,7 +64,7 @@ pub fn lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Where the header's text begins and how long it is said to be, if the bytes begin as a file of a known version.
-fn length(bytes: &[u8]) -> Option<(usize, u64)> {
+fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
     let (width, text) = match bytes.get(6)? {
         1 => (2, 10),
         2 | 3 => (4, 12),
@@ -75,7 +75,7 @@ fn length(bytes: &[u8]) -> Option<(usize, u64)> {
 }
 
 /// Reads the header at the beginning of `bytes`, which are at least the [`lead`] of a file of `have` bytes.
-pub fn parse(bytes: &[u8], have: u64) -> Result<Header, Problem> {
+pub fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
         return Err(Problem::Header("it does not begin as a .npy file does".into()));
     }
@@ -86,7 +86,7 @@ pub fn parse(bytes: &[u8], have: u64) -> Result<Header, Problem> {
         let what = format!("version {major} of the .npy format is not known");
         return Err(Problem::Header(what));
     }
-    let Some((text, says)) = length(bytes) else {
+    let Some((text, says)) = header_length(bytes) else {
         let need = if major == 1 { 10 } else { 12 };
         return Err(Problem::Truncated { need, have });
     };
@@ -117,12 +117,12 @@ impl<'a> Dict<'a> {
         let (mut descr, mut fortran, mut shape) = (None, None, None);
         self.expect("{")?;
         while !self.eat("}") {
-            let key = self.string()?;
+            let key = self.parse_string()?;
             self.expect(":")?;
             match key {
-                "descr" => descr = Some(self.descr()?),
-                "fortran_order" => fortran = Some(self.boolean()?),
-                "shape" => shape = Some(self.shape()?),
+                "descr" => descr = Some(self.parse_descr()?),
+                "fortran_order" => fortran = Some(self.parse_bool()?),
+                "shape" => shape = Some(self.parse_shape()?),
                 k => return Err(format!("unknown key `{k}`")),
             }
             if !self.eat(",") {
@@ -131,7 +131,7 @@ impl<'a> Dict<'a> {
             }
         }
         if !self.rest.is_empty() {
-            return Err(format!("text after the dict: `{}`", self.here()));
+            return Err(format!("text after the dict: `{}`", self.upcoming_text()));
         }
         match (descr, fortran, shape) {
             (Some(d), Some(f), Some(s)) => Ok((d, f, s)),
@@ -142,7 +142,7 @@ impl<'a> Dict<'a> {
     }
 
     /// The text that is to be read next, for messages.
-    fn here(&self) -> String {
+    fn upcoming_text(&self) -> String {
         self.rest.chars().take(20).collect()
     }
 
@@ -160,14 +160,14 @@ impl<'a> Dict<'a> {
         if self.eat(token) {
             Ok(())
         } else {
-            Err(format!("`{token}` expected at `{}`", self.here()))
+            Err(format!("`{token}` expected at `{}`", self.upcoming_text()))
         }
     }
 
-    fn string(&mut self) -> Result<&'a str, String> {
+    fn parse_string(&mut self) -> Result<&'a str, String> {
         let quote = match self.rest.chars().next() {
             Some(q @ ('\'' | '"')) => q,
-            _ => return Err(format!("a string expected at `{}`", self.here())),
+            _ => return Err(format!("a string expected at `{}`", self.upcoming_text())),
         };
         let body = &self.rest[1..];
         let end = body.find(quote).ok_or("a string without end")?;
@@ -176,9 +176,9 @@ impl<'a> Dict<'a> {
     }
 
     /// The element type: a string; a list describes a structured type, whose text is passed over.
-    fn descr(&mut self) -> Result<String, String> {
+    fn parse_descr(&mut self) -> Result<String, String> {
         if !self.rest.starts_with('[') {
-            return self.string().map(str::to_owned);
+            return self.parse_string().map(str::to_owned);
         }
         let mut depth = 0usize;
         for (i, c) in self.rest.char_indices() {
@@ -196,23 +196,23 @@ impl<'a> Dict<'a> {
         Err("a list without end".into())
     }
 
-    fn boolean(&mut self) -> Result<bool, String> {
+    fn parse_bool(&mut self) -> Result<bool, String> {
         if self.eat("True") {
             return Ok(true);
         }
         self.expect("False")
             .map(|()| false)
-            .map_err(|_| format!("True or False expected at `{}`", self.here()))
+            .map_err(|_| format!("True or False expected at `{}`", self.upcoming_text()))
     }
 
-    fn shape(&mut self) -> Result<Vec<u64>, String> {
+    fn parse_shape(&mut self) -> Result<Vec<u64>, String> {
         self.expect("(")?;
         let mut shape = vec![];
         while !self.eat(")") {
             let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
             let number = self.rest[..digits]
                 .parse()
-                .map_err(|_| format!("a size expected at `{}`", self.here()))?;
+                .map_err(|_| format!("a size expected at `{}`", self.upcoming_text()))?;
             shape.push(number);
             self.rest = self.rest[digits..].trim_start();
             // Python 2 wrote long integers with a suffix.
@@ -243,8 +243,8 @@ impl Header {
     }
 
     /// The sizes and the elements' bytes, all of which are there.
-    pub fn checked(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
-        let (shape, len) = sizes(dtype, &self.shape)?;
+    pub fn checked_shape(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
+        let (shape, len) = checked_sizes(dtype, &self.shape)?;
         if len as u64 > self.have {
             return Err(Problem::Truncated {
                 need: (self.offset + len) as u64,
@@ -255,22 +255,22 @@ impl Header {
     }
 
     /// The order of the elements.
-    pub fn order(&self) -> Order {
-        Order {
+    pub fn order(&self) -> ElementOrder {
+        ElementOrder {
             fortran: self.fortran && self.shape.iter().filter(|&&d| d != 1).count() > 1,
             swapped: self.byte_order().0 == '>',
         }
     }
 }
 
-impl Order {
+impl ElementOrder {
     /// Whether it is that of tensors.
     pub fn is_plain(self) -> bool {
         !self.fortran && !self.swapped
     }
 
     /// Copies elements of `size` bytes to row-major order and this machine's byte order.
-    pub fn undo(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
+    pub fn copy_row_major(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
         if self.fortran {
             for (i, dst) in to.chunks_exact_mut(size).enumerate() {
                 // Row-major index `i` to column-major.

@@ -1,7 +1,7 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, the names of the arrays being the files' without the extension.
 
-use super::array::{Archive, Array, Bytes};
-use super::{Contents, Found, HEAD, Kind, Problem, npy, open_zip, whole};
+use super::array::{Array, Bytes, MappedArchive};
+use super::{Contents, FileKind, FileProblem, HEAD, Problem, npy, open_zip, whole_file};
 use crate::tensor::Tensor;
 use memmap2::Mmap;
 use std::fs::File;
@@ -13,28 +13,28 @@ use zip::{CompressionMethod, ZipWriter};
 
 /// Reads an archive's headers. Stored entries are used where they are (their checksums are not computed), compressed ones are
 /// unpacked when their elements are asked for.
-pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
+pub fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
-    let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole(zip(e)))?;
+    let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole_file(zip(e)))?;
     let again = archive.clone();
     if let Some(kind) = other_kind(&archive) {
-        return Err(whole(Problem::Kind(kind)));
+        return Err(whole_file(Problem::Kind(kind)));
     }
     let mut file = Contents::default();
     for i in 0..archive.len() {
-        let mut entry = archive.by_index(i).map_err(|e| whole(zip(e)))?;
-        let path = entry.name().map_err(|e| whole(zip(e)))?.into_owned();
+        let mut entry = archive.by_index(i).map_err(|e| whole_file(zip(e)))?;
+        let path = entry.name().map_err(|e| whole_file(zip(e)))?.into_owned();
         let name = path.strip_suffix(".npy").unwrap_or(&path).to_owned();
         let at = |p: Problem| (Some(name.clone()), p);
-        let read = match stored(&entry, map.len()) {
+        let read = match stored_range(&entry, map.len()) {
             Some((start, len)) => {
-                let header = npy::parse(&map[start..start + len], len as u64).map_err(at)?;
-                Array::stored(map, start, header).map_err(at)?
+                let header = npy::parse_header(&map[start..start + len], len as u64).map_err(at)?;
+                Array::from_stored_npy(map, start, header).map_err(at)?
             }
             None => {
-                let lead = npy::lead(&mut entry).map_err(|e| at(Problem::Zip(e.to_string())))?;
-                let header = npy::parse(&lead, entry.size()).map_err(at)?;
-                Array::packed(&again, i, header).map_err(at)?
+                let lead = npy::read_lead(&mut entry).map_err(|e| at(Problem::Zip(e.to_string())))?;
+                let header = npy::parse_header(&lead, entry.size()).map_err(at)?;
+                Array::from_packed_npy(&again, i, header).map_err(at)?
             }
         };
         if file.arrays.contains_key(&name) || file.unsupported.contains_key(&name) {
@@ -46,7 +46,7 @@ pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
 }
 
 /// What the archive is, if it holds something else than arrays.
-fn other_kind(archive: &Archive) -> Option<Kind> {
+fn other_kind(archive: &MappedArchive) -> Option<FileKind> {
     let names: Vec<_> = archive.file_names().filter_map(Result::ok).collect();
     let pickle = |name: &str| {
         let mut head = vec![];
@@ -57,12 +57,12 @@ fn other_kind(archive: &Archive) -> Option<Kind> {
             .map(|e| e.take(HEAD as u64).read_to_end(&mut head));
         head
     };
-    let kind = Kind::of_entries(names.iter().map(|n| &**n), pickle);
-    (kind != Kind::Npz && !names.is_empty()).then_some(kind)
+    let kind = FileKind::of_entries(names.iter().map(|n| &**n), pickle);
+    (kind != FileKind::Npz && !names.is_empty()).then_some(kind)
 }
 
 /// Where the bytes of an entry are, if they are neither compressed nor encrypted and lie in the file.
-fn stored<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Option<(usize, usize)> {
+fn stored_range<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Option<(usize, usize)> {
     if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
         return None;
     }
@@ -74,9 +74,9 @@ fn stored<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Option<(us
 }
 
 /// Writes an archive of tensors of different names, uncompressed as `numpy.savez` does.
-pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Found> {
-    let io = |e: std::io::Error| whole(Problem::Io(e.to_string()));
-    let zip = |e: zip::result::ZipError| whole(Problem::Zip(e.to_string()));
+pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+    let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
+    let zip = |e: zip::result::ZipError| whole_file(Problem::Zip(e.to_string()));
     let mut archive = ZipWriter::new(BufWriter::new(File::create(path).map_err(io)?));
     for (name, tensor) in tensors {
         // Sizes above 4 GB need the larger form of the entry.

@@ -3,7 +3,7 @@
 //!
 //! Read here and not by the `safetensors` crate, because errors have to name the tensor and the numbers; written by it.
 
-use super::{Array, Contents, Found, Problem, sizes, whole};
+use super::{Array, Contents, FileProblem, Problem, checked_sizes, whole_file};
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::Mmap;
@@ -47,22 +47,22 @@ struct Info<'a> {
 }
 
 /// Reads a file's header.
-pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
+pub fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let have = map.len() as u64;
     let Some(len) = map.get(..8) else {
-        return Err(whole(Problem::Truncated { need: 8, have }));
+        return Err(whole_file(Problem::Truncated { need: 8, have }));
     };
     let says = len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64);
     if says > have - 8 || says > MAX_HEADER {
-        return Err(whole(Problem::HeaderLength { says, have: have - 8 }));
+        return Err(whole_file(Problem::HeaderLength { says, have: have - 8 }));
     }
     let data = 8 + says as usize;
-    let header = |what: String| whole(Problem::Header(what));
+    let header = |what: String| whole_file(Problem::Header(what));
     let text = std::str::from_utf8(&map[8..data]).map_err(|e| header(format!("it is not UTF-8: {e}")))?;
     let object: Map<String, Value> = serde_json::from_str(text).map_err(|e| header(e.to_string()))?;
     let mut infos = vec![];
     for (name, value) in object.iter().filter(|(name, _)| *name != "__metadata__") {
-        infos.push(info(name, value).map_err(|what| (Some(name.clone()), Problem::Header(what)))?);
+        infos.push(parse_info(name, value).map_err(|what| (Some(name.clone()), Problem::Header(what)))?);
     }
     check_layout(&infos, have - data as u64)?;
     let mut file = Contents::default();
@@ -71,14 +71,14 @@ pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
             None => Err(i.dtype.to_owned()),
             Some(&(_, dtype, _)) => {
                 let at = |p: Problem| (Some(i.name.to_owned()), p);
-                let (shape, need) = sizes(dtype, &i.shape).map_err(at)?;
+                let (shape, need) = checked_sizes(dtype, &i.shape).map_err(at)?;
                 if need as u64 != i.end - i.begin {
                     return Err(at(Problem::Length {
                         need: need as u64,
                         have: i.end - i.begin,
                     }));
                 }
-                Ok(Array::mapped(map, data + i.begin as usize, dtype, shape, need))
+                Ok(Array::from_mapped(map, data + i.begin as usize, dtype, shape, need))
             }
         };
         file.insert(i.name.to_owned(), array);
@@ -87,7 +87,7 @@ pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
 }
 
 /// One tensor's description.
-fn info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
+fn parse_info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
     let numbers = |key: &str| -> Result<Vec<u64>, String> {
         let list = value
             .get(key)
@@ -111,7 +111,7 @@ fn info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
 }
 
 /// Checks that the tensors fill the `have` bytes after the header without gaps and overlaps.
-fn check_layout(infos: &[Info], have: u64) -> Result<(), Found> {
+fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
     let mut order: Vec<&Info> = infos.iter().collect();
     order.sort_by_key(|i| (i.begin, i.end));
     let mut end = 0;
@@ -135,7 +135,7 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), Found> {
         end = i.end;
     }
     if end != have {
-        return Err(whole(Problem::Layout(format!(
+        return Err(whole_file(Problem::Layout(format!(
             "the last {} bytes belong to no tensor",
             have - end
         ))));
@@ -144,9 +144,9 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), Found> {
 }
 
 /// A tensor as the crate writes it.
-struct View<'a>(&'a Tensor, safetensors::Dtype);
+struct SafetensorView<'a>(&'a Tensor, safetensors::Dtype);
 
-impl safetensors::View for View<'_> {
+impl safetensors::View for SafetensorView<'_> {
     fn dtype(&self) -> safetensors::Dtype {
         self.1
     }
@@ -162,7 +162,7 @@ impl safetensors::View for View<'_> {
 }
 
 /// Writes tensors of different names.
-pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Found> {
+pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
     let mut views = vec![];
     for &(name, tensor) in tensors {
         let at = |p: Problem| (Some(name.to_owned()), p);
@@ -171,7 +171,7 @@ pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Found> {
             .find(|t| t.1 == tensor.dtype())
             .ok_or(at(Problem::Dtype(tensor.dtype())))?
             .2;
-        views.push((name, View(tensor, dtype)));
+        views.push((name, SafetensorView(tensor, dtype)));
     }
-    safetensors::serialize_to_file(views, None, path).map_err(|e| whole(Problem::Io(e.to_string())))
+    safetensors::serialize_to_file(views, None, path).map_err(|e| whole_file(Problem::Io(e.to_string())))
 }

@@ -19,22 +19,22 @@ pub enum SizeExpr {
 
 /// The value of a [`SizeExpr`]. Bools are 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Number {
+pub enum SizeValue {
     /// An integer.
     Int(i64),
     /// A float.
     Float(f64),
 }
 
-impl Number {
+impl SizeValue {
     pub(super) fn as_f64(&self) -> f64 {
         match self {
-            Number::Int(i) => *i as f64,
-            Number::Float(x) => *x,
+            SizeValue::Int(i) => *i as f64,
+            SizeValue::Float(x) => *x,
         }
     }
 
-    pub(super) fn truth(&self) -> bool {
+    pub(super) fn is_true(&self) -> bool {
         self.as_f64() != 0.0
     }
 }
@@ -54,11 +54,11 @@ impl SizeExpr {
     }
 
     /// The size that this is; `None` if it is a float or a quotient.
-    pub fn dim(self) -> Option<Dim> {
+    pub fn into_dim(self) -> Option<Dim> {
         match self {
             SizeExpr::Int(d) => Some(d),
             SizeExpr::Ratio(a, b) => a.exact_div(&b),
-            e @ SizeExpr::Call(..) if e.is_int() => Some(Dim::atom(Atom::Expr(e))),
+            e @ SizeExpr::Call(..) if e.is_int() => Some(Dim::from_atom(Atom::Expr(e))),
             SizeExpr::Call(..) | SizeExpr::Float(_) => None,
         }
     }
@@ -74,7 +74,7 @@ impl SizeExpr {
 
     /// The function that torch calls `name` of these operands; `None` if there is no such function, or with another number of
     /// operands.
-    pub fn function(name: &str, args: Vec<SizeExpr>) -> Option<SizeExpr> {
+    pub fn from_function(name: &str, args: Vec<SizeExpr>) -> Option<SizeExpr> {
         let name = name.rsplit('.').next().unwrap_or(name);
         match (name, &args[..]) {
             ("Identity", [x]) => return Some(x.clone()),
@@ -82,13 +82,13 @@ impl SizeExpr {
             ("Pow", [a, b]) => return Some(a.pow(b)),
             _ => {}
         }
-        if let Some(f) = SizeFn::named(name) {
-            return f.takes(args.len()).then(|| SizeExpr::of(f, args));
+        if let Some(f) = SizeFn::from_name(name) {
+            return f.takes_count(args.len()).then(|| SizeExpr::simplified_call(f, args));
         }
-        let dims: Option<Vec<Dim>> = args.into_iter().map(SizeExpr::dim).collect();
+        let dims: Option<Vec<Dim>> = args.into_iter().map(SizeExpr::into_dim).collect();
         // Of floats these functions are floats, which no size is.
-        let unknown = || Dim::function(name, &[Dim::Unknown, Dim::Unknown]);
-        dims.map_or_else(unknown, |d| Dim::function(name, &d))
+        let unknown = || Dim::from_function(name, &[Dim::Unknown, Dim::Unknown]);
+        dims.map_or_else(unknown, |d| Dim::from_function(name, &d))
             .map(SizeExpr::Int)
     }
 
@@ -96,22 +96,24 @@ impl SizeExpr {
     pub fn piecewise(parts: Vec<(SizeExpr, SizeExpr)>) -> Option<SizeExpr> {
         let mut parts = parts.into_iter().rev();
         let (last, _) = parts.next()?;
-        Some(parts.fold(last, |rest, (v, c)| SizeExpr::of(SizeFn::Where, vec![c, v, rest])))
+        Some(parts.fold(last, |rest, (v, c)| {
+            SizeExpr::simplified_call(SizeFn::Where, vec![c, v, rest])
+        }))
     }
 
     /// A function of one operand.
-    pub fn call(&self, f: SizeFn) -> SizeExpr {
-        SizeExpr::of(f, vec![self.clone()])
+    pub fn apply_function(&self, f: SizeFn) -> SizeExpr {
+        SizeExpr::simplified_call(f, vec![self.clone()])
     }
 
     /// As a float.
     pub fn to_float(&self) -> SizeExpr {
-        self.call(SizeFn::ToFloat)
+        self.apply_function(SizeFn::ToFloat)
     }
 
     /// `self + other`.
     pub fn add(&self, other: &SizeExpr) -> SizeExpr {
-        self.joined(SizeFn::Add, other)
+        self.join_operand(SizeFn::Add, other)
     }
 
     /// `-self`.
@@ -126,7 +128,7 @@ impl SizeExpr {
 
     /// `self * other`.
     pub fn mul(&self, other: &SizeExpr) -> SizeExpr {
-        self.joined(SizeFn::Mul, other)
+        self.join_operand(SizeFn::Mul, other)
     }
 
     /// The exact quotient.
@@ -137,7 +139,7 @@ impl SizeExpr {
                 None => SizeExpr::Ratio(a.clone(), b.clone()),
             },
             (SizeExpr::Ratio(a, b), SizeExpr::Int(c)) => SizeExpr::Ratio(a.clone(), b.mul(c)),
-            _ => SizeExpr::of(SizeFn::FloatTrueDiv, vec![self.clone(), other.clone()]),
+            _ => SizeExpr::simplified_call(SizeFn::FloatTrueDiv, vec![self.clone(), other.clone()]),
         }
     }
 
@@ -145,82 +147,82 @@ impl SizeExpr {
     pub fn pow(&self, other: &SizeExpr) -> SizeExpr {
         let (base, exponent) = match (self, other) {
             (SizeExpr::Int(base), SizeExpr::Int(e)) => (base, e),
-            _ => return SizeExpr::of(SizeFn::FloatPow, vec![self.clone(), other.clone()]),
+            _ => return SizeExpr::simplified_call(SizeFn::FloatPow, vec![self.clone(), other.clone()]),
         };
         match exponent.as_const() {
             Some(n @ 0..=MAX_POWER) => SizeExpr::Int((0..n).fold(Dim::Const(1), |p, _| p.mul(base))),
             Some(-1) => SizeExpr::int(1).div(self),
-            _ => SizeExpr::of(SizeFn::PowByNatural, vec![self.clone(), other.clone()]),
+            _ => SizeExpr::simplified_call(SizeFn::PowByNatural, vec![self.clone(), other.clone()]),
         }
     }
 
     /// `self // other` and `self % other`, of integers only.
     pub fn on_dims(&self, other: &SizeExpr, f: impl Fn(&Dim, &Dim) -> Dim) -> Option<SizeExpr> {
-        let (a, b) = (self.clone().dim()?, other.clone().dim()?);
+        let (a, b) = (self.clone().into_dim()?, other.clone().into_dim()?);
         Some(SizeExpr::Int(f(&a, &b)))
     }
 
     /// A sum or product with one more operand.
-    fn joined(&self, f: SizeFn, other: &SizeExpr) -> SizeExpr {
+    fn join_operand(&self, f: SizeFn, other: &SizeExpr) -> SizeExpr {
         let mut args = match self {
             SizeExpr::Call(own, args) if *own == f => args.to_vec(),
             x => vec![x.clone()],
         };
         args.push(other.clone());
-        SizeExpr::of(f, args)
+        SizeExpr::simplified_call(f, args)
     }
 
     /// The function `f` of `args`, simplified.
-    fn of(f: SizeFn, args: Vec<SizeExpr>) -> SizeExpr {
+    fn simplified_call(f: SizeFn, args: Vec<SizeExpr>) -> SizeExpr {
         // An integer that has an atom of its own is one in normal form.
-        let args: Vec<SizeExpr> = args.into_iter().map(SizeExpr::normal).collect();
+        let args: Vec<SizeExpr> = args.into_iter().map(SizeExpr::into_normal_form).collect();
         if args.iter().any(|a| matches!(a, SizeExpr::Int(Dim::Unknown))) {
             return SizeExpr::Int(Dim::Unknown);
         }
-        if let Some(simple) = simplified(f, &args) {
+        if let Some(simple) = simplify_call(f, &args) {
             return simple;
         }
-        let known: Option<Vec<Number>> = args.iter().map(SizeExpr::known).collect();
+        let known: Option<Vec<SizeValue>> = args.iter().map(SizeExpr::const_value).collect();
         match known.map(|v| f.eval(&v)) {
-            Some(Some(Number::Int(i))) => SizeExpr::int(i),
-            Some(Some(Number::Float(x))) => SizeExpr::float(x),
+            Some(Some(SizeValue::Int(i))) => SizeExpr::int(i),
+            Some(Some(SizeValue::Float(x))) => SizeExpr::float(x),
             // An error, or beyond 64 bits.
             Some(None) => SizeExpr::Int(Dim::Unknown),
             None => SizeExpr::Call(f, args.into()),
         }
     }
 
-    fn normal(self) -> SizeExpr {
+    fn into_normal_form(self) -> SizeExpr {
         match self {
-            SizeExpr::Call(..) if self.is_int() => self.dim().map_or(SizeExpr::Int(Dim::Unknown), SizeExpr::Int),
+            SizeExpr::Call(..) if self.is_int() => self.into_dim().map_or(SizeExpr::Int(Dim::Unknown), SizeExpr::Int),
             e => e,
         }
     }
 
     /// The value of a constant.
-    fn known(&self) -> Option<Number> {
+    fn const_value(&self) -> Option<SizeValue> {
         match self {
-            SizeExpr::Int(d) => d.as_const().map(Number::Int),
-            SizeExpr::Float(bits) => Some(Number::Float(f64::from_bits(*bits))),
+            SizeExpr::Int(d) => d.as_const().map(SizeValue::Int),
+            SizeExpr::Float(bits) => Some(SizeValue::Float(f64::from_bits(*bits))),
             SizeExpr::Ratio(a, b) => match (a.as_const()?, b.as_const()?) {
                 (_, 0) => None,
-                (a, b) => Some(Number::Float(a as f64 / b as f64)),
+                (a, b) => Some(SizeValue::Float(a as f64 / b as f64)),
             },
             SizeExpr::Call(..) => None,
         }
     }
 
     /// The value when every variable is bound by `bind`; `None` if one is not, on overflow, or where Python raises an error.
-    pub fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<Number> {
+    pub fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<SizeValue> {
         match self {
-            SizeExpr::Int(d) => d.eval(bind).map(Number::Int),
+            SizeExpr::Int(d) => d.eval(bind).map(SizeValue::Int),
             SizeExpr::Ratio(a, b) => {
                 let ratio = SizeExpr::Ratio(Dim::Const(a.eval(bind)?), Dim::Const(b.eval(bind)?));
-                ratio.known()
+                ratio.const_value()
             }
-            SizeExpr::Float(_) => self.known(),
+            SizeExpr::Float(_) => self.const_value(),
             SizeExpr::Call(f, args) => {
-                let args: Option<Vec<Number>> = args.iter().map(|a| a.eval(bind)).collect();
+                let args: Option<Vec<SizeValue>> = args.iter().map(|a| a.eval(bind)).collect();
                 f.eval(&args?)
             }
         }
@@ -232,7 +234,7 @@ impl SizeExpr {
             SizeExpr::Int(d) => SizeExpr::Int(d.substitute(bind)),
             SizeExpr::Ratio(a, b) => SizeExpr::Int(a.substitute(bind)).div(&SizeExpr::Int(b.substitute(bind))),
             SizeExpr::Float(_) => self.clone(),
-            SizeExpr::Call(f, args) => SizeExpr::of(*f, args.iter().map(|a| a.substitute(bind)).collect()),
+            SizeExpr::Call(f, args) => SizeExpr::simplified_call(*f, args.iter().map(|a| a.substitute(bind)).collect()),
         }
     }
 
@@ -251,7 +253,7 @@ impl SizeExpr {
 }
 
 /// What a function of these operands is without the function.
-fn simplified(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
+fn simplify_call(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
     use SizeExpr::{Int, Ratio};
     let dims = || {
         args.iter()
@@ -274,9 +276,11 @@ fn simplified(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
         (SizeFn::Max, _) => fold(Dim::max_of),
         (SizeFn::Min, _) => fold(Dim::min_of),
         (SizeFn::Abs, [Int(d)]) => Some(Int(d.max_of(&d.neg()))),
-        (SizeFn::TruncToInt | SizeFn::FloorToInt | SizeFn::CeilToInt | SizeFn::RoundToInt, [x]) => rounded(f, x),
-        (SizeFn::Where, [c, a, b]) => match c.known() {
-            Some(c) => Some(if c.truth() { a } else { b }.clone()),
+        (SizeFn::TruncToInt | SizeFn::FloorToInt | SizeFn::CeilToInt | SizeFn::RoundToInt, [x]) => {
+            simplify_rounding(f, x)
+        }
+        (SizeFn::Where, [c, a, b]) => match c.const_value() {
+            Some(c) => Some(if c.is_true() { a } else { b }.clone()),
             None => (a == b).then(|| a.clone()),
         },
         _ => None,
@@ -284,7 +288,7 @@ fn simplified(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
 }
 
 /// A rounding function of a number whose rounding the normal form can hold.
-fn rounded(f: SizeFn, x: &SizeExpr) -> Option<SizeExpr> {
+fn simplify_rounding(f: SizeFn, x: &SizeExpr) -> Option<SizeExpr> {
     use SizeExpr::{Call, Float, Int, Ratio};
     let quotient = |a: &Dim, b: &Dim| match f {
         SizeFn::FloorToInt => Some(Int(a.floordiv(b))),
@@ -337,8 +341,8 @@ mod tests {
 
     #[test]
     fn integers_take_the_normal_form() {
-        let text = |e: Option<SizeExpr>| e.and_then(SizeExpr::dim).map(|d| d.to_string());
-        let call = |name: &str, args: &[SizeExpr]| text(SizeExpr::function(name, args.to_vec()));
+        let text = |e: Option<SizeExpr>| e.and_then(SizeExpr::into_dim).map(|d| d.to_string());
+        let call = |name: &str, args: &[SizeExpr]| text(SizeExpr::from_function(name, args.to_vec()));
         let two = SizeExpr::int(2);
         assert_eq!(call("FloorDiv", &[n(), two.clone()]).as_deref(), Some("(N // 2)"));
         assert_eq!(call("CeilToInt", &[n().div(&two)]).as_deref(), Some("((N + 1) // 2)"));
@@ -363,14 +367,14 @@ mod tests {
     #[test]
     fn scaled_sizes_are_exact_or_kept() {
         let d = Dim::var("N");
-        let text = |f: f64| d.scaled(f).to_string();
+        let text = |f: f64| d.scale_by(f).to_string();
         assert_eq!(text(1.5), "TruncToInt(1.5*ToFloat(N))");
         assert_eq!((text(2.0), text(0.5)), ("2*N".into(), "(N // 2)".into()));
-        assert_eq!(d.scaled(1.5).eval(&|_| Some(9)), Some(13));
-        assert_eq!(d.scaled(1.5).substitute(&|_| Some(Dim::Const(9))), Dim::Const(13));
-        assert_eq!(d.scaled(1e300).eval(&|_| Some(9)), None);
+        assert_eq!(d.scale_by(1.5).eval(&|_| Some(9)), Some(13));
+        assert_eq!(d.scale_by(1.5).substitute(&|_| Some(Dim::Const(9))), Dim::Const(13));
+        assert_eq!(d.scale_by(1e300).eval(&|_| Some(9)), None);
         let mut names = vec![];
-        d.scaled(1.5).visit_vars(&mut |v| names.push(v.to_string()));
+        d.scale_by(1.5).visit_vars(&mut |v| names.push(v.to_string()));
         assert_eq!(names, ["N"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The functions of sizes: those of `torch/utils/_sympy/functions.py`, under torch's names.
 
-use super::{Dim, Number};
+use super::{Dim, SizeValue};
 
 /// A function of numbers that are computed from sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,31 +115,31 @@ const FUNCTIONS: &[(SizeFn, &str, &[&str], usize, Gives)] = &[
 ];
 
 impl SizeFn {
-    fn row(self) -> &'static (SizeFn, &'static str, &'static [&'static str], usize, Gives) {
+    fn table_row(self) -> &'static (SizeFn, &'static str, &'static [&'static str], usize, Gives) {
         // A test holds that the rows stand in the order of the variants.
         &FUNCTIONS[self as usize]
     }
 
     /// The function of a name.
-    pub fn named(name: &str) -> Option<SizeFn> {
+    pub fn from_name(name: &str) -> Option<SizeFn> {
         let is = |(_, n, others, ..): &&(SizeFn, &str, &[&str], usize, Gives)| *n == name || others.contains(&name);
         FUNCTIONS.iter().find(is).map(|row| row.0)
     }
 
     /// The name that it is printed by.
     pub fn name(self) -> &'static str {
-        self.row().1
+        self.table_row().1
     }
 
     /// Whether it takes that many operands.
-    pub(super) fn takes(self, count: usize) -> bool {
-        let wanted = self.row().3;
+    pub(super) fn takes_count(self, count: usize) -> bool {
+        let wanted = self.table_row().3;
         count == wanted || wanted == 0 && count > 0
     }
 
     /// Whether it gives an integer, if its operands are integers or not.
     pub(super) fn gives_int(self, of_ints: bool) -> bool {
-        match self.row().4 {
+        match self.table_row().4 {
             Int => true,
             Float => false,
             AsGiven => of_ints,
@@ -164,21 +164,21 @@ impl SizeFn {
     }
 
     /// The value for operands that are known, as Python computes it; `None` where it raises an error or leaves 64 bits.
-    pub(super) fn eval(self, args: &[Number]) -> Option<Number> {
-        use Number::{Float as F, Int as I};
+    pub(super) fn eval(self, args: &[SizeValue]) -> Option<SizeValue> {
+        use SizeValue::{Float as F, Int as I};
         let x = args.first()?;
         Some(match (self, x, args.get(1)) {
-            (Add, ..) => fold(args, i64::checked_add, |a, b| a + b)?,
-            (Mul, ..) => fold(args, i64::checked_mul, |a, b| a * b)?,
-            (Max, ..) => extreme(args, true),
-            (Min, ..) => extreme(args, false),
-            (And, ..) => I(args.iter().all(Number::truth) as i64),
-            (Or, ..) => I(args.iter().any(Number::truth) as i64),
-            (Not, ..) => I(!x.truth() as i64),
-            (Where, ..) => args.get(if x.truth() { 1 } else { 2 })?.clone(),
-            (Eq | Ne | Lt | Le | Gt | Ge, x, Some(y)) => I(self.compares(x, y) as i64),
+            (Add, ..) => fold_values(args, i64::checked_add, |a, b| a + b)?,
+            (Mul, ..) => fold_values(args, i64::checked_mul, |a, b| a * b)?,
+            (Max, ..) => find_extreme(args, true),
+            (Min, ..) => find_extreme(args, false),
+            (And, ..) => I(args.iter().all(SizeValue::is_true) as i64),
+            (Or, ..) => I(args.iter().any(SizeValue::is_true) as i64),
+            (Not, ..) => I(!x.is_true() as i64),
+            (Where, ..) => args.get(if x.is_true() { 1 } else { 2 })?.clone(),
+            (Eq | Ne | Lt | Le | Gt | Ge, x, Some(y)) => I(self.compare_values(x, y) as i64),
             (TruncToInt | FloorToInt | CeilToInt | RoundToInt, I(i), _) => I(*i),
-            (TruncToInt | FloorToInt | CeilToInt | RoundToInt, F(v), _) => I(whole(self.rounded(*v))?),
+            (TruncToInt | FloorToInt | CeilToInt | RoundToInt, F(v), _) => I(float_to_int(self.round_float(*v))?),
             (Abs, I(i), _) => I(i.checked_abs()?),
             (Abs, F(v), _) => F(v.abs()),
             (ToFloat, ..) => F(x.as_f64()),
@@ -187,13 +187,13 @@ impl SizeFn {
             (FloatPow, _, Some(y)) => F(x.as_f64().powf(y.as_f64())),
             (RoundDecimal, _, Some(I(digits))) => F(round_decimal(x.as_f64(), *digits)),
             (_, I(a), Some(I(b))) => I(self.on_ints(*a, *b)?),
-            _ => F(self.unary(x.as_f64())?),
+            _ => F(self.eval_unary(x.as_f64())?),
         })
     }
 
-    fn compares(self, x: &Number, y: &Number) -> bool {
+    fn compare_values(self, x: &SizeValue, y: &SizeValue) -> bool {
         let order = match (x, y) {
-            (Number::Int(a), Number::Int(b)) => Some(a.cmp(b)),
+            (SizeValue::Int(a), SizeValue::Int(b)) => Some(a.cmp(b)),
             _ => x.as_f64().partial_cmp(&y.as_f64()),
         };
         match self {
@@ -206,7 +206,7 @@ impl SizeFn {
         }
     }
 
-    fn rounded(self, v: f64) -> f64 {
+    fn round_float(self, v: f64) -> f64 {
         match self {
             TruncToInt => v.trunc(),
             FloorToInt => v.floor(),
@@ -227,7 +227,7 @@ impl SizeFn {
         }
     }
 
-    fn unary(self, v: f64) -> Option<f64> {
+    fn eval_unary(self, v: f64) -> Option<f64> {
         let y = match self {
             Sqrt => v.sqrt(),
             Exp => v.exp(),
@@ -250,18 +250,28 @@ impl SizeFn {
 }
 
 /// Sums and products: of integers exactly, else of floats.
-fn fold(args: &[Number], ints: fn(i64, i64) -> Option<i64>, floats: fn(f64, f64) -> f64) -> Option<Number> {
+fn fold_values(
+    args: &[SizeValue],
+    ints: fn(i64, i64) -> Option<i64>,
+    floats: fn(f64, f64) -> f64,
+) -> Option<SizeValue> {
     let (first, rest) = args.split_first()?;
     rest.iter().try_fold(first.clone(), |a, b| {
         Some(match (&a, b) {
-            (Number::Int(a), Number::Int(b)) => Number::Int(ints(*a, *b)?),
-            _ => Number::Float(floats(a.as_f64(), b.as_f64())),
+            (SizeValue::Int(a), SizeValue::Int(b)) => SizeValue::Int(ints(*a, *b)?),
+            _ => SizeValue::Float(floats(a.as_f64(), b.as_f64())),
         })
     })
 }
 
-fn extreme(args: &[Number], greatest: bool) -> Number {
-    let better = |a: &Number, b: &Number| if greatest { Gt.compares(b, a) } else { Lt.compares(b, a) };
+fn find_extreme(args: &[SizeValue], greatest: bool) -> SizeValue {
+    let better = |a: &SizeValue, b: &SizeValue| {
+        if greatest {
+            Gt.compare_values(b, a)
+        } else {
+            Lt.compare_values(b, a)
+        }
+    };
     let mut best = &args[0];
     for a in &args[1..] {
         if better(best, a) {
@@ -272,7 +282,7 @@ fn extreme(args: &[Number], greatest: bool) -> Number {
 }
 
 /// An integral float as an integer.
-fn whole(v: f64) -> Option<i64> {
+fn float_to_int(v: f64) -> Option<i64> {
     // 2^63 as a float; the conversion saturates beyond.
     (v.is_finite() && v.abs() < 9_223_372_036_854_775_808.0).then_some(v as i64)
 }
@@ -291,7 +301,7 @@ fn round_decimal(v: f64, digits: i64) -> f64 {
 
 impl Dim {
     /// The integer functions of torch that the normal form has: `FloorDiv(a, b)` is `a // b`.
-    pub(super) fn function(name: &str, dims: &[Dim]) -> Option<Dim> {
+    pub(super) fn from_function(name: &str, dims: &[Dim]) -> Option<Dim> {
         Some(match (name, dims) {
             ("FloorDiv" | "CleanDiv", [a, b]) => a.floordiv(b),
             ("CeilDiv", [a, b]) => a.ceil_div(b),
@@ -311,14 +321,14 @@ mod tests {
     fn rows_stand_in_the_order_of_the_variants() {
         for (i, row) in FUNCTIONS.iter().enumerate() {
             assert_eq!(row.0 as usize, i, "{}", row.1);
-            assert_eq!(SizeFn::named(row.1), Some(row.0));
+            assert_eq!(SizeFn::from_name(row.1), Some(row.0));
         }
         assert_eq!(FUNCTIONS.len(), Asinh as usize + 1);
     }
 
     #[test]
     fn values_are_pythons() {
-        use Number::{Float as F, Int as I};
+        use SizeValue::{Float as F, Int as I};
         let half = |v: f64| RoundToInt.eval(&[F(v)]);
         assert_eq!([half(0.5), half(1.5), half(-2.5)], [I(0), I(2), I(-2)].map(Some));
         assert_eq!(TruncToInt.eval(&[F(-1.5)]), Some(I(-1)));

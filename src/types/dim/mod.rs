@@ -9,7 +9,7 @@ mod expr;
 mod functions;
 mod print;
 
-pub use expr::{Number, SizeExpr};
+pub use expr::{SizeExpr, SizeValue};
 pub use functions::SizeFn;
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl From<usize> for Dim {
 impl Dim {
     /// The size variable `name`.
     pub fn var(name: &str) -> Dim {
-        Dim::atom(Atom::Var(name.into()))
+        Dim::from_atom(Atom::Var(name.into()))
     }
 
     /// The value if it is a constant.
@@ -89,14 +89,14 @@ impl Dim {
         }
     }
 
-    fn atom(a: Atom) -> Dim {
+    fn from_atom(a: Atom) -> Dim {
         Dim::Poly(Arc::new([DimTerm {
             factors: vec![a],
             coef: 1,
         }]))
     }
 
-    fn terms(&self) -> Terms {
+    fn to_terms(&self) -> Terms {
         match self {
             Dim::Const(0) | Dim::Unknown => Terms::new(),
             Dim::Const(c) => Terms::from([(vec![], *c)]),
@@ -124,8 +124,8 @@ impl Dim {
             (Dim::Const(a), Dim::Const(b)) => a.checked_add(*b).map_or(Dim::Unknown, Dim::Const),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => {
-                let mut t = self.terms();
-                for (k, v) in other.terms() {
+                let mut t = self.to_terms();
+                for (k, v) in other.to_terms() {
                     let slot = t.entry(k).or_insert(0);
                     match slot.checked_add(v) {
                         Some(s) => *slot = s,
@@ -154,7 +154,7 @@ impl Dim {
             (Dim::Const(0), _) | (_, Dim::Const(0)) => Dim::Const(0),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => {
-                let (a, b) = (self.terms(), other.terms());
+                let (a, b) = (self.to_terms(), other.to_terms());
                 // Sums multiply out: a product of many would have more terms than memory.
                 if a.len() * b.len() > MAX_TERMS {
                     return Dim::Unknown;
@@ -186,7 +186,7 @@ impl Dim {
             _ if self == other => Dim::Const(1),
             _ => self
                 .exact_div(other)
-                .unwrap_or_else(|| Dim::atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(other.clone())))),
+                .unwrap_or_else(|| Dim::from_atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(other.clone())))),
         }
     }
 
@@ -197,21 +197,21 @@ impl Dim {
             (Dim::Const(a), Dim::Const(b)) => Dim::Const(a.wrapping_sub(floor_div(*a, *b).wrapping_mul(*b))),
             (_, Dim::Const(1)) => Dim::Const(0),
             _ if self.exact_div(other).is_some() => Dim::Const(0),
-            _ => Dim::atom(Atom::Mod(Box::new(self.clone()), Box::new(other.clone()))),
+            _ => Dim::from_atom(Atom::Mod(Box::new(self.clone()), Box::new(other.clone()))),
         }
     }
 
     /// The larger of two sizes.
     pub fn max_of(&self, other: &Dim) -> Dim {
-        self.extremum(other, true)
+        self.extremum_with(other, true)
     }
 
     /// The smaller of two sizes.
     pub fn min_of(&self, other: &Dim) -> Dim {
-        self.extremum(other, false)
+        self.extremum_with(other, false)
     }
 
-    fn extremum(&self, other: &Dim, max: bool) -> Dim {
+    fn extremum_with(&self, other: &Dim, max: bool) -> Dim {
         match (self, other) {
             (Dim::Const(a), Dim::Const(b)) => Dim::Const(if max { *a.max(b) } else { *a.min(b) }),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
@@ -219,7 +219,7 @@ impl Dim {
             _ => {
                 let (a, b) = if self <= other { (self, other) } else { (other, self) };
                 let (a, b) = (Box::new(a.clone()), Box::new(b.clone()));
-                Dim::atom(if max { Atom::Max(a, b) } else { Atom::Min(a, b) })
+                Dim::from_atom(if max { Atom::Max(a, b) } else { Atom::Min(a, b) })
             }
         }
     }
@@ -233,9 +233,12 @@ impl Dim {
     }
 
     /// `self * factor`, rounded towards zero, as `int(size * factor)` in Python.
-    pub fn scaled(&self, factor: f64) -> Dim {
+    pub fn scale_by(&self, factor: f64) -> Dim {
         let product = SizeExpr::float(factor).mul(&SizeExpr::Int(self.clone()).to_float());
-        product.call(SizeFn::TruncToInt).dim().unwrap_or(Dim::Unknown)
+        product
+            .apply_function(SizeFn::TruncToInt)
+            .into_dim()
+            .unwrap_or(Dim::Unknown)
     }
 
     /// Whether no value of the variables, which are not negative, makes this negative, as far as the signs show.
@@ -251,13 +254,13 @@ impl Dim {
 
     /// The quotient when `other` is one term that divides every term of `self`.
     pub fn exact_div(&self, other: &Dim) -> Option<Dim> {
-        let d = other.terms();
+        let d = other.to_terms();
         if d.len() != 1 {
             return (self == other).then_some(Dim::Const(1));
         }
         let (df, dc) = d.into_iter().next()?;
         let mut out = Terms::new();
-        for (mut f, c) in self.terms() {
+        for (mut f, c) in self.to_terms() {
             for a in &df {
                 let at = f.iter().position(|x| x == a)?;
                 f.remove(at);
@@ -350,20 +353,20 @@ impl Atom {
             Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
             Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
             Atom::Expr(e) => match e.eval(bind)? {
-                Number::Int(i) => Some(i),
-                Number::Float(_) => None,
+                SizeValue::Int(i) => Some(i),
+                SizeValue::Float(_) => None,
             },
         }
     }
 
     fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         match self {
-            Atom::Var(v) => bind(v).unwrap_or_else(|| Dim::atom(self.clone())),
+            Atom::Var(v) => bind(v).unwrap_or_else(|| Dim::from_atom(self.clone())),
             Atom::FloorDiv(a, b) => a.substitute(bind).floordiv(&b.substitute(bind)),
             Atom::Mod(a, b) => a.substitute(bind).modulo(&b.substitute(bind)),
             Atom::Max(a, b) => a.substitute(bind).max_of(&b.substitute(bind)),
             Atom::Min(a, b) => a.substitute(bind).min_of(&b.substitute(bind)),
-            Atom::Expr(e) => e.substitute(bind).dim().unwrap_or(Dim::Unknown),
+            Atom::Expr(e) => e.substitute(bind).into_dim().unwrap_or(Dim::Unknown),
         }
     }
 }

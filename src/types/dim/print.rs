@@ -57,22 +57,22 @@ impl fmt::Display for SizeExpr {
         match self {
             SizeExpr::Int(d) => d.fmt(f),
             SizeExpr::Ratio(a, b) => {
-                operand(f, &SizeExpr::Int(a.clone()))?;
+                print_operand(f, &SizeExpr::Int(a.clone()))?;
                 f.write_str("/")?;
-                operand(f, &SizeExpr::Int(b.clone()))
+                print_operand(f, &SizeExpr::Int(b.clone()))
             }
             SizeExpr::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
             SizeExpr::Call(function, args) => match function.infix() {
                 Some(sign) => {
                     for (i, a) in args.iter().enumerate() {
                         f.write_str(if i > 0 { sign } else { "" })?;
-                        operand(f, a)?;
+                        print_operand(f, a)?;
                     }
                     Ok(())
                 }
                 None if *function == SizeFn::Not => {
                     f.write_str("not ")?;
-                    operand(f, &args[0])
+                    print_operand(f, &args[0])
                 }
                 None => {
                     let args: Vec<String> = args.iter().map(|a| a.to_string()).collect();
@@ -84,7 +84,7 @@ impl fmt::Display for SizeExpr {
 }
 
 /// An operand of an infix operator, in parentheses unless it is a name, a number or a call.
-fn operand(f: &mut fmt::Formatter<'_>, e: &SizeExpr) -> fmt::Result {
+fn print_operand(f: &mut fmt::Formatter<'_>, e: &SizeExpr) -> fmt::Result {
     let plain = match e {
         SizeExpr::Int(d) => matches!(d, Dim::Const(0..) | Dim::Unknown) || d.as_var().is_some(),
         SizeExpr::Float(bits) => f64::from_bits(*bits) >= 0.0,

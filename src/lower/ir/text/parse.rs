@@ -4,7 +4,7 @@ use super::print::combine;
 use crate::lower::ir::{Attend, Def, Running, Special, Tir, ValueId, Window};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
-use crate::scalar::Expr;
+use crate::scalar::ScalarExpr;
 use crate::scalar::text::{parse_constant, parse_expr};
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{DType, TensorType, Val};
@@ -216,8 +216,8 @@ impl Reader {
                 offset: line.number("offset")?,
                 strides: line.list("strides")?,
             }),
-            "matmul" => contract(matmul(line, TensorType::fixed(dtype, shape))?),
-            "conv" => contract(conv(line, TensorType::fixed(dtype, shape))?),
+            "matmul" => contract(matmul(line, TensorType::with_fixed_shape(dtype, shape))?),
+            "conv" => contract(conv(line, TensorType::with_fixed_shape(dtype, shape))?),
             _ => Ok(Def::Special {
                 how: special(line)?,
                 args: line.args.clone(),
@@ -230,7 +230,7 @@ impl Reader {
     }
 
     /// The expression after `key`.
-    fn expression(&self, line: &Line, key: &str, args: &[DType]) -> Parsed<Expr> {
+    fn expression(&self, line: &Line, key: &str, args: &[DType]) -> Parsed<ScalarExpr> {
         let text = line.blocks.get(key).ok_or("expected an expression in braces")?;
         parse_expr(text, args)
     }
@@ -252,7 +252,7 @@ impl Reader {
             pre: around("before", from)?,
             post: around("after", acc)?,
             acc,
-            out: TensorType::fixed(dtype, shape),
+            out: TensorType::with_fixed_shape(dtype, shape),
         };
         let how = Arc::new(how);
         Ok(Def::Reduce { arg, dims, how })

@@ -3,8 +3,8 @@
 use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
 use crate::math::contract::Activation;
 use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction, SoftmaxPart};
-use crate::scalar::text::constant;
-use crate::scalar::{Expr, Node};
+use crate::scalar::text::print_constant;
+use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::{TensorType, pyrepr, write_float};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -15,7 +15,7 @@ impl fmt::Display for Tir {
         let name = |v: &ValueId| names[v.0 as usize].clone();
         for (i, value) in self.values.iter().enumerate() {
             let v = ValueId(i as u32);
-            let ty = TensorType::fixed(value.dtype, &value.shape);
+            let ty = TensorType::with_fixed_shape(value.dtype, &value.shape);
             write!(f, "{}: {ty} = {}", name(&v), definition(self, v, &name))?;
             writeln!(f, "{}", side_tables(self, v))?;
         }
@@ -122,8 +122,8 @@ fn around(how: &Reduction) -> String {
     out
 }
 
-fn is_identity(e: &Expr) -> bool {
-    matches!(e.roots[..], [r] if matches!(e.node(r), Node::Arg(0)))
+fn is_identity(e: &ScalarExpr) -> bool {
+    matches!(e.roots[..], [r] if matches!(e.node(r), ScalarNode::Arg(0)))
 }
 
 fn affine(i: &AffineIndex) -> String {
@@ -180,7 +180,7 @@ fn special(how: &Special) -> (&'static str, String) {
     match how {
         Special::Concat { dim } => ("concat", format!(" dim={dim}")),
         Special::Rows { wrap } => ("rows", if *wrap { " wrap=1".into() } else { String::new() }),
-        Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", constant(*value))),
+        Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", print_constant(*value))),
         Special::MaxPool(w) => ("max_pool", window(w)),
         Special::AvgPool {
             window: w,

@@ -6,21 +6,24 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [layouts(), writes(), sums()].into_iter().flatten().collect()
+    [layout_rows(), index_write_rows(), reduction_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-fn layouts() -> Vec<Op> {
+fn layout_rows() -> Vec<Op> {
     vec![
         Op::composite("block_diag(Tensor[] tensors) -> Tensor", block_diag)
             .doc("matrices along the diagonal, zeros around")
             .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
-            shift(b, c, 0)
+            fft_shift(b, c, 0)
         })
         .doc("the second half of each dim in front of the first")
         .spelled("aten.@ torch.fft.fftshift"),
         Op::composite("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
-            shift(b, c, 1)
+            fft_shift(b, c, 1)
         })
         .doc("fftshift undone")
         .spelled("aten.@ torch.fft.ifftshift"),
@@ -34,7 +37,7 @@ fn layouts() -> Vec<Op> {
     ]
 }
 
-fn writes() -> Vec<Op> {
+fn index_write_rows() -> Vec<Op> {
     vec![
         Op::composite("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
             index_reduce,
@@ -59,7 +62,7 @@ fn writes() -> Vec<Op> {
     ]
 }
 
-fn sums() -> Vec<Op> {
+fn reduction_rows() -> Vec<Op> {
     vec![
         Op::composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", sum_to_size)
             .doc("broadcasting undone: the sum over the dims that were stretched")
@@ -126,7 +129,7 @@ fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// Every dim rolled by half of its size, rounded down, or with `up` up.
-fn shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Traced>> {
+fn fft_shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let rank = x.rank()?;
     let dims = match c.opt_ints("dim")? {
@@ -215,7 +218,7 @@ fn renorm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let dim = wrap_dim(c.int("dim")?, rank)?;
     let rest: Vec<i64> = (0..rank).filter(|&d| d != dim).map(|d| d as i64).collect();
-    let wide = b.to_dtype(x, x.dtype().compute())?;
+    let wide = b.to_dtype(x, x.dtype().compute_dtype())?;
     let norm = b.op(
         OpId::LinalgVectorNorm,
         [(&wide).into(), c.get("p").clone(), ints_val(&rest), Val::Bool(true)],
@@ -242,7 +245,7 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // Arguments and terms are tensors of torch's, rounded to the dtype; their sum is wider and rounded once.
     let term = |b: &mut dyn Build, arg: &Traced| {
         let term = b.lgamma(arg)?;
-        b.to_dtype(&term, term.dtype().compute())
+        b.to_dtype(&term, term.dtype().compute_dtype())
     };
     let mut sum = term(b, x)?;
     for j in 1..p {

@@ -9,13 +9,13 @@ use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [joined(), of_least_rank(), stacks(), grids()]
+    [joining_rows(), of_least_rank(), stack_rows(), grid_rows()]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn joined() -> Vec<Op> {
+fn joining_rows() -> Vec<Op> {
     vec![
         Op::new("cat(Tensor[] tensors, int dim=0) -> Tensor",
             cat_type,
@@ -40,24 +40,24 @@ fn joined() -> Vec<Op> {
 fn of_least_rank() -> Vec<Op> {
     vec![
         Op::composite("atleast_1d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
-            each(b, c, OpId::Atleast1d)
+            map_tensors(b, c, OpId::Atleast1d)
         })
         .doc("each tensor with one dim or more")
         .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
         Op::composite("atleast_2d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
-            each(b, c, OpId::Atleast2d)
+            map_tensors(b, c, OpId::Atleast2d)
         })
         .doc("each tensor with two dims or more")
         .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
         Op::composite("atleast_3d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
-            each(b, c, OpId::Atleast3d)
+            map_tensors(b, c, OpId::Atleast3d)
         })
         .doc("each tensor with three dims or more")
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
     ]
 }
 
-fn stacks() -> Vec<Op> {
+fn stack_rows() -> Vec<Op> {
     vec![
         Op::composite("hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast1d, 1)
@@ -80,7 +80,7 @@ fn stacks() -> Vec<Op> {
     ]
 }
 
-fn grids() -> Vec<Op> {
+fn grid_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]",
@@ -148,7 +148,7 @@ fn cat_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
                 out[d].add(&s[d])
             } else {
                 let want = out[d].clone();
-                sizes.equal(&want, &s[d], || {
+                sizes.unify_dims(&want, &s[d], || {
                     format!(
                         "Sizes of tensors must match except in dimension {dim}. Expected size {want} but got size {} for tensor \
                          number {n} in the list.",
@@ -188,7 +188,7 @@ fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-fn tensors(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
+fn tensor_args(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
     Ok(c.leaves("tensors")?.into_iter().cloned().collect())
 }
 
@@ -223,7 +223,7 @@ fn pad_sequence(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let v = tensors(c)?;
+    let v = tensor_args(c)?;
     let Some(first) = v.first() else {
         return Err(OpError::shape("stack expects a non-empty TensorList"));
     };
@@ -247,14 +247,14 @@ fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// A unary op on each tensor of a list.
-fn each(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
+fn map_tensors(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let tensors = c.leaves("tensors")?;
     let all = tensors.iter().map(|t| b.unary(op, t).map(Val::Leaf));
     all.collect::<OpResult<Vec<_>>>().map(Val::Tuple)
 }
 
 fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: OpId, dim: usize) -> OpResult<Val<Traced>> {
-    let v = tensors(c)?;
+    let v = tensor_args(c)?;
     let lifted = v.iter().map(|t| b.unary(lift, t)).collect::<OpResult<Vec<_>>>()?;
     let dim = match lifted.first().map(|t| t.rank()) {
         Some(rank) => dim.min(rank?.saturating_sub(1)),
@@ -264,7 +264,7 @@ fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: OpId, dim: usize) -> 
 }
 
 fn column_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let v = tensors(c)?;
+    let v = tensor_args(c)?;
     let columns = v.iter().map(|t| match t.rank()? {
         0 | 1 => b.reshape(t, &[t.ty.numel(), Dim::Const(1)]),
         _ => Ok(t.clone()),
@@ -274,7 +274,7 @@ fn column_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let mut v = tensors(c)?;
+    let mut v = tensor_args(c)?;
     if v.is_empty() {
         return Err(OpError::shape("meshgrid expects a non-empty TensorList"));
     }
@@ -319,7 +319,7 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn broadcast_tensors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let v = tensors(c)?;
+    let v = tensor_args(c)?;
     let mut shape = vec![];
     let mut sizes = Sizes::default();
     for t in &v {
@@ -330,11 +330,11 @@ fn broadcast_tensors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 }
 
 fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let v = tensors(c)?;
+    let v = tensor_args(c)?;
     if let [one] = &v[..] {
         return Ok(one.into());
     }
-    let grid = b.many(OpId::Meshgrid, [list_val(&v), Val::str("ij")])?;
+    let grid = b.call_many(OpId::Meshgrid, [list_val(&v), Val::str("ij")])?;
     let flat = grid.iter().map(|t| b.ravel(t)).collect::<OpResult<Vec<_>>>()?;
     b.call(OpId::Stack, vec![list_val(&flat), Val::int(1)])
 }

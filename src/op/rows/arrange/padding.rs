@@ -10,12 +10,12 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![constant(), pad(), pad_all()];
-    v.extend(edges());
+    let mut v = vec![constant_pad_row(), pad_row(), pad_all()];
+    v.extend(edge_pad_rows());
     v
 }
 
-fn constant() -> Op {
+fn constant_pad_row() -> Op {
     let mut op = Op::new(
         "constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor",
         |c, _| {
@@ -78,7 +78,7 @@ fn constant_shape(x: &[Dim], pad: &[Dim]) -> OpResult<Vec<Dim>> {
     Ok(out)
 }
 
-fn fixed(shape: &[Dim]) -> Vec<usize> {
+fn fixed_sizes(shape: &[Dim]) -> Vec<usize> {
     shape
         .iter()
         .map(|d| d.as_const().map_or(0, |n| n.max(0) as usize))
@@ -88,7 +88,7 @@ fn fixed(shape: &[Dim]) -> Vec<usize> {
 fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let pad = c.ints("pad")?;
-    let shape = fixed(&constant_shape(
+    let shape = fixed_sizes(&constant_shape(
         x.ty().shape.as_deref().unwrap_or_default(),
         &c.dims("pad")?,
     )?);
@@ -130,7 +130,7 @@ fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-fn pad() -> Op {
+fn pad_row() -> Op {
     Op::composite(
         "pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
         |b, c| pad_mode(b, c.leaf("self")?, c.get("pad"), c.str("mode")?, c.get("value")),
@@ -185,7 +185,7 @@ fn pad_mode(
     b.call(row, vec![x.into(), pad.clone()])
 }
 
-fn edges() -> Vec<Op> {
+fn edge_pad_rows() -> Vec<Op> {
     let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Routine(routine));
     vec![
         op(

@@ -2,21 +2,21 @@
 
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
-use crate::op::rows::pointwise::assertions::ambiguous;
+use crate::op::rows::pointwise::assertions::ambiguous_truth;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [whole(), taken_apart(), by_tensors(), masked()]
+    [whole_tensor_rows(), taken_apart(), by_tensors(), masked_index_rows()]
         .into_iter()
         .flatten()
         .collect()
 }
 
 /// Comparisons whose result is one Python bool.
-fn whole() -> Vec<Op> {
+fn whole_tensor_rows() -> Vec<Op> {
     vec![
         Op::composite("equal(Tensor self, Tensor other) -> bool", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
@@ -41,7 +41,7 @@ fn whole() -> Vec<Op> {
         Op::composite("is_nonzero(Tensor self) -> bool", |b, c| {
             let x = c.leaf("self")?;
             if let Some(n) = x.ty.numel().as_const().filter(|n| *n != 1) {
-                return Err(ambiguous(n as usize));
+                return Err(ambiguous_truth(n as usize));
             }
             let hit = b.ne(x, Val::int(0))?;
             all_of(b, &hit)
@@ -104,7 +104,7 @@ fn taken_apart() -> Vec<Op> {
                     return Ok(Val::Leaf(TensorType::new(d, vec![Dim::Const(0)])));
                 }
                 let rows = match n.as_const() {
-                    Some(n) => Dim::Const(choices(n, r, c.bool("with_replacement")?)?),
+                    Some(n) => Dim::Const(count_choices(n, r, c.bool("with_replacement")?)?),
                     None => Dim::Unknown,
                 };
                 Ok(Val::Leaf(TensorType::new(d, vec![rows, Dim::Const(r)])))
@@ -123,7 +123,7 @@ fn taken_apart() -> Vec<Op> {
 }
 
 /// How many choices of `r` out of `n` there are.
-fn choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
+fn count_choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
     let n = if again && n > 0 { n.saturating_add(r - 1) } else { n };
     if n < r {
         return Ok(0);
@@ -143,7 +143,7 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if r == 0 {
         return zeros(x.dtype(), &[0]).map(Val::Leaf);
     }
-    let rows = choices(x.numel() as i64, r as i64, again)? as usize;
+    let rows = count_choices(x.numel() as i64, r as i64, again)? as usize;
     let mut out = zeros(x.dtype(), &[rows, r])?;
     if rows == 0 {
         return Ok(Val::Leaf(out));
@@ -228,8 +228,8 @@ fn by_tensors() -> Vec<Op> {
 /// `linspace` and `logspace` with tensors as bounds.
 fn tensor_bounds(name: &'static str, torch: &'static str, powers: bool) -> Op {
     let (rule, paths): (crate::op::Decompose, _) = match powers {
-        true => (|b, c| spaced(b, c, true), LOG),
-        false => (|b, c| spaced(b, c, false), LIN),
+        true => (|b, c| spaced_values(b, c, true), LOG),
+        false => (|b, c| spaced_values(b, c, false), LIN),
     };
     let (schema, forms) = match powers {
         true => (
@@ -273,7 +273,7 @@ const LOG_FORMS: [&str; 3] = [
 ];
 
 /// In f64, as with numbers; integers as exactly as f64 holds them.
-fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Traced>> {
+fn spaced_values(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Traced>> {
     let steps = c.int("steps")?;
     if steps < 0 {
         return Err(OpError::arg("steps", "number of steps must be non-negative"));
@@ -324,7 +324,7 @@ fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Tra
     b.to_dtype(&out, dtype).map(Val::Leaf)
 }
 
-fn masked() -> Vec<Op> {
+fn masked_index_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor",
@@ -334,7 +334,7 @@ fn masked() -> Vec<Op> {
                     let shape = index_shape(c, mask)?;
                     return b.full(&shape, c.get("fill").clone(), x.dtype()).map(Val::Leaf);
                 }
-                let places = clamped(b, c, x)?;
+                let places = clamp_indices(b, c, x)?;
                 let out = b.index(x, places)?;
                 let kept = b.logical_not(mask)?;
                 b.masked_fill(out, kept, c.get("fill").clone()).map(Val::Leaf)
@@ -349,7 +349,7 @@ fn masked() -> Vec<Op> {
                 if x.ty.numel() == Dim::Const(0) {
                     return b.clone(x).map(Val::Leaf);
                 }
-                let places = clamped(b, c, x)?;
+                let places = clamp_indices(b, c, x)?;
                 let dropped = b.logical_not(mask)?;
                 let values = b.masked_fill(c.get("values").clone(), dropped, Val::int(0))?;
                 b.op(OpId::IndexPut, [x.into(), places, values.into(), Val::Bool(true)])
@@ -401,7 +401,7 @@ fn index_shape(c: &Call<Traced>, mask: &Traced) -> OpResult<Vec<Dim>> {
 }
 
 /// The indices clamped to their dims.
-fn clamped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
+fn clamp_indices(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
     let mut out = vec![];
     for (d, v) in c.get("indices").items().unwrap_or_default().iter().enumerate() {
         out.push(match (v.as_leaf(), x.shape()?.get(d)) {

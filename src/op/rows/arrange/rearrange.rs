@@ -16,13 +16,13 @@ pub fn rows() -> Vec<Op> {
             .doc("rotated by k quarter turns in the plane of two dims")
             .spelled("aten.@ torch.@ Tensor.@"),
     ];
-    v.extend(repeats());
-    v.extend(shuffles());
-    v.extend(diagonals());
+    v.extend(repeat_rows());
+    v.extend(shuffle_rows());
+    v.extend(diagonal_rows());
     v
 }
 
-fn repeats() -> Vec<Op> {
+fn repeat_rows() -> Vec<Op> {
     vec![
         Op::composite("repeat(Tensor self, SymInt[] repeats) -> Tensor", |b, c| {
             repeat(b, c.leaf("self")?, &c.dims("repeats")?, false)
@@ -70,7 +70,7 @@ fn repeats() -> Vec<Op> {
     ]
 }
 
-fn shuffles() -> Vec<Op> {
+fn shuffle_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
@@ -96,7 +96,7 @@ fn shuffles() -> Vec<Op> {
     ]
 }
 
-fn diagonals() -> Vec<Op> {
+fn diagonal_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
@@ -260,11 +260,11 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
         out.push(t.mul(&n));
     }
     let y = b.reshape(x, &apart)?;
-    repeated(b, &y, &wide, &out)
+    expand_and_copy(b, &y, &wide, &out)
 }
 
 /// `y` expanded to `wide`, copied into memory of its own, in the shape `out`.
-fn repeated(b: &mut dyn Build, y: &Traced, wide: &[Dim], out: &[Dim]) -> OpResult<Val<Traced>> {
+fn expand_and_copy(b: &mut dyn Build, y: &Traced, wide: &[Dim], out: &[Dim]) -> OpResult<Val<Traced>> {
     let y = b.op(OpId::Expand, [y.into(), dims_val(wide)])?;
     let y = b.op(OpId::Reshape, [y.into(), dims_val(out)])?;
     b.op(
@@ -289,7 +289,7 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let mut wide = y.shape()?.to_vec();
     wide[dim + 1] = times.clone();
     out[dim] = out[dim].mul(&times);
-    repeated(b, &y, &wide, &out)
+    expand_and_copy(b, &y, &wide, &out)
 }
 
 fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -333,7 +333,7 @@ fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// The last three dims and those before them.
-fn image(x: &Traced, what: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
+fn split_image(x: &Traced, what: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
     match x.shape()? {
         [lead @ .., c, h, w] => Ok((lead.to_vec(), [c.clone(), h.clone(), w.clone()])),
         s => Err(OpError::shape(format!(
@@ -351,7 +351,7 @@ fn pixel_shuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "pixel_shuffle expects a positive upscale_factor, but got {r}"
         )));
     }
-    let (lead, [ch, h, w]) = image(x, "pixel_shuffle")?;
+    let (lead, [ch, h, w]) = split_image(x, "pixel_shuffle")?;
     let square = r
         .checked_mul(r)
         .ok_or_else(|| OpError::shape("upscale factor is too large"))?;
@@ -381,7 +381,7 @@ fn pixel_unshuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
             "pixel_unshuffle expects a positive downscale_factor, but got {r}"
         )));
     }
-    let (lead, [ch, h, w]) = image(x, "pixel_unshuffle")?;
+    let (lead, [ch, h, w]) = split_image(x, "pixel_unshuffle")?;
     let k = Dim::Const(r);
     for (name, at, d) in [("height", -2, &h), ("width", -1, &w)] {
         if d.as_const().is_some_and(|n| n % r != 0) {

@@ -7,13 +7,13 @@ use crate::types::{DType, Dim, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite("resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
-            |b, c| resized(b, c, c.dims("size")?),
+            |b, c| resize_memory(b, c, c.dims("size")?),
         )
         .memory(MemoryUse::Resizes)
         .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is NaN or the largest integer here, as where torch is deterministic")
         .spelled("aten.@"),
         Op::composite("resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor",
-            |b, c| resized(b, c, c.leaf("the_template")?.shape()?.to_vec()),
+            |b, c| resize_memory(b, c, c.leaf("the_template")?.shape()?.to_vec()),
         )
         .memory(MemoryUse::Resizes)
         .doc("resize to the shape of another tensor")
@@ -22,7 +22,7 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// The memory in order: what is row-major here. `functionalize` gives that of other values.
-fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val<Traced>> {
+fn resize_memory(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let (have, want) = (x.ty.numel(), shape.iter().fold(Dim::Const(1), |p, n| p.mul(n)));
     let flat = b.reshape(x, std::slice::from_ref(&have))?;
@@ -30,7 +30,7 @@ fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val
     let flat = match missing {
         Dim::Const(0) => flat,
         n => {
-            let rest = b.full(&[n], unset(x.dtype()), x.dtype())?;
+            let rest = b.full(&[n], unset_fill_value(x.dtype()), x.dtype())?;
             b.cat(&[flat, rest], 0)?
         }
     };
@@ -75,7 +75,7 @@ fn channels_last(c: &Call<Traced>, rank: usize) -> OpResult<bool> {
 }
 
 /// What torch fills memory with that nothing was written to, where it is told to be deterministic.
-fn unset(d: DType) -> Val<Traced> {
+fn unset_fill_value(d: DType) -> Val<Traced> {
     match d {
         DType::B8 => Val::Bool(true),
         d if d.is_float() => Val::Float(f64::NAN),

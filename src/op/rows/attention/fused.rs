@@ -19,7 +19,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite("_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, \
              Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool \
              average_attn_weights=True, int? mask_type=None) -> Any",
-            attention,
+            native_attention,
         )
         .doc("multi-head attention of sequences `[batch, length, embedding]`: the output, and the weights if wanted")
         .spelled("aten.@ torch.@"),
@@ -72,7 +72,7 @@ fn masked_softmax(
 }
 
 /// Query, key and value as `[batch, heads, length, embedding / heads]`.
-fn projected(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Traced; 3]> {
+fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Traced; 3]> {
     let embed = c.int("embed_dim")?;
     let [q, k, v] = [("query", 0), ("key", 1), ("value", 2)].map(|(name, at)| {
         let x = c.leaf(name)?;
@@ -90,12 +90,12 @@ fn projected(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Trace
     Ok([q?, k?, v?])
 }
 
-fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn native_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (embed, heads) = (c.int("embed_dim")?, c.int("num_head")?);
     if heads <= 0 || embed <= 0 {
         return Err(OpError::arg("num_head", "attention has at least one head"));
     }
-    let [q, k, v] = projected(b, c, heads)?;
+    let [q, k, v] = project_qkv(b, c, heads)?;
     let q = b.mul(&q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
@@ -124,7 +124,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// The norm with the parameters of number `i`.
-fn norm(b: &mut dyn Build, c: &Call<Traced>, i: usize, x: &Traced) -> OpResult<Traced> {
+fn layer_norm(b: &mut dyn Build, c: &Call<Traced>, i: usize, x: &Traced) -> OpResult<Traced> {
     let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("norm_{part}_{i}")).clone());
     let size = dims_val(&[Dim::Const(c.int("embed_dim")?)]);
     b.op(OpId::LayerNorm, [x.into(), size, weight, bias, c.get("eps").clone()])
@@ -163,11 +163,11 @@ fn encoder_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let first = c.bool("norm_first")?;
     let mut x = c.leaf("src")?.clone();
     for (i, part) in [(1, self_attention as Part), (2, feed_forward)] {
-        let before = if first { norm(b, c, i, &x)? } else { x.clone() };
+        let before = if first { layer_norm(b, c, i, &x)? } else { x.clone() };
         let y = part(b, c, &before)?;
         x = b.add(&y, &x)?;
         if !first {
-            x = norm(b, c, i, &x)?;
+            x = layer_norm(b, c, i, &x)?;
         }
     }
     Ok(x.into())

@@ -25,7 +25,7 @@ fn scaled_dot_products() -> Vec<Op> {
     vec![
         Op::composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., \
              bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-            |b, c| attention(b, c, c.bool("enable_gqa")?).map(|(out, _)| out.into()),
+            |b, c| attention_and_scores(b, c, c.bool("enable_gqa")?).map(|(out, _)| out.into()),
         )
         .doc("softmax(query @ key.T * scale + mask) @ value")
         .spelled(
@@ -35,7 +35,7 @@ fn scaled_dot_products() -> Vec<Op> {
         Op::composite("_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool \
              is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor, Tensor)",
             |b, c| {
-                let (out, scores) = attention(b, c, false)?;
+                let (out, scores) = attention_and_scores(b, c, false)?;
                 let last = scores.rank()? - 1;
                 let lse = b.reduce(OpId::Logsumexp, &scores, &[last], false)?;
                 Ok(Val::Tuple(vec![out.into(), lse.into()]))
@@ -47,7 +47,7 @@ fn scaled_dot_products() -> Vec<Op> {
              dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> \
              (Tensor, Tensor)",
             |b, c| {
-                let (out, scores) = attention(b, c, c.bool("enable_gqa")?)?;
+                let (out, scores) = attention_and_scores(b, c, c.bool("enable_gqa")?)?;
                 let last = scores.rank()? - 1;
                 let p = softmax(b, &scores, last)?;
                 let p = b.to_dtype(&p, out.dtype())?;
@@ -62,7 +62,7 @@ fn scaled_dot_products() -> Vec<Op> {
 fn biased_attention() -> Op {
     Op::composite("biased_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? mask, *, float scale, bool safe) -> \
          Tensor",
-        biased,
+        attend_biased,
     )
     .doc(
         "softmax(query @ key.T * scale + bias + mask) @ value; rows that are masked throughout give zeros if `safe`, NaN if \
@@ -70,7 +70,7 @@ fn biased_attention() -> Op {
     )
 }
 
-fn check(q: &Traced, k: &Traced, v: &Traced) -> OpResult<()> {
+fn check_operands(q: &Traced, k: &Traced, v: &Traced) -> OpResult<()> {
     for t in [q, k, v] {
         if t.rank()? < 2 {
             return Err(OpError::shape(
@@ -112,16 +112,16 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
 }
 
 /// `0..n` as a column or row.
-fn positions(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
+fn position_indices(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
     let v = b.arange(Val::int(0), Val::Int(n.clone()))?;
     if column { b.unsqueeze(&v, 1) } else { Ok(v) }
 }
 
 /// Query, key and value of a call in the dtype it computes in, key and value with as many heads as the query.
-fn operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<[Traced; 3]> {
+fn attention_operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<[Traced; 3]> {
     let (q, k, v) = (c.leaf("query")?, c.leaf("key")?, c.leaf("value")?);
-    check(q, k, v)?;
-    let compute = q.dtype().compute();
+    check_operands(q, k, v)?;
+    let compute = q.dtype().compute_dtype();
     let (mut k, mut v) = (b.to_dtype(k, compute)?, b.to_dtype(v, compute)?);
     let q = b.to_dtype(q, compute)?;
     if gqa {
@@ -134,7 +134,7 @@ fn operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<[Traced;
 }
 
 /// `scale * q @ k.T`.
-fn scaled(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Traced> {
+fn scaled_scores(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Traced> {
     let kr = k.rank()?;
     let kt = b.transpose(k, kr - 2, kr - 1)?;
     let scores = b.matmul(q, &kt)?;
@@ -142,10 +142,10 @@ fn scaled(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Tra
 }
 
 /// Attention with what is added to the scores in two parts, and with a choice of what masked rows give.
-fn biased(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn attend_biased(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dtype = c.leaf("query")?.dtype();
-    let [q, k, v] = operands(b, c, false)?;
-    let mut scores = scaled(b, &q, &k, c.f64("scale")?)?;
+    let [q, k, v] = attention_operands(b, c, false)?;
+    let mut scores = scaled_scores(b, &q, &k, c.f64("scale")?)?;
     for name in ["bias", "mask"] {
         if let Some(m) = c.opt_leaf(name) {
             scores = add_mask(b, &scores, m)?;
@@ -161,9 +161,9 @@ fn biased(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// The result and the masked, scaled scores.
-fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced, Traced)> {
+fn attention_and_scores(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced, Traced)> {
     let dtype = c.leaf("query")?.dtype();
-    let [q, k, v] = operands(b, c, gqa)?;
+    let [q, k, v] = attention_operands(b, c, gqa)?;
     let (rank, kr) = (q.rank()?, k.rank()?);
     let (len, embed) = (q.shape()?[rank - 2].clone(), q.shape()?[rank - 1].clone());
     let scale = match (c.get("scale").as_f64(), embed.as_const()) {
@@ -171,7 +171,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
         (None, Some(e)) => 1.0 / (e as f64).sqrt(),
         (None, None) => return Err(OpError::shape(format!("the embedding size {embed} must be known"))),
     };
-    let mut scores = scaled(b, &q, &k, scale)?;
+    let mut scores = scaled_scores(b, &q, &k, scale)?;
     let mask = c.opt_leaf("attn_mask");
     if c.bool("is_causal")? {
         if mask.is_some() {
@@ -181,8 +181,8 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
             ));
         }
         let (rows, columns) = (
-            positions(b, &len, true)?,
-            positions(b, &k.shape()?[kr - 2].clone(), false)?,
+            position_indices(b, &len, true)?,
+            position_indices(b, &k.shape()?[kr - 2].clone(), false)?,
         );
         let seen = b.ge(&rows, &columns)?;
         scores = b.r#where(seen, &scores, Val::Float(f64::NEG_INFINITY))?;

@@ -13,7 +13,7 @@ pub fn rows() -> Vec<Op> {
              Tensor? attn_mask=None, bool use_separate_proj_weight=False, Tensor? q_proj_weight=None, Tensor? k_proj_weight=None, \
              Tensor? v_proj_weight=None, Tensor? static_k=None, Tensor? static_v=None, bool average_attn_weights=True, bool \
              is_causal=False) -> Any",
-            forward,
+            functional_forward,
         )
         .doc("attention of several heads on sequences `[length, batch, embedding]`: the output, and the weights if wanted")
         .spelled("torch.nn.functional.@")
@@ -42,27 +42,27 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-fn forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn functional_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if !c.is_none("static_k") || !c.is_none("static_v") {
         return Err(OpError::arg(
             "static_k",
             "multi_head_attention_forward with static keys or values is not known",
         ));
     }
-    attend(b, c, false)
+    multihead_forward(b, c, false)
 }
 
 /// `need_weights` and `average_attn_weights` are True unless given.
 fn module_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    attend(b, c, c.bool("batch_first")?)
+    multihead_forward(b, c, c.bool("batch_first")?)
 }
 
-fn flag(c: &Call<Traced>, name: &str, default: bool) -> OpResult<bool> {
+fn flag_or(c: &Call<Traced>, name: &str, default: bool) -> OpResult<bool> {
     if c.is_none(name) { Ok(default) } else { c.bool(name) }
 }
 
 /// Query, key and value projected; the joint weight holds the three one below the other.
-fn projected(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<Vec<Traced>> {
+fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<Vec<Traced>> {
     let embed = x[0].shape()?.last().cloned().unwrap_or(Dim::Unknown);
     let mut out = vec![];
     for (i, (t, name)) in x
@@ -89,7 +89,7 @@ fn projected(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<V
 }
 
 /// `[length, batch, embedding]` as `[batch, heads, length, embedding / heads]`.
-fn heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
+fn split_heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
     let [len, batch, embed] = x.shape()? else {
         return Err(OpError::shape("attention expects sequences of 3 dims"));
     };
@@ -104,7 +104,7 @@ fn heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
 }
 
 /// A mask as numbers to add: -inf where a bool mask is true.
-fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> {
+fn to_additive_mask(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> {
     if mask.dtype() != DType::B8 {
         return b.to_dtype(mask, dtype);
     }
@@ -112,28 +112,32 @@ fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> 
     b.masked_fill(zeros, mask, Val::Float(f64::NEG_INFINITY))
 }
 
-fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
+fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
     let n = c.int("num_heads")?;
-    let order = Order {
+    let order = SequenceOrder {
         alone: c.leaf("query")?.rank()? == 2,
         batch_first,
     };
-    let x = inputs(b, c, order)?;
+    let x = length_first_inputs(b, c, order)?;
     let embed = x[0].size(2)?.clone();
     if n <= 0 || embed.as_const().is_some_and(|e| e % n != 0) {
         return Err(OpError::shape(format!(
             "embed_dim {embed} not divisible by num_heads {n}"
         )));
     }
-    let mut p = projected(b, c, [&x[0], &x[1], &x[2]])?;
-    let extra = extended(b, c, &mut p, &embed)?;
-    let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
+    let mut p = project_qkv(b, c, [&x[0], &x[1], &x[2]])?;
+    let extra = append_extra_keys(b, c, &mut p, &embed)?;
+    let (q, k, v) = (
+        split_heads(b, &p[0], n)?,
+        split_heads(b, &p[1], n)?,
+        split_heads(b, &p[2], n)?,
+    );
     let width = q.size(3)?.as_const();
     let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
     let q = b.mul(&q, Val::Float(1.0 / (width as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
-    let scores = masked(b, c, scores, n, extra)?;
+    let scores = add_masks(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
     let weights = b.dropout(weights, c.get("dropout_p").clone(), c.get("training").clone())?;
     let out = b.matmul(&weights, &v)?;
@@ -141,9 +145,9 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let out = b.reshape(&out, x[0].shape()?)?;
     let [weight, bias] = ["out_proj_weight", "out_proj_bias"].map(|name| c.get(name).clone());
     let out = b.op(OpId::Linear, [out.into(), weight, bias])?;
-    let out = order.restored(b, out)?;
-    let weights = match flag(c, "need_weights", true)? {
-        true => Val::from(&shown(b, c, weights, order)?),
+    let out = order.restore_layout(b, out)?;
+    let weights = match flag_or(c, "need_weights", true)? {
+        true => Val::from(&returned_weights(b, c, weights, order)?),
         false => Val::None,
     };
     Ok(Val::Tuple(vec![out.into(), weights]))
@@ -151,24 +155,24 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
 
 /// How the user's sequences lie, where the computation has `[length, batch, embedding]`.
 #[derive(Clone, Copy)]
-struct Order {
+struct SequenceOrder {
     /// One sequence without a batch.
     alone: bool,
     batch_first: bool,
 }
 
-impl Order {
-    fn restored(self, b: &mut dyn Build, out: Traced) -> OpResult<Traced> {
+impl SequenceOrder {
+    fn restore_layout(self, b: &mut dyn Build, out: Traced) -> OpResult<Traced> {
         match self {
-            Order { alone: true, .. } => b.squeeze(&out, 1),
-            Order { batch_first: true, .. } => b.transpose(&out, 0, 1),
+            SequenceOrder { alone: true, .. } => b.squeeze(&out, 1),
+            SequenceOrder { batch_first: true, .. } => b.transpose(&out, 0, 1),
             _ => Ok(out),
         }
     }
 }
 
 /// Query, key and value as `[length, batch, embedding]`.
-fn inputs(b: &mut dyn Build, c: &Call<Traced>, order: Order) -> OpResult<[Traced; 3]> {
+fn length_first_inputs(b: &mut dyn Build, c: &Call<Traced>, order: SequenceOrder) -> OpResult<[Traced; 3]> {
     let mut x = [c.leaf("query")?, c.leaf("key")?, c.leaf("value")?].map(Traced::clone);
     let rank = x[0].rank()?;
     if !(2..=3).contains(&rank) {
@@ -191,9 +195,9 @@ fn inputs(b: &mut dyn Build, c: &Call<Traced>, order: Order) -> OpResult<[Traced
 }
 
 /// The weights of attention as the user gets them: over all heads or as their mean.
-fn shown(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: Order) -> OpResult<Traced> {
+fn returned_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: SequenceOrder) -> OpResult<Traced> {
     let mut weights = weights;
-    if flag(c, "average_attn_weights", true)? {
+    if flag_or(c, "average_attn_weights", true)? {
         weights = b.reduce(OpId::Mean, &weights, &[1], false)?;
     }
     if order.alone {
@@ -203,7 +207,7 @@ fn shown(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: Order) -> 
 }
 
 /// Adds the keys and values that the module itself has: a learnt one, one of zeros. How many they are.
-fn extended(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) -> OpResult<i64> {
+fn append_extra_keys(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) -> OpResult<i64> {
     let mut extra = 0;
     for (i, name) in [(1, "bias_k"), (2, "bias_v")] {
         if let Some(t) = c.opt_leaf(name) {
@@ -225,7 +229,7 @@ fn extended(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) 
 }
 
 /// Scores `[batch, heads, length, keys]` with both masks added; keys added at the end are never masked.
-fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i64) -> OpResult<Traced> {
+fn add_masks(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i64) -> OpResult<Traced> {
     let mut scores = scores;
     let shape = scores.shape()?.to_vec();
     let widened = |b: &mut dyn Build, m: &Traced| -> OpResult<Traced> {
@@ -238,7 +242,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
         )
     };
     if let Some(m) = c.opt_leaf("attn_mask") {
-        let m = additive(b, m, scores.dtype())?;
+        let m = to_additive_mask(b, m, scores.dtype())?;
         let mut m = widened(b, &m)?;
         if m.rank()? == 3 {
             let keys = m.shape()?[2].clone();
@@ -247,7 +251,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
         scores = b.add(&scores, &m)?;
     }
     if let Some(m) = c.opt_leaf("key_padding_mask") {
-        let m = additive(b, m, scores.dtype())?;
+        let m = to_additive_mask(b, m, scores.dtype())?;
         let m = widened(b, &m)?;
         let keys = m.shape()?.last().cloned().unwrap_or(Dim::Unknown);
         let batch = if m.rank()? == 1 {

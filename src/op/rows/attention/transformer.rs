@@ -11,7 +11,7 @@ pub fn rows() -> Vec<Op> {
         decoder_layer(),
         encoder_stack(),
         decoder_stack(),
-        whole(),
+        transformer_row(),
     ]
 }
 
@@ -21,7 +21,7 @@ fn encoder_layer() -> Op {
          self_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor \
          norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor? src_mask=None, Tensor? \
          src_key_padding_mask=None, Any is_causal=None) -> Tensor",
-        encoder,
+        encode_layer,
     )
     .effect(Effect::Random)
     .doc("self-attention, then two linear layers around an activation")
@@ -46,7 +46,7 @@ fn decoder_layer() -> Op {
          Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor norm3, Tensor? norm3_bias, \
          Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
          memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
-        decoder,
+        decode_layer,
     )
     .effect(Effect::Random)
     .doc("self-attention, attention to the memory, then two linear layers around an activation")
@@ -72,7 +72,7 @@ fn encoder_stack() -> Op {
     Op::composite("transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, \
          float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, Tensor? mask=None, \
          Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
-        |b, c| encoders(b, c).map(Val::Leaf),
+        |b, c| encode_stack(b, c).map(Val::Leaf),
     )
     .effect(Effect::Random)
     .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
@@ -91,7 +91,7 @@ fn decoder_stack() -> Op {
          bool norm_first, float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
          Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
          memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
-        |b, c| decoders(b, c).map(Val::Leaf),
+        |b, c| decode_stack(b, c).map(Val::Leaf),
     )
     .effect(Effect::Random)
     .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
@@ -105,7 +105,7 @@ fn decoder_stack() -> Op {
     )
 }
 
-fn whole() -> Op {
+fn transformer_row() -> Op {
     Op::composite("transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
          norm_first, float dropout, bool training, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, Tensor \
          decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, Tensor? \
@@ -130,12 +130,12 @@ fn whole() -> Op {
     )
 }
 
-fn get(c: &Call<Traced>, name: &str) -> Val<Traced> {
+fn cloned_arg(c: &Call<Traced>, name: &str) -> Val<Traced> {
     c.get(name).clone()
 }
 
 /// The attention whose parameters begin with `which`, of `x` to `memory`.
-fn attend(
+fn attend_to(
     b: &mut dyn Build,
     c: &Call<Traced>,
     which: &str,
@@ -143,11 +143,11 @@ fn attend(
     memory: &Traced,
     masks: [&str; 2],
 ) -> OpResult<Traced> {
-    let part = |name: &str| get(c, &format!("{which}_{name}"));
+    let part = |name: &str| cloned_arg(c, &format!("{which}_{name}"));
     let mut args: Vec<Val<Traced>> = [x, memory, memory].map(Val::from).to_vec();
     args.extend([
-        get(c, "nhead"),
-        get(c, "batch_first"),
+        cloned_arg(c, "nhead"),
+        cloned_arg(c, "batch_first"),
         Val::Bool(false),
         part("in"),
         part("in_bias"),
@@ -161,31 +161,36 @@ fn attend(
         Val::None,
         Val::None,
     ]);
-    args.extend([get(c, masks[1]), Val::Bool(false), get(c, masks[0])]);
-    args.extend([Val::None, Val::None, get(c, "dropout"), get(c, "training")]);
+    args.extend([cloned_arg(c, masks[1]), Val::Bool(false), cloned_arg(c, masks[0])]);
+    args.extend([
+        Val::None,
+        Val::None,
+        cloned_arg(c, "dropout"),
+        cloned_arg(c, "training"),
+    ]);
     let out = b.call(OpId::MultiheadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
     let first = first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))?;
     if !c.bool("batch_first")? || first.rank()? != 3 {
-        return dropped(b, c, &first);
+        return apply_dropout(b, c, &first);
     }
     // torch computes it with the length first, and draws in the order of memory.
     let y = b.transpose(&first, 0, 1)?;
-    let y = dropped(b, c, &y)?;
+    let y = apply_dropout(b, c, &y)?;
     b.transpose(&y, 0, 1)
 }
 
-fn dropped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
-    b.dropout(x, get(c, "dropout"), get(c, "training"))
+fn apply_dropout(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
+    b.dropout(x, cloned_arg(c, "dropout"), cloned_arg(c, "training"))
 }
 
-fn norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
+fn layer_norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
     let size = x.shape()?.last().cloned();
     let size = size.ok_or_else(|| OpError::shape("a transformer layer takes sequences"))?;
-    let (weight, bias) = (get(c, name), get(c, &format!("{name}_bias")));
+    let (weight, bias) = (cloned_arg(c, name), cloned_arg(c, &format!("{name}_bias")));
     b.op(
         OpId::LayerNorm,
-        [x.into(), dims_val(&[size]), weight, bias, get(c, "eps")],
+        [x.into(), dims_val(&[size]), weight, bias, cloned_arg(c, "eps")],
     )
 }
 
@@ -201,15 +206,21 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
             .help("export the model, or let torch2fxir.py write it"));
         }
     };
-    let y = b.op(OpId::Linear, [x.into(), get(c, "linear1"), get(c, "linear1_bias")])?;
+    let y = b.op(
+        OpId::Linear,
+        [x.into(), cloned_arg(c, "linear1"), cloned_arg(c, "linear1_bias")],
+    )?;
     let y = b.unary(activation, &y)?;
-    let y = dropped(b, c, &y)?;
-    let y = b.op(OpId::Linear, [y.into(), get(c, "linear2"), get(c, "linear2_bias")])?;
-    dropped(b, c, &y)
+    let y = apply_dropout(b, c, &y)?;
+    let y = b.op(
+        OpId::Linear,
+        [y.into(), cloned_arg(c, "linear2"), cloned_arg(c, "linear2_bias")],
+    )?;
+    apply_dropout(b, c, &y)
 }
 
 /// `x` with a part added to it, the norm before the part or after the sum.
-fn residual(
+fn add_residual(
     b: &mut dyn Build,
     c: &Call<Traced>,
     name: &str,
@@ -217,29 +228,29 @@ fn residual(
     part: &dyn Fn(&mut dyn Build, &Traced) -> OpResult<Traced>,
 ) -> OpResult<Traced> {
     if c.bool("norm_first")? {
-        let normed = norm(b, c, name, x)?;
+        let normed = layer_norm(b, c, name, x)?;
         let y = part(b, &normed)?;
         return b.add(x, &y);
     }
     let y = part(b, x)?;
     let sum = b.add(x, &y)?;
-    norm(b, c, name, &sum)
+    layer_norm(b, c, name, &sum)
 }
 
-fn encoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = residual(b, c, "norm1", c.leaf("src")?, &|b, x| {
-        attend(b, c, "self_attn", x, x, ["src_mask", "src_key_padding_mask"])
+fn encode_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = add_residual(b, c, "norm1", c.leaf("src")?, &|b, x| {
+        attend_to(b, c, "self_attn", x, x, ["src_mask", "src_key_padding_mask"])
     })?;
-    residual(b, c, "norm2", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
+    add_residual(b, c, "norm2", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
 }
 
-fn decoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn decode_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let memory = c.leaf("memory")?;
-    let x = residual(b, c, "norm1", c.leaf("tgt")?, &|b, x| {
-        attend(b, c, "self_attn", x, x, ["tgt_mask", "tgt_key_padding_mask"])
+    let x = add_residual(b, c, "norm1", c.leaf("tgt")?, &|b, x| {
+        attend_to(b, c, "self_attn", x, x, ["tgt_mask", "tgt_key_padding_mask"])
     })?;
-    let x = residual(b, c, "norm2", &x, &|b, x| {
-        attend(
+    let x = add_residual(b, c, "norm2", &x, &|b, x| {
+        attend_to(
             b,
             c,
             "cross_attn",
@@ -248,11 +259,11 @@ fn decoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             ["memory_mask", "memory_key_padding_mask"],
         )
     })?;
-    residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
+    add_residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
 }
 
 /// The layers of a stack, each a call of `layer` with what `before` and `after` its weights gives; then the norm.
-fn stack(
+fn run_layers(
     b: &mut dyn Build,
     c: &Call<Traced>,
     layer: OpId,
@@ -278,7 +289,7 @@ fn stack(
 }
 
 /// The arguments that all layers share and that stand before their weights.
-fn shared(c: &Call<Traced>) -> Vec<Val<Traced>> {
+fn shared_args(c: &Call<Traced>) -> Vec<Val<Traced>> {
     [
         "nhead",
         "activation",
@@ -288,7 +299,7 @@ fn shared(c: &Call<Traced>) -> Vec<Val<Traced>> {
         "dropout",
         "training",
     ]
-    .map(|n| get(c, n))
+    .map(|n| cloned_arg(c, n))
     .to_vec()
 }
 
@@ -308,19 +319,25 @@ fn last_norm(
     b.op(OpId::LayerNorm, [(&x).into(), dims_val(&[size]), weight, bias, eps])
 }
 
-fn encoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+fn encode_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
     let masks = ["mask", "src_key_padding_mask", "is_causal"]
-        .map(|n| get(c, n))
+        .map(|n| cloned_arg(c, n))
         .to_vec();
-    let x = stack(
+    let x = run_layers(
         b,
         c,
         OpId::TransformerEncoderLayer,
         c.leaf("src")?,
         "layers",
-        (shared(c), masks),
+        (shared_args(c), masks),
     )?;
-    last_norm(b, x, get(c, "norm"), get(c, "norm_bias"), get(c, "norm_eps"))
+    last_norm(
+        b,
+        x,
+        cloned_arg(c, "norm"),
+        cloned_arg(c, "norm_bias"),
+        cloned_arg(c, "norm_eps"),
+    )
 }
 
 /// The masks of a decoder, in the order of a layer's parameters.
@@ -333,10 +350,10 @@ const DECODER_MASKS: [&str; 6] = [
     "memory_is_causal",
 ];
 
-fn decode(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str) -> OpResult<Traced> {
-    let before = [vec![memory], shared(c)].concat();
-    let masks = DECODER_MASKS.map(|n| get(c, n)).to_vec();
-    stack(
+fn decode_layers(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str) -> OpResult<Traced> {
+    let before = [vec![memory], shared_args(c)].concat();
+    let masks = DECODER_MASKS.map(|n| cloned_arg(c, n)).to_vec();
+    run_layers(
         b,
         c,
         OpId::TransformerDecoderLayer,
@@ -346,27 +363,39 @@ fn decode(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str
     )
 }
 
-fn decoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
-    let x = decode(b, c, get(c, "memory"), "layers")?;
-    last_norm(b, x, get(c, "norm"), get(c, "norm_bias"), get(c, "norm_eps"))
+fn decode_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+    let x = decode_layers(b, c, cloned_arg(c, "memory"), "layers")?;
+    last_norm(
+        b,
+        x,
+        cloned_arg(c, "norm"),
+        cloned_arg(c, "norm_bias"),
+        cloned_arg(c, "norm_eps"),
+    )
 }
 
 fn transformer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let masks = ["src_mask", "src_key_padding_mask", "src_is_causal"]
-        .map(|n| get(c, n))
+        .map(|n| cloned_arg(c, n))
         .to_vec();
-    let memory = stack(
+    let memory = run_layers(
         b,
         c,
         OpId::TransformerEncoderLayer,
         c.leaf("src")?,
         "encoder",
-        (shared(c), masks),
+        (shared_args(c), masks),
     )?;
-    let norm = |n: &str| (get(c, n), get(c, &format!("{n}_bias")), get(c, "eps"));
+    let norm = |n: &str| {
+        (
+            cloned_arg(c, n),
+            cloned_arg(c, &format!("{n}_bias")),
+            cloned_arg(c, "eps"),
+        )
+    };
     let (weight, bias, eps) = norm("encoder_norm");
     let memory = last_norm(b, memory, weight, bias, eps)?;
-    let x = decode(b, c, Val::Leaf(memory), "decoder")?;
+    let x = decode_layers(b, c, Val::Leaf(memory), "decoder")?;
     let (weight, bias, eps) = norm("decoder_norm");
     last_norm(b, x, weight, bias, eps).map(Val::Leaf)
 }

@@ -33,14 +33,14 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// Kernel, dilation, padding and stride of both dims.
-struct Blocks {
+struct SlidingBlocks {
     kernel: [i64; 2],
     dilation: [i64; 2],
     padding: [i64; 2],
     stride: [i64; 2],
 }
 
-fn pair(c: &Call<TensorType>, name: &str) -> OpResult<[i64; 2]> {
+fn pair_arg(c: &Call<TensorType>, name: &str) -> OpResult<[i64; 2]> {
     match c.ints(name)?[..] {
         [a] => Ok([a, a]),
         [a, b] => Ok([a, b]),
@@ -48,13 +48,13 @@ fn pair(c: &Call<TensorType>, name: &str) -> OpResult<[i64; 2]> {
     }
 }
 
-impl Blocks {
-    fn of(c: &Call<TensorType>) -> OpResult<Blocks> {
-        let b = Blocks {
-            kernel: pair(c, "kernel_size")?,
-            dilation: pair(c, "dilation")?,
-            padding: pair(c, "padding")?,
-            stride: pair(c, "stride")?,
+impl SlidingBlocks {
+    fn from_call(c: &Call<TensorType>) -> OpResult<SlidingBlocks> {
+        let b = SlidingBlocks {
+            kernel: pair_arg(c, "kernel_size")?,
+            dilation: pair_arg(c, "dilation")?,
+            padding: pair_arg(c, "padding")?,
+            stride: pair_arg(c, "stride")?,
         };
         for (name, v, least) in [
             ("kernel_size", b.kernel, 1),
@@ -84,7 +84,7 @@ impl Blocks {
 }
 
 /// Leading batch dim and the rest.
-fn image<'a>(x: &'a [Dim], what: &str, rank: usize) -> OpResult<(&'a [Dim], &'a [Dim])> {
+fn split_batch<'a>(x: &'a [Dim], what: &str, rank: usize) -> OpResult<(&'a [Dim], &'a [Dim])> {
     match x.len() {
         n if n == rank => Ok((&x[..1], &x[1..])),
         n if n == rank - 1 => Ok((&x[..0], x)),
@@ -98,8 +98,8 @@ fn image<'a>(x: &'a [Dim], what: &str, rank: usize) -> OpResult<(&'a [Dim], &'a 
 
 fn im2col_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
-    let b = Blocks::of(c)?;
-    let (lead, image) = image(x, "im2col", 4)?;
+    let b = SlidingBlocks::from_call(c)?;
+    let (lead, image) = split_batch(x, "im2col", 4)?;
     let counts = [b.count(0, &image[1]), b.count(1, &image[2])];
     if counts.iter().any(|n| n.as_const().is_some_and(|n| n < 1)) {
         return Err(OpError::shape(format!(
@@ -116,8 +116,8 @@ fn im2col_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
-    let b = Blocks::of(c)?;
-    let (lead, columns) = image(x, "col2im", 3)?;
+    let b = SlidingBlocks::from_call(c)?;
+    let (lead, columns) = split_batch(x, "col2im", 3)?;
     let size = c.dims("output_size")?;
     let size = [size[0].clone(), size.get(1).unwrap_or(&size[0]).clone()];
     let area = b.kernel[0].saturating_mul(b.kernel[1]);
@@ -129,7 +129,7 @@ fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
         )));
     }
     let blocks = b.count(0, &size[0]).mul(&b.count(1, &size[1]));
-    s.equal(&blocks, &columns[1], || {
+    s.unify_dims(&blocks, &columns[1], || {
         format!(
             "Given output_size=({}, {}), kernel_size={:?}, dilation={:?}, padding={:?}, stride={:?}, expected size of input's \
              dimension 2 to match the calculated number of sliding blocks {blocks}, but got input.size(2)={}.",
@@ -143,7 +143,7 @@ fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
 }
 
 /// Calls `f(element of the columns, element of the image)` for every pair within the image. `image` is `[planes, h, w]`.
-fn for_each_pair(b: &Blocks, planes: usize, image: [usize; 2], f: &mut dyn FnMut(usize, usize)) {
+fn for_each_pair(b: &SlidingBlocks, planes: usize, image: [usize; 2], f: &mut dyn FnMut(usize, usize)) {
     let count = |d: usize| b.count(d, &Dim::from(image[d])).as_const().unwrap_or(0).max(0) as usize;
     let (rows, columns) = (count(0), count(1));
     let mut at = 0;
@@ -177,7 +177,7 @@ fn im2col(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (size, src) = (x.dtype().size(), x.bytes());
     let dst = out.bytes_mut();
     for_each_pair(
-        &Blocks::of(&types)?,
+        &SlidingBlocks::from_call(&types)?,
         planes,
         [x.shape()[n - 2], x.shape()[n - 1]],
         &mut |to, from| crate::op::rows::index::gather::copy_element(dst, to, src, from, size),
@@ -192,7 +192,7 @@ fn col2im(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let n = shape.len();
     let planes: usize = shape[..n - 2].iter().product();
-    let b = Blocks::of(&types)?;
+    let b = SlidingBlocks::from_call(&types)?;
     let wide = x.to(native(x.dtype()));
     let mut out = zeros(wide.dtype(), &shape)?;
     with_number!(x.dtype(), T => {

@@ -11,7 +11,7 @@ use crate::types::{Dim, TensorType, Val};
 
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![general()];
+    let mut v = vec![convolution_row()];
     v.extend(of_rank::<1>("[1]", "default"));
     v.extend(of_rank::<2>("[1, 1]", "input"));
     v.extend(of_rank::<3>("[1, 1, 1]", "input"));
@@ -20,7 +20,7 @@ pub fn rows() -> Vec<Op> {
     v
 }
 
-fn general() -> Op {
+fn convolution_row() -> Op {
     contract_op!("convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
          bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
         convolution
@@ -53,7 +53,7 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
                 "conv{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride={ones}, Any padding=0, \
                  SymInt[{N}] dilation={ones}, SymInt groups=1) -> Tensor"
             )),
-            |b, c| conv(b, c, N),
+            |b, c| conv_nd(b, c, N),
         )
         .doc("convolution; padding in numbers, or 'valid', or 'same'")
         .spelled(text!(
@@ -109,7 +109,7 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize) -> OpResult<Vec<i64>> {
 }
 
 /// Per spatial dim, with what torch says of values out of range.
-struct Settings {
+struct ConvSettings {
     stride: Vec<i64>,
     padding: Vec<i64>,
     dilation: Vec<i64>,
@@ -118,9 +118,9 @@ struct Settings {
     transposed: bool,
 }
 
-impl Settings {
-    fn read(c: &Call<TensorType>, n: usize) -> OpResult<Settings> {
-        let s = Settings {
+impl ConvSettings {
+    fn from_call(c: &Call<TensorType>, n: usize) -> OpResult<ConvSettings> {
+        let s = ConvSettings {
             stride: per_dim(c, "stride", n)?,
             padding: per_dim(c, "padding", n)?,
             dilation: per_dim(c, "dilation", n)?,
@@ -201,7 +201,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             wd.scalar_type_name()
         )));
     }
-    let set = Settings::read(c, n)?;
+    let set = ConvSettings::from_call(c, n)?;
     let groups = Dim::Const(set.groups);
     check_channels(x, w, &set, s)?;
     let channels = if set.transposed {
@@ -232,7 +232,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     }))
 }
 
-fn check_channels(x: &[Dim], w: &[Dim], set: &Settings, s: &mut Sizes) -> OpResult<()> {
+fn check_channels(x: &[Dim], w: &[Dim], set: &ConvSettings, s: &mut Sizes) -> OpResult<()> {
     let groups = set.groups;
     if let Some(c) = w[0].as_const().filter(|c| c % groups != 0 || *c < groups) {
         let what = if c < groups { "at least" } else { "divisible by" };
@@ -251,7 +251,7 @@ fn check_channels(x: &[Dim], w: &[Dim], set: &Settings, s: &mut Sizes) -> OpResu
     } else {
         format!("groups={groups}")
     };
-    s.equal(&want, &x[1], || {
+    s.unify_dims(&want, &x[1], || {
         format!(
             "Given {given}, weight of size {}, expected input{} to have {want} channels, but got {} channels instead",
             list_text(w),
@@ -291,12 +291,12 @@ fn check_bias(
         )
     };
     match b {
-        [n] => s.equal(channels, n, text).map(|_| ()),
+        [n] => s.unify_dims(channels, n, text).map(|_| ()),
         _ => Err(OpError::shape(text())),
     }
 }
 
-fn check_result(x: &[Dim], w: &[Dim], set: &Settings, out: &[Dim]) -> OpResult<()> {
+fn check_result(x: &[Dim], w: &[Dim], set: &ConvSettings, out: &[Dim]) -> OpResult<()> {
     let negative = |d: &Dim, least: i64| d.as_const().is_some_and(|c| c < least);
     if !set.transposed && out[2..].iter().any(|d| negative(d, 1)) {
         let times = |v: Vec<String>| format!("({})", v.join(" x "));
@@ -326,7 +326,12 @@ fn check_result(x: &[Dim], w: &[Dim], set: &Settings, out: &[Dim]) -> OpResult<(
 }
 
 /// Input with a batch dim, and whether one was added.
-pub(in crate::op::rows) fn batched(b: &mut dyn Build, x: &Traced, n: usize, op: &str) -> OpResult<(Traced, bool)> {
+pub(in crate::op::rows) fn ensure_batch_dim(
+    b: &mut dyn Build,
+    x: &Traced,
+    n: usize,
+    op: &str,
+) -> OpResult<(Traced, bool)> {
     match x.rank()? {
         r if r == n + 2 => Ok((x.clone(), false)),
         r if r == n + 1 => Ok((b.unsqueeze(x, 0)?, true)),
@@ -371,8 +376,8 @@ fn pad_list(sides: &[(i64, i64)]) -> Vec<i64> {
     sides.iter().rev().flat_map(|&(l, r)| [l, r]).collect()
 }
 
-fn conv(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
-    let (mut x, added) = batched(b, c.leaf("input")?, n, c.op.name)?;
+fn conv_nd(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let (mut x, added) = ensure_batch_dim(b, c.leaf("input")?, n, c.op.name)?;
     let sides = padding_of(c, n)?;
     let even: Vec<i64> = if sides.iter().all(|(l, r)| l == r) {
         sides.iter().map(|s| s.0).collect()
@@ -416,7 +421,7 @@ fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, rank: usize) -> OpResult<Val<T
 }
 
 fn conv_transpose(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
-    let (x, added) = batched(b, c.leaf("input")?, n, c.op.name)?;
+    let (x, added) = ensure_batch_dim(b, c.leaf("input")?, n, c.op.name)?;
     let g = |name: &str| c.get(name).clone();
     let args = vec![
         x.into(),

@@ -3,22 +3,24 @@
 mod nested;
 mod windows;
 
-use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
-use crate::op::sharing::{always, of_numbers};
+use crate::op::pointwise::{
+    call_dtypes, creation_row, not_implemented, number_of, pointwise, pointwise_by, pointwise_row,
+};
+use crate::op::sharing::{always_shared, of_numbers};
 use crate::op::{Call, DtypeRule as D, ExprText, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, ShapeRule};
-use crate::scalar::Number;
+use crate::scalar::UntypedNumber;
 use crate::tensor::Tensor;
-use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        constants(),
-        numbers(),
-        likes(),
-        news(),
-        ranges(),
-        matrices(),
+        constant_rows(),
+        scalar_rows(),
+        like_rows(),
+        new_tensor_rows(),
+        range_rows(),
+        triangle_rows(),
         windows::rows(),
     ]
     .into_iter()
@@ -27,7 +29,7 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// The `size` argument as a shape.
-pub(in crate::op::rows) fn size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+pub(in crate::op::rows) fn size_arg(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     let dims = c.dims("size")?;
     for d in &dims {
         if let Some(n) = d.as_const()
@@ -44,7 +46,7 @@ pub(in crate::op::rows) fn size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
 
 /// The sizes of `empty_permuted`, whose dims must be in some order.
 fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
-    let (dims, order) = (size(c)?, c.ints("physical_layout")?);
+    let (dims, order) = (size_arg(c)?, c.ints("physical_layout")?);
     if dims.len() != order.len() {
         return Err(OpError::shape(format!(
             "Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {} is not equal to \
@@ -67,39 +69,39 @@ fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     Ok(dims)
 }
 
-fn constants() -> Vec<Op> {
+fn constant_rows() -> Vec<Op> {
     vec![
-        creation(
+        creation_row(
             "full(SymInt[] size, Scalar fill_value, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
-            size,
+            size_arg,
             "fill_value",
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is the value; its kind decides the dtype unless one is given")
         .spelled("aten.@ torch.@"),
-        creation(
+        creation_row(
             "zeros(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "0",
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is 0")
         .spelled("aten.@ torch.@"),
-        creation(
+        creation_row(
             "ones(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "1",
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is 1")
         .spelled("aten.@ torch.@"),
-        creation(
+        creation_row(
             "empty(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "0",
         )
         .doc("every element is 0 (torch leaves them undefined)")
@@ -121,9 +123,9 @@ fn constants() -> Vec<Op> {
 }
 
 /// Tensors of one number.
-fn numbers() -> Vec<Op> {
+fn scalar_rows() -> Vec<Op> {
     vec![
-        creation(
+        creation_row(
             "scalar_tensor(Scalar s, ScalarType? dtype=None) -> Tensor",
             D::Given,
             |_| Ok(vec![]),
@@ -131,7 +133,7 @@ fn numbers() -> Vec<Op> {
         )
         .doc("a 0-d tensor of the number; f32 unless a dtype is given")
         .spelled("aten.@ torch.@"),
-        creation(
+        creation_row(
             "tensor(Scalar data, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
             |_| Ok(vec![]),
@@ -143,7 +145,7 @@ fn numbers() -> Vec<Op> {
     ]
 }
 
-fn likes() -> Vec<Op> {
+fn like_rows() -> Vec<Op> {
     let like = |name, schema, text| pointwise((name, schema), D::Given, text);
     vec![
         like(
@@ -183,43 +185,43 @@ fn likes() -> Vec<Op> {
             .doc("0, in self's shape and dtype")
             .spelled("aten.@")
             .inplace("aten.@_ torch.@_ Tensor.@_")
-            .shared_writes(always),
+            .shared_writes(always_shared),
     ]
 }
 
-fn news() -> Vec<Op> {
+fn new_tensor_rows() -> Vec<Op> {
     vec![
-        creation(
+        creation_row(
             "new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "fill_value",
         )
         .order(MemoryOrder::RowMajor)
         .doc("the value, in self's dtype")
         .spelled("aten.@ Tensor.@"),
-        creation(
+        creation_row(
             "new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "0",
         )
         .order(MemoryOrder::RowMajor)
         .doc("0, in self's dtype")
         .spelled("aten.@ Tensor.@"),
-        creation(
+        creation_row(
             "new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "1",
         )
         .order(MemoryOrder::RowMajor)
         .doc("1, in self's dtype")
         .spelled("aten.@ Tensor.@"),
-        creation(
+        creation_row(
             "new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
-            size,
+            size_arg,
             "0",
         )
         .order(MemoryOrder::RowMajor)
@@ -232,7 +234,7 @@ fn news() -> Vec<Op> {
     ]
 }
 
-fn ranges() -> Vec<Op> {
+fn range_rows() -> Vec<Op> {
     let by = |name, schema, dtypes, shape, text| pointwise_row((name, schema), dtypes, ShapeRule::By(shape), text);
     vec![
         by(
@@ -240,7 +242,7 @@ fn ranges() -> Vec<Op> {
             "arange(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
             arange_size,
-            ExprText::By(|c| match dtypes(c)?.common {
+            ExprText::By(|c| match call_dtypes(c)?.common {
                 DType::B8 => Err(not_implemented("arange_cpu", DType::B8)),
                 d if d.is_float() => Ok("start + f64(i0) * step"),
                 _ => Ok("start + compute(i0) * step"),
@@ -286,7 +288,7 @@ const LOGSPACE: &str = "d = (end - start) / (steps - 1); base ** where(i0 < step
 
 /// The expression for one step and for several.
 fn steps_text(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
-    let (d, steps) = (dtypes(c)?.common, c.int("steps")?);
+    let (d, steps) = (call_dtypes(c)?.common, c.int("steps")?);
     match steps {
         0 | 1 => Ok(text[0]),
         _ if d == DType::B8 => Err(not_implemented(&format!("{}_cpu", c.op.name), d)),
@@ -327,7 +329,7 @@ fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
             return Err(inconsistent());
         }
         let exact = match (a, b, s) {
-            (Number::Int(a), Number::Int(b), Number::Int(s)) => {
+            (UntypedNumber::Int(a), UntypedNumber::Int(b), UntypedNumber::Int(s)) => {
                 let n = (b as i128 - a as i128 + s as i128 - (s as i128).signum()) / s as i128;
                 i64::try_from(n).ok()
             }
@@ -341,7 +343,7 @@ fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     let dim = |v: &Type| match v {
         Val::Int(d) => d.clone(),
         Val::Bool(b) => Dim::Const(*b as i64),
-        Val::Any(Kind::Int) => Dim::Unknown,
+        Val::Any(ScalarKind::Int) => Dim::Unknown,
         _ => Dim::Unknown,
     };
     let length = dim(end).sub(&dim(start));
@@ -352,12 +354,12 @@ fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     }])
 }
 
-fn matrices() -> Vec<Op> {
+fn triangle_rows() -> Vec<Op> {
     let triangle = |name, schema, text: fn(&Call<TensorType>) -> OpResult<&'static str>| {
         pointwise_by((name, schema), D::First, text)
     };
     vec![
-        creation(
+        creation_row(
             "eye(SymInt n, SymInt? m=None, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             eye_size,
@@ -367,39 +369,39 @@ fn matrices() -> Vec<Op> {
         .spelled("aten.@.m torch.@")
         .form("aten.eye.default", "eye(SymInt n, *, ScalarType? dtype=None) -> Tensor"),
         triangle("tril", "tril(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
-            matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
+            expr_of_matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
         .doc("0 above a diagonal of the last two dims")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
-        .shared_writes(always),
+        .shared_writes(always_shared),
         triangle("triu", "triu(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
-            matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
+            expr_of_matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
         .doc("0 below a diagonal of the last two dims")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
-        .shared_writes(always),
+        .shared_writes(always_shared),
         Op::new(
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(indices),
+            Meaning::Routine(triangle_indices),
         )
         .doc("rows and columns of the elements on and below a diagonal")
         .spelled("aten.@ torch.@"),
         Op::new(
             "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(indices),
+            Meaning::Routine(triangle_indices),
         )
         .doc("rows and columns of the elements on and above a diagonal")
         .spelled("aten.@ torch.@"),
     ]
 }
 
-fn matrix(c: &Call<TensorType>, text: &'static str) -> OpResult<&'static str> {
+fn expr_of_matrix(c: &Call<TensorType>, text: &'static str) -> OpResult<&'static str> {
     match c.leaf("self")?.rank() {
         Some(0 | 1) => Err(OpError::shape(format!(
             "{}: input tensor must have at least 2 dimensions",
@@ -437,7 +439,7 @@ fn triangle_args<T>(c: &Call<T>) -> OpResult<(i64, i64, i64)> {
 }
 
 /// The columns of one row of the triangle.
-fn columns<T>(c: &Call<T>, row: i64, col: i64, offset: i64) -> std::ops::Range<i64> {
+fn triangle_columns<T>(c: &Call<T>, row: i64, col: i64, offset: i64) -> std::ops::Range<i64> {
     match c.op.id() {
         Some(OpId::TrilIndices) => 0..(row + offset + 1).clamp(0, col),
         _ => (row + offset).clamp(0, col)..col,
@@ -453,7 +455,7 @@ fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
         ));
     }
     let n: i64 = (0..rows)
-        .map(|r| columns(c, r, col, offset))
+        .map(|r| triangle_columns(c, r, col, offset))
         .map(|r| r.end - r.start)
         .sum();
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::I64);
@@ -463,10 +465,10 @@ fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(dtype, [Dim::Const(2), Dim::Const(n)])))
 }
 
-fn indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn triangle_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ty = indices_type(&c.map(Tensor::ty))?;
     let (rows, col, offset) = triangle_args(c)?;
-    let pairs = || (0..rows).flat_map(|r| columns(c, r, col, offset).map(move |k| (r, k)));
+    let pairs = || (0..rows).flat_map(|r| triangle_columns(c, r, col, offset).map(move |k| (r, k)));
     let all: Vec<i64> = pairs().map(|p| p.0).chain(pairs().map(|p| p.1)).collect();
     let t = Tensor::from_slice(&[2, all.len() / 2], &all);
     Ok(Val::Leaf(t.to(ty.as_leaf().map_or(DType::I64, |t| t.dtype))))

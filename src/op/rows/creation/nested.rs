@@ -15,15 +15,15 @@ pub fn row() -> Op {
             let copy = b.clone(x)?;
             return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
         }
-        let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);
-        nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
+        let dtype = dtype.or(infer_dtype(data, DEEPEST)).unwrap_or(DType::F32);
+        stack_nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
     })
     .doc("a tensor of the numbers in nested lists; their kinds decide the dtype unless one is given")
     .spelled("torch.tensor torch.as_tensor")
 }
 
 /// The dtype that torch finds for the numbers in a list.
-fn found(data: &Val<Traced>, depth: usize) -> Option<DType> {
+fn infer_dtype(data: &Val<Traced>, depth: usize) -> Option<DType> {
     let dtype = |c: Category| match c {
         Category::Bool => DType::B8,
         Category::Int => DType::I64,
@@ -35,21 +35,27 @@ fn found(data: &Val<Traced>, depth: usize) -> Option<DType> {
         Val::Int(_) => Some(dtype(Category::Int)),
         Val::Float(_) => Some(dtype(Category::Float)),
         v if depth > 0 => {
-            let items = v.items()?.iter().filter_map(|v| found(v, depth - 1));
+            let items = v.items()?.iter().filter_map(|v| infer_dtype(v, depth - 1));
             items.reduce(|a, b| crate::types::promote_types(a, b).unwrap_or(a))
         }
         _ => None,
     }
 }
 
-fn nested(b: &mut dyn Build, c: &Call<Traced>, data: &Val<Traced>, dtype: DType, depth: usize) -> OpResult<Traced> {
+fn stack_nested(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    data: &Val<Traced>,
+    dtype: DType,
+    depth: usize,
+) -> OpResult<Traced> {
     match data {
         Val::Leaf(t) if t.ty.rank() == Some(0) => b.to_dtype(t, dtype),
         Val::List(items) | Val::Tuple(items) if depth > 0 => {
             if items.is_empty() {
                 return b.op(OpId::Full, [dims_val(&[Dim::Const(0)]), Val::int(0), Val::DType(dtype)]);
             }
-            let parts: OpResult<Vec<Traced>> = items.iter().map(|v| nested(b, c, v, dtype, depth - 1)).collect();
+            let parts: OpResult<Vec<Traced>> = items.iter().map(|v| stack_nested(b, c, v, dtype, depth - 1)).collect();
             b.op(OpId::Stack, [list_val(&parts?), Val::int(0)])
         }
         Val::Bool(_) | Val::Int(_) | Val::Float(_) => b.op(OpId::Tensor, [data.map(Clone::clone), Val::DType(dtype)]),

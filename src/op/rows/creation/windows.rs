@@ -1,19 +1,19 @@
 //! Window functions, and other tensors made of numbers.
 
 use crate::op::emit::{ints_val, list_val};
-use crate::op::rows::linalg::composites::powers;
+use crate::op::rows::linalg::composites::power_columns;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = windows();
-    v.extend(others());
+    let mut v = window_rows();
+    v.extend(other_rows());
     v.push(
         Op::composite(
             "fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
-            |b, c| frequencies(b, c, false),
+            |b, c| fft_frequencies(b, c, false),
         )
         .doc("the frequencies of a discrete Fourier transform of n samples")
         .spelled("aten.@ torch.fft.fftfreq"),
@@ -21,7 +21,7 @@ pub fn rows() -> Vec<Op> {
     v.push(
         Op::composite(
             "fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
-            |b, c| frequencies(b, c, true),
+            |b, c| fft_frequencies(b, c, true),
         )
         .doc("the frequencies of a discrete Fourier transform of n real samples that are not negative")
         .spelled("aten.@ torch.fft.rfftfreq"),
@@ -45,7 +45,7 @@ macro_rules! window {
 }
 
 /// `0, 1, …, -2, -1` or the half of it that is not negative, over `n * d`: the frequencies of a discrete Fourier transform.
-fn frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<Traced>> {
+fn fft_frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<Traced>> {
     let (n, d) = (c.int("n")?, c.f64("d")?);
     if n < 1 {
         return Err(OpError::arg(
@@ -64,14 +64,14 @@ fn frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<
     b.mul(&k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
 }
 
-fn windows() -> Vec<Op> {
+fn window_rows() -> Vec<Op> {
     vec![
-        window!("hann", "", "(1 - cos) / 2", |b, c| cosines(b, c, &[0.5, 0.5]), "default" => "", "periodic" => ", bool periodic"),
+        window!("hann", "", "(1 - cos) / 2", |b, c| cosine_window(b, c, &[0.5, 0.5]), "default" => "", "periodic" => ", bool periodic"),
         window!(
             "hamming",
             ", float alpha=0.54, float beta=0.46",
             "alpha - beta cos",
-            |b, c| cosines(b, c, &[c.f64("alpha")?, c.f64("beta")?]),
+            |b, c| cosine_window(b, c, &[c.f64("alpha")?, c.f64("beta")?]),
             "default" => "",
             "periodic" => ", bool periodic",
             "periodic_alpha" => ", bool periodic, float alpha",
@@ -81,11 +81,11 @@ fn windows() -> Vec<Op> {
             "blackman",
             "",
             "0.42 - 0.5 cos + 0.08 cos of twice the angle",
-            |b, c| cosines(b, c, &[0.42, 0.5, 0.08]),
+            |b, c| cosine_window(b, c, &[0.42, 0.5, 0.08]),
             "default" => "",
             "periodic" => ", bool periodic"
         ),
-        window!("bartlett", "", "a triangle", |b, c| shaped(b, c, &|b, t| {
+        window!("bartlett", "", "a triangle", |b, c| sample_window(b, c, &|b, t| {
             // 1 - |2 t - 1|
             let t = b.mul(t, Val::Float(2.0))?;
             let t = b.sub(&t, Val::Float(1.0))?;
@@ -98,7 +98,7 @@ fn windows() -> Vec<Op> {
             "i0(beta sqrt(1 - (2 t - 1) ** 2)) / i0(beta)",
             |b, c| {
                 let beta = c.f64("beta")?;
-                shaped(b, c, &|b, t| {
+                sample_window(b, c, &|b, t| {
                     let t = b.mul(t, Val::Float(2.0))?;
                     let t = b.sub(&t, Val::Float(1.0))?;
                     let t = b.square(&t)?;
@@ -118,7 +118,7 @@ fn windows() -> Vec<Op> {
     ]
 }
 
-fn others() -> Vec<Op> {
+fn other_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
@@ -131,7 +131,7 @@ fn others() -> Vec<Op> {
                 if columns.as_const().is_some_and(|n| n < 0) {
                     return Err(OpError::arg("N", "torch.vander: N must be non-negative."));
                 }
-                let wide = powers(b, x, &columns.add(&Dim::Const(1)))?;
+                let wide = power_columns(b, x, &columns.add(&Dim::Const(1)))?;
                 let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
                 match c.bool("increasing")? {
                     true => Ok(out.into()),
@@ -142,7 +142,7 @@ fn others() -> Vec<Op> {
         .doc("the powers of every element of a vector as columns, the highest first")
         .spelled("aten.@ torch.@"),
         Op::composite("lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any", |b, c| {
-            let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
+            let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
             let wanted = if c.bool("get_infos")? { 3 } else { 2 };
             Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
         })
@@ -166,7 +166,7 @@ fn others() -> Vec<Op> {
 }
 
 /// `f` of places from 0 to 1, in f64 and rounded once. One point is 1.
-fn shaped(
+fn sample_window(
     b: &mut dyn Build,
     c: &Call<Traced>,
     f: &dyn Fn(&mut dyn Build, &Traced) -> OpResult<Traced>,
@@ -197,8 +197,8 @@ fn shaped(
 }
 
 /// `w0 - w1 cos(2 pi t) + w2 cos(4 pi t)`.
-fn cosines(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val<Traced>> {
-    shaped(b, c, &|b, t| {
+fn cosine_window(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val<Traced>> {
+    sample_window(b, c, &|b, t| {
         let mut sum: Option<Traced> = None;
         for (k, w) in weights.iter().enumerate() {
             let angle = b.mul(t, Val::Float(TAU * k as f64))?;

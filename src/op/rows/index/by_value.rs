@@ -1,22 +1,22 @@
 //! Ops whose result depends on values: nonzero, masked_select, one_hot, counts.
 
 use crate::op::emit::dims_val;
-use crate::op::rows::dense::{indices, zeros};
+use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = found();
-    v.extend(masked());
-    v.extend(counted());
+    let mut v = nonzero_rows();
+    v.extend(masked_rows());
+    v.extend(counting_rows());
     v.push(by_max());
-    v.extend(different());
+    v.extend(unique_rows());
     v
 }
 
-fn found() -> Vec<Op> {
+fn nonzero_rows() -> Vec<Op> {
     vec![
         Op::new(
             "nonzero(Tensor self) -> Tensor",
@@ -63,7 +63,7 @@ fn found() -> Vec<Op> {
     ]
 }
 
-fn masked() -> Vec<Op> {
+fn masked_rows() -> Vec<Op> {
     vec![
         Op::composite("masked_select(Tensor self, Tensor mask) -> Tensor", |b, c| {
             let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
@@ -103,7 +103,7 @@ fn masked() -> Vec<Op> {
     ]
 }
 
-fn counted() -> Vec<Op> {
+fn counting_rows() -> Vec<Op> {
     vec![
         Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
             .doc("a vector with one 1 for every class index")
@@ -151,7 +151,7 @@ fn counted() -> Vec<Op> {
     ]
 }
 
-fn different() -> Vec<Op> {
+fn unique_rows() -> Vec<Op> {
     vec![
         Op::new("unique(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, \
              Tensor)",
@@ -308,7 +308,7 @@ fn by_max() -> Op {
             Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
         },
         Meaning::Routine(|c| {
-            let x = indices(
+            let x = to_i64_indices(
                 c.leaf("self")?,
                 "one_hot is only applicable to index tensor of type LongTensor",
             )?;

@@ -1,6 +1,6 @@
 //! Embedding bags: sums, means or maxima of rows of a table.
 
-use crate::op::rows::dense::{Number, in_range, indices, native, with_number, zeros};
+use crate::op::rows::dense::{Number, in_range, native, to_i64_indices, with_number, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
@@ -12,7 +12,7 @@ pub fn rows() -> Vec<Op> {
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \
              Tensor, Tensor, Tensor)",
             bag_type,
-            Meaning::Routine(bags),
+            Meaning::Routine(combine_bags),
         )
         .doc("for every bag of indices the sum (mode 0), mean (1) or maximum (2) of the rows of weight")
         .spelled("aten.@ aten.@.padding_idx torch.@",
@@ -127,7 +127,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("include_last_offset").clone(),
         c.get("padding_idx").clone(),
     ];
-    let all = b.many(OpId::EmbeddingBag, args)?;
+    let all = b.call_many(OpId::EmbeddingBag, args)?;
     all.into_iter()
         .next()
         .map(Val::Leaf)
@@ -198,7 +198,7 @@ fn sums_directly<T: Clone>(c: &Call<T>, weight: DType) -> OpResult<bool> {
 }
 
 /// Where each bag begins and ends among the indices.
-fn bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(usize, usize)>> {
+fn bag_bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(usize, usize)>> {
     if let Some(first) = offsets.first().filter(|f| **f != 0) {
         return Err(OpError::value(format!(
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {first}"
@@ -217,14 +217,14 @@ fn bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(u
     (0..bags).map(of_bag).collect()
 }
 
-fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let w = c.leaf("weight")?;
     let (i, o) = (
-        indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?,
-        indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?,
+        to_i64_indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?,
+        to_i64_indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?,
     );
     let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
-    let bounds = bounds(o, i.len(), c.bool("include_last_offset")?)?;
+    let bounds = bag_bounds(o, i.len(), c.bool("include_last_offset")?)?;
     let n = bounds.len();
     let rows = w.shape()[0] as i64;
     let padding = c.opt_int("padding_idx")?.map(|p| if p < 0 { p + rows } else { p });

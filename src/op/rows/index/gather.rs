@@ -1,6 +1,6 @@
 //! Reading elements at computed places: gather, index_select, take, embedding.
 
-use crate::op::rows::dense::{around, in_bounds, in_range, indices, zeros};
+use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices, zeros};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
@@ -36,12 +36,12 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("the elements at places in row-major order")
         .spelled("aten.@ torch.@ Tensor.@"),
-        embedding(),
+        embedding_row(),
         functional_embedding(),
     ]
 }
 
-fn embedding() -> Op {
+fn embedding_row() -> Op {
     Op::new(
         "embedding(Tensor weight, Tensor indices, SymInt? padding_idx=-1, bool scale_grad_by_freq=False, bool \
          sparse=False) -> Tensor",
@@ -50,7 +50,7 @@ fn embedding() -> Op {
             let (w, i) = (c.leaf("weight")?, c.leaf("indices")?);
             let mut shape = i.shape().to_vec();
             shape.extend_from_slice(w.shape().get(1..).unwrap_or_default());
-            let flat = indices(i, "embedding needs i64 or i32 indices")?;
+            let flat = to_i64_indices(i, "embedding needs i64 or i32 indices")?;
             select_rows(w, 0, flat.as_slice::<i64>(), &shape, |i, n, _| {
                 in_range(i, n, 0).map_err(|_| OpError::value("index out of range in self"))
             })
@@ -139,7 +139,7 @@ pub(in crate::op::rows) fn for_each_indexed(
     dim: usize,
     f: &mut dyn FnMut(usize, usize),
 ) -> OpResult<()> {
-    let idx = indices(index, "expected i64 or i32 indices")?;
+    let idx = to_i64_indices(index, "expected i64 or i32 indices")?;
     let v = idx.as_slice::<i64>();
     let rank = index.rank();
     let size = other.get(dim).copied().unwrap_or(1);
@@ -256,7 +256,7 @@ pub(in crate::op::rows) fn select_rows(
     shape: &[usize],
     check: impl Fn(i64, usize, usize) -> OpResult<usize>,
 ) -> OpResult<Val<Tensor>> {
-    let (outer, n, inner) = around(x.shape(), dim);
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
     let row = inner * x.dtype().size();
     let mut out = zeros(x.dtype(), shape)?;
     let places: Vec<usize> = index.iter().map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?;
@@ -275,7 +275,7 @@ pub(in crate::op::rows) fn select_rows(
 fn index_select(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let flat = indices(index, "index_select(): Expected dtype int32 or int64 for index")?;
+    let flat = to_i64_indices(index, "index_select(): Expected dtype int32 or int64 for index")?;
     let mut shape = x.shape().to_vec();
     if let Some(s) = shape.get_mut(dim) {
         *s = index.numel();
@@ -301,7 +301,7 @@ fn take_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn take(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
-    let flat = indices(index, "take(): Expected a long tensor for index")?;
+    let flat = to_i64_indices(index, "take(): Expected a long tensor for index")?;
     let n = x.numel();
     select_rows(&x.reshape(&[n]), 0, flat.as_slice::<i64>(), index.shape(), |i, n, d| {
         in_bounds(i, n, d).map_err(|_| {

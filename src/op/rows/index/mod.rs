@@ -373,7 +373,7 @@ fn index_put(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let dst = out.bytes_mut();
     if c.bool("accumulate")? {
         let add = self::scatter::Reduce::Sum;
-        places.for_each(&mut |i, p| add.apply(x.dtype(), dst, p, values.get(from[i])));
+        places.for_each(&mut |i, p| add.update_element(x.dtype(), dst, p, values.get(from[i])));
     } else {
         let src = values.bytes();
         places.for_each(&mut |i, p| copy_element(dst, p, src, from[i], size));

@@ -1,10 +1,10 @@
 //! Writing elements at computed places: scatter, index_add, index_copy, index_fill, and writes through views.
 
 use super::gather::for_each_indexed;
-use crate::op::layout::Window;
-use crate::op::rows::dense::{around, in_bounds, indices, native};
+use crate::op::layout::StridedWindow;
+use crate::op::rows::dense::{in_bounds, native, sizes_around, to_i64_indices};
 use crate::op::rows::spell::list_text;
-use crate::op::sharing::always;
+use crate::op::sharing::always_shared;
 use crate::op::view::scattered_view;
 use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, View, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
@@ -75,7 +75,7 @@ impl Reduce {
     }
 
     /// Writes `v` to element `at` of `bytes`.
-    pub(in crate::op::rows) fn apply(self, dtype: DType, bytes: &mut [u8], at: usize, v: Scalar) {
+    pub(in crate::op::rows) fn update_element(self, dtype: DType, bytes: &mut [u8], at: usize, v: Scalar) {
         let old = Scalar::read(dtype, bytes, at);
         self.combine(dtype, old, v.cast(dtype)).write(bytes, at);
     }
@@ -83,13 +83,13 @@ impl Reduce {
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = scatters();
+    let mut v = scatter_rows();
     v.extend(by_index());
     v.extend(through_views());
     v
 }
 
-fn scatters() -> Vec<Op> {
+fn scatter_rows() -> Vec<Op> {
     vec![
         Op::new("scatter(Tensor self, int dim, Tensor index, Tensor src, *, str? reduce=None) -> Tensor",
             scatter_type,
@@ -128,7 +128,7 @@ fn by_index() -> Vec<Op> {
             "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
             index_source_type,
             Meaning::Routine(|c| {
-                let alpha = number(c.get("alpha"))?;
+                let alpha = scalar_arg(c.get("alpha"))?;
                 index_write(c, Reduce::Sum, &move |v, d| Reduce::Prod.combine(d, v, alpha.cast(d)))
             }),
         )
@@ -155,7 +155,7 @@ fn by_index() -> Vec<Op> {
         .doc("a copy with the slices that index names along dim filled with a number")
         .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
         .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
-        .shared_writes(always),
+        .shared_writes(always_shared),
     ]
 }
 
@@ -202,8 +202,8 @@ fn through_views() -> Vec<Op> {
         Op::composite("strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
-                let window = Window::of(&c.types())?;
-                window.check(&x.ty.numel(), x.dtype())?;
+                let window = StridedWindow::from_call(&c.types())?;
+                window.check_bounds(&x.ty.numel(), x.dtype())?;
                 let rows = b.contiguous(x)?;
                 let mut args = c.args.clone();
                 args[0] = (&rows).into();
@@ -214,7 +214,7 @@ fn through_views() -> Vec<Op> {
     ]
 }
 
-fn number(v: &Val<Tensor>) -> OpResult<Scalar> {
+fn scalar_arg(v: &Val<Tensor>) -> OpResult<Scalar> {
     match v {
         Val::Leaf(t) => t
             .item()
@@ -306,14 +306,14 @@ fn scatter(c: &Call<Tensor>, how: Reduce) -> OpResult<Val<Tensor>> {
     let (mut out, dtype) = (x.clone(), x.dtype());
     let src = c.op.schema.index_of("src").map(|_| c.leaf("src")).transpose()?;
     let value = if src.is_none() {
-        number(c.get("value"))?.cast(dtype)
+        scalar_arg(c.get("value"))?.cast(dtype)
     } else {
         Scalar::Bool(false)
     };
     let from = src.map_or(vec![], |s| source_positions(index.shape(), s.shape()));
     let bytes = out.bytes_mut();
     for_each_indexed(index, x.shape(), dim, &mut |i, p| {
-        how.apply(dtype, bytes, p, src.map_or(value, |s| s.get(from[i])));
+        how.update_element(dtype, bytes, p, src.map_or(value, |s| s.get(from[i])));
     })?;
     Ok(Val::Leaf(out))
 }
@@ -332,10 +332,10 @@ fn scatter_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         // Without the old value the first one written replaces it; sums begin with 0.0, which -0.0 does not change.
         let first = count[p] == 0;
         if first && matches!(how, Reduce::Sum) {
-            Reduce::Replace.apply(dtype, bytes, p, Scalar::from_i64(dtype, 0));
+            Reduce::Replace.update_element(dtype, bytes, p, Scalar::from_i64(dtype, 0));
         }
         let replaces = first && !matches!(how, Reduce::Sum);
-        if replaces { Reduce::Replace } else { how }.apply(dtype, bytes, p, v);
+        if replaces { Reduce::Replace } else { how }.update_element(dtype, bytes, p, v);
         count[p] += 1;
     })?;
     if mean {
@@ -387,7 +387,7 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
     let count = index.first().cloned().unwrap_or(Dim::Const(1));
     for (d, (s, n)) in source.iter().zip(shape).enumerate() {
         let want = if d == dim { &count } else { n };
-        sizes.equal(want, s, || {
+        sizes.unify_dims(want, s, || {
             format!(
                 "{what}: source has size {s} at dimension {d}, expected {want} (self {}, source {})",
                 list_text(shape),
@@ -401,8 +401,8 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
 fn index_write(c: &Call<Tensor>, how: Reduce, change: &dyn Fn(Scalar, DType) -> Scalar) -> OpResult<Val<Tensor>> {
     let (x, index, source) = (c.leaf("self")?, c.leaf("index")?, c.leaf("source")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let (outer, n, inner) = around(x.shape(), dim);
-    let index = indices(index, "Expected dtype int32/int64 for index")?;
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
+    let index = to_i64_indices(index, "Expected dtype int32/int64 for index")?;
     let (mut out, dtype) = (x.clone(), x.dtype());
     let bytes = out.bytes_mut();
     let count = index.numel();
@@ -411,7 +411,7 @@ fn index_write(c: &Call<Tensor>, how: Reduce, change: &dyn Fn(Scalar, DType) -> 
             let at = in_bounds(i, n, dim)?;
             for j in 0..inner {
                 let v = change(source.get((o * count + k) * inner + j), dtype);
-                how.apply(dtype, bytes, (o * n + at) * inner + j, v);
+                how.update_element(dtype, bytes, (o * n + at) * inner + j, v);
             }
         }
     }
@@ -421,10 +421,10 @@ fn index_write(c: &Call<Tensor>, how: Reduce, change: &dyn Fn(Scalar, DType) -> 
 fn index_fill(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let (outer, n, inner) = around(x.shape(), dim);
-    let index = indices(index, "index_fill_(): Expected dtype int64 for index.")?;
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
+    let index = to_i64_indices(index, "index_fill_(): Expected dtype int64 for index.")?;
     let (mut out, dtype) = (x.clone(), x.dtype());
-    let v = number(c.get("value"))?.cast(dtype);
+    let v = scalar_arg(c.get("value"))?.cast(dtype);
     let bytes = out.bytes_mut();
     for o in 0..outer {
         for &i in index.as_slice::<i64>() {
@@ -457,7 +457,7 @@ fn write_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         return Err(OpError::shape(text()));
     }
     for (a, b) in have.iter().zip(&part) {
-        sizes.equal(a, b, text)?;
+        sizes.unify_dims(a, b, text)?;
     }
     let _ = src;
     Ok(Val::Leaf(x.clone()))
@@ -471,7 +471,7 @@ fn write_view(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let part: View = f(&call)?;
     if call.op.is(OpId::AsStrided) {
-        Window::of(&call)?.check(&Dim::from(x.numel()), x.dtype())?;
+        StridedWindow::from_call(&call)?.check_bounds(&Dim::from(x.numel()), x.dtype())?;
     }
     let src = src.to(x.dtype());
     let mut out = x.clone();

@@ -1,6 +1,6 @@
 //! Sorting and selecting by order.
 
-use crate::op::rows::dense::{around, native, zeros};
+use crate::op::rows::dense::{native, sizes_around, zeros};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -8,22 +8,22 @@ use std::cmp::Ordering;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    orders().into_iter().chain(searches()).collect()
+    sort_rows().into_iter().chain(search_rows()).collect()
 }
 
-fn orders() -> Vec<Op> {
+fn sort_rows() -> Vec<Op> {
     vec![
         Op::new(
             "sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor, Tensor)",
-            |c, _| both(c, None),
-            Meaning::Routine(|c| sorted(c, c.bool("descending")?)),
+            |c, _| values_and_indices_type(c, None),
+            Meaning::Routine(|c| sort_dim(c, c.bool("descending")?)),
         )
         .order(MemoryOrder::First)
         .doc("the elements in order along a dim, and where they were; NaN is the greatest; equal ones keep their order")
         .spelled("aten.@ aten.@.stable torch.@ Tensor.@"),
         Op::composite(
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
-            |b, c| nth(b, OpId::Sort, c.args.clone(), 1),
+            |b, c| nth_result(b, OpId::Sort, c.args.clone(), 1),
         )
         .order(MemoryOrder::First)
         .doc("where the elements in order are along a dim")
@@ -33,7 +33,7 @@ fn orders() -> Vec<Op> {
             "argsort(Tensor self, int dim=-1, bool descending=False, bool? stable=None) -> Tensor",
         ),
         Op::composite("msort(Tensor self) -> Tensor", |b, c| {
-            nth(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
+            nth_result(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
         })
         .order(MemoryOrder::First)
         .doc("the elements in order along the first dim")
@@ -55,8 +55,8 @@ fn orders() -> Vec<Op> {
     ]
 }
 
-fn nth(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> OpResult<Val<Traced>> {
-    let mut v = b.many(op, args)?;
+fn nth_result(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> OpResult<Val<Traced>> {
+    let mut v = b.call_many(op, args)?;
     if n >= v.len() {
         return Err(OpError::arg("self", format!("`{op}` gives {} tensors", v.len())));
     }
@@ -64,7 +64,7 @@ fn nth(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> OpResul
 }
 
 /// Types of values and indices with the size along the dim replaced.
-fn both(c: &Call<TensorType>, size: Option<Dim>) -> OpResult<Type> {
+fn values_and_indices_type(c: &Call<TensorType>, size: Option<Dim>) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
     let dim = wrap_dim(c.int("dim")?, x.len())?;
     let mut shape = x.to_vec();
@@ -87,7 +87,7 @@ fn topk_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     if over || k.as_const().is_some_and(|k| k < 0) {
         return Err(OpError::shape("selected index k out of range"));
     }
-    both(c, Some(k))
+    values_and_indices_type(c, Some(k))
 }
 
 fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
@@ -118,7 +118,7 @@ enum Keys {
 }
 
 impl Keys {
-    fn of(x: &Tensor) -> Keys {
+    fn from_tensor(x: &Tensor) -> Keys {
         match native(x.dtype()) {
             DType::I64 => Keys::Int(x.to(DType::I64).as_slice::<i64>().to_vec()),
             DType::F64 => Keys::Float(x.as_slice::<f64>().to_vec()),
@@ -126,7 +126,7 @@ impl Keys {
         }
     }
 
-    fn cmp(&self, i: usize, j: usize) -> Ordering {
+    fn cmp_at(&self, i: usize, j: usize) -> Ordering {
         match self {
             Keys::Int(v) => v[i].cmp(&v[j]),
             Keys::Float(v) => float_order(v[i], v[j]),
@@ -142,8 +142,8 @@ pub(in crate::op::rows) fn float_order(a: f64, b: f64) -> Ordering {
 /// For every row along `dim`, its element positions in order, passed to `f(outer, inner, order)`; positions are along the
 /// dim.
 fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usize, usize, &[usize])) {
-    let (outer, n, inner) = around(x.shape(), dim);
-    let keys = Keys::of(x);
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
+    let keys = Keys::from_tensor(x);
     let mut order: Vec<usize> = Vec::with_capacity(n);
     for o in 0..outer {
         for i in 0..inner {
@@ -151,7 +151,7 @@ fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usi
             order.clear();
             order.extend(0..n);
             order.sort_by(|&p, &q| {
-                let c = keys.cmp(at(p), at(q));
+                let c = keys.cmp_at(at(p), at(q));
                 if descending { c.reverse() } else { c }
             });
             f(o, i, &order);
@@ -160,14 +160,14 @@ fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usi
 }
 
 /// Values and indices: the elements `take` of every ordered row.
-fn pick(
+fn take_sorted(
     x: &Tensor,
     dim: usize,
     descending: bool,
     shape: &[usize],
     take: std::ops::Range<usize>,
 ) -> OpResult<Val<Tensor>> {
-    let (_, n, inner) = around(x.shape(), dim);
+    let (_, n, inner) = sizes_around(x.shape(), dim);
     let (mut values, mut at) = (zeros(x.dtype(), shape)?, zeros(DType::I64, shape)?);
     let (len, size) = (take.len(), x.dtype().size());
     let (src, dst) = (x.bytes(), values.bytes_mut());
@@ -182,11 +182,11 @@ fn pick(
     Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(at)]))
 }
 
-fn sorted(c: &Call<Tensor>, descending: bool) -> OpResult<Val<Tensor>> {
+fn sort_dim(c: &Call<Tensor>, descending: bool) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let n = x.shape().get(dim).copied().unwrap_or(1);
-    pick(x, dim, descending, x.shape(), 0..n)
+    take_sorted(x, dim, descending, x.shape(), 0..n)
 }
 
 fn topk(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -200,7 +200,7 @@ fn topk(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if x.rank() == 0 && k == 0 {
         return Err(OpError::shape("selected index k out of range"));
     }
-    pick(x, dim, c.bool("largest")?, &shape, 0..k)
+    take_sorted(x, dim, c.bool("largest")?, &shape, 0..k)
 }
 
 fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -211,7 +211,7 @@ fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if let Some(s) = kept.get_mut(dim) {
         *s = 1;
     }
-    let both = pick(x, dim, false, &kept, k - 1..k)?;
+    let both = take_sorted(x, dim, false, &kept, k - 1..k)?;
     if c.bool("keepdim")? || x.rank() == 0 {
         return Ok(both);
     }
@@ -220,7 +220,7 @@ fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// Rows that search in ordered boundaries.
-fn searches() -> Vec<Op> {
+fn search_rows() -> Vec<Op> {
     vec![
         Op::new(
             "searchsorted(Tensor sorted_sequence, Any self, *, bool out_int32=False, bool right=False, str? side=None, \
@@ -229,10 +229,10 @@ fn searches() -> Vec<Op> {
             Meaning::Routine(|c| {
                 let right = c.bool("right")? || c.get("side").as_str() == Some("right");
                 let sorted = match c.opt_leaf("sorter") {
-                    Some(s) => gathered(c.leaf("sorted_sequence")?, s)?,
+                    Some(s) => apply_sorter(c.leaf("sorted_sequence")?, s)?,
                     None => c.leaf("sorted_sequence")?.clone(),
                 };
-                search(&sorted, c.get("self"), right, c.bool("out_int32")?)
+                search_sorted(&sorted, c.get("self"), right, c.bool("out_int32")?)
             }),
         )
         .doc("where each value would stand in an ordered row")
@@ -250,7 +250,7 @@ fn searches() -> Vec<Op> {
                 search_result(c)
             },
             Meaning::Routine(|c| {
-                search(
+                search_sorted(
                     c.leaf("boundaries")?,
                     c.get("self"),
                     c.bool("right")?,
@@ -293,13 +293,13 @@ fn search_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
             return Err(OpError::shape(text()));
         }
         for (a, b) in s.iter().zip(&v).take(s.len().saturating_sub(1)) {
-            sizes.equal(a, b, text)?;
+            sizes.unify_dims(a, b, text)?;
         }
     }
     search_result(c)
 }
 
-fn gathered(x: &Tensor, order: &Tensor) -> OpResult<Tensor> {
+fn apply_sorter(x: &Tensor, order: &Tensor) -> OpResult<Tensor> {
     if x.shape() != order.shape() || order.dtype() != DType::I64 {
         return Err(OpError::shape(
             "boundary and sorter must have the same size, and the sorter must be i64",
@@ -315,7 +315,7 @@ fn gathered(x: &Tensor, order: &Tensor) -> OpResult<Tensor> {
     }))
 }
 
-fn search(sorted: &Tensor, values: &Val<Tensor>, right: bool, int32: bool) -> OpResult<Val<Tensor>> {
+fn search_sorted(sorted: &Tensor, values: &Val<Tensor>, right: bool, int32: bool) -> OpResult<Val<Tensor>> {
     let (values, shape) = match values {
         Val::Leaf(t) => ((0..t.numel()).map(|i| t.get(i)).collect::<Vec<_>>(), t.shape().to_vec()),
         Val::Float(x) => (vec![Scalar::F64(*x)], vec![]),

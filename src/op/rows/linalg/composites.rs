@@ -8,7 +8,7 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [pseudo_inverses(), ranks(), tensors(), old_forms()]
+    [pseudo_inverses(), rank_rows(), tensor_inverse_rows(), old_forms()]
         .into_iter()
         .flatten()
         .collect()
@@ -49,11 +49,11 @@ fn pseudo_inverses() -> Vec<Op> {
     ]
 }
 
-fn ranks() -> Vec<Op> {
+fn rank_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "linalg_matrix_rank(Tensor input, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
-            |b, c| rank(b, c, c.get("atol"), c.get("rtol")),
+            |b, c| matrix_rank(b, c, c.get("atol"), c.get("rtol")),
         )
         .doc("how many singular values are above max(atol, rtol times the greatest)")
         .form(
@@ -66,7 +66,7 @@ fn ranks() -> Vec<Op> {
         ),
         Op::composite(
             "linalg_matrix_rank_above(Tensor input, Any tol, bool hermitian=False) -> Tensor",
-            |b, c| rank(b, c, c.get("tol"), &Val::Float(0.0)),
+            |b, c| matrix_rank(b, c, c.get("tol"), &Val::Float(0.0)),
         )
         .doc("how many singular values are above tol")
         .form(
@@ -88,7 +88,7 @@ fn ranks() -> Vec<Op> {
     ]
 }
 
-fn tensors() -> Vec<Op> {
+fn tensor_inverse_rows() -> Vec<Op> {
     vec![
         Op::composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", tensorinv)
             .doc("the inverse of a tensor as a map from its last dims to its first `ind`")
@@ -115,7 +115,7 @@ fn tensors() -> Vec<Op> {
                 ));
             }
             let x = b.atleast_1d(x)?;
-            powers(b, &x, &columns).map(Val::Leaf)
+            power_columns(b, &x, &columns).map(Val::Leaf)
         })
         .doc("the powers of every element from 0 to N - 1, along a new last dim")
         .spelled("aten.@ torch.linalg.vander"),
@@ -147,15 +147,15 @@ fn old_forms() -> Vec<Op> {
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
             let d = b.linalg_det(c.get("A").clone())?;
-            let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
+            let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
             Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
         })
         .doc("the determinant, and the factors of LU")
         .spelled("aten.@"),
         Op::composite("_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
-                let d = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
-                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
+                let d = b.call_many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
+                let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
                 Ok(Val::Tuple([&d[0], &d[1], &v[0], &v[1]].map(Val::from).to_vec()))
             },
         )
@@ -177,7 +177,7 @@ fn old_forms() -> Vec<Op> {
 }
 
 /// The rows and columns of the matrices.
-fn sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
+fn matrix_sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
     match x.shape()? {
         [.., m, n] => Ok((m.clone(), n.clone())),
         _ => Err(OpError::shape(format!(
@@ -188,14 +188,14 @@ fn sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
 
 /// The magnitudes up to which singular values count as 0, with a last dim of 1. `rtol` is by default the machine's
 /// epsilon times the greater size, or 0 if there is an `atol`.
-fn tolerance(
+fn singular_tolerance(
     b: &mut dyn Build,
     x: &Traced,
     values: &Traced,
     atol: &Val<Traced>,
     rtol: &Val<Traced>,
 ) -> OpResult<Traced> {
-    let (m, n) = sizes(x, "linalg")?;
+    let (m, n) = matrix_sizes(x, "linalg")?;
     let epsilon = if x.dtype() == DType::F64 {
         f64::EPSILON
     } else {
@@ -234,30 +234,30 @@ fn tolerance(
 
 fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
-    let (m, n) = sizes(x, "linalg.pinv")?;
+    let (m, n) = matrix_sizes(x, "linalg.pinv")?;
     if x.ty.numel() == Dim::Const(0) {
         let lead = &x.shape()?[..x.rank()? - 2];
         return b.full(&[lead, &[n, m]].concat(), Val::int(0), x.dtype()).map(Val::Leaf);
     }
     let (left, values, right) = if c.bool("hermitian")? {
-        let v = b.many(OpId::LinalgEigh, [x.into()])?;
+        let v = b.call_many(OpId::LinalgEigh, [x.into()])?;
         (v[1].clone(), v[0].clone(), v[1].clone())
     } else {
-        let v = b.many(OpId::LinalgSvd, [x.into(), Val::Bool(false)])?;
+        let v = b.call_many(OpId::LinalgSvd, [x.into(), Val::Bool(false)])?;
         let rank = x.rank()?;
         (b.transpose(&v[2], rank - 2, rank - 1)?, v[1].clone(), v[0].clone())
     };
     let sizes = b.abs(&values)?;
-    let least = tolerance(b, x, &sizes, atol, rtol)?;
+    let least = singular_tolerance(b, x, &sizes, atol, rtol)?;
     let kept = b.gt(&sizes, &least)?;
     let inverse = b.reciprocal(&values)?;
     let inverse = b.r#where(kept, inverse, Val::Float(0.0))?;
     scaled_product(b, &left, &inverse, &right).map(Val::Leaf)
 }
 
-fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
+fn matrix_rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
-    sizes(x, "linalg.matrix_rank")?;
+    matrix_sizes(x, "linalg.matrix_rank")?;
     if x.ty.numel() == Dim::Const(0) {
         let lead = &x.shape()?[..x.rank()? - 2];
         return b.full(lead, Val::int(0), DType::I64).map(Val::Leaf);
@@ -269,7 +269,7 @@ fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
         }
         false => b.linalg_svdvals(x)?,
     };
-    let least = tolerance(b, x, &values, atol, rtol)?;
+    let least = singular_tolerance(b, x, &values, atol, rtol)?;
     let above = b.gt(&values, &least)?;
     b.op(OpId::Sum, [above.into(), ints_val(&[-1])]).map(Val::Leaf)
 }
@@ -278,7 +278,7 @@ fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
 fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("self")?, c.get("p"));
     let rank = x.rank()?;
-    sizes(x, "linalg.cond")?;
+    matrix_sizes(x, "linalg.cond")?;
     let lead = x.shape()?[..rank - 2].to_vec();
     let spectral = p.is_none() || p.as_f64().is_some_and(|p| p.abs() == 2.0);
     if x.ty.numel() == Dim::Const(0) {
@@ -304,7 +304,7 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         );
         return b.mul(&x, &y).map(Val::Leaf);
     }
-    let inverse = b.many(OpId::LinalgInvEx, [x.into()])?;
+    let inverse = b.call_many(OpId::LinalgInvEx, [x.into()])?;
     let singular = b.gt(&inverse[1], Val::int(0))?;
     let singular = b.unsqueeze(&singular, rank - 2)?;
     let singular = b.unsqueeze(&singular, rank - 1)?;
@@ -314,7 +314,7 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.mul(&of_inverse, &own).map(Val::Leaf)
 }
 
-fn product(dims: &[Dim]) -> Dim {
+fn dims_product(dims: &[Dim]) -> Dim {
     dims.iter().fold(Dim::Const(1), |p, d| p.mul(d))
 }
 
@@ -325,7 +325,7 @@ fn tensorinv(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("ind", "Expected a strictly positive integer for 'ind'"));
     }
     let (rows, columns) = shape.split_at((ind as usize).min(shape.len()));
-    let (m, n) = (product(rows), product(columns));
+    let (m, n) = (dims_product(rows), dims_product(columns));
     if m.sub(&n).as_const().is_some_and(|d| d != 0) {
         return Err(OpError::shape(format!(
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {n} != {m}"
@@ -349,8 +349,8 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         a = b.permute(&a, &order)?;
     }
     let out = a.shape()?[rhs.rank()?.min(rank)..].to_vec();
-    let (n, m) = (product(&out), rhs.ty.numel());
-    let rows = product(&a.shape()?[..rhs.rank()?.min(rank)]);
+    let (n, m) = (dims_product(&out), rhs.ty.numel());
+    let rows = dims_product(&a.shape()?[..rhs.rank()?.min(rank)]);
     if rows.sub(&n).as_const().is_some_and(|d| d != 0) {
         return Err(OpError::shape(format!(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got {n} != \
@@ -364,7 +364,7 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// By cumulative products, as torch computes them.
-pub(in crate::op::rows) fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
+pub(in crate::op::rows) fn power_columns(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
     let rank = x.rank()?;
     let x = b.to_dtype(x, dtype)?;

@@ -7,9 +7,9 @@ const SWEEPS: usize = 60;
 
 /// Singular values, the largest first, with U `[m, k]` and V `[n, k]`, k the lesser of m and n: one-sided Jacobi rotations
 /// (Hestenes), whose columns' lengths are the values.
-pub(in crate::op::rows) fn singular(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
+pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
     if m.rows < m.columns {
-        let (u, s, v) = singular(&m.transposed());
+        let (u, s, v) = jacobi_svd(&m.transposed());
         return (v, s, u);
     }
     let (mut a, mut v) = (m.clone(), Matrix::eye(m.columns));
@@ -36,7 +36,7 @@ pub(in crate::op::rows) fn singular(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
         true => a.at(i, order[j]) / values[j],
         false => 0.0,
     });
-    (completed(left, known, a.columns), values, right)
+    (complete_basis(left, known, a.columns), values, right)
 }
 
 /// Turns columns `p` and `q` until they are orthogonal, those of `v` with them; whether they were not.
@@ -46,14 +46,14 @@ fn orthogonal_pair(m: &mut Matrix, v: &mut Matrix, p: usize, q: usize) -> bool {
     if g == 0.0 || g.is_nan() || g.abs() <= 1e-16 * (a * b).sqrt() {
         return false;
     }
-    let (cos, sin) = angle(a, b, g);
+    let (cos, sin) = rotation_angle(a, b, g);
     turn_columns(m, p, q, cos, sin);
     turn_columns(v, p, q, cos, sin);
     true
 }
 
 /// Cosine and sine of the rotation that makes `[[a, g], [g, b]]` diagonal.
-fn angle(a: f64, b: f64, g: f64) -> (f64, f64) {
+fn rotation_angle(a: f64, b: f64, g: f64) -> (f64, f64) {
     let ratio = (b - a) / (2.0 * g);
     let t = 1f64.copysign(ratio) / (ratio.abs() + ratio.hypot(1.0));
     let cos = 1.0 / t.hypot(1.0);
@@ -69,7 +69,7 @@ fn turn_columns(m: &mut Matrix, p: usize, q: usize, cos: f64, sin: f64) {
 }
 
 /// The first `known` columns of `m`, which are orthonormal, with others orthogonal to them up to `wanted`.
-pub(in crate::op::rows) fn completed(m: Matrix, known: usize, wanted: usize) -> Matrix {
+pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, wanted: usize) -> Matrix {
     let mut out = Matrix::from_fn(m.rows, wanted, |i, j| if j < known { m.at(i, j) } else { 0.0 });
     let mut axes = 0..m.rows;
     for j in known..wanted {
@@ -91,7 +91,7 @@ pub(in crate::op::rows) fn completed(m: Matrix, known: usize, wanted: usize) -> 
 }
 
 /// The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as columns: Jacobi's rotations.
-pub(in crate::op::rows) fn symmetric(m: &Matrix) -> (Vec<f64>, Matrix) {
+pub(in crate::op::rows) fn jacobi_eigh(m: &Matrix) -> (Vec<f64>, Matrix) {
     let n = m.rows;
     let (mut a, mut v) = (m.clone(), Matrix::eye(n));
     for _ in 0..SWEEPS {
@@ -102,7 +102,7 @@ pub(in crate::op::rows) fn symmetric(m: &Matrix) -> (Vec<f64>, Matrix) {
                 continue;
             }
             turned = true;
-            let (cos, sin) = angle(x, y, g);
+            let (cos, sin) = rotation_angle(x, y, g);
             turn_columns(&mut a, p, q, cos, sin);
             for k in 0..n {
                 let (s, t) = (a.at(p, k), a.at(q, k));
@@ -122,7 +122,7 @@ pub(in crate::op::rows) fn symmetric(m: &Matrix) -> (Vec<f64>, Matrix) {
 }
 
 /// The exponential: the matrix halved until it is small, its Taylor series, squared as often.
-pub(in crate::op::rows) fn exponential(m: &Matrix) -> Matrix {
+pub(in crate::op::rows) fn matrix_exp(m: &Matrix) -> Matrix {
     let columns = (0..m.columns).map(|j| (0..m.rows).map(|i| m.at(i, j).abs()).sum::<f64>());
     let norm = columns.fold(0.0, f64::max);
     let halvings = if norm.is_finite() && norm > 0.25 {
@@ -158,18 +158,18 @@ mod tests {
         // Of rank 2: the last vectors are completed.
         let a = Matrix::from_fn(3, 4, |i, j| (i + 1) as f64 * (j as f64 - 1.5) + (i * i) as f64);
         for m in [a.clone(), a.transposed()] {
-            let (u, s, v) = singular(&m);
+            let (u, s, v) = jacobi_svd(&m);
             close(&u.times(&diagonal(&s)).times(&v.transposed()), &m);
             close(&u.transposed().times(&u), &Matrix::eye(3));
             assert!(s[2] < 1e-12 && s[0] > s[1]);
         }
-        assert_eq!(singular(&diagonal(&[3.0, -4.0])).1, [4.0, 3.0]);
+        assert_eq!(jacobi_svd(&diagonal(&[3.0, -4.0])).1, [4.0, 3.0]);
     }
 
     #[test]
     fn eigenvectors_multiply_back() {
         let a = Matrix::from_fn(4, 4, |i, j| ((i * j + i + j) % 5) as f64);
-        let (values, v) = symmetric(&a);
+        let (values, v) = jacobi_eigh(&a);
         close(&v.times(&diagonal(&values)).times(&v.transposed()), &a);
         assert!(values.is_sorted());
     }
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn exponentials_are_those_of_the_eigenvalues() {
         let a = Matrix::from_fn(3, 3, |i, j| (i + j) as f64 * 0.3);
-        let (values, v) = symmetric(&a);
+        let (values, v) = jacobi_eigh(&a);
         let want: Vec<f64> = values.iter().map(|x| x.exp()).collect();
-        close(&exponential(&a), &v.times(&diagonal(&want)).times(&v.transposed()));
+        close(&matrix_exp(&a), &v.times(&diagonal(&want)).times(&v.transposed()));
     }
 }

@@ -14,7 +14,7 @@ pub fn rows() -> Vec<Op> {
                 DType::I32 => Ok(Val::None),
                 _ => Err(OpError::dtype("_linalg_check_errors: info must be a tensor of i32")),
             },
-            Meaning::Routine(check),
+            Meaning::Routine(check_errors),
         )
         .doc("raises the error of the function named if a factorization failed")
         .spelled("aten.@ torch.@")
@@ -22,7 +22,7 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-fn check(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn check_errors(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let info = c.leaf("info")?;
     let codes = (0..info.numel()).map(|i| info.get(i).to_i64());
     check_codes(c.str("api_name")?, codes, c.bool("is_matrix")?).map(|()| Val::None)
@@ -38,7 +38,7 @@ pub(super) fn check_codes(api: &str, codes: impl IntoIterator<Item = i64>, is_ma
         true => String::new(),
         false => format!("(Batch element {place}): "),
     };
-    Err(OpError::value(format!("{api}: {batch}{}", reason(api, code))))
+    Err(OpError::value(format!("{api}: {batch}{}", error_text(api, code))))
 }
 
 /// The same for the results of a routine on the matrices `a`, of which it has written codes.
@@ -53,7 +53,7 @@ pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResu
 }
 
 /// A call of [`check`] on the codes that a factorization of the matrices `a` gave.
-pub(in crate::op::rows) fn checked(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
+pub(in crate::op::rows) fn call_check_errors(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
     let is_matrix = Val::Bool(a.rank()? == 2);
     b.call(OpId::_LinalgCheckErrors, vec![info.into(), Val::str(api), is_matrix])
         .map(|_| ())
@@ -61,8 +61,8 @@ pub(in crate::op::rows) fn checked(b: &mut dyn Build, api: &str, info: &Traced, 
 
 /// The inverse, or the error of the function `api`.
 pub(in crate::op::rows) fn checked_inverse(b: &mut dyn Build, api: &str, a: &Traced) -> OpResult<Traced> {
-    let v = b.many(OpId::LinalgInvEx, [a.into()])?;
-    checked(b, api, &v[1], a)?;
+    let v = b.call_many(OpId::LinalgInvEx, [a.into()])?;
+    call_check_errors(b, api, &v[1], a)?;
     Ok(v[0].clone())
 }
 
@@ -83,11 +83,11 @@ pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
     let place = b.add(&place, Val::int(1))?;
     let code = b.r#where(any, place, Val::int(0))?;
     let code = b.to_dtype(&code, DType::I32)?;
-    checked(b, "cholesky_inverse", &code, l)
+    call_check_errors(b, "cholesky_inverse", &code, l)
 }
 
 /// torch's words for a code of LAPACK.
-fn reason(api: &str, code: i64) -> String {
+fn error_text(api: &str, code: i64) -> String {
     if code < 0 {
         return match api.contains("svd") && code == -4 {
             true => "The algorithm failed to converge because the input matrix contained non-finite values.".into(),

@@ -13,7 +13,7 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
             singular = if singular == 0 { k + 1 } else { singular };
             continue;
         }
-        a.swap(p, k);
+        a.swap_rows(p, k);
         for i in k + 1..a.rows {
             let f = a.at(i, k) / a.at(k, k);
             a.set(i, k, f);
@@ -49,7 +49,7 @@ pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, M
 
 /// Householder's QR (`geqrf`) in place: R above the diagonal, the reflections' vectors (whose first element is 1) below.
 /// The factors of the reflections.
-pub(in crate::op::rows) fn reflections(a: &mut Matrix) -> Vec<f64> {
+pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     let mut taus = vec![];
     for k in 0..a.rows.min(a.columns) {
         let below = (k + 1..a.rows).map(|i| a.at(i, k).powi(2)).sum::<f64>().sqrt();
@@ -80,7 +80,7 @@ pub(in crate::op::rows) fn reflections(a: &mut Matrix) -> Vec<f64> {
 }
 
 /// `c` multiplied from the left by the product of reflections (`ormqr`), or by its transpose.
-pub(in crate::op::rows) fn reflect(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
+pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
     let n = taus.len().min(vectors.columns).min(c.rows);
     let order: Vec<usize> = if transposed {
         (0..n).collect()
@@ -203,7 +203,7 @@ pub(in crate::op::rows) fn ldl_solve(a: &Matrix, pivots: &[i64], b: &mut Matrix)
     while k < n {
         let wide = pivots[k] < 0 && k + 1 < n;
         let last = k + wide as usize;
-        b.swap(last, row_of(pivots[k], n));
+        b.swap_rows(last, row_of(pivots[k], n));
         for (i, c) in (last + 1..n).flat_map(|i| (k..=last).map(move |c| (i, c))) {
             b.subtract_row(i, c, a.at(i, c));
         }
@@ -217,7 +217,7 @@ pub(in crate::op::rows) fn ldl_solve(a: &Matrix, pivots: &[i64], b: &mut Matrix)
         for (i, c) in (last + 1..n).flat_map(|i| (first..=last).map(move |c| (i, c))) {
             b.subtract_row(c, i, a.at(i, c));
         }
-        b.swap(last, row_of(pivots[last], n));
+        b.swap_rows(last, row_of(pivots[last], n));
         k = first;
     }
 }
@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(singular, 0);
         close(&p.times(&l).times(&u), &a);
         let mut r = a.clone();
-        let taus = reflections(&mut r);
+        let taus = householder_qr(&mut r);
         let mut back = Matrix::from_fn(4, 3, |i, j| if i <= j { r.at(i, j) } else { 0.0 });
-        reflect(&r, &taus, &mut back, false);
+        apply_reflections(&r, &taus, &mut back, false);
         close(&back, &a);
     }
 

@@ -1,9 +1,9 @@
 //! Rows of factorisations with pivots and reflections: LU, QR, LDL, and what is solved with them.
 
-use super::errors::{check_info, checked};
-use super::factorize::{ldl, ldl_solve, lu, lu_parts, reflect, reflections};
-use super::matrix::{Matrix, batch, tensor};
-use super::{matrices, solve_batch, solved, square};
+use super::errors::{call_check_errors, check_info};
+use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve, lu, lu_parts};
+use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::{solution_type, solve_batch, want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
@@ -31,8 +31,8 @@ fn lu_rows() -> Vec<Op> {
         ),
         Op::composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
-                checked(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
+                let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
+                call_check_errors(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
@@ -40,7 +40,7 @@ fn lu_rows() -> Vec<Op> {
         .spelled("aten.@ torch.linalg.lu_factor"),
         Op::composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
             |b, c| {
-                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
+                let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
                 b.call(OpId::LuUnpack, vec![(&v[0]).into(), (&v[1]).into()])
             },
         )
@@ -49,7 +49,7 @@ fn lu_rows() -> Vec<Op> {
         Op::new("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor, Tensor, \
              Tensor)",
             |c, _| unpack_type(c),
-            Meaning::Routine(unpack),
+            Meaning::Routine(lu_unpack),
         )
         .doc("P, L and U of lu_factor's results; what is not asked for is empty")
         .spelled("aten.@ torch.@"),
@@ -60,9 +60,9 @@ fn lu_solutions() -> Vec<Op> {
     vec![
         Op::new("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
             |c, s| {
-                let (d, lu) = square(c, "LU")?;
+                let (d, lu) = want_square(c, "LU")?;
                 same_dtype(c, "B", d)?;
-                solved(c, s, d, lu, c.shaped("B")?.1)
+                solution_type(c, s, d, lu, c.shaped("B")?.1)
             },
             Meaning::Routine(lu_solve),
         )
@@ -82,7 +82,7 @@ fn lu_solutions() -> Vec<Op> {
         .spelled("aten.@"),
         Op::composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many(OpId::_LinalgSolveEx, c.args.clone())?;
+                let v = b.call_many(OpId::_LinalgSolveEx, c.args.clone())?;
                 Ok(Val::Tuple(vec![(&v[0]).into(), (&v[3]).into()]))
             },
         )
@@ -95,9 +95,9 @@ fn qr_rows() -> Vec<Op> {
     vec![
         Op::new("geqrf(Tensor self) -> (Tensor, Tensor)",
             |c, _| {
-                let (d, shape) = matrices(c, "self")?;
+                let (d, shape) = want_matrices(c, "self")?;
                 let tau = with_least(shape)?;
-                Ok(pair(TensorType::new(d, shape.to_vec()), TensorType::new(d, tau)))
+                Ok(pair_type(TensorType::new(d, shape.to_vec()), TensorType::new(d, tau)))
             },
             Meaning::Routine(geqrf),
         )
@@ -105,8 +105,8 @@ fn qr_rows() -> Vec<Op> {
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
             |c, _| {
-                let (d, x) = matrices(c, "self")?;
-                let (_, out) = matrices(c, "input3")?;
+                let (d, x) = want_matrices(c, "self")?;
+                let (_, out) = want_matrices(c, "input3")?;
                 let side = out.len() - 1 - c.bool("left")? as usize;
                 if x[x.len() - 2].sub(&out[side]).as_const().is_some_and(|n| n != 0) {
                     return Err(OpError::shape("torch.ormqr: the sizes of input and other do not fit"));
@@ -151,7 +151,7 @@ fn ldl_rows() -> Vec<Op> {
     vec![
         Op::new("linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
             |c, _| {
-                let (d, shape) = square(c, "self")?;
+                let (d, shape) = want_square(c, "self")?;
                 Ok(factors_type(d, shape, shape[..shape.len() - 1].to_vec()))
             },
             Meaning::Routine(ldl_factor),
@@ -160,8 +160,8 @@ fn ldl_rows() -> Vec<Op> {
         .spelled("aten.@ torch.linalg.ldl_factor_ex"),
         Op::composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many(OpId::LinalgLdlFactorEx, [c.get("self").clone(), c.get("hermitian").clone()])?;
-                checked(b, "torch.linalg.ldl_factor", &v[2], c.leaf("self")?)?;
+                let v = b.call_many(OpId::LinalgLdlFactorEx, [c.get("self").clone(), c.get("hermitian").clone()])?;
+                call_check_errors(b, "torch.linalg.ldl_factor", &v[2], c.leaf("self")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
@@ -169,8 +169,8 @@ fn ldl_rows() -> Vec<Op> {
         .spelled("aten.@ torch.linalg.ldl_factor"),
         Op::new("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
             |c, s| {
-                let (d, ld) = square(c, "LD")?;
-                let (_, b) = matrices(c, "B")?;
+                let (d, ld) = want_square(c, "LD")?;
+                let (_, b) = want_matrices(c, "B")?;
                 same_dtype(c, "B", d)?;
                 let lead = s.broadcast(&ld[..ld.len() - 2], &b[..b.len() - 2])?;
                 Ok(Val::Leaf(TensorType::new(d, [&lead[..], &b[b.len() - 2..]].concat())))
@@ -192,7 +192,7 @@ fn ldl_rows() -> Vec<Op> {
 
 // --- types ---------------------------------------------------------------------------------------------------------
 
-fn pair(a: TensorType, b: TensorType) -> Type {
+fn pair_type(a: TensorType, b: TensorType) -> Type {
     Val::Tuple(vec![Val::Leaf(a), Val::Leaf(b)])
 }
 
@@ -218,7 +218,7 @@ fn factors_type(d: DType, shape: &[Dim], pivots: Vec<Dim>) -> Type {
 }
 
 fn lu_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, shape) = matrices(c, "A")?;
+    let (d, shape) = want_matrices(c, "A")?;
     if !c.bool("pivot")? {
         return Err(OpError::arg(
             "pivot",
@@ -279,14 +279,14 @@ fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
 }
 
 /// The results of a routine that gives several tensors, of the types that its rule says.
-pub(in crate::op::rows) fn results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
+pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
     let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
     let mut out = vec![];
     for (t, v) in ty.leaves().into_iter().zip(values) {
         let shape = t
             .fixed_shape()
             .ok_or_else(|| OpError::shape("the sizes of a result are not known"))?;
-        out.push(Val::Leaf(tensor(t.dtype, &shape, v)?));
+        out.push(Val::Leaf(tensor_from_numbers(t.dtype, &shape, v)?));
     }
     Ok(Val::Tuple(out))
 }
@@ -294,7 +294,7 @@ pub(in crate::op::rows) fn results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> O
 fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
-    for mut m in batch(a) {
+    for mut m in tensor_to_matrices(a) {
         let (p, singular) = lu(&mut m);
         all.extend(m.v);
         pivots.extend(p.into_iter().map(|p| p as f64));
@@ -303,18 +303,18 @@ fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("torch.linalg.lu_factor_ex", &info, a)?;
     }
-    results(c, vec![all, pivots, info])
+    pack_results(c, vec![all, pivots, info])
 }
 
-fn unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let data = c.leaf("LU_data")?;
     let pivots = lu_pivots(c.leaf("LU_pivots")?, data.shape()[data.rank() - 2])?;
     let mut all = vec![vec![]; 3];
-    for (m, p) in batch(data).into_iter().zip(&pivots) {
+    for (m, p) in tensor_to_matrices(data).into_iter().zip(&pivots) {
         let (p, l, u) = lu_parts(&m, p);
         all.iter_mut().zip([p, l, u]).for_each(|(v, m)| v.extend(m.v));
     }
-    results(c, all)
+    pack_results(c, all)
 }
 
 fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -337,9 +337,9 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 /// `B` may be a batch of vectors.
 fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (a, rhs) = (c.leaf("A")?, c.leaf("B")?);
-    let factors = b.many(OpId::LinalgLuFactorEx, [a.into(), Val::Bool(true)])?;
+    let factors = b.call_many(OpId::LinalgLuFactorEx, [a.into(), Val::Bool(true)])?;
     if c.bool("check_errors")? {
-        checked(b, "torch.linalg.solve_ex", &factors[2], a)?;
+        call_check_errors(b, "torch.linalg.solve_ex", &factors[2], a)?;
     }
     let vectors = super::is_vectors(a.shape()?, rhs.shape()?);
     let rhs = match vectors {
@@ -363,11 +363,11 @@ fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut all, mut taus) = (vec![], vec![]);
-    for mut m in batch(c.leaf("self")?) {
-        taus.extend(reflections(&mut m));
+    for mut m in tensor_to_matrices(c.leaf("self")?) {
+        taus.extend(householder_qr(&mut m));
         all.extend(m.v);
     }
-    results(c, vec![all, taus])
+    pack_results(c, vec![all, taus])
 }
 
 fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -380,13 +380,17 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         ));
     }
     let mut all = vec![];
-    for (i, (v, m)) in batch(x).into_iter().zip(batch(other)).enumerate() {
+    for (i, (v, m)) in tensor_to_matrices(x)
+        .into_iter()
+        .zip(tensor_to_matrices(other))
+        .enumerate()
+    {
         let taus: Vec<f64> = (i * n..(i + 1) * n).map(|k| tau.get(k).to_f64()).collect();
         let mut m = if left { m } else { m.transposed() };
-        reflect(&v, &taus, &mut m, transposed == left);
+        apply_reflections(&v, &taus, &mut m, transposed == left);
         all.extend(if left { m.v } else { m.transposed().v });
     }
-    tensor(other.dtype(), other.shape(), all).map(Val::Leaf)
+    tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf)
 }
 
 /// The first columns of the identity, reflected.
@@ -432,7 +436,7 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
     }
     let least = with_least(&shape)?.pop().unwrap_or(Dim::Unknown);
     let columns = if mode == "complete" { m.clone() } else { least };
-    let v = b.many(OpId::Geqrf, [a.into()])?;
+    let v = b.call_many(OpId::Geqrf, [a.into()])?;
     let dim = lead.len();
     let r = b.slice(&v[0], dim, Dim::Const(0), columns.clone(), 1)?;
     let r = b.triu(r)?;
@@ -446,7 +450,7 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
 fn ldl_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
     let a = c.leaf("self")?;
-    for mut m in batch(a) {
+    for mut m in tensor_to_matrices(a) {
         let (p, singular) = ldl(&mut m);
         all.extend(m.v);
         pivots.extend(p.into_iter().map(|p| p as f64));
@@ -455,5 +459,5 @@ fn ldl_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("torch.linalg.ldl_factor_ex", &info, a)?;
     }
-    results(c, vec![all, pivots, info])
+    pack_results(c, vec![all, pivots, info])
 }

@@ -69,8 +69,8 @@ impl Matrix {
             };
             let p = (k..self.rows).fold(k, larger);
             if p != k {
-                self.swap(p, k);
-                right.swap(p, k);
+                self.swap_rows(p, k);
+                right.swap_rows(p, k);
                 sign = -sign;
             }
             let pivot = self.at(k, k);
@@ -94,7 +94,7 @@ impl Matrix {
     }
 
     /// Two rows swapped.
-    pub fn swap(&mut self, p: usize, k: usize) {
+    pub fn swap_rows(&mut self, p: usize, k: usize) {
         (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
     }
 
@@ -108,7 +108,7 @@ impl Matrix {
 }
 
 /// The matrices of a tensor whose last two dims are theirs.
-pub(in crate::op::rows) fn batch(t: &Tensor) -> Vec<Matrix> {
+pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
     let [lead @ .., rows, columns] = t.shape() else {
         return vec![];
     };
@@ -122,7 +122,11 @@ pub(in crate::op::rows) fn batch(t: &Tensor) -> Vec<Matrix> {
 }
 
 /// A tensor of numbers in order.
-pub(in crate::op::rows) fn tensor(dtype: DType, shape: &[usize], v: impl IntoIterator<Item = f64>) -> OpResult<Tensor> {
+pub(in crate::op::rows) fn tensor_from_numbers(
+    dtype: DType,
+    shape: &[usize],
+    v: impl IntoIterator<Item = f64>,
+) -> OpResult<Tensor> {
     let mut out = zeros(dtype, shape)?;
     let n = out.numel();
     v.into_iter()

@@ -9,11 +9,11 @@ pub(super) mod matrix;
 mod norms;
 mod spectra;
 
-use self::eigen::singular;
-use self::errors::{check_codes, check_diagonal, check_finite, check_info, checked, checked_inverse};
-use self::matrix::{Matrix, batch, cholesky_of, tensor};
+use self::eigen::jacobi_svd;
+use self::errors::{call_check_errors, check_codes, check_diagonal, check_finite, check_info, checked_inverse};
+use self::matrix::{Matrix, cholesky_of, tensor_from_numbers, tensor_to_matrices};
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::spread;
+use crate::op::rows::dense::broadcast_position;
 use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -21,9 +21,9 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        inverses(),
-        determinants(),
-        factors(),
+        inverse_rows(),
+        determinant_rows(),
+        factor_rows(),
         factors::rows(),
         spectra::rows(),
         norms::rows(),
@@ -35,7 +35,7 @@ pub fn rows() -> Vec<Op> {
     .collect()
 }
 
-fn inverses() -> Vec<Op> {
+fn inverse_rows() -> Vec<Op> {
     vec![
         Op::new("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor, Tensor)",
             |c, _| with_info(c),
@@ -56,14 +56,14 @@ fn inverses() -> Vec<Op> {
         .spelled("aten.@ torch.linalg.solve"),
         Op::new("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
             triangular_type,
-            Meaning::Routine(triangular),
+            Meaning::Routine(solve_triangular),
         )
         .doc("X with A X = B, or with X A = B, where A is triangular")
         .spelled("aten.@ torch.linalg.solve_triangular"),
     ]
 }
 
-fn determinants() -> Vec<Op> {
+fn determinant_rows() -> Vec<Op> {
     vec![
         Op::new(
             "linalg_det(Tensor A) -> Tensor",
@@ -80,7 +80,7 @@ fn determinants() -> Vec<Op> {
         .doc("the determinant's sign and the logarithm of its magnitude")
         .spelled("aten.@ aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
         Op::composite("logdet(Tensor A) -> Tensor", |b, c| {
-            let v = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
+            let v = b.call_many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
             let negative = b.lt(&v[0], Val::int(0))?;
             b.r#where(negative, Val::Float(f64::NAN), &v[1]).map(Val::Leaf)
         })
@@ -89,7 +89,7 @@ fn determinants() -> Vec<Op> {
     ]
 }
 
-fn factors() -> Vec<Op> {
+fn factor_rows() -> Vec<Op> {
     vec![
         Op::new(
             "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor, Tensor)",
@@ -99,8 +99,8 @@ fn factors() -> Vec<Op> {
         .doc("the triangular L with L L^T = self, and 0 or the order of the minor that is not positive")
         .spelled("aten.@ torch.linalg.cholesky_ex"),
         Op::composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", |b, c| {
-            let v = b.many(OpId::LinalgCholeskyEx, c.args.clone())?;
-            checked(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
+            let v = b.call_many(OpId::LinalgCholeskyEx, c.args.clone())?;
+            call_check_errors(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
             Ok((&v[0]).into())
         })
         .doc("the triangular L with L L^T = self")
@@ -153,7 +153,7 @@ fn factors() -> Vec<Op> {
 // --- types ---------------------------------------------------------------------------------------------------------
 
 /// The dtype and shape of a batch of matrices.
-pub(in crate::op::rows) fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+pub(in crate::op::rows) fn want_matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
     let (d, shape) = c.shaped(name)?;
     let what = c.op.name.replacen("linalg_", "linalg.", 1);
     if shape.len() < 2 {
@@ -167,8 +167,8 @@ pub(in crate::op::rows) fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> 
     Ok((d, shape))
 }
 
-pub(in crate::op::rows) fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
-    let (d, shape) = matrices(c, name)?;
+pub(in crate::op::rows) fn want_square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+    let (d, shape) = want_matrices(c, name)?;
     let [.., m, n] = shape else {
         unreachable!("a matrix has two dims")
     };
@@ -181,7 +181,7 @@ pub(in crate::op::rows) fn square<'a>(c: &'a Call<TensorType>, name: &str) -> Op
     Ok((d, shape))
 }
 
-fn operand(c: &Call<TensorType>) -> &'static str {
+fn operand_name(c: &Call<TensorType>) -> &'static str {
     if c.op.schema.index_of("A").is_some() {
         "A"
     } else {
@@ -190,19 +190,19 @@ fn operand(c: &Call<TensorType>) -> &'static str {
 }
 
 fn with_info(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, shape) = square(c, operand(c))?;
+    let (d, shape) = want_square(c, operand_name(c))?;
     let info = TensorType::new(DType::I32, shape[..shape.len() - 2].to_vec());
     let out = TensorType::new(d, shape.to_vec());
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
 }
 
 fn scalar_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    let (d, shape) = square(c, "A")?;
+    let (d, shape) = want_square(c, "A")?;
     Ok(Val::Leaf(TensorType::new(d, shape[..shape.len() - 2].to_vec())))
 }
 
 fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    let (d, shape) = matrices(c, "A")?;
+    let (d, shape) = want_matrices(c, "A")?;
     let [lead @ .., m, n] = shape else {
         unreachable!("a matrix has two dims")
     };
@@ -220,7 +220,7 @@ pub(in crate::op::rows) fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
 }
 
 fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    let (d, a) = square(c, "A")?;
+    let (d, a) = want_square(c, "A")?;
     let (bd, b) = c.shaped("B")?;
     if bd != d {
         return Err(OpError::dtype("linalg.solve: Expected A and B to have the same dtype"));
@@ -233,23 +233,23 @@ fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
             return Err(OpError::shape(title));
         }
         let lead = sizes.broadcast(&a[..a.len() - 2], &b[..b.len() - 1])?;
-        let n = sizes.equal(&a[a.len() - 1], &b[b.len() - 1], || {
+        let n = sizes.unify_dims(&a[a.len() - 1], &b[b.len() - 1], || {
             "linalg.solve: Incompatible shapes of A and B".into()
         })?;
         return Ok(Val::Leaf(TensorType::new(d, [lead, vec![n]].concat())));
     }
-    solved(c, sizes, d, a, b)
+    solution_type(c, sizes, d, a, b)
 }
 
 fn triangular_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    let (d, a) = square(c, "self")?;
+    let (d, a) = want_square(c, "self")?;
     // torch converts B.
     let (_, b) = c.shaped("B")?;
-    solved(c, sizes, d, a, b)
+    solution_type(c, sizes, d, a, b)
 }
 
 /// The type of `X`: the batch dims broadcast, the last two those of `B`.
-pub(in crate::op::rows) fn solved(
+pub(in crate::op::rows) fn solution_type(
     c: &Call<TensorType>,
     sizes: &mut Sizes,
     d: DType,
@@ -263,7 +263,7 @@ pub(in crate::op::rows) fn solved(
     let lead = sizes.broadcast(lead_a, lead_b)?;
     let side = if c.bool("left")? { b.len() - 2 } else { b.len() - 1 };
     let what = || "Incompatible shapes of A and B for the equation AX = B".to_string();
-    sizes.equal(&a[a.len() - 1], &b[side], what)?;
+    sizes.unify_dims(&a[a.len() - 1], &b[side], what)?;
     Ok(Val::Leaf(TensorType::new(d, [&lead[..], &b[b.len() - 2..]].concat())))
 }
 
@@ -272,7 +272,7 @@ pub(in crate::op::rows) fn solved(
 fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut all, mut info) = (vec![], vec![]);
-    for mut m in batch(a) {
+    for mut m in tensor_to_matrices(a) {
         let mut right = Matrix::eye(m.rows);
         let (_, _, singular) = m.eliminate(&mut right);
         info.push(singular as f64);
@@ -281,8 +281,8 @@ fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("linalg.inv_ex", &info, a)?;
     }
-    let out = tensor(a.dtype(), a.shape(), all)?;
-    let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
+    let out = tensor_from_numbers(a.dtype(), a.shape(), all)?;
+    let info = tensor_from_numbers(DType::I32, &a.shape()[..a.rank() - 2], info)?;
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
 }
 
@@ -292,14 +292,14 @@ fn determinant(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
         pivots.iter().fold(sign, |d, p| d * p)
     };
-    let all: Vec<f64> = batch(a).into_iter().map(det).collect();
-    tensor(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
+    let all: Vec<f64> = tensor_to_matrices(a).into_iter().map(det).collect();
+    tensor_from_numbers(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
 }
 
 fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut signs, mut logs) = (vec![], vec![]);
-    for mut m in batch(a) {
+    for mut m in tensor_to_matrices(a) {
         let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
         signs.push(
             pivots
@@ -309,7 +309,10 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         logs.push(pivots.iter().map(|p| p.abs().ln()).sum::<f64>());
     }
     let shape = &a.shape()[..a.rank() - 2];
-    let (signs, logs) = (tensor(a.dtype(), shape, signs)?, tensor(a.dtype(), shape, logs)?);
+    let (signs, logs) = (
+        tensor_from_numbers(a.dtype(), shape, signs)?,
+        tensor_from_numbers(a.dtype(), shape, logs)?,
+    );
     Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
 }
 
@@ -325,30 +328,30 @@ pub(in crate::op::rows) fn solve_batch(
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Sizes::default())?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
     let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
-    let (ma, mb) = (batch(a), batch(b));
+    let (ma, mb) = (tensor_to_matrices(a), tensor_to_matrices(b));
     let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
-    let lead = Sizes::default().broadcast(&dims(own_a), &dims(own_b))?;
+    let lead = Sizes::default().broadcast(&const_dims(own_a), &const_dims(own_b))?;
     let lead: Vec<usize> = lead.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
     let mut all = vec![];
     for i in 0..lead.iter().product() {
-        let at = spread(own_a, &lead, i);
-        let (m, r) = (ma[at].clone(), mb[spread(own_b, &lead, i)].clone());
+        let at = broadcast_position(own_a, &lead, i);
+        let (m, r) = (ma[at].clone(), mb[broadcast_position(own_b, &lead, i)].clone());
         let x = match left {
             true => solve(at, m, r)?,
             false => solve(at, m.transposed(), r.transposed())?.transposed(),
         };
         all.extend(x.v);
     }
-    tensor(a.dtype(), &shape, all)
+    tensor_from_numbers(a.dtype(), &shape, all)
 }
 
-fn dims(shape: &[usize]) -> Vec<Dim> {
+fn const_dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::Const(n as i64)).collect()
 }
 
 fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("A")?, c.leaf("B")?);
-    let vectors = is_vectors(&dims(a.shape()), &dims(b.shape()));
+    let vectors = is_vectors(&const_dims(a.shape()), &const_dims(b.shape()));
     let b = match vectors {
         true => b.reshape(&[b.shape(), &[1]].concat()),
         false => b.clone(),
@@ -361,7 +364,7 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     solve_batch(c, a, &b, c.bool("left")?, &one).map(Val::Leaf)
 }
 
-fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("self")?, c.leaf("B")?);
     let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
     // The transposed equation has the other triangle.
@@ -388,7 +391,7 @@ fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
     let (mut all, mut info) = (vec![], vec![]);
-    for m in batch(a) {
+    for m in tensor_to_matrices(a) {
         let m = if upper { m.transposed() } else { m };
         let (l, minor) = cholesky_of(&m);
         info.push(minor as f64);
@@ -397,8 +400,8 @@ fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("linalg.cholesky_ex", &info, a)?;
     }
-    let out = tensor(a.dtype(), a.shape(), all)?;
-    let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
+    let out = tensor_from_numbers(a.dtype(), a.shape(), all)?;
+    let info = tensor_from_numbers(DType::I32, &a.shape()[..a.rank() - 2], info)?;
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
 }
 
@@ -408,8 +411,8 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape("singular values are of matrices"));
     };
     let shape = [lead, &[*m.min(n)]].concat();
-    let all = batch(a);
+    let all = tensor_to_matrices(a);
     check_finite("linalg.svd", &all, a)?;
-    let all: Vec<f64> = all.iter().flat_map(|m| singular(m).1).collect();
-    tensor(a.dtype(), &shape, all).map(Val::Leaf)
+    let all: Vec<f64> = all.iter().flat_map(|m| jacobi_svd(m).1).collect();
+    tensor_from_numbers(a.dtype(), &shape, all).map(Val::Leaf)
 }

@@ -34,18 +34,18 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
             )
         })?,
     };
-    let spec = Spec::new(Combine::Sum, result, result.compute(), result);
+    let spec = Spec::new(Combine::Sum, result, result.compute_dtype(), result);
     let spec = if p == 2.0 {
-        spec.texts("x * x", "sqrt(x)")
+        spec.with_texts("x * x", "sqrt(x)")
     } else if p == 1.0 {
-        spec.texts("abs(x)", "x")
+        spec.with_texts("abs(x)", "x")
     } else if p == 0.0 {
-        spec.texts("x != 0", "x")
+        spec.with_texts("x != 0", "x")
     } else if p.is_infinite() {
         let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
-        Spec { combine, ..spec }.texts("abs(x)", "x")
+        Spec { combine, ..spec }.with_texts("abs(x)", "x")
     } else {
-        spec.texts("abs(x) ** p", "x ** (1 / p)")
+        spec.with_texts("abs(x) ** p", "x ** (1 / p)")
     };
     Ok(Spec { p, ..spec })
 }

@@ -1,29 +1,29 @@
 //! Rows of eigenvalues and singular values, and what is made of them: pseudo-inverses, ranks, least squares, roots.
 
-use super::eigen::{completed, exponential, singular, symmetric};
+use super::eigen::{complete_basis, jacobi_eigh, jacobi_svd, matrix_exp};
 use super::errors::{check_codes, check_finite};
-use super::factors::{results, with_least};
-use super::matrix::{Matrix, batch, tensor};
-use super::{matrices, square};
-use crate::op::rows::dense::spread;
+use super::factors::{pack_results, with_least};
+use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::{want_matrices, want_square};
+use crate::op::rows::dense::broadcast_position;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [eigenvalues(), singular_values(), functions()]
+    [eigen_rows(), singular_values(), matrix_function_rows()]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn eigenvalues() -> Vec<Op> {
+fn eigen_rows() -> Vec<Op> {
     vec![
         Op::new(
             "linalg_eigh(Tensor self, str UPLO='L') -> (Tensor, Tensor)",
             |c, _| {
-                let (d, shape) = square(c, "self")?;
+                let (d, shape) = want_square(c, "self")?;
                 let values = TensorType::new(d, shape[..shape.len() - 1].to_vec());
                 Ok(Val::Tuple(vec![
                     Val::Leaf(values),
@@ -35,7 +35,7 @@ fn eigenvalues() -> Vec<Op> {
         .doc("the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns")
         .spelled("aten.@ torch.linalg.eigh"),
         Op::composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", |b, c| {
-            let mut v = b.many(OpId::LinalgEigh, c.args.clone())?;
+            let mut v = b.call_many(OpId::LinalgEigh, c.args.clone())?;
             Ok(v.swap_remove(0).into())
         })
         .doc("the eigenvalues of symmetric matrices in ascending order")
@@ -43,7 +43,7 @@ fn eigenvalues() -> Vec<Op> {
         Op::composite(
             "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many(OpId::LinalgEigh, c.args[..2].to_vec())?;
+                let v = b.call_many(OpId::LinalgEigh, c.args[..2].to_vec())?;
                 let vectors = match c.bool("compute_v")? {
                     true => v[1].clone(),
                     false => b.full(&[Dim::Const(0)], Val::int(0), v[0].dtype())?,
@@ -54,7 +54,7 @@ fn eigenvalues() -> Vec<Op> {
         .doc("the eigenvalues of symmetric matrices, with the eigenvectors if they are wanted")
         .spelled("aten.@"),
         Op::composite("linalg_matrix_sqrth(Tensor self) -> Tensor", |b, c| {
-            let v = b.many(OpId::LinalgEigh, [c.get("self").clone()])?;
+            let v = b.call_many(OpId::LinalgEigh, [c.get("self").clone()])?;
             let roots = b.op(OpId::Clamp, [(&v[0]).into(), Val::int(0)])?;
             let roots = b.sqrt(&roots)?;
             scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
@@ -98,7 +98,7 @@ fn singular_values() -> Vec<Op> {
                     "linalg.polar: input must have at least as many rows as columns, but got {m} by {n} matrices"
                 )));
             }
-            let v = b.many(OpId::LinalgSvd, [a.into(), Val::Bool(false)])?;
+            let v = b.call_many(OpId::LinalgSvd, [a.into(), Val::Bool(false)])?;
             let right = b.transpose(&v[2], v[2].rank()? - 2, v[2].rank()? - 1)?;
             let unitary = b.matmul(&v[0], &v[2])?;
             let rest = scaled_product(b, &right, &v[1], &right)?;
@@ -109,14 +109,14 @@ fn singular_values() -> Vec<Op> {
     ]
 }
 
-fn functions() -> Vec<Op> {
+fn matrix_function_rows() -> Vec<Op> {
     vec![
         Op::new("linalg_matrix_exp(Tensor self) -> Tensor",
             |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
-                let all: Vec<f64> = batch(x).iter().flat_map(|m| exponential(m).v).collect();
-                tensor(x.dtype(), x.shape(), all).map(Val::Leaf)
+                let all: Vec<f64> = tensor_to_matrices(x).iter().flat_map(|m| matrix_exp(m).v).collect();
+                tensor_from_numbers(x.dtype(), x.shape(), all).map(Val::Leaf)
             }),
         )
         .doc("the exponential of square matrices")
@@ -136,7 +136,7 @@ fn functions() -> Vec<Op> {
 // --- types ---------------------------------------------------------------------------------------------------------
 
 fn svd_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, shape) = matrices(c, "A")?;
+    let (d, shape) = want_matrices(c, "A")?;
     if !c.is_none("driver") {
         return Err(OpError::arg(
             "driver",
@@ -163,9 +163,9 @@ fn exponential_type(c: &Call<TensorType>) -> OpResult<Type> {
     let d = c.leaf("self")?.dtype;
     let mut wide = c.clone();
     if let Some(Val::Leaf(t)) = wide.args.first_mut() {
-        t.dtype = if d.is_float() { d.compute() } else { d };
+        t.dtype = if d.is_float() { d.compute_dtype() } else { d };
     }
-    let (_, shape) = square(&wide, "self")?;
+    let (_, shape) = want_square(&wide, "self")?;
     Ok(Val::Leaf(TensorType::new(d, shape.to_vec())))
 }
 
@@ -175,14 +175,14 @@ fn is_vector(a: &[Dim], b: &[Dim]) -> bool {
 }
 
 fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    let (d, a) = matrices(c, "self")?;
+    let (d, a) = want_matrices(c, "self")?;
     let (bd, b) = c.shaped("b")?;
     if bd != d {
         return Err(OpError::dtype(
             "torch.linalg.lstsq: Expected input and other to have the same dtype",
         ));
     }
-    let driver = driver(c)?;
+    let driver = driver_name(c)?;
     let vector = is_vector(a, b);
     if !vector && b.len() < 2 {
         return Err(OpError::shape(
@@ -196,7 +196,7 @@ fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         (&b[..b.len() - 2], &b[b.len() - 1..])
     };
     let what = || "torch.linalg.lstsq: input.size(-2) should match other.size(-2)".to_string();
-    sizes.equal(m, &b[lead_b.len()], what)?;
+    sizes.unify_dims(m, &b[lead_b.len()], what)?;
     let lead = sizes.broadcast(&a[..a.len() - 2], lead_b)?;
     let x = [&lead[..], std::slice::from_ref(n), columns].concat();
     let empty = || vec![Dim::Const(0)];
@@ -221,7 +221,7 @@ fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     ]))
 }
 
-fn driver<T>(c: &Call<T>) -> OpResult<&str> {
+fn driver_name<T>(c: &Call<T>) -> OpResult<&str> {
     let name = if c.is_none("driver") { "gelsy" } else { c.str("driver")? };
     match ["gels", "gelsy", "gelsd", "gelss"].contains(&name) {
         true => Ok(name),
@@ -245,7 +245,7 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let (mut values, mut vectors) = (vec![], vec![]);
     let x = c.leaf("self")?;
-    for (i, m) in batch(x).into_iter().enumerate() {
+    for (i, m) in tensor_to_matrices(x).into_iter().enumerate() {
         let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
         let m = Matrix::from_fn(m.rows, m.columns, used);
         if m.v.iter().any(|x| !x.is_finite()) {
@@ -257,30 +257,30 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             vectors.extend(std::iter::repeat_n(one, m.v.len()));
             continue;
         }
-        let (s, v) = symmetric(&m);
+        let (s, v) = jacobi_eigh(&m);
         values.extend(s);
         vectors.extend(v.v);
     }
-    results(c, vec![values, vectors])
+    pack_results(c, vec![values, vectors])
 }
 
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
     let full = c.bool("full_matrices")?;
     let a = c.leaf("A")?;
-    let all = batch(a);
+    let all = tensor_to_matrices(a);
     check_finite("linalg.svd", &all, a)?;
     for m in all {
-        let (mut u, s, mut v) = singular(&m);
+        let (mut u, s, mut v) = jacobi_svd(&m);
         if full {
             let k = s.len();
-            (u, v) = (completed(u, k, m.rows), completed(v, k, m.columns));
+            (u, v) = (complete_basis(u, k, m.rows), complete_basis(v, k, m.columns));
         }
         left.extend(u.v);
         values.extend(s);
         right.extend(v.transposed().v);
     }
-    results(c, vec![left, values, right])
+    pack_results(c, vec![left, values, right])
 }
 
 /// `left diag(scale) right^T`.
@@ -306,7 +306,7 @@ fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     };
     if c.bool("compute_uv")? {
-        let v = b.many(OpId::LinalgSvd, [x.into(), Val::Bool(!c.bool("some")?)])?;
+        let v = b.call_many(OpId::LinalgSvd, [x.into(), Val::Bool(!c.bool("some")?)])?;
         let right = b.transpose(&v[2], rank - 2, rank - 1)?;
         return Ok(Val::Tuple(vec![(&v[0]).into(), (&v[1]).into(), right.into()]));
     }
@@ -327,8 +327,8 @@ struct LeastSquares {
 
 impl LeastSquares {
     /// By singular values; those up to `rcond` times the greatest count as 0, without `rcond` 0 alone.
-    fn of(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
-        let (u, values, v) = singular(a);
+    fn solve(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
+        let (u, values, v) = jacobi_svd(a);
         let least = rcond.map_or(0.0, |r| r * values.first().copied().unwrap_or(0.0));
         let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
         let parts = u.transposed().times(b);
@@ -348,7 +348,7 @@ impl LeastSquares {
 }
 
 /// What is small beside the greatest singular value; `gels` takes the rank to be full.
-fn rcond(c: &Call<Tensor>, driver: &str, dtype: DType, longest: usize) -> OpResult<Option<f64>> {
+fn effective_rcond(c: &Call<Tensor>, driver: &str, dtype: DType, longest: usize) -> OpResult<Option<f64>> {
     let rcond = if !c.is_none("rcond") {
         c.f64("rcond")?
     } else if dtype == DType::F32 {
@@ -365,7 +365,7 @@ fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let types = ty.leaves();
     let fixed = |i: usize| types.get(i).and_then(|t| t.fixed_shape()).unwrap_or_default();
     let (shape_x, shape_ranks, shape_values) = (fixed(0), fixed(2), fixed(3));
-    let driver = driver(c)?;
+    let driver = driver_name(c)?;
     let vector = is_vector(&dims_of(a), &dims_of(b));
     let b = if vector {
         b.reshape(&[b.shape(), &[1]].concat())
@@ -373,14 +373,18 @@ fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         b.clone()
     };
     let (m, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1]);
-    let rcond = rcond(c, driver, a.dtype(), m.max(n))?;
+    let rcond = effective_rcond(c, driver, a.dtype(), m.max(n))?;
     let lead = &shape_x[..shape_x.len() - 2 + vector as usize];
-    let (all_a, all_b) = (batch(a), batch(&b));
+    let (all_a, all_b) = (tensor_to_matrices(a), tensor_to_matrices(&b));
     let own = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let (own_a, own_b) = (own(a), own(&b));
     let (mut x, mut left, mut ranks, mut values) = (vec![], vec![], vec![], vec![]);
     for i in 0..lead.iter().product() {
-        let solved = LeastSquares::of(&all_a[spread(&own_a, lead, i)], &all_b[spread(&own_b, lead, i)], rcond);
+        let solved = LeastSquares::solve(
+            &all_a[broadcast_position(&own_a, lead, i)],
+            &all_b[broadcast_position(&own_b, lead, i)],
+            rcond,
+        );
         x.extend(solved.x);
         left.extend(solved.rest);
         ranks.push(solved.rank as f64);
@@ -392,10 +396,10 @@ fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         false => vec![0],
     };
     Ok(Val::Tuple(vec![
-        Val::Leaf(tensor(a.dtype(), &shape_x, x)?),
-        Val::Leaf(tensor(a.dtype(), &shape_left, left)?),
-        Val::Leaf(tensor(DType::I64, &shape_ranks, ranks)?),
-        Val::Leaf(tensor(a.dtype(), &shape_values, values)?),
+        Val::Leaf(tensor_from_numbers(a.dtype(), &shape_x, x)?),
+        Val::Leaf(tensor_from_numbers(a.dtype(), &shape_left, left)?),
+        Val::Leaf(tensor_from_numbers(DType::I64, &shape_ranks, ranks)?),
+        Val::Leaf(tensor_from_numbers(a.dtype(), &shape_values, values)?),
     ]))
 }
 

@@ -1,6 +1,6 @@
 //! Losses of classes: the probability that a target names, by class weights.
 
-use super::{Reduction, finish, reduction};
+use super::{Reduction, parse_reduction, reduce_terms};
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
@@ -35,7 +35,7 @@ pub fn rows() -> Vec<Op> {
                 let alone = x.rank()? == 1;
                 let (loss, weight) = nll_with_weight(b, c, x, target)?;
                 let dtype = x.dtype();
-                let weight = match reduction(c)? {
+                let weight = match parse_reduction(c)? {
                     // torch does not add the weights up where it does not divide by them.
                     Reduction::None if !alone => b.full(&[], Val::int(0), dtype)?,
                     _ => b.to_dtype(&weight, dtype)?,
@@ -99,7 +99,7 @@ fn nll_with_weight(
         )));
     }
     let (dim, dtype) = (rank.min(2) - 1, x.dtype());
-    let x = b.to_dtype(x, dtype.compute())?;
+    let x = b.to_dtype(x, dtype.compute_dtype())?;
     let target = b.to_dtype(target, DType::I64)?;
     let kept = b.ne(&target, c.get("ignore_index").clone())?;
     let index = b.r#where(&kept, &target, Val::int(0))?;
@@ -121,8 +121,8 @@ fn nll_with_weight(
     let product = b.neg(&product)?;
     let terms = b.r#where(kept, product, Val::int(0))?;
     let all = b.sum(weight)?;
-    if reduction(c)? != Reduction::Mean {
-        return Ok((finish(b, c, &terms, dtype)?, all));
+    if parse_reduction(c)? != Reduction::Mean {
+        return Ok((reduce_terms(b, c, &terms, dtype)?, all));
     }
     let sum = b.sum(terms)?;
     let mean = b.div(&sum, &all)?;
@@ -142,12 +142,12 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let dtype = x.dtype();
-    let x = b.to_dtype(x, dtype.compute())?;
+    let x = b.to_dtype(x, dtype.compute_dtype())?;
     let log = b.log_softmax(&x, Val::int(dim as i64))?;
     let out = if target.dtype().is_float() {
         against_probabilities(b, c, &log, target, dim, smoothing)?
     } else if smoothing > 0.0 {
-        smoothed(b, c, &log, target, dim, smoothing)?
+        label_smoothing_loss(b, c, &log, target, dim, smoothing)?
     } else {
         match nll_loss(b, c, &log, target)? {
             Val::Leaf(t) => t,
@@ -181,14 +181,14 @@ fn against_probabilities(
     }
     let terms = b.op(OpId::Sum, [terms.into(), ints_val(&[dim as i64])])?;
     let terms = b.neg(&terms)?;
-    finish(b, c, &terms, log.dtype())?
+    reduce_terms(b, c, &terms, log.dtype())?
         .as_leaf()
         .cloned()
         .ok_or_else(|| OpError::arg("reduction", "a loss is a tensor"))
 }
 
 /// `(1 - smoothing) nll + smoothing / classes (the sum over all classes)`, both by class weight.
-fn smoothed(
+fn label_smoothing_loss(
     b: &mut dyn Build,
     c: &Call<Traced>,
     log: &Traced,
@@ -208,7 +208,7 @@ fn smoothed(
     let all = b.op(OpId::Sum, [all.into(), ints_val(&[dim as i64])])?;
     let kept = b.ne(target, c.get("ignore_index").clone())?;
     let all = b.r#where(&kept, all, Val::int(0))?;
-    let all = match reduction(c)? {
+    let all = match parse_reduction(c)? {
         Reduction::None => all,
         Reduction::Sum => b.sum(all)?,
         Reduction::Mean => {

@@ -1,19 +1,19 @@
 //! Losses of margins and of distances between embeddings.
 
-use super::{finish, loss, wide};
+use super::{loss, reduce_terms, widen_tensors};
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = elements();
-    v.extend(embeddings());
-    v.extend(classes());
+    let mut v = elementwise_rows();
+    v.extend(embedding_rows());
+    v.extend(class_margin_rows());
     v
 }
 
-fn elements() -> Vec<Op> {
+fn elementwise_rows() -> Vec<Op> {
     vec![
         loss!(
             "soft_margin_loss",
@@ -29,7 +29,7 @@ fn elements() -> Vec<Op> {
             "Tensor input1, Tensor input2, Tensor target, float margin=0.0",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            ranking,
+            margin_ranking_loss,
             "max(0, -target (input1 - input2) + margin)"
         )
         // torch's functions outside of torch.nn reduce nothing unless told.
@@ -46,7 +46,7 @@ fn elements() -> Vec<Op> {
             "Tensor self, Tensor target, float margin=1.0",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            hinge,
+            hinge_embedding_loss,
             "self where target is 1, max(0, margin - self) where it is -1"
         )
         .form(
@@ -60,14 +60,14 @@ fn elements() -> Vec<Op> {
     ]
 }
 
-fn embeddings() -> Vec<Op> {
+fn embedding_rows() -> Vec<Op> {
     vec![
         loss!(
             "triplet_margin_loss",
             "Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            triplet,
+            triplet_margin_loss,
             "max(0, |anchor - positive| - |anchor - negative| + margin)"
         )
         .form(
@@ -103,7 +103,7 @@ fn embeddings() -> Vec<Op> {
             "Tensor input1, Tensor input2, Tensor target, float margin=0.0",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            cosine,
+            cosine_embedding_loss,
             "1 - cos where target is 1, max(0, cos - margin) where it is -1"
         )
         .form(
@@ -117,7 +117,7 @@ fn embeddings() -> Vec<Op> {
     ]
 }
 
-fn classes() -> Vec<Op> {
+fn class_margin_rows() -> Vec<Op> {
     vec![
         Op::composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, Any reduction=1) -> \
              Tensor",
@@ -157,11 +157,11 @@ fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let product = b.mul(&negated, c.leaf("target")?)?;
     let e = b.exp(&product)?;
     let terms = b.log1p(&e)?;
-    finish(b, c, &terms, terms.dtype())
+    reduce_terms(b, c, &terms, terms.dtype())
 }
 
 /// Squared lengths count 1e-12 more, as in torch.
-fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn cosine_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y, target) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?);
     let dim = target.rank()? as i64;
     if dim > 1 {
@@ -183,14 +183,14 @@ fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let length = b.sqrt(&length)?;
     let cos = b.div(&product, &length)?;
     let near = b.rsub(&cos, Val::int(1))?;
-    let margin = number(b, c.get("margin"))?;
+    let margin = bool_to_float(b, c.get("margin"))?;
     let far = b.sub(&cos, margin)?;
     let far = b.op(OpId::Clamp, [far.into(), Val::int(0)])?;
     let (same, other) = (b.eq(target, Val::int(1))?, b.eq(target, Val::int(-1))?);
     let near = b.r#where(same, near, Val::int(0))?;
     let far = b.r#where(other, far, Val::int(0))?;
     let terms = b.add(&near, &far)?;
-    finish(b, c, &terms, terms.dtype())
+    reduce_terms(b, c, &terms, terms.dtype())
 }
 
 fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -238,7 +238,7 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         0 => b.squeeze(&terms, 0)?,
         _ => terms,
     };
-    finish(b, c, &terms, terms.dtype())
+    reduce_terms(b, c, &terms, terms.dtype())
 }
 
 fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -256,32 +256,32 @@ fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<T
     let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
     let sums = b.op(OpId::Sum, [terms.into(), ints_val(&[-1])])?;
     let terms = b.div(&sums, Val::Int(classes))?;
-    finish(b, c, &terms, terms.dtype())
+    reduce_terms(b, c, &terms, terms.dtype())
 }
 
-fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
+fn margin_ranking_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = widen_tensors(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
     let d = b.sub(&t[1], &t[0])?;
     let d = b.mul(&t[2], &d)?;
     let d = b.add(&d, c.get("margin").clone())?;
     let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+fn hinge_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = widen_tensors(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
-    let margin = number(b, c.get("margin"))?;
+    let margin = bool_to_float(b, c.get("margin"))?;
     let rest = b.rsub(x, margin)?;
     let rest = b.op(OpId::Clamp, [rest.into(), Val::int(0)])?;
     let (one, minus) = (b.ne(target, Val::int(1))?, b.ne(target, Val::int(-1))?);
     let left = b.r#where(one, rest, Val::int(0))?;
     let right = b.r#where(minus, x, Val::int(0))?;
     let terms = b.add(&left, &right)?;
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn triplet_margin_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // torch.nn.functional, which says the reduction in a word, takes less than ATen.
     let margin = c.f64("margin")?;
     if c.get("reduction").as_str().is_some() && margin <= 0.0 {
@@ -290,7 +290,7 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             format!("margin must be greater than 0, got {margin:?}"),
         ));
     }
-    let (t, dtype) = wide(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
+    let (t, dtype) = widen_tensors(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
     let how = [c.get("p").clone(), c.get("eps").clone()];
     let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
         let args = [vec![x.into(), y.into()], how.to_vec()].concat();
@@ -305,11 +305,11 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let d = b.sub(&near, &far)?;
     let d = b.add(&d, c.get("margin").clone())?;
     let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
 /// A bool tensor that stands for a float as one.
-fn number(b: &mut dyn Build, v: &Val<Traced>) -> OpResult<Val<Traced>> {
+fn bool_to_float(b: &mut dyn Build, v: &Val<Traced>) -> OpResult<Val<Traced>> {
     match v {
         Val::Leaf(t) if t.dtype() == DType::B8 => b.to_dtype(t, DType::F32).map(Val::Leaf),
         v => Ok(v.clone()),

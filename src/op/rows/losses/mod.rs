@@ -13,9 +13,9 @@ use crate::types::{DType, Dim, Val, promote_types};
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        distances(),
+        distance_rows(),
         cross_entropies(),
-        likelihoods(),
+        likelihood_rows(),
         classes::rows(),
         adaptive::rows(),
         margins::rows(),
@@ -50,14 +50,14 @@ macro_rules! loss {
 
 pub(in crate::op::rows) use loss;
 
-fn distances() -> Vec<Op> {
+fn distance_rows() -> Vec<Op> {
     vec![
         loss!(
             "mse_loss",
             "Tensor self, Tensor target",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            mse,
+            mse_loss,
             "squared differences"
         )
         .module("MSELoss(size_average=None, reduce=None, reduction='mean') = mse_loss($0:input, $1:target, reduction)"),
@@ -66,7 +66,7 @@ fn distances() -> Vec<Op> {
             "Tensor self, Tensor target",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            l1,
+            l1_loss,
             "absolute differences"
         )
         .module("L1Loss(size_average=None, reduce=None, reduction='mean') = l1_loss($0:input, $1:target, reduction)"),
@@ -84,7 +84,7 @@ fn distances() -> Vec<Op> {
             "Tensor self, Tensor target",
             ", float delta=1.0",
             ", str reduction='mean', float delta=1.0",
-            huber,
+            huber_loss,
             "half squared differences up to delta, linear beyond"
         )
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
@@ -115,7 +115,7 @@ fn cross_entropies() -> Vec<Op> {
             "Tensor self, Tensor target, Tensor? weight=None",
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            bce,
+            bce_loss,
             "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
         )
         .module("BCELoss(weight=None, size_average=None, reduce=None, reduction='mean') = binary_cross_entropy($0:input, $1:target, @weight?, reduction)"),
@@ -146,7 +146,7 @@ fn cross_entropies() -> Vec<Op> {
     ]
 }
 
-fn likelihoods() -> Vec<Op> {
+fn likelihood_rows() -> Vec<Op> {
     vec![
         Op::composite("kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
             kl_div,
@@ -171,7 +171,7 @@ fn likelihoods() -> Vec<Op> {
         ),
         Op::composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
              -> Tensor",
-            poisson,
+            poisson_nll_loss,
         )
         .doc("exp(input) - target input, or input - target log(input + eps)")
         .form(
@@ -189,7 +189,7 @@ fn likelihoods() -> Vec<Op> {
         ),
         Op::composite("gaussian_nll_loss(Tensor input, Tensor target, Any var, bool full=False, float eps=1e-06, str reduction='mean') -> \
              Tensor",
-            gaussian,
+            gaussian_nll_loss,
         )
         .doc("(log(var) + (input - target) ** 2 / var) / 2, with var at least eps")
         .spelled("torch.nn.functional.@")
@@ -211,7 +211,7 @@ pub(in crate::op::rows) enum Reduction {
     Sum,
 }
 
-pub(in crate::op::rows) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
+pub(in crate::op::rows) fn parse_reduction(c: &Call<Traced>) -> OpResult<Reduction> {
     let v = c.get("reduction");
     match (v.as_int(), v.as_str()) {
         (Some(0), _) | (_, Some("none")) => Ok(Reduction::None),
@@ -229,13 +229,13 @@ pub(in crate::op::rows) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
 }
 
 /// The terms reduced and rounded to `dtype`; of integers, in the dtype that the terms came to.
-pub(in crate::op::rows) fn finish(
+pub(in crate::op::rows) fn reduce_terms(
     b: &mut dyn Build,
     c: &Call<Traced>,
     terms: &Traced,
     dtype: DType,
 ) -> OpResult<Val<Traced>> {
-    let out = match reduction(c)? {
+    let out = match parse_reduction(c)? {
         Reduction::None => terms.clone(),
         Reduction::Mean => b.mean(terms)?,
         Reduction::Sum => b.sum(terms)?,
@@ -247,17 +247,17 @@ pub(in crate::op::rows) fn finish(
 }
 
 /// The tensors in the compute dtype of their common one, which comes with them.
-pub(in crate::op::rows) fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+pub(in crate::op::rows) fn widen_tensors(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
     let first = tensors[0].dtype();
     let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
     let dtype = common.ok_or_else(|| OpError::dtype("a loss of dtypes that have no common one"))?;
-    let all: OpResult<Vec<Traced>> = tensors.iter().map(|t| b.to_dtype(t, dtype.compute())).collect();
+    let all: OpResult<Vec<Traced>> = tensors.iter().map(|t| b.to_dtype(t, dtype.compute_dtype())).collect();
     Ok((all?, dtype))
 }
 
 /// The tensors in their common dtype, in which torch rounds every step.
-fn stepwise(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
-    let (wide, dtype) = wide(b, tensors)?;
+fn to_common_dtype(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+    let (wide, dtype) = widen_tensors(b, tensors)?;
     if !dtype.is_float() {
         return Ok((wide, dtype));
     }
@@ -266,25 +266,25 @@ fn stepwise(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DT
 }
 
 /// `|self - target|`, and the dtype of the result. `rounds` says of which dtypes torch rounds every step.
-fn difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) -> OpResult<(Traced, DType)> {
+fn absolute_difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) -> OpResult<(Traced, DType)> {
     let operands = [c.leaf("self")?, c.leaf("target")?];
-    let (mut t, dtype) = wide(b, &operands)?;
+    let (mut t, dtype) = widen_tensors(b, &operands)?;
     if rounds(dtype) {
-        (t, _) = stepwise(b, &operands)?;
+        (t, _) = to_common_dtype(b, &operands)?;
     }
     let d = b.sub(&t[0], &t[1])?;
     Ok((b.abs(&d)?, dtype))
 }
 
-fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (z, dtype) = difference(b, c, |_| true)?;
+fn mse_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = absolute_difference(b, c, |_| true)?;
     let terms = b.mul(&z, &z)?;
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (z, dtype) = difference(b, c, |_| true)?;
-    finish(b, c, &z, dtype)
+fn l1_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = absolute_difference(b, c, |_| true)?;
+    reduce_terms(b, c, &z, dtype)
 }
 
 /// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
@@ -309,7 +309,7 @@ fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights:
     }
     let terms = b.op(loss, args)?;
     let terms = b.mul(&terms, weight)?;
-    match reduction(c)? {
+    match parse_reduction(c)? {
         Reduction::None => Ok(terms.into()),
         Reduction::Sum => b.call(OpId::Sum, vec![(&terms).into()]),
         Reduction::Mean if over_weights => {
@@ -341,15 +341,15 @@ fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "smooth_l1_loss does not support negative values for beta.",
         ));
     }
-    let (z, dtype) = difference(b, c, |d| d == DType::F16)?;
+    let (z, dtype) = absolute_difference(b, c, |d| d == DType::F16)?;
     let terms = match beta == 0.0 {
         true => z,
         false => rounded_corner(b, &z, beta, true, OpId::Lt)?,
     };
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn huber_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let delta = c.f64("delta")?;
     if delta <= 0.0 {
         return Err(OpError::arg(
@@ -357,13 +357,13 @@ fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "huber_loss does not support non-positive values for delta.",
         ));
     }
-    let (z, dtype) = difference(b, c, |d| d == DType::BF16)?;
+    let (z, dtype) = absolute_difference(b, c, |d| d == DType::BF16)?;
     let terms = rounded_corner(b, &z, delta, false, OpId::Le)?;
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+fn bce_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = widen_tensors(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let floor = Val::Float(-100.0);
     let negated = b.neg(x)?;
@@ -374,12 +374,12 @@ fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let rest = b.sub(target, Val::Float(1.0))?;
     let (left, right) = (b.mul(&rest, &other)?, b.mul(target, &log)?);
     let terms = b.sub(&left, &right)?;
-    let terms = weighted(b, c, terms)?;
-    finish(b, c, &terms, dtype)
+    let terms = apply_weight(b, c, terms)?;
+    reduce_terms(b, c, &terms, dtype)
 }
 
 /// The terms by the parameter `weight`, if it is given.
-pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
+pub(in crate::op::rows) fn apply_weight(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
     match c.opt_leaf("weight") {
         Some(w) => {
             let w = b.to_dtype(w, terms.dtype())?;
@@ -391,7 +391,7 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
 
 /// `(1 - target) self + (1 + (pos_weight - 1) target) (log(1 + exp(-|self|)) + max(-self, 0))`.
 fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (t, dtype) = to_common_dtype(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let rest = b.rsub(target, Val::Float(1.0))?;
     let linear = b.mul(&rest, x)?;
@@ -405,12 +405,12 @@ fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         log = b.mul(&log, &w)?;
     }
     let terms = b.add(&linear, &log)?;
-    let terms = weighted(b, c, terms)?;
-    finish(b, c, &terms, dtype)
+    let terms = apply_weight(b, c, terms)?;
+    reduce_terms(b, c, &terms, dtype)
 }
 
 fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (t, dtype) = to_common_dtype(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let terms = if c.bool("log_target")? {
         let d = b.sub(target, x)?;
@@ -421,7 +421,7 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         b.sub(&left, &right)?
     };
     if c.get("reduction").as_str() != Some("batchmean") {
-        return finish(b, c, &terms, dtype);
+        return reduce_terms(b, c, &terms, dtype);
     }
     let batch = x.shape()?.first().cloned().unwrap_or(Dim::Const(1));
     let sum = b.sum(terms)?;
@@ -430,7 +430,7 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// A variance may have one size less than the input, or 1 as its last size.
-fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn gaussian_nll_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, target) = (c.leaf("input")?, c.leaf("target")?);
     let var = match c.get("var") {
         Val::Leaf(v) if v.rank()? + 1 == x.rank()? => b.unsqueeze(v, v.rank()?)?,
@@ -458,11 +458,11 @@ fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         terms = b.add(&terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
     }
     let dtype = terms.dtype();
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }
 
-fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("input")?, c.leaf("target")?])?;
+fn poisson_nll_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = widen_tensors(b, &[c.leaf("input")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let (rate, log) = match c.bool("log_input")? {
         true => (b.exp(x)?, x.clone()),
@@ -486,5 +486,5 @@ fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let stirling = b.r#where(small, Val::Float(0.0), stirling)?;
         terms = b.add(&terms, &stirling)?;
     }
-    finish(b, c, &terms, dtype)
+    reduce_terms(b, c, &terms, dtype)
 }

@@ -1,7 +1,7 @@
 //! Losses that follow each sample by itself: connectionist temporal classification, margins between sets of classes.
 
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{indices, zeros};
+use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -14,7 +14,7 @@ const MULTILABEL: &str =
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc))
+        Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc_loss))
             .doc("-log of the probability of all alignments of the targets with the log_probs")
             .form(
                 "aten.ctc_loss.IntList",
@@ -42,15 +42,15 @@ pub fn rows() -> Vec<Op> {
             ),
         Op::new(("multilabel_margin_loss_forward", MULTILABEL),
             |c, _| multilabel_type(c),
-            Meaning::Routine(multilabel),
+            Meaning::Routine(multilabel_margin_loss),
         )
         .doc("multilabel_margin_loss, and which classes are targets")
         .spelled("aten.multilabel_margin_loss_forward.default"),
         Op::composite("multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
             |b, c| {
-                let how = super::reduction(c)? as i64;
+                let how = super::parse_reduction(c)? as i64;
                 let args = [c.get("self").clone(), c.get("target").clone(), Val::int(how)];
-                let mut both = b.many(OpId::MultilabelMarginLossForward, args)?;
+                let mut both = b.call_many(OpId::MultilabelMarginLossForward, args)?;
                 Ok(both.swap_remove(0).into())
             },
         )
@@ -72,7 +72,7 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// How terms become the result, as torch's number for it.
-fn reduction<T>(c: &Call<T>) -> OpResult<i64> {
+fn parse_reduction<T>(c: &Call<T>) -> OpResult<i64> {
     let v = c.get("reduction");
     match (v.as_int(), v.as_str()) {
         (_, Some("none")) => Ok(0),
@@ -84,7 +84,7 @@ fn reduction<T>(c: &Call<T>) -> OpResult<i64> {
 }
 
 /// A result for each sample, or one of all.
-fn reduced(values: &[f64], how: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+fn reduce_losses(values: &[f64], how: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     let total: f64 = values.iter().sum();
     let whole = [if how == 1 { total / values.len() as f64 } else { total }];
     let (shape, values): (&[usize], &[f64]) = if how == 0 { (shape, values) } else { (&[], &whole) };
@@ -106,7 +106,7 @@ fn ctc_type(c: &Call<TensorType>) -> OpResult<Type> {
     if c.leaf("targets")?.dtype.is_float() {
         return Err(OpError::dtype("Expected targets to be of an integer dtype"));
     }
-    let shape = if reduction(c)? == 0 && x.len() == 3 {
+    let shape = if parse_reduction(c)? == 0 && x.len() == 3 {
         vec![x[1].clone()]
     } else {
         vec![]
@@ -115,9 +115,11 @@ fn ctc_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// Lengths given as a list or a tensor.
-fn lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<usize>> {
+fn sequence_lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<usize>> {
     let given = match c.get(name) {
-        Val::Leaf(t) => indices(t, "lengths must be integers")?.as_slice::<i64>().to_vec(),
+        Val::Leaf(t) => to_i64_indices(t, "lengths must be integers")?
+            .as_slice::<i64>()
+            .to_vec(),
         _ => c.ints(name)?,
     };
     if given.len() != batch {
@@ -154,7 +156,7 @@ fn log_sum(terms: &[f64]) -> f64 {
 }
 
 /// Graves et al. 2006: the forward variables over the targets with a blank before, between and behind.
-fn alignments(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 {
+fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 {
     if steps == 0 {
         return if targets.is_empty() { 0.0 } else { f64::INFINITY };
     }
@@ -178,7 +180,7 @@ fn alignments(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 
     -log_sum(&alpha[places.saturating_sub(2)..])
 }
 
-fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, targets) = (c.leaf("log_probs")?, c.leaf("targets")?);
     let single = x.rank() == 2;
     let (time, batch, classes) = match x.shape() {
@@ -189,8 +191,8 @@ fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let blank = usize::try_from(c.int("blank")?).ok().filter(|b| *b < classes);
     let blank = blank.ok_or_else(|| OpError::arg("blank", "blank must be in label range"))?;
     let (inputs, wanted) = (
-        lengths(c, "input_lengths", batch)?,
-        lengths(c, "target_lengths", batch)?,
+        sequence_lengths(c, "input_lengths", batch)?,
+        sequence_lengths(c, "target_lengths", batch)?,
     );
     // Targets stand in rows, or all one after another.
     let row = if targets.rank() == 2 || single {
@@ -220,11 +222,11 @@ fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             classes,
             number,
         };
-        let mut loss = alignments(&sample, inputs[number], &labels, blank);
+        let mut loss = alignment_loss(&sample, inputs[number], &labels, blank);
         if c.bool("zero_infinity")? && loss == f64::INFINITY {
             loss = 0.0;
         }
-        let how = reduction(c)?;
+        let how = parse_reduction(c)?;
         losses.push(if how == 1 {
             loss / wanted[number].max(1) as f64
         } else {
@@ -233,7 +235,7 @@ fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         start = end;
     }
     let shape: &[usize] = if single { &[] } else { &[batch] };
-    reduced(&losses, reduction(c)?, x.dtype(), shape).map(Val::Leaf)
+    reduce_losses(&losses, parse_reduction(c)?, x.dtype(), shape).map(Val::Leaf)
 }
 
 // --- margins between sets of classes -----------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ fn multilabel_type(c: &Call<TensorType>) -> OpResult<Type> {
             "inconsistent target size: multilabel_margin_loss takes targets of the input's shape",
         ));
     }
-    let rows = if reduction(c)? == 0 && target.len() > 1 {
+    let rows = if parse_reduction(c)? == 0 && target.len() > 1 {
         vec![x[0].clone()]
     } else {
         vec![]
@@ -269,7 +271,7 @@ fn multilabel_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![Val::Leaf(loss), Val::Leaf(which)]))
 }
 
-fn multilabel(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn multilabel_margin_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, target) = (c.leaf("self")?, c.leaf("target")?);
     let classes = x.shape().last().copied().unwrap_or(1);
     let batch = if x.rank() == 2 { x.shape()[0] } else { 1 };
@@ -293,6 +295,6 @@ fn multilabel(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         losses.push(labels.iter().map(over).sum::<f64>() / classes as f64);
     }
     let shape: &[usize] = if target.rank() > 1 { &[batch] } else { &[] };
-    let loss = reduced(&losses, reduction(c)?, x.dtype(), shape)?;
+    let loss = reduce_losses(&losses, parse_reduction(c)?, x.dtype(), shape)?;
     Ok(Val::Tuple(vec![Val::Leaf(loss), Val::Leaf(which)]))
 }

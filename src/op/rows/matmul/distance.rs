@@ -6,12 +6,12 @@ use crate::types::{Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = distances();
-    v.extend(products());
+    let mut v = distance_rows();
+    v.extend(product_rows());
     v
 }
 
-fn distances() -> Vec<Op> {
+fn distance_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
@@ -25,7 +25,7 @@ fn distances() -> Vec<Op> {
             |b, c| {
                 let d = b.call(OpId::Sub, vec![c.get("x1").clone(), c.get("x2").clone()])?;
                 let d = b.add(d, c.get("eps").clone())?;
-                norm(b, &d, c.get("p"), c.bool("keepdim")?).map(Val::Leaf)
+                last_dim_norm(b, &d, c.get("p"), c.bool("keepdim")?).map(Val::Leaf)
             },
         )
         .doc("the p-norm of x1 - x2 + eps along the last dim")
@@ -37,7 +37,7 @@ fn distances() -> Vec<Op> {
         )
         .doc("the p-norms between all rows of two matrices")
         .spelled("aten.@ aten._cdist_forward.default torch.@ torch.functional.@"),
-        Op::composite("_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", euclidean)
+        Op::composite("_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", euclidean_dist)
             .doc("the Euclidean norms between all rows of two matrices, by one matrix product")
             .spelled("aten.@ torch.@"),
         Op::composite("pdist(Tensor self, float p=2.0) -> Tensor", pdist)
@@ -67,7 +67,7 @@ fn distances() -> Vec<Op> {
     ]
 }
 
-fn products() -> Vec<Op> {
+fn product_rows() -> Vec<Op> {
     vec![
         Op::composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
@@ -119,7 +119,7 @@ fn products() -> Vec<Op> {
 }
 
 /// The p-norm along the last dim.
-fn norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
+fn last_dim_norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
     b.op(
         OpId::LinalgVectorNorm,
         [x.into(), p.clone(), ints_val(&[-1]), Val::Bool(keepdim)],
@@ -153,7 +153,7 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 }
 
 /// `|x|² - 2xy + |y|²` as one product, as torch writes it.
-fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn euclidean_dist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
     let norms = |b: &mut dyn Build, t: &Traced| {
         let squares = b.mul(t, t)?;
@@ -200,7 +200,7 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (rx, ry) = (x.rank()?, y.rank()?);
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
     let d = b.sub(&x, &y)?;
-    norm(b, &d, c.get("p"), false).map(Val::Leaf)
+    last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
 fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -219,7 +219,7 @@ fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         side.push(b.index_select(x, Val::int(0), at)?);
     }
     let d = b.sub(&side[0], &side[1])?;
-    norm(b, &d, c.get("p"), false).map(Val::Leaf)
+    last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
 fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {

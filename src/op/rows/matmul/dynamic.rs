@@ -1,6 +1,6 @@
 //! Products with weights of four bits, whose other operand is quantised row by row when it is there.
 
-use crate::op::rows::linalg::matrix::tensor;
+use crate::op::rows::linalg::matrix::tensor_from_numbers;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -10,13 +10,13 @@ pub fn rows() -> Vec<Op> {
     vec![
         Op::composite("_dyn_quant_pack_4bit_weight(Tensor weights, Tensor scales_zeros, Tensor? bias, int block_size, int in_features, int \
              out_features) -> Tensor",
-            pack,
+            pack_weights,
         )
         .doc("weights, two of four bits in a byte, their scales and a bias as one vector of f32")
         .spelled("aten.@ torch.@"),
         Op::new("_dyn_quant_matmul_4bit(Tensor inp, Tensor packed_weights, int block_size, int in_features, int out_features) -> Tensor",
             matmul_type,
-            Meaning::Routine(matmul),
+            Meaning::Routine(quantised_matmul),
         )
         .doc("inp, its rows quantised to eight bits, times the packed weights of four bits")
         .spelled("aten.@ torch.@"),
@@ -24,14 +24,14 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// Weights, scales and the bias one after the other, as torch packs them for processors without kernels of their own.
-fn pack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn pack_weights(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (weights, scales) = (c.leaf("weights")?, c.leaf("scales_zeros")?);
     if weights.dtype() != DType::U8 {
         return Err(OpError::dtype(
             "_dyn_quant_pack_4bit_weight_cpu : expect weight to be kByte.",
         ));
     }
-    sizes(c)?;
+    weight_sizes(c)?;
     let mut parts = vec![];
     for part in [weights, scales].into_iter().chain(c.opt_leaf("bias")) {
         let flat = b.reshape(part, &[part.ty.numel()])?;
@@ -41,7 +41,7 @@ fn pack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `in_features`, `out_features` and the number of elements that share a scale.
-fn sizes<T>(c: &Call<T>) -> OpResult<[usize; 3]> {
+fn weight_sizes<T>(c: &Call<T>) -> OpResult<[usize; 3]> {
     let [k, n, block] = [c.int("in_features")?, c.int("out_features")?, c.int("block_size")?];
     let fits = block == k || block > 0 && block % 32 == 0 && k % block == 0;
     if !fits || k <= 0 || n < 0 {
@@ -57,7 +57,7 @@ fn sizes<T>(c: &Call<T>) -> OpResult<[usize; 3]> {
 
 fn matmul_type(c: &Call<TensorType>, equal: &mut Sizes) -> OpResult<Type> {
     let (dtype, shape) = c.shaped("inp")?;
-    let [k, n, block] = sizes(c)?;
+    let [k, n, block] = weight_sizes(c)?;
     if !(dtype == DType::F32 || dtype == DType::BF16 && block == k) {
         return Err(OpError::dtype(
             "_dyn_quant_matmul_4bit_cpu : expect input to be float32 or bfloat16 tensor.",
@@ -68,7 +68,7 @@ fn matmul_type(c: &Call<TensorType>, equal: &mut Sizes) -> OpResult<Type> {
             "_dyn_quant_matmul_4bit_cpu : expect input to be 2D tensor.",
         ));
     };
-    equal.equal(last, &Dim::Const(k as i64), || {
+    equal.unify_dims(last, &Dim::Const(k as i64), || {
         format!("_dyn_quant_matmul_4bit: the rows of inp have {last} elements, not {k}")
     })?;
     let packed = n * k / 2 + n * (k / block);
@@ -94,7 +94,7 @@ struct Quantised {
 
 impl Quantised {
     /// As torch's reference: the range is stretched to hold 0, which becomes an integer.
-    fn of(row: &[f32]) -> Quantised {
+    fn from_row(row: &[f32]) -> Quantised {
         let (least, most) = (i8::MIN as f32, i8::MAX as f32);
         // C++'s maximum and minimum leave NaN out.
         let low = row.iter().fold(0.0f32, |m, &x| if x < m { x } else { m });
@@ -120,8 +120,8 @@ impl Quantised {
     }
 }
 
-fn matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let [k, n, block] = sizes(c)?;
+fn quantised_matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let [k, n, block] = weight_sizes(c)?;
     let (x, packed) = (c.leaf("inp")?, c.leaf("packed_weights")?);
     let dtype = x.dtype();
     let x: Vec<f32> = (0..x.numel()).map(|i| x.get(i).to_f64() as f32).collect();
@@ -135,7 +135,7 @@ fn matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let mut out = Vec::with_capacity(x.len() / k * n);
     for row in x.chunks_exact(k) {
-        let q = Quantised::of(row);
+        let q = Quantised::from_row(row);
         for j in 0..n {
             let mut sum = 0.0f32;
             for (g, part) in q.values.chunks(block).enumerate() {
@@ -147,5 +147,5 @@ fn matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             out.push(f64::from(y.clamp(f32::MIN, f32::MAX)));
         }
     }
-    tensor(dtype, &[x.len() / k, n], out).map(Val::Leaf)
+    tensor_from_numbers(dtype, &[x.len() / k, n], out).map(Val::Leaf)
 }

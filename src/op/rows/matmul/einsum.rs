@@ -17,16 +17,16 @@ pub fn rows() -> Vec<Op> {
 
 /// A label of a dim: a letter, or the n-th dim of the ellipsis counted from the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
-enum Label {
+enum DimLabel {
     Ellipsis(usize),
     Letter(char),
 }
 
-impl std::fmt::Display for Label {
+impl std::fmt::Display for DimLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Label::Ellipsis(_) => f.write_str("..."),
-            Label::Letter(c) => write!(f, "{c}"),
+            DimLabel::Ellipsis(_) => f.write_str("..."),
+            DimLabel::Letter(c) => write!(f, "{c}"),
         }
     }
 }
@@ -35,15 +35,15 @@ impl std::fmt::Display for Label {
 #[derive(Clone)]
 struct Term {
     tensor: Traced,
-    labels: Vec<Label>,
+    labels: Vec<DimLabel>,
 }
 
-fn fail<T>(what: impl Into<String>) -> OpResult<T> {
+fn einsum_error<T>(what: impl Into<String>) -> OpResult<T> {
     Err(OpError::arg("equation", format!("einsum(): {}", what.into())))
 }
 
 /// The labels of one part of the equation; an ellipsis stands for the dims that are left of `rank`.
-fn labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize) -> OpResult<Vec<Label>> {
+fn parse_labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize) -> OpResult<Vec<DimLabel>> {
     let letters = text.chars().filter(|c| c.is_alphabetic()).count();
     let spread = rank.map_or(ellipsis, |r| r.saturating_sub(letters));
     let mut out = vec![];
@@ -52,22 +52,22 @@ fn labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize) -> O
     while let Some(c) = rest.chars().next() {
         if let Some(r) = rest.strip_prefix("...") {
             if seen {
-                return fail("found more than one ellipsis in an operand");
+                return einsum_error("found more than one ellipsis in an operand");
             }
             seen = true;
-            out.extend((0..spread).rev().map(Label::Ellipsis));
+            out.extend((0..spread).rev().map(DimLabel::Ellipsis));
             rest = r;
             continue;
         }
         if !c.is_ascii_alphabetic() {
-            return fail(format!("invalid subscript given: {c}, subscripts must be in [a-zA-Z]"));
+            return einsum_error(format!("invalid subscript given: {c}, subscripts must be in [a-zA-Z]"));
         }
-        out.push(Label::Letter(c));
+        out.push(DimLabel::Letter(c));
         rest = &rest[c.len_utf8()..];
     }
     if rank.is_some_and(|r| r != out.len()) {
         let r = rank.unwrap_or(0);
-        return fail(format!(
+        return einsum_error(format!(
             "the number of subscripts in the equation ({letters}) does not match the number of dimensions ({r}) for operand \
              {operand} and no ellipsis was given"
         ));
@@ -84,12 +84,12 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     let parts: Vec<&str> = left.split(',').collect();
     if parts.len() != tensors.len() {
         let given = if tensors.len() < parts.len() { "fewer" } else { "more" };
-        return fail(format!("{given} operands were provided than specified in the equation"));
+        return einsum_error(format!("{given} operands were provided than specified in the equation"));
     }
     let mut terms = vec![];
     for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
-        let labels = labels(p, Some(t.rank()?), 0, i)?;
-        terms.push(diagonals(
+        let labels = parse_labels(p, Some(t.rank()?), 0, i)?;
+        terms.push(take_diagonals(
             b,
             Term {
                 tensor: (*t).clone(),
@@ -100,23 +100,23 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     let widest = terms
         .iter()
         .flat_map(|t| &t.labels)
-        .filter(|l| matches!(l, Label::Ellipsis(_)))
+        .filter(|l| matches!(l, DimLabel::Ellipsis(_)))
         .max();
-    let spread = widest.map_or(0, |l| if let Label::Ellipsis(n) = l { n + 1 } else { 0 });
+    let spread = widest.map_or(0, |l| if let DimLabel::Ellipsis(n) = l { n + 1 } else { 0 });
     let out = match right {
-        Some(r) => labels(r, None, spread, 0)?,
-        None => implicit(left, spread),
+        Some(r) => parse_labels(r, None, spread, 0)?,
+        None => implicit_output(left, spread),
     };
     check_output(&out, &terms)?;
     check_sizes(&terms)?;
     let mut acc = terms.remove(0);
     while !terms.is_empty() {
         let next = terms.remove(0);
-        let needed = |l: &Label| out.contains(l) || terms.iter().any(|t| t.labels.contains(l));
-        acc = product(b, acc, next, &needed)?;
+        let needed = |l: &DimLabel| out.contains(l) || terms.iter().any(|t| t.labels.contains(l));
+        acc = contract_pair(b, acc, next, &needed)?;
     }
     // What is left to add up adds up as `sum` does: integers in i64.
-    acc = summed(b, acc, &|l| out.contains(l))?;
+    acc = sum_unneeded(b, acc, &|l| out.contains(l))?;
     let order: Vec<usize> = out
         .iter()
         .filter_map(|l| acc.labels.iter().position(|x| x == l))
@@ -125,13 +125,13 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
 }
 
 /// Refuses output labels that occur twice or in no operand.
-fn check_output(out: &[Label], terms: &[Term]) -> OpResult<()> {
+fn check_output(out: &[DimLabel], terms: &[Term]) -> OpResult<()> {
     for (i, l) in out.iter().enumerate() {
         if out[..i].contains(l) {
-            return fail(format!("output subscript {l} appears more than once in the output"));
+            return einsum_error(format!("output subscript {l} appears more than once in the output"));
         }
         if !terms.iter().any(|t| t.labels.contains(l)) {
-            return fail(format!(
+            return einsum_error(format!(
                 "output subscript {l} does not appear in the equation for any input operand"
             ));
         }
@@ -140,16 +140,16 @@ fn check_output(out: &[Label], terms: &[Term]) -> OpResult<()> {
 }
 
 /// Without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.
-fn implicit(left: &str, spread: usize) -> Vec<Label> {
+fn implicit_output(left: &str, spread: usize) -> Vec<DimLabel> {
     let mut letters: Vec<char> = left.chars().filter(char::is_ascii_alphabetic).collect();
     letters.sort_unstable();
     let once = |c: &char| letters.iter().filter(|x| *x == c).count() == 1;
-    let single = letters.iter().copied().filter(once).map(Label::Letter);
-    (0..spread).rev().map(Label::Ellipsis).chain(single).collect()
+    let single = letters.iter().copied().filter(once).map(DimLabel::Letter);
+    (0..spread).rev().map(DimLabel::Ellipsis).chain(single).collect()
 }
 
 fn check_sizes(terms: &[Term]) -> OpResult<()> {
-    let mut known: Vec<(Label, Dim)> = vec![];
+    let mut known: Vec<(DimLabel, Dim)> = vec![];
     for (i, t) in terms.iter().enumerate() {
         for (l, d) in t.labels.iter().zip(t.tensor.shape()?) {
             match known.iter_mut().find(|(k, _)| k == l) {
@@ -157,7 +157,7 @@ fn check_sizes(terms: &[Term]) -> OpResult<()> {
                 Some((_, k)) if *k == Dim::Const(1) => *k = d.clone(),
                 Some((_, k)) => {
                     if *d != Dim::Const(1) && k.sub(d).as_const().is_some_and(|x| x != 0) {
-                        return fail(format!(
+                        return einsum_error(format!(
                             "subscript {l} has size {d} for operand {i} which does not broadcast with previously seen size {k}"
                         ));
                     }
@@ -169,14 +169,14 @@ fn check_sizes(terms: &[Term]) -> OpResult<()> {
 }
 
 /// A label that occurs twice within an operand is its diagonal.
-fn diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
+fn take_diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
     loop {
         let twice =
             (0..t.labels.len()).find_map(|j| t.labels[..j].iter().position(|l| *l == t.labels[j]).map(|i| (i, j)));
         let Some((i, j)) = twice else { return Ok(t) };
         let shape = t.tensor.shape()?;
         if shape[i].sub(&shape[j]).as_const().is_some_and(|d| d != 0) {
-            return fail(format!(
+            return einsum_error(format!(
                 "subscript is repeated for an operand but the sizes don't match, {} != {}",
                 shape[j], shape[i]
             ));
@@ -203,7 +203,7 @@ fn dims_arg(dims: &[usize]) -> Val<Traced> {
 }
 
 /// Summed over the labels that nothing needs.
-fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+fn sum_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
     if dims.is_empty() {
         return Ok(t);
@@ -213,16 +213,16 @@ fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResu
 }
 
 /// An operand of a product without the labels that nothing else has: dims of size 1 go, others are summed.
-fn reduced(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+fn reduce_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let shape = t.tensor.shape()?;
     let goes = |&i: &usize| !needed(&t.labels[i]) && shape[i] == Dim::Const(1);
     let units: Vec<usize> = (0..t.labels.len()).filter(goes).collect();
-    let t = squeezed(b, t, &units)?;
-    summed(b, t, needed)
+    let t = squeeze_dims(b, t, &units)?;
+    sum_unneeded(b, t, needed)
 }
 
 /// Without dims of size 1.
-fn squeezed(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
+fn squeeze_dims(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
     if dims.is_empty() {
         return Ok(t);
     }
@@ -239,47 +239,47 @@ fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
         shape[i] == one && at.is_some_and(|j| theirs[j] != one)
     };
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| drops(i)).collect();
-    squeezed(b, t, &dims)
+    squeeze_dims(b, t, &dims)
 }
 
 /// The product of two operands, summed over the labels that nothing else needs: one batched matrix product.
-fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+fn contract_pair(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let (x0, y0) = (x.clone(), y.clone());
     let x = without_units(b, x, &y0)?;
     let y = without_units(b, y, &x0)?;
-    let mut x = reduced(b, x, &|l| needed(l) || y.labels.contains(l))?;
-    let mut y = reduced(b, y, &|l| needed(l) || x.labels.contains(l))?;
-    let both = |l: &&Label| y.labels.contains(l);
-    let pick = |t: &Term, f: &dyn Fn(&Label) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
+    let mut x = reduce_unneeded(b, x, &|l| needed(l) || y.labels.contains(l))?;
+    let mut y = reduce_unneeded(b, y, &|l| needed(l) || x.labels.contains(l))?;
+    let both = |l: &&DimLabel| y.labels.contains(l);
+    let pick = |t: &Term, f: &dyn Fn(&DimLabel) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
     let batch = pick(&x, &|l| y.labels.contains(l) && needed(l));
     let inner = pick(&x, &|l| y.labels.contains(l) && !needed(l));
     let rows = pick(&x, &|l| !both(&l));
     let columns = pick(&y, &|l| !x.labels.contains(l));
     // Sums of integers are i64: a product of elements promotes, one that sums takes one dtype.
-    if sizes(&x, &inner)?.iter().all(|n| *n == Dim::Const(1)) {
+    if label_sizes(&x, &inner)?.iter().all(|n| *n == Dim::Const(1)) {
         let dtypes = (x.tensor.dtype(), y.tensor.dtype());
         let dtype = promote_types(dtypes.0, dtypes.1).unwrap_or(dtypes.0);
         x.tensor = b.to_dtype(&x.tensor, dtype)?;
         y.tensor = b.to_dtype(&y.tensor, dtype)?;
     }
-    let a = arranged(b, &x, [&batch, &rows, &inner])?;
-    let c = arranged(b, &y, [&batch, &inner, &columns])?;
+    let a = arrange_groups(b, &x, [&batch, &rows, &inner])?;
+    let c = arrange_groups(b, &y, [&batch, &inner, &columns])?;
     let out = if batch.is_empty() {
         let (a, c) = (b.squeeze(&a, 0)?, b.squeeze(&c, 0)?);
         b.mm(&a, &c)?
     } else {
         b.bmm(&a, &c)?
     };
-    let mut shape = sizes(&x, &batch)?;
-    shape.extend(sizes(&x, &rows)?);
-    shape.extend(sizes(&y, &columns)?);
+    let mut shape = label_sizes(&x, &batch)?;
+    shape.extend(label_sizes(&x, &rows)?);
+    shape.extend(label_sizes(&y, &columns)?);
     Ok(Term {
         tensor: b.reshape(&out, &shape)?,
         labels: [batch, rows, columns].concat(),
     })
 }
 
-fn sizes(t: &Term, labels: &[Label]) -> OpResult<Vec<Dim>> {
+fn label_sizes(t: &Term, labels: &[DimLabel]) -> OpResult<Vec<Dim>> {
     let shape = t.tensor.shape()?;
     Ok(labels
         .iter()
@@ -289,7 +289,7 @@ fn sizes(t: &Term, labels: &[Label]) -> OpResult<Vec<Dim>> {
 }
 
 /// The operand as three dims: the products of three groups of labels.
-fn arranged(b: &mut dyn Build, t: &Term, groups: [&[Label]; 3]) -> OpResult<Traced> {
+fn arrange_groups(b: &mut dyn Build, t: &Term, groups: [&[DimLabel]; 3]) -> OpResult<Traced> {
     let order: Vec<usize> = groups
         .iter()
         .copied()
@@ -299,7 +299,7 @@ fn arranged(b: &mut dyn Build, t: &Term, groups: [&[Label]; 3]) -> OpResult<Trac
     let y = b.permute(&t.tensor, &order)?;
     let shape = groups
         .iter()
-        .map(|g| Ok(sizes(t, g)?.iter().fold(Dim::Const(1), |p, d| p.mul(d))))
+        .map(|g| Ok(label_sizes(t, g)?.iter().fold(Dim::Const(1), |p, d| p.mul(d))))
         .collect::<OpResult<Vec<_>>>()?;
     b.reshape(&y, &shape)
 }

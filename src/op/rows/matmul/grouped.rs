@@ -8,7 +8,7 @@ use crate::types::{DType, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite("_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-            grouped,
+            grouped_mm,
         )
         .doc("the rows of self up to each offset times the matrix of that group; without offsets, bmm")
         .spelled("aten.@ torch.@"),
@@ -43,7 +43,7 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-fn grouped(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn grouped_mm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, w, offs) = (c.leaf("self")?, c.leaf("mat2")?, c.opt_leaf("offs"));
     let product = match (x.rank()?, w.rank()?, offs) {
         (2, 3, Some(offs)) => b.grouped_mm(x, w, offs)?,

@@ -40,7 +40,7 @@ pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        products(),
+        product_rows(),
         with_addend(),
         products::rows(),
         grouped::rows(),
@@ -53,7 +53,7 @@ pub fn rows() -> Vec<Op> {
     .collect()
 }
 
-fn products() -> Vec<Op> {
+fn product_rows() -> Vec<Op> {
     vec![
         contract_op!("mm(Tensor self, Tensor mat2) -> Tensor", mm)
             .new_memory()
@@ -295,14 +295,14 @@ fn cannot_multiply(a: &[Dim], b: &[Dim], b_transposed: bool) -> String {
 }
 
 /// Parameters of a product.
-struct Product<'a> {
+struct ProductParams<'a> {
     a: &'a str,
     b: &'a str,
     bias: Option<&'a str>,
     b_transposed: bool,
 }
 
-impl Product<'_> {
+impl ProductParams<'_> {
     /// The contraction, by the rules of `matmul`: an operand of rank 1 is a row on the left, a column on the right, and
     /// the result lacks that dim.
     fn build(&self, c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
@@ -352,7 +352,7 @@ impl Product<'_> {
                 return Ok(());
             }
             let want = &out[i];
-            s.equal(want, have, || {
+            s.unify_dims(want, have, || {
                 format!(
                     "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension \
                      {i}.  Target sizes: {}.  Tensor sizes: {}",
@@ -395,7 +395,7 @@ pub(in crate::op::rows) fn matmul_shape(a: &[Dim], b: &[Dim], b_transposed: bool
         [lead @ .., k, n] => (lead, k, Some(n)),
         [] => unreachable!("checked above"),
     };
-    s.equal(ka, kb, || match (a, b) {
+    s.unify_dims(ka, kb, || match (a, b) {
         ([x], [y]) => format!(
             "inconsistent tensor size, expected tensor [{x}] and src [{y}] to have the same number of elements, but got {x} \
              and {y} elements respectively"
@@ -433,8 +433,8 @@ fn want_rank(c: &Call<TensorType>, names: [&str; 2], rank: usize) -> OpResult<()
     Ok(())
 }
 
-const fn plain<'a>(a: &'a str, b: &'a str) -> Product<'a> {
-    Product {
+const fn plain_product<'a>(a: &'a str, b: &'a str) -> ProductParams<'a> {
+    ProductParams {
         a,
         b,
         bias: None,
@@ -444,14 +444,14 @@ const fn plain<'a>(a: &'a str, b: &'a str) -> Product<'a> {
 
 fn mm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     want_rank(c, ["self", "mat2"], 2)?;
-    plain("self", "mat2").build(c, s)
+    plain_product("self", "mat2").build(c, s)
 }
 
 /// Batches are not broadcast.
 fn same_batch(c: &Call<TensorType>, names: [&str; 2], s: &mut Sizes) -> OpResult<()> {
     want_rank(c, names, 3)?;
     let (a, b) = (c.shaped(names[0])?.1, c.shaped(names[1])?.1);
-    s.equal(&a[0], &b[0], || {
+    s.unify_dims(&a[0], &b[0], || {
         format!(
             "Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: [{}, {}].",
             a[0], a[2], b[0], b[1]
@@ -462,11 +462,11 @@ fn same_batch(c: &Call<TensorType>, names: [&str; 2], s: &mut Sizes) -> OpResult
 
 fn bmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     same_batch(c, ["self", "mat2"], s)?;
-    plain("self", "mat2").build(c, s)
+    plain_product("self", "mat2").build(c, s)
 }
 
 fn matmul(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
-    plain("self", "other").build(c, s)
+    plain_product("self", "other").build(c, s)
 }
 
 fn mv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
@@ -477,7 +477,7 @@ fn mv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             1
         )));
     }
-    plain("self", "vec").build(c, s)
+    plain_product("self", "vec").build(c, s)
 }
 
 fn dot(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
@@ -490,7 +490,7 @@ fn dot(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             b.scalar_type_name()
         )));
     }
-    plain("self", "tensor").build(c, s)
+    plain_product("self", "tensor").build(c, s)
 }
 
 fn linear(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
@@ -505,7 +505,7 @@ fn linear(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             "linear: weight must be a matrix or a vector, got {w}-D tensor"
         )));
     }
-    Product {
+    ProductParams {
         a: "input",
         b: "weight",
         bias: Some("bias"),
@@ -516,7 +516,7 @@ fn linear(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
 
 fn addmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     want_rank(c, ["mat1", "mat2"], 2)?;
-    Product {
+    ProductParams {
         a: "mat1",
         b: "mat2",
         bias: Some("self"),
@@ -527,7 +527,7 @@ fn addmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
 
 fn baddbmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     same_batch(c, ["batch1", "batch2"], s)?;
-    Product {
+    ProductParams {
         a: "batch1",
         b: "batch2",
         bias: Some("self"),
@@ -547,7 +547,7 @@ fn addmv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             "vector + matrix @ vector expected, got {b}, {a}, {v}"
         )));
     }
-    Product {
+    ProductParams {
         a: "mat",
         b: "vec",
         bias: Some("self"),

@@ -173,7 +173,7 @@ fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         (DType::B8, Some(f)) => Val::Bool(f != 0.0),
         _ => c.get(name).clone(),
     };
-    let wide = dtype.compute();
+    let wide = dtype.compute_dtype();
     let (x, y) = (b.to_dtype(x, wide)?, b.to_dtype(y, wide)?);
     let product = b.outer(&x, &y)?;
     let mut out = b.mul(&product, factor("alpha"))?;

@@ -1,10 +1,10 @@
 //! Batch normalisation, and the rows of instance normalisation beside it.
 
-use super::instance_norm::{instance_functional, instance_norm, unbatched, verify_spatial};
-use super::statistics::{functional, tracked, want_count};
+use super::instance_norm::{instance_functional, instance_norm, unbatched_instance_norm, verify_spatial};
+use super::statistics::{functional_batch_norm, tracked_batch_norm, want_count};
 use super::{saved_dtype, standardise, want_float};
 use crate::op::rows::spell::list_text;
-use crate::op::running::Running;
+use crate::op::running::RunningStats;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
@@ -13,10 +13,10 @@ pub fn rows() -> Vec<Op> {
     let mut v = vec![
         batch_norm(),
         no_training(),
-        legit(),
+        native_batch_norm(),
         no_stats(),
         instance_norm(),
-        unbatched(),
+        unbatched_instance_norm(),
     ];
     v.extend(training_rows());
     v
@@ -63,11 +63,11 @@ fn batch_norm() -> Op {
             if training && c.bool("cumulative")? && c.opt_leaf("running_mean").is_some() {
                 want_count(c)?;
             }
-            normed(b, c, training).map(|n| n.0.into())
+            normalise_batch(b, c, training).map(|n| n.0.into())
         },
     )
     .new_memory()
-    .updates_running(Running {
+    .updates_running(RunningStats {
         form: OpId::_NativeBatchNormLegitFunctional,
         verified: Some(OpId::VerifiedBatchNorm),
         tracked: Some(OpId::TrackedBatchNorm),
@@ -104,9 +104,9 @@ fn no_training() -> Op {
         "_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
          running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
-            let (out, _) = normed(b, c, false)?;
+            let (out, _) = normalise_batch(b, c, false)?;
             // torch gives no statistics here.
-            let none = b.full(&[Dim::Const(0)], Val::int(0), out.dtype().compute())?;
+            let none = b.full(&[Dim::Const(0)], Val::int(0), out.dtype().compute_dtype())?;
             Ok(Val::Tuple(vec![out.into(), (&none).into(), none.into()]))
         },
     )
@@ -131,7 +131,7 @@ pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
 
 /// Statistics of the batch as torch saves them, or nothing.
 pub(super) fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
-    let (out, stats) = normed(b, c, training)?;
+    let (out, stats) = normalise_batch(b, c, training)?;
     let dtype = saved_dtype(c)?;
     let (mean, rstd) = match stats {
         Some((mean, rstd)) => (b.to_dtype(&mean, dtype)?, b.to_dtype(&rstd, dtype)?),
@@ -152,7 +152,7 @@ fn no_stats() -> Op {
     .spelled("aten._native_batch_norm_legit.no_stats")
 }
 
-fn legit() -> Op {
+fn native_batch_norm() -> Op {
     Op::composite("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
          float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
@@ -160,7 +160,7 @@ fn legit() -> Op {
             with_statistics(b, c, training)
         },
     )
-    .updates_running(Running {
+    .updates_running(RunningStats {
         form: OpId::_NativeBatchNormLegitFunctional,
         verified: None,
         tracked: None,
@@ -174,7 +174,7 @@ fn training_rows() -> Vec<Op> {
     vec![
         Op::composite("_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-            functional,
+            functional_batch_norm,
         )
         .doc("batch_norm with the statistics used and the new running statistics")
         .spelled("aten.@"),
@@ -189,7 +189,7 @@ fn training_rows() -> Vec<Op> {
         Op::composite("tracked_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              training, float momentum, float eps, Tensor? num_batches_tracked, bool cumulative) -> (Tensor, Tensor, Tensor, \
              Tensor, Tensor, Tensor)",
-            tracked,
+            tracked_batch_norm,
         )
         .doc("verified_batch_norm, with the count of batches; cumulative statistics are means over all of them"),
         Op::composite("_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
@@ -202,7 +202,7 @@ fn training_rows() -> Vec<Op> {
              float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::NativeBatchNorm, true),
         )
-        .updates_running(Running {
+        .updates_running(RunningStats {
             form: OpId::_BatchNormWithUpdateFunctional,
             verified: None,
             tracked: None,
@@ -257,7 +257,7 @@ pub(super) fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: 
 type Stats = Option<(Traced, Traced)>;
 
 /// The result, and the statistics of the batch (mean and `1 / sqrt(var + eps)`) if those were used.
-fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Traced, Stats)> {
+fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Traced, Stats)> {
     let x = c.leaf("input")?;
     want_float(x, "batch_norm")?;
     let rank = x.rank()?;
@@ -279,7 +279,7 @@ fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Trac
     let (Some((mean, var)), eps) = (stats, c.f64("eps")?) else {
         unreachable!("checked above")
     };
-    let compute = x.dtype().compute();
+    let compute = x.dtype().compute_dtype();
     // As torch's kernel: one factor and one addend per channel.
     let var = b.to_dtype(var, compute)?;
     let var = b.add(&var, Val::Float(eps))?;
@@ -324,7 +324,7 @@ pub(super) fn check_channels(c: &Call<Traced>, channels: &Dim) -> OpResult<()> {
 
 fn batch_stats(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Stats)> {
     let x = c.leaf("input")?;
-    let (rank, compute) = (x.rank()?, x.dtype().compute());
+    let (rank, compute) = (x.rank()?, x.dtype().compute_dtype());
     let dims: Vec<usize> = (0..rank).filter(|&d| d != 1).collect();
     let wide = b.to_dtype(x, compute)?;
     let n = standardise(b, &wide, &dims, c.f64("eps")?)?;

@@ -1,10 +1,10 @@
 //! Instance normalisation.
 
 use super::batch_norm::{along_channels, check_channels};
-use super::statistics::{dims_list, running};
+use super::statistics::{dims_list, update_running};
 use super::{standardise, want_float};
 use crate::op::rows::spell::list_text;
-use crate::op::running::Running;
+use crate::op::running::RunningStats;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
@@ -16,10 +16,10 @@ pub(super) fn instance_norm() -> Op {
             if c.bool("use_input_stats")? && c.bool("verify")? {
                 verify_spatial(c)?;
             }
-            instance(b, c)
+            normalise_instances(b, c)
         },
     )
-    .updates_running(Running {
+    .updates_running(RunningStats {
         form: OpId::_InstanceNormFunctional,
         verified: Some(OpId::VerifiedInstanceNorm),
         tracked: None,
@@ -71,7 +71,7 @@ pub(super) fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
 }
 
 /// The row behind the module classes: an input of `unbatched_rank` has no batch dim.
-pub(super) fn unbatched() -> Op {
+pub(super) fn unbatched_instance_norm() -> Op {
     Op::composite("instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
          running_var, bool running, float? momentum, float eps) -> Tensor",
         |b, c| {
@@ -93,7 +93,7 @@ pub(super) fn unbatched() -> Op {
     .doc("instance_norm of an input that may have no batch dim")
 }
 
-fn instance(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn normalise_instances(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     want_float(x, "instance_norm")?;
     let rank = x.rank()?;
@@ -117,7 +117,7 @@ fn instance(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return b.call(OpId::BatchNorm, args);
     }
     check_channels(c, &x.shape()?[1])?;
-    let compute = x.dtype().compute();
+    let compute = x.dtype().compute_dtype();
     let wide = b.to_dtype(x, compute)?;
     let dims: Vec<usize> = (2..rank).collect();
     let mut y = standardise(b, &wide, &dims, c.f64("eps")?)?.out;
@@ -135,7 +135,7 @@ pub(super) fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResu
     let y = b.call(OpId::InstanceNorm, c.args.clone())?;
     let x = c.leaf("input")?;
     let dims: Vec<usize> = (2..x.rank()?).collect();
-    let wide = b.to_dtype(x, x.dtype().compute())?;
+    let wide = b.to_dtype(x, x.dtype().compute_dtype())?;
     let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
     let var = b.op(
         OpId::Var,
@@ -145,6 +145,6 @@ pub(super) fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResu
         b.reduce(OpId::Mean, &mean, &[0], false)?,
         b.reduce(OpId::Mean, &var, &[0], false)?,
     );
-    let new = running(b, c, mean, var)?;
+    let new = update_running(b, c, mean, var)?;
     Ok(Val::Tuple([vec![y], new].concat()))
 }

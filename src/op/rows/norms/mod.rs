@@ -43,7 +43,7 @@ fn layer_rows() -> Vec<Op> {
              Tensor, Tensor)",
             |b, c| {
                 let n = layer_norm(b, c)?;
-                n.saved(b, c)
+                n.into_saved(b, c)
             },
         )
         .order(MemoryOrder::RowMajor)
@@ -93,7 +93,7 @@ fn group_rows() -> Vec<Op> {
                 let mut n = group_norm(b, c, &shape, c.int("group")?)?;
                 let own = c.leaf("input")?.shape()?.to_vec();
                 n.out = b.reshape(&n.out, &own)?;
-                n.saved(b, c)
+                n.into_saved(b, c)
             },
         )
         .doc("group_norm with the mean and 1 / sqrt(var + eps)")
@@ -133,7 +133,7 @@ pub(in crate::op::rows) struct Normed {
 
 impl Normed {
     /// The result with the statistics as torch saves them.
-    fn saved(self, b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    fn into_saved(self, b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let dtype = saved_dtype(c)?;
         let (mean, rstd) = (b.to_dtype(&self.mean, dtype)?, b.to_dtype(&self.rstd, dtype)?);
         Ok(Val::Tuple(vec![self.out.into(), mean.into(), rstd.into()]))
@@ -147,7 +147,7 @@ pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
     let params = ["weight", "bias", "running_mean", "running_var"]
         .into_iter()
         .filter_map(param);
-    let wide = x.compute();
+    let wide = x.compute_dtype();
     let widened = params.map(Traced::dtype).any(|d| d == wide);
     Ok(if widened { wide } else { x })
 }
@@ -226,7 +226,7 @@ fn layer_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Normed> {
     want_float(x, "LayerNormKernelImpl")?;
     let dims = last_dims(c)?;
     let dtype = x.dtype();
-    let wide = b.to_dtype(x, dtype.compute())?;
+    let wide = b.to_dtype(x, dtype.compute_dtype())?;
     let mut n = standardise(b, &wide, &dims, c.f64("eps")?)?;
     n.out = scale_shift(b, n.out, c.opt_leaf("weight"), c.opt_leaf("bias"))?;
     n.out = b.to_dtype(&n.out, dtype)?;
@@ -245,7 +245,7 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
             f32::EPSILON as f64
         }
     };
-    let wide = b.to_dtype(x, dtype.compute())?;
+    let wide = b.to_dtype(x, dtype.compute_dtype())?;
     let eps = if c.is_none("eps") {
         epsilon(wide.dtype())
     } else {
@@ -305,7 +305,7 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
     }
     let dtype = x.dtype();
     let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
-    let wide = b.to_dtype(x, dtype.compute())?;
+    let wide = b.to_dtype(x, dtype.compute_dtype())?;
     let g = Dim::Const(groups);
     let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;
     let mut out = standardise(b, &grouped, &[2], c.f64("eps")?)?;

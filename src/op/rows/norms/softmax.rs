@@ -5,10 +5,10 @@ use crate::types::{DType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [quotients(), logarithms()].into_iter().flatten().collect()
+    [softmax_rows(), log_softmax_rows()].into_iter().flatten().collect()
 }
 
-fn quotients() -> Vec<Op> {
+fn softmax_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
@@ -40,7 +40,7 @@ fn quotients() -> Vec<Op> {
     ]
 }
 
-fn logarithms() -> Vec<Op> {
+fn log_softmax_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "log_softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
@@ -68,7 +68,7 @@ fn logarithms() -> Vec<Op> {
         Op::composite(
             "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
-                let negated: Body = ("softmax", |b, x, d| {
+                let negated: SoftmaxKernel = ("softmax", |b, x, d| {
                     let x = b.neg(x)?;
                     softmax(b, &x, d)
                 });
@@ -85,13 +85,13 @@ fn logarithms() -> Vec<Op> {
 }
 
 /// torch's name of the kernel, and what it computes along a dim.
-type Body = (&'static str, fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>);
+type SoftmaxKernel = (&'static str, fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>);
 
-const SOFTMAX: Body = ("softmax", softmax);
-const LOG_SOFTMAX: Body = ("log_softmax", log_softmax);
+const SOFTMAX: SoftmaxKernel = ("softmax", softmax);
+const LOG_SOFTMAX: SoftmaxKernel = ("log_softmax", log_softmax);
 
 /// In the dtype asked for, at least f32 within.
-fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: Body) -> OpResult<Val<Traced>> {
+fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: SoftmaxKernel) -> OpResult<Val<Traced>> {
     let d = wrap_dim(dim, x.rank()?)?;
     if !out.is_float() {
         let last = if d + 1 >= x.rank()? { "_lastdim" } else { "" };
@@ -105,12 +105,12 @@ fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: Body) -> OpR
         let y = y.as_leaf().cloned().unwrap_or(row);
         return b.squeeze(&y, 0).map(Val::Leaf);
     }
-    let wide = b.to_dtype(x, out.compute())?;
+    let wide = b.to_dtype(x, out.compute_dtype())?;
     let y = f.1(b, &wide, d)?;
     b.to_dtype(&y, out).map(Val::Leaf)
 }
 
-fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>> {
+fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: SoftmaxKernel) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let out = c.opt_dtype("dtype").unwrap_or(x.dtype());
     let x = b.to_dtype(x, out)?;
@@ -122,7 +122,7 @@ fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>>
     in_dtype(b, &x, dim, out, f)
 }
 
-fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>> {
+fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: SoftmaxKernel) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let out = if c.bool("half_to_float")? {
         DType::F32
@@ -134,8 +134,8 @@ fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<T
 
 /// `exp(x - max) / sum`, which cannot overflow.
 pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
-    let e = shifted(b, x, dim)?;
-    let e = exponential(b, &e)?;
+    let e = subtract_max(b, x, dim)?;
+    let e = softmax_exp(b, &e)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
     let share = b.div(&e, &sum)?;
     b.note_softmax(&share, SoftmaxPart::Share);
@@ -143,14 +143,14 @@ pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) ->
 }
 
 /// `exp(x - max)`, given the difference.
-pub(in crate::op::rows) fn exponential(b: &mut dyn Build, difference: &Traced) -> OpResult<Traced> {
+pub(in crate::op::rows) fn softmax_exp(b: &mut dyn Build, difference: &Traced) -> OpResult<Traced> {
     let e = b.exp(difference)?;
     b.note_softmax(&e, SoftmaxPart::Exponential);
     Ok(e)
 }
 
 /// `x - max`; of an empty row there is no maximum and nothing to shift.
-fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
+fn subtract_max(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     if x.shape()?[dim] == crate::types::Dim::Const(0) {
         return Ok(x.clone());
     }
@@ -159,8 +159,8 @@ fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
 }
 
 fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
-    let s = shifted(b, x, dim)?;
-    let e = exponential(b, &s)?;
+    let s = subtract_max(b, x, dim)?;
+    let e = softmax_exp(b, &s)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
     let log = b.log(&sum)?;
     b.sub(&s, &log)

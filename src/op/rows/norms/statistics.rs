@@ -4,17 +4,17 @@ use super::batch_norm::{verify_batch, with_statistics};
 use crate::op::{Build, Call, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Val};
 
-type Update<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
+type RunningUpdate<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
 
 /// One more batch on which torch.nn trains.
-pub(super) fn tracked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+pub(super) fn tracked_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     verify_batch(c)?;
     let count = b.add(want_count(c)?, Val::int(1))?;
     let new = |b: &mut dyn Build, mean, var| match c.bool("cumulative")? {
-        true => cumulative(b, c, &count, mean, var),
-        false => running(b, c, mean, var),
+        true => update_cumulative(b, c, &count, mean, var),
+        false => update_running(b, c, mean, var),
     };
-    let Val::Tuple(mut out) = updated(b, c, &new)? else {
+    let Val::Tuple(mut out) = update_stats(b, c, &new)? else {
         return Err(OpError::arg("input", "batch_norm gives several results"));
     };
     out.push((&count).into());
@@ -22,12 +22,12 @@ pub(super) fn tracked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trace
 }
 
 /// The new running statistics: `(1 - momentum) * running + momentum * batch`, the variance unbiased.
-pub(super) fn functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    updated(b, c, &|b, mean, var| running(b, c, mean, var))
+pub(super) fn functional_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    update_stats(b, c, &|b, mean, var| update_running(b, c, mean, var))
 }
 
 /// The new running statistics, by `new` from the mean and the unbiased variance of the batch.
-fn updated(b: &mut dyn Build, c: &Call<Traced>, new: &Update<'_>) -> OpResult<Val<Traced>> {
+fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) -> OpResult<Val<Traced>> {
     let training = c.bool("training")?;
     let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
         return Err(OpError::arg("input", "batch_norm gives three results"));
@@ -35,7 +35,7 @@ fn updated(b: &mut dyn Build, c: &Call<Traced>, new: &Update<'_>) -> OpResult<Va
     if training {
         let x = c.leaf("input")?;
         let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
-        let wide = b.to_dtype(x, x.dtype().compute())?;
+        let wide = b.to_dtype(x, x.dtype().compute_dtype())?;
         let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
         let var = b.op(
             OpId::Var,
@@ -49,7 +49,12 @@ fn updated(b: &mut dyn Build, c: &Call<Traced>, new: &Update<'_>) -> OpResult<Va
 }
 
 /// `(1 - momentum) * running + momentum * new` of mean and variance.
-pub(super) fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> OpResult<Vec<Val<Traced>>> {
+pub(super) fn update_running(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    mean: Traced,
+    var: Traced,
+) -> OpResult<Vec<Val<Traced>>> {
     let m = c.f64("momentum")?;
     let mut out = vec![];
     for (name, new) in [("running_mean", mean), ("running_var", var)] {
@@ -70,7 +75,7 @@ pub(super) fn want_count(c: &Call<Traced>) -> OpResult<&Traced> {
 }
 
 /// The means over `count` batches, in f64 as torch computes them.
-fn cumulative(
+fn update_cumulative(
     b: &mut dyn Build,
     c: &Call<Traced>,
     count: &Traced,

@@ -1,20 +1,20 @@
 //! Activation functions.
 
 use super::select::effective_bounds;
-use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
-use crate::op::sharing::always;
+use crate::op::pointwise::{call_dtypes, number_of, pointwise, pointwise_by};
+use crate::op::sharing::always_shared;
 use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpBuilder, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
     [
-        rectifiers(),
-        clipped(),
-        smooth(),
-        exponential(),
-        shrinking(),
-        parametric(),
+        rectifier_rows(),
+        clipped_rows(),
+        smooth_rows(),
+        exponential_rows(),
+        shrink_rows(),
+        prelu_rows(),
     ]
     .into_iter()
     .flatten()
@@ -45,7 +45,7 @@ macro_rules! activation {
     };
 }
 
-fn rectifiers() -> Vec<Op> {
+fn rectifier_rows() -> Vec<Op> {
     vec![
         activation!(
             "relu",
@@ -85,12 +85,12 @@ fn rectifiers() -> Vec<Op> {
         )
         .spelled("torch.threshold")
         .inplace("torch.threshold_ torch.nn.functional.threshold_")
-        .shared_writes(always)
+        .shared_writes(always_shared)
         .module("Threshold(threshold, value, inplace=False) = threshold(input, threshold, value)"),
     ]
 }
 
-fn clipped() -> Vec<Op> {
+fn clipped_rows() -> Vec<Op> {
     let hardtanh = "hardtanh(Tensor self, float min_val=-1., float max_val=1.) -> Tensor";
     vec![
         functional!(
@@ -136,7 +136,7 @@ fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
     })
 }
 
-fn smooth() -> Vec<Op> {
+fn smooth_rows() -> Vec<Op> {
     vec![
         pointwise_by(
             "gelu(Tensor self, *, str approximate='none') -> Tensor",
@@ -213,7 +213,7 @@ fn smooth() -> Vec<Op> {
 }
 
 /// Exponential units: linear above zero, an exponential below.
-fn exponential() -> Vec<Op> {
+fn exponential_rows() -> Vec<Op> {
     vec![
         activation!(
             "elu",
@@ -254,7 +254,7 @@ fn exponential() -> Vec<Op> {
     ]
 }
 
-fn shrinking() -> Vec<Op> {
+fn shrink_rows() -> Vec<Op> {
     vec![
         pointwise(
             "hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
@@ -273,7 +273,7 @@ fn shrinking() -> Vec<Op> {
                     format!("lambda must be greater or equal to 0, but found to be {l}"),
                 )),
                 // In f32 and f64 torch's vectorised kernel gives 0.0 for -0.0.
-                _ => Ok(match dtypes(c)?.common {
+                _ => Ok(match call_dtypes(c)?.common {
                     DType::F32 | DType::F64 => {
                         "l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, where(isnan(self), \
                          self, 0)))"
@@ -295,7 +295,7 @@ fn shrinking() -> Vec<Op> {
     ]
 }
 
-fn parametric() -> Vec<Op> {
+fn prelu_rows() -> Vec<Op> {
     vec![
         pointwise(
             "_prelu_kernel(Tensor self, Tensor weight) -> Tensor",

@@ -2,24 +2,32 @@
 
 use crate::op::pointwise::{not_implemented, number_of, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, two, two_};
-use crate::op::{Build, Call, DtypeRule as D, Op, OpBuilder, OpError, OpId, OpResult, Traced, pointwise::dtypes};
-use crate::scalar::Number;
+use crate::op::{Build, Call, DtypeRule as D, Op, OpBuilder, OpError, OpId, OpResult, Traced, pointwise::call_dtypes};
+use crate::scalar::UntypedNumber;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [sums(), signs(), products(), quotients(), divisors(), powers(), fused()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        add_sub_rows(),
+        sign_rows(),
+        product_rows(),
+        quotient_rows(),
+        divisor_rows(),
+        power_rows(),
+        fused_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
-fn sums() -> Vec<Op> {
+fn add_sub_rows() -> Vec<Op> {
     let binary = "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor";
     let scalar = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
     vec![
         pointwise_by(("add", binary), D::Promote, |c| {
-            scaled(
+            alpha_expr(
                 c,
                 [
                     "self + other",
@@ -35,7 +43,7 @@ fn sums() -> Vec<Op> {
         .inplace_form("aten.add_.Scalar", scalar)
         .commutative(),
         pointwise_by(("sub", binary), D::Subtract, |c| {
-            scaled(
+            alpha_expr(
                 c,
                 [
                     "self - other",
@@ -51,7 +59,7 @@ fn sums() -> Vec<Op> {
         .inplace("aten.sub_.Tensor aten.subtract_.Tensor Tensor.sub_ Tensor.subtract_ operator.isub Tensor.__isub__")
         .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", scalar),
         pointwise_by(("rsub", binary), D::Subtract, |c| {
-            scaled(
+            alpha_expr(
                 c,
                 [
                     "other - self",
@@ -64,7 +72,7 @@ fn sums() -> Vec<Op> {
         .spelled("aten.rsub.Tensor torch.rsub Tensor.__rsub__")
         .form("aten.rsub.Scalar", scalar),
         pointwise_by(("_add_relu", binary), D::Promote, |c| {
-            scaled(
+            alpha_expr(
                 c,
                 [
                     "max(self + other, 0)",
@@ -81,7 +89,7 @@ fn sums() -> Vec<Op> {
     ]
 }
 
-fn signs() -> Vec<Op> {
+fn sign_rows() -> Vec<Op> {
     vec![
         pointwise(
             "neg(Tensor self) -> Tensor",
@@ -119,13 +127,13 @@ fn signs() -> Vec<Op> {
 
 /// The expression without `alpha`, with it for integers and for floats, which torch multiplies and adds with one rounding;
 /// after torch's checks of it.
-fn scaled(c: &Call<TensorType>, text: [&'static str; 3]) -> OpResult<&'static str> {
-    let d = dtypes(c)?.common;
+fn alpha_expr(c: &Call<TensorType>, text: [&'static str; 3]) -> OpResult<&'static str> {
+    let d = call_dtypes(c)?.common;
     match number_of(c.get("alpha")) {
-        Some(Number::Bool(_)) if d != DType::B8 => {
+        Some(UntypedNumber::Bool(_)) if d != DType::B8 => {
             Err(OpError::dtype("Boolean alpha only supported for Boolean results."))
         }
-        Some(Number::Float(_)) if !d.is_float() => Err(OpError::dtype(
+        Some(UntypedNumber::Float(_)) if !d.is_float() => Err(OpError::dtype(
             "For integral input tensors, argument alpha must not be a floating point number.",
         )),
         Some(n) if n.to_f64() == 1.0 => Ok(text[0]),
@@ -133,7 +141,7 @@ fn scaled(c: &Call<TensorType>, text: [&'static str; 3]) -> OpResult<&'static st
     }
 }
 
-fn products() -> Vec<Op> {
+fn product_rows() -> Vec<Op> {
     let (binary, unary) = (
         "mul(Tensor self, Tensor other) -> Tensor",
         "square(Tensor self) -> Tensor",
@@ -187,7 +195,7 @@ fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// Whether torch rounds the steps of a division to the operands' dtype: 16-bit floats by more than one number.
 fn rounds_between(c: &Call<TensorType>) -> OpResult<bool> {
     let many = c.opt_leaf("other").is_some_and(|t| t.numel() != Dim::Const(1));
-    Ok(many && matches!(dtypes(c)?.common, DType::F16 | DType::BF16))
+    Ok(many && matches!(call_dtypes(c)?.common, DType::F16 | DType::BF16))
 }
 
 /// torch's division rounded down, each step of which is rounded to 16 bits.
@@ -201,9 +209,9 @@ const FLOOR_16: &str = "quotient = rounded(self / other); \
     where(other == 0, quotient, where(exact == 0, copysign(exact, quotient), down))";
 
 /// Quotients and remainders.
-fn quotients() -> Vec<Op> {
+fn quotient_rows() -> Vec<Op> {
     vec![
-        div(),
+        div_row(),
         pointwise_by(
             "floor_divide(Tensor self, Tensor other) -> Tensor",
             D::NoBool("div_floor_cpu"),
@@ -245,7 +253,7 @@ fn quotients() -> Vec<Op> {
     ]
 }
 
-fn div() -> Op {
+fn div_row() -> Op {
     let plain = "div(Tensor self, Tensor other) -> Tensor";
     pointwise_by(
         "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
@@ -288,7 +296,7 @@ fn div() -> Op {
 }
 
 /// Common divisors and multiples.
-fn divisors() -> Vec<Op> {
+fn divisor_rows() -> Vec<Op> {
     vec![
         pointwise(
             "gcd(Tensor self, Tensor other) -> Tensor",
@@ -301,7 +309,7 @@ fn divisors() -> Vec<Op> {
         .commutative(),
         pointwise_by("lcm(Tensor self, Tensor other) -> Tensor", D::IntOnly("lcm_cpu"), |c| {
             // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
-            Ok(match dtypes(c)?.common.size() {
+            Ok(match call_dtypes(c)?.common.size() {
                 1 | 2 => {
                     "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
                          == 0, 1, g)) * b)))"
@@ -316,11 +324,11 @@ fn divisors() -> Vec<Op> {
     ]
 }
 
-fn powers() -> Vec<Op> {
+fn power_rows() -> Vec<Op> {
     let schema = "pow(Tensor self, Tensor exponent) -> Tensor";
     let reversed = "pow(Tensor exponent, Tensor self) -> Tensor";
     vec![
-        pointwise_by(("pow", schema), D::Promote, power)
+        pointwise_by(("pow", schema), D::Promote, power_expr)
             .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
             .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
             .spelled("operator.pow builtins.pow Tensor.__pow__")
@@ -340,8 +348,8 @@ fn powers() -> Vec<Op> {
 }
 
 /// torch's special cases of constant exponents, which decide `(-inf) ** 0.5` and the last bit.
-fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
-    let d = dtypes(c)?.common;
+fn power_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
+    let d = call_dtypes(c)?.common;
     let base = c.get("self");
     let exponent = match (base.as_leaf(), number_of(c.get("exponent"))) {
         (Some(_), Some(n)) => n,
@@ -369,14 +377,14 @@ fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
     })
 }
 
-fn fused() -> Vec<Op> {
+fn fused_rows() -> Vec<Op> {
     vec![
         pointwise_by(
             "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
             D::NoBool("addcmul_cpu_out"),
             |c| {
                 // torch's vectors multiply and add with one rounding.
-                Ok(if dtypes(c)?.common.is_float() {
+                Ok(if call_dtypes(c)?.common.is_float() {
                     "fma(value * tensor1, tensor2, self)"
                 } else {
                     "self + value * tensor1 * tensor2"

@@ -1,16 +1,19 @@
 //! Checks: what raises an error, and gives nothing.
 
-use crate::op::rows::python::truth;
+use crate::op::rows::python::truth_value;
 use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
-use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows. Passes drop one only where inference has shown that it holds.
 pub fn rows() -> Vec<Op> {
-    [asserts(), ranges(), checks()].into_iter().flatten().collect()
+    [assert_rows(), range_rows(), check_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// `torch._assert` and the assertions of exported programs.
-fn asserts() -> Vec<Op> {
+fn assert_rows() -> Vec<Op> {
     vec![
         Op::new(
             "_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, \
@@ -33,7 +36,7 @@ fn asserts() -> Vec<Op> {
                         "Expected Tensor with single nonzero value, but got zero",
                     )),
                     Some(_) => Err(OpError::value(c.str("message")?)),
-                    None => Err(ambiguous(x.numel())),
+                    None => Err(ambiguous_truth(x.numel())),
                 }
             }),
         )
@@ -57,7 +60,7 @@ fn asserts() -> Vec<Op> {
 }
 
 /// Bounds of symbolic sizes.
-fn ranges() -> Vec<Op> {
+fn range_rows() -> Vec<Op> {
     vec![
         Op::new(
             "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
@@ -84,7 +87,7 @@ fn ranges() -> Vec<Op> {
 }
 
 /// `torch._check` and its variants.
-fn checks() -> Vec<Op> {
+fn check_rows() -> Vec<Op> {
     vec![
         Op::new(
             "_check(Any cond, Any message=None) -> ()",
@@ -97,7 +100,7 @@ fn checks() -> Vec<Op> {
         Op::new(
             "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
             |c, _| match (c.get("i").as_int(), c.get("max").as_int()) {
-                (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed(c)),
+                (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed_check(c)),
                 _ => Ok(Val::None),
             },
             Meaning::Host,
@@ -107,7 +110,7 @@ fn checks() -> Vec<Op> {
         .effect(Effect::External),
         Op::composite("_check_tensor_all(Tensor cond, Any message=None) -> ()", |b, c| {
             let all = b.all(c.leaf("cond")?)?;
-            b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&message(c))])
+            b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&check_message(c))])
         })
         .doc("checks that all elements are true")
         .spelled("torch.@")
@@ -116,7 +119,7 @@ fn checks() -> Vec<Op> {
 }
 
 /// What a check says: a text that was given, or torch's own.
-fn message<T>(c: &Call<T>) -> String {
+fn check_message<T>(c: &Call<T>) -> String {
     match c.get("message") {
         Val::Str(s) => s.to_string(),
         _ => "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement \
@@ -125,14 +128,14 @@ fn message<T>(c: &Call<T>) -> String {
     }
 }
 
-fn failed<T>(c: &Call<T>) -> OpError {
-    OpError::value(message(c))
+fn failed_check<T>(c: &Call<T>) -> OpError {
+    OpError::value(check_message(c))
 }
 
 fn check_condition(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     match c.get("cond") {
-        Val::Bool(false) => Err(failed(c)),
-        Val::Bool(true) | Val::Any(Kind::Bool) | Val::Unknown => Ok(Val::None),
+        Val::Bool(false) => Err(failed_check(c)),
+        Val::Bool(true) | Val::Any(ScalarKind::Bool) | Val::Unknown => Ok(Val::None),
         Val::Leaf(_) => Err(OpError::arg("cond", "cond must be a bool, but got a Tensor")
             .help("`torch._check_tensor_all` checks that all elements are true")),
         v => Err(OpError::arg(
@@ -196,21 +199,21 @@ fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
             return Err(OpError::shape(text()));
         }
         for (w, s) in want.iter().zip(shape) {
-            sizes.equal(w, s, text)?;
+            sizes.unify_dims(w, s, text)?;
         }
     }
     Ok(Val::None)
 }
 
 fn check_scalar(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    match truth(c.get("condition")) {
+    match truth_value(c.get("condition")) {
         Some(false) => Err(OpError::value(c.str("message")?)),
         _ => Ok(Val::None),
     }
 }
 
 /// Why a tensor of that many elements is neither true nor false.
-pub(in crate::op::rows) fn ambiguous(elements: usize) -> OpError {
+pub(in crate::op::rows) fn ambiguous_truth(elements: usize) -> OpError {
     let how_many = if elements == 0 {
         "no values"
     } else {

@@ -1,13 +1,13 @@
 //! Comparisons, predicates, logic and bits.
 
-use crate::op::pointwise::{dtypes, pointwise, pointwise_by};
+use crate::op::pointwise::{call_dtypes, pointwise, pointwise_by};
 use crate::op::rows::spell::{one, two, two_};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::TensorType;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [comparisons(), predicates(), logic(), bits()]
+    [comparison_rows(), predicate_rows(), logic_rows(), bitwise_rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -31,7 +31,7 @@ macro_rules! comparison {
     };
 }
 
-fn comparisons() -> Vec<Op> {
+fn comparison_rows() -> Vec<Op> {
     vec![
         comparison!(
             "eq",
@@ -69,7 +69,7 @@ fn isclose(c: &Call<TensorType>) -> OpResult<&'static str> {
             return Err(OpError::arg(name, title));
         }
     }
-    let d = dtypes(c)?.common;
+    let d = call_dtypes(c)?.common;
     Ok(match (d.is_float(), c.bool("equal_nan")?) {
         (true, false) => "d = abs(self - other); (self == other) | (~isinf(d) & (d <= atol + abs(rtol * other)))",
         (true, true) => {
@@ -89,7 +89,7 @@ macro_rules! predicate {
     };
 }
 
-fn predicates() -> Vec<Op> {
+fn predicate_rows() -> Vec<Op> {
     vec![
         predicate!("isnan", "isnan(self)", "whether self is NaN"),
         predicate!("isinf", "isinf(self)", "whether self is infinite"),
@@ -105,7 +105,7 @@ fn predicates() -> Vec<Op> {
     ]
 }
 
-fn logic() -> Vec<Op> {
+fn logic_rows() -> Vec<Op> {
     vec![
         pointwise("logical_not(Tensor self) -> Tensor", D::Logical, "~self")
             .doc("whether self is zero")
@@ -266,7 +266,7 @@ macro_rules! shift {
     };
 }
 
-fn bits() -> Vec<Op> {
+fn bitwise_rows() -> Vec<Op> {
     vec![
         bitwise!(
             "and",

@@ -1,15 +1,23 @@
 //! Conversions between dtypes, and between tensors and numbers.
 
-use super::assertions::ambiguous;
+use super::assertions::ambiguous_truth;
 use crate::op::layout::has_format;
 use crate::op::pointwise::pointwise;
 use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Scalar;
-use crate::types::{Category, DType, Dim, Kind, TensorType, Val};
+use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![to_dtype(), convert_stored(), to(), to_copy(), copy(), type_as(), item()];
+    let mut v = vec![
+        to_dtype(),
+        convert_stored(),
+        to_row(),
+        to_copy(),
+        copy_row(),
+        type_as(),
+        item_row(),
+    ];
     v.extend([first_number(), class_name()]);
     v.extend(python_numbers());
     v
@@ -33,7 +41,7 @@ fn convert_stored() -> Op {
         |c, _| {
             let x = c.leaf("self")?;
             let to = c.opt_dtype("dtype").unwrap_or(x.dtype);
-            held(x.dtype).and_then(|()| held(to))?;
+            want_held(x.dtype).and_then(|()| want_held(to))?;
             Ok(Val::Leaf(TensorType {
                 dtype: to,
                 shape: x.shape.clone(),
@@ -48,7 +56,7 @@ fn convert_stored() -> Op {
 }
 
 /// Refuses the dtypes that only stand in files and types.
-pub(in crate::op::rows) fn computed(dtype: DType) -> OpResult<()> {
+pub(in crate::op::rows) fn want_computed(dtype: DType) -> OpResult<()> {
     if dtype.is_computed() {
         return Ok(());
     }
@@ -59,10 +67,10 @@ pub(in crate::op::rows) fn computed(dtype: DType) -> OpResult<()> {
 }
 
 /// Refuses the dtypes that only stand in types.
-pub(in crate::op::rows) fn held(dtype: DType) -> OpResult<()> {
+pub(in crate::op::rows) fn want_held(dtype: DType) -> OpResult<()> {
     match dtype.is_held() {
         true => Ok(()),
-        false => computed(dtype),
+        false => want_computed(dtype),
     }
 }
 
@@ -70,8 +78,8 @@ pub(in crate::op::rows) fn held(dtype: DType) -> OpResult<()> {
 const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None, Device? device=None, Layout? layout=None, \
                   bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor";
 
-fn to() -> Op {
-    let mut op = Op::composite(("to", TO), convert)
+fn to_row() -> Op {
+    let mut op = Op::composite(("to", TO), convert_tensor)
         .doc("converted to a dtype, or to another tensor's; itself if it has it")
         .form(
             "aten.to.dtype Tensor.to",
@@ -134,7 +142,7 @@ fn to_copy() -> Op {
 }
 
 /// In place, this is how new values of buffers and inputs reach them.
-fn copy() -> Op {
+fn copy_row() -> Op {
     Op::composite(
         "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
         |b, c| {
@@ -160,7 +168,7 @@ fn type_as() -> Op {
     .aliasing()
 }
 
-fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn convert_tensor(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let dtype = c
         .opt_leaf("other")
@@ -175,7 +183,7 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.to_dtype(x, dtype).map(Val::Leaf)
 }
 
-fn item() -> Op {
+fn item_row() -> Op {
     Op::new(
         "item(Tensor self) -> Scalar",
         |c, _| {
@@ -186,9 +194,9 @@ fn item() -> Op {
                 )));
             }
             Ok(Val::Any(match x.dtype.category() {
-                Category::Bool => Kind::Bool,
-                Category::Int => Kind::Int,
-                _ => Kind::Float,
+                Category::Bool => ScalarKind::Bool,
+                Category::Int => ScalarKind::Int,
+                _ => ScalarKind::Float,
             }))
         },
         Meaning::Routine(|c| {
@@ -203,7 +211,7 @@ fn item() -> Op {
                 Scalar::Int(DType::U64, i) if i < 0 => Err(OpError::value(format!(
                     "{v} is beyond the numbers of 64 bits with a sign that fxc has for Python's"
                 ))),
-                v => Ok(number(v)),
+                v => Ok(scalar_to_val(v)),
             }
         }),
     )
@@ -254,7 +262,7 @@ fn python_numbers() -> Vec<Op> {
         Op::composite("item_bool(Tensor self) -> bool", |b, c| {
             let elements = c.leaf("self")?.ty.numel();
             match elements.as_const() {
-                Some(n) if n != 1 => Err(ambiguous(n as usize)),
+                Some(n) if n != 1 => Err(ambiguous_truth(n as usize)),
                 _ => of_item(b, c, OpId::SymBool),
             }
         })
@@ -272,7 +280,7 @@ fn of_item(b: &mut dyn Build, c: &Call<Traced>, function: OpId) -> OpResult<Val<
 }
 
 /// A scalar as a Python number.
-pub(in crate::op::rows) fn number<T>(v: Scalar) -> Val<T> {
+pub(in crate::op::rows) fn scalar_to_val<T>(v: Scalar) -> Val<T> {
     match v {
         Scalar::Bool(b) => Val::Bool(b),
         Scalar::Int(_, i) => Val::int(i),

@@ -2,7 +2,7 @@
 //! dims, by torch's promotion, where Python's own operators give numbers.
 
 use crate::op::{Build, Call, Op, OpId, OpResult, Traced};
-use crate::types::{DType, Kind, Val};
+use crate::types::{DType, ScalarKind, Val};
 
 macro_rules! of_numbers {
     ($id:ident, $base:literal, $name:literal, $rest:literal, $paths:literal) => {
@@ -63,8 +63,8 @@ pub fn rows() -> Vec<Op> {
 /// The dtype of the tensor that torch makes of a number.
 fn dtype_of(v: &Val<Traced>) -> DType {
     match v {
-        Val::Bool(_) | Val::Any(Kind::Bool) => DType::B8,
-        Val::Int(_) | Val::Any(Kind::Int) => DType::I64,
+        Val::Bool(_) | Val::Any(ScalarKind::Bool) => DType::B8,
+        Val::Int(_) | Val::Any(ScalarKind::Int) => DType::I64,
         _ => DType::F32,
     }
 }

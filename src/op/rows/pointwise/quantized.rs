@@ -8,8 +8,8 @@ use crate::types::{DType, Dim, Val};
 pub fn rows() -> Vec<Op> {
     let mut rows = to_integers();
     rows.extend(from_integers());
-    rows.extend(fake());
-    rows.extend(parameters());
+    rows.extend(fake_quantize_rows());
+    rows.extend(qparam_rows());
     rows
 }
 
@@ -44,7 +44,7 @@ fn to_integers() -> Vec<Op> {
                 let x = b.mul(c.leaf("input")?, &inverse)?;
                 let x = b.add(&x, c.leaf("zero_points")?)?;
                 let x = b.round(&x)?;
-                bounded(b, c, &x)
+                clamp_to_quant_range(b, c, &x)
             },
         )
         .doc("round(input / scales + zero_points) within bounds, with scales for each row")
@@ -57,8 +57,8 @@ fn from_integers() -> Vec<Op> {
         Op::composite("dequantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
              ScalarType? out_dtype=None) -> Tensor",
             |b, c| {
-                let x = b.to_dtype(stored(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
-                let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
+                let x = b.to_dtype(quantized_input(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
+                let (scale, zero) = (scalar_param(b, c, "scale")?, scalar_param(b, c, "zero_point")?);
                 let x = b.sub(&x, zero)?;
                 b.mul(&x, scale).map(Val::Leaf)
             },
@@ -77,13 +77,13 @@ fn from_integers() -> Vec<Op> {
         Op::composite("dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max, \
              ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
             |b, c| {
-                let (mut x, dtype) = (stored(c)?.clone(), c.opt_dtype("out_dtype").unwrap_or(DType::F32));
+                let (mut x, dtype) = (quantized_input(c)?.clone(), c.opt_dtype("out_dtype").unwrap_or(DType::F32));
                 let axis = wrap_dim(c.int("axis")?, x.rank()?)?;
                 if let Some(zeros) = c.opt_leaf("zero_points") {
-                    let zeros = along(b, zeros, x.rank()?, axis)?;
+                    let zeros = reshape_along(b, zeros, x.rank()?, axis)?;
                     x = b.sub(&x, &zeros)?;
                 }
-                let scales = along(b, c.leaf("scales")?, x.rank()?, axis)?;
+                let scales = reshape_along(b, c.leaf("scales")?, x.rank()?, axis)?;
                 let x = b.mul(&x, &scales)?;
                 b.to_dtype(&x, dtype).map(Val::Leaf)
             },
@@ -103,11 +103,11 @@ fn from_integers() -> Vec<Op> {
     ]
 }
 
-fn fake() -> Vec<Op> {
+fn fake_quantize_rows() -> Vec<Op> {
     vec![
         Op::composite("fake_quantize_per_tensor_affine(Tensor self, Any scale, Any zero_point, int quant_min, int quant_max) -> Tensor",
             |b, c| {
-                let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
+                let (scale, zero) = (scalar_param(b, c, "scale")?, scalar_param(b, c, "zero_point")?);
                 fake_quantize(b, c, scale, zero)
             },
         )
@@ -125,8 +125,8 @@ fn fake() -> Vec<Op> {
             |b, c| {
                 let rank = c.leaf("self")?.rank()?;
                 let axis = wrap_dim(c.int("axis")?, rank)?;
-                let scale = along(b, c.leaf("scale")?, rank, axis)?;
-                let zero = along(b, c.leaf("zero_point")?, rank, axis)?;
+                let scale = reshape_along(b, c.leaf("scale")?, rank, axis)?;
+                let zero = reshape_along(b, c.leaf("zero_point")?, rank, axis)?;
                 fake_quantize(b, c, scale.into(), zero.into())
             },
         )
@@ -135,7 +135,7 @@ fn fake() -> Vec<Op> {
     ]
 }
 
-fn parameters() -> Vec<Op> {
+fn qparam_rows() -> Vec<Op> {
     let row = |name, symmetric: crate::op::Decompose| {
         Op::composite(
             (
@@ -146,17 +146,17 @@ fn parameters() -> Vec<Op> {
         )
     };
     vec![
-        row("choose_qparams", |b, c| choose(b, c, false))
+        row("choose_qparams", |b, c| choose_qparams(b, c, false))
             .doc("the scale and the zero point that fit the numbers of a tensor into a range of integers")
             .spelled("quantized_decomposed.choose_qparams.tensor"),
-        row("choose_qparams_symmetric", |b, c| choose(b, c, true))
+        row("choose_qparams_symmetric", |b, c| choose_qparams(b, c, true))
             .doc("the scale that fits the magnitudes of a tensor into a range of integers, and the zero point of its middle")
             .spelled("quantized_decomposed.choose_qparams_symmetric.tensor"),
     ]
 }
 
 /// A parameter that is a number or a tensor of one element.
-fn one(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>> {
+fn scalar_param(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>> {
     match c.get(name) {
         Val::Leaf(t) => b.reshape(t, &[]).map(Val::Leaf),
         number => Ok(number.clone()),
@@ -164,7 +164,7 @@ fn one(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>>
 }
 
 /// `1 / scale`, of numbers in double precision.
-fn inverse(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
+fn inverse_scale(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
     match scale {
         Val::Leaf(t) => b.reciprocal(&t).map(Val::Leaf),
         number => Ok(Val::Float(1.0 / number.as_f64().unwrap_or(f64::NAN))),
@@ -172,14 +172,14 @@ fn inverse(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// A vector along one dim of tensors of a rank.
-fn along(b: &mut dyn Build, t: &Traced, rank: usize, axis: usize) -> OpResult<Traced> {
+fn reshape_along(b: &mut dyn Build, t: &Traced, rank: usize, axis: usize) -> OpResult<Traced> {
     let mut shape = vec![Dim::Const(1); rank];
     shape[axis] = t.ty.numel();
     b.reshape(t, &shape)
 }
 
 /// The integers of a call, which must have the dtype that it says.
-fn stored(c: &Call<Traced>) -> OpResult<&Traced> {
+fn quantized_input(c: &Call<Traced>) -> OpResult<&Traced> {
     let x = c.leaf("input")?;
     match c.opt_dtype("dtype") {
         Some(d) if d != x.dtype() => Err(OpError::dtype(format!(
@@ -192,7 +192,7 @@ fn stored(c: &Call<Traced>) -> OpResult<&Traced> {
 }
 
 /// Within the bounds, in the dtype of the call.
-fn bounded(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
+fn clamp_to_quant_range(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
     let x = b.op(
         OpId::Clamp,
         [x.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
@@ -201,29 +201,29 @@ fn bounded(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Trac
 }
 
 fn quantize(b: &mut dyn Build, c: &Call<Traced>, axis: Option<usize>) -> OpResult<Val<Traced>> {
-    let x = b.to_dtype(c.leaf("input")?, c.leaf("input")?.dtype().compute())?;
+    let x = b.to_dtype(c.leaf("input")?, c.leaf("input")?.dtype().compute_dtype())?;
     let (scale, zero) = match axis {
         Some(axis) => {
-            let mut part = |name: &str| along(b, c.leaf(name)?, x.rank()?, axis).map(Val::Leaf);
+            let mut part = |name: &str| reshape_along(b, c.leaf(name)?, x.rank()?, axis).map(Val::Leaf);
             (part("scales")?, part("zero_points")?)
         }
-        None => (one(b, c, "scale")?, one(b, c, "zero_point")?),
+        None => (scalar_param(b, c, "scale")?, scalar_param(b, c, "zero_point")?),
     };
-    let inverse = inverse(b, scale)?;
+    let inverse = inverse_scale(b, scale)?;
     let x = b.mul(&x, inverse)?;
     let x = b.round(&x)?;
     let x = b.add(&x, zero)?;
-    bounded(b, c, &x)
+    clamp_to_quant_range(b, c, &x)
 }
 
 /// torch's kernel computes in f32: `(clamp(round(x / scale) + zero) - zero) * scale` with the inverse of the scale.
 fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: Val<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let dtype = x.dtype();
-    let x = b.to_dtype(x, dtype.compute())?;
+    let x = b.to_dtype(x, dtype.compute_dtype())?;
     let inverse = match scale.as_f64() {
         Some(s) => Val::Float(f64::from(1.0 / s as f32)),
-        None => inverse(b, scale.clone())?,
+        None => inverse_scale(b, scale.clone())?,
     };
     let y = b.mul(&x, inverse)?;
     let y = b.round(&y)?;
@@ -238,10 +238,10 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
 }
 
 /// `determine_qparams` of torch.ao: zero is always within the range.
-fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
+fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
     let (low, high, eps) = (c.int("quant_min")?, c.int("quant_max")?, c.f64("eps")?);
     let span = high as f64 - low as f64;
-    let bounds = b.many(OpId::Aminmax, [c.leaf("input")?.into()])?;
+    let bounds = b.call_many(OpId::Aminmax, [c.leaf("input")?.into()])?;
     let [least, most] = &bounds[..] else {
         return Err(OpError::shape("aminmax gives two tensors"));
     };

@@ -9,12 +9,12 @@ use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut rows = vec![rrelu()];
+    let mut rows = vec![rrelu_row()];
     rows.extend(rrelu_with_noise());
     rows
 }
 
-fn rrelu() -> Op {
+fn rrelu_row() -> Op {
     let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
                   Tensor";
     let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
@@ -42,7 +42,7 @@ fn rrelu_with_noise() -> [Op; 2] {
         Op::new(
             text!("rrelu_with_noise_functional({PARAMS}) -> (Tensor, Tensor)"),
             noise_type,
-            Meaning::Routine(noisy),
+            Meaning::Routine(eval_noisy_rrelu),
         )
         .doc("rrelu, and the slope that each element was multiplied by in training")
         .spelled("aten.@")
@@ -80,20 +80,20 @@ fn noise_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             )));
         }
         for (a, b) in a.iter().zip(b) {
-            s.equal(a, b, || "the sizes of `noise` are those of `self`".into())?;
+            s.unify_dims(a, b, || "the sizes of `noise` are those of `self`".into())?;
         }
     }
     Ok(Val::Tuple(vec![Val::Leaf(x.clone()), Val::Leaf(noise.clone())]))
 }
 
 /// As torch's kernel: one draw for each element that is not positive, in order.
-fn noisy(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn eval_noisy_rrelu(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, noise, lower, upper) = (c.leaf("self")?, c.leaf("noise")?, c.f64("lower")?, c.f64("upper")?);
     let number = |t: &Tensor, i: usize| t.get(i).to_f64();
     let mut slopes = vec![(lower + upper) / 2.0; x.numel()];
     let training = c.bool("training")?;
     if training {
-        random::with(|g| {
+        random::with_stream(|g| {
             for (i, slope) in slopes.iter_mut().enumerate() {
                 *slope = if number(x, i) <= 0.0 {
                     g.uniform(DType::F64, lower, upper)
@@ -126,7 +126,7 @@ fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let noise = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let bounds = [Val::Float(lower), Val::Float(upper), Val::Bool(true)];
-    let both = b.many(
+    let both = b.call_many(
         OpId::RreluWithNoiseFunctional,
         [vec![x.into(), noise.into()], bounds.to_vec()].concat(),
     )?;

@@ -1,17 +1,25 @@
 //! Selections and functions of two tensors: maxima, bounds, `where`, angles.
 
-use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
+use crate::op::pointwise::{
+    call_dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by,
+};
 use crate::op::rows::spell::{method_, one, special};
-use crate::op::sharing::always;
+use crate::op::sharing::always_shared;
 use crate::op::{Call, DtypeRule as D, MemoryOrder, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [extrema(), bounds(), selections(), angles(), logarithms()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        extremum_rows(),
+        clamp_rows(),
+        selection_rows(),
+        angle_rows(),
+        logarithm_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 macro_rules! binary {
@@ -22,7 +30,7 @@ macro_rules! binary {
     };
 }
 
-fn extrema() -> Vec<Op> {
+fn extremum_rows() -> Vec<Op> {
     vec![
         binary!(
             "maximum",
@@ -57,7 +65,7 @@ fn extrema() -> Vec<Op> {
     ]
 }
 
-fn bounds() -> Vec<Op> {
+fn clamp_rows() -> Vec<Op> {
     let (low, high) = (
         "clamp_min(Tensor self, Tensor min) -> Tensor",
         "clamp_max(Tensor self, Tensor max) -> Tensor",
@@ -66,7 +74,7 @@ fn bounds() -> Vec<Op> {
         pointwise_by(
             "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
             D::Promote,
-            clamp,
+            clamp_expr,
         )
         .doc("self between two bounds, the upper one winning; NaN stays, a NaN bound gives NaN")
         .spelled("aten.@ aten.@.Tensor torch.@ Tensor.@")
@@ -101,7 +109,7 @@ fn bounds() -> Vec<Op> {
     ]
 }
 
-fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
+fn clamp_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
     if c.is_none("min") && c.is_none("max") {
         return Err(OpError::arg(
             "min",
@@ -109,7 +117,7 @@ fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
         ));
     }
     // Of bools torch has the kernels that take one tensor, and none that take a number.
-    let d = dtypes(c)?.common;
+    let d = call_dtypes(c)?.common;
     let number = |name| number_of(c.get(name)).is_some();
     let kernel = match (!c.is_none("min"), !c.is_none("max")) {
         (true, true) if number("min") || number("max") => Some("clamp_scalar_cpu"),
@@ -131,7 +139,7 @@ fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
 /// Which of two bounds of an integer tensor can be met: a number below the dtype's range bounds nothing from below and
 /// is an error from above.
 pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max: &str) -> OpResult<(bool, bool)> {
-    let d = dtypes(c)?.common;
+    let d = call_dtypes(c)?.common;
     let given = (!c.is_none(min), !c.is_none(max));
     if !d.is_int() {
         let numbers = [min, max].map(|name| number_of(c.get(name)));
@@ -166,7 +174,7 @@ pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max
     ))
 }
 
-fn selections() -> Vec<Op> {
+fn selection_rows() -> Vec<Op> {
     vec![
         pointwise(
             "where(Tensor condition, Tensor self, Tensor other) -> Tensor",
@@ -193,15 +201,19 @@ fn selections() -> Vec<Op> {
         .doc("the value, converted to self's dtype, where the mask holds, else self")
         .spelled("aten.@.Scalar aten.@.Tensor torch.@ Tensor.@")
         .inplace("aten.@_.Scalar aten.@_.Tensor Tensor.@_")
-        .shared_writes(always),
-        pointwise_by("heaviside(Tensor self, Tensor values) -> Tensor", D::Promote, heaviside)
-            .doc("0 below 0, 1 above it, and the values at 0")
-            .spelled("aten.@ torch.@ Tensor.@")
-            .inplace("aten.@_ Tensor.@_"),
+        .shared_writes(always_shared),
+        pointwise_by(
+            "heaviside(Tensor self, Tensor values) -> Tensor",
+            D::Promote,
+            heaviside_expr,
+        )
+        .doc("0 below 0, 1 above it, and the values at 0")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
-fn heaviside(c: &Call<TensorType>) -> OpResult<&'static str> {
+fn heaviside_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
     if c.leaf("self")?.dtype != c.leaf("values")?.dtype {
         return Err(OpError::dtype(
             "heaviside is not yet implemented for tensors with different dtypes.",
@@ -210,7 +222,7 @@ fn heaviside(c: &Call<TensorType>) -> OpResult<&'static str> {
     Ok("where(self == 0, values, where(self > 0, 1, 0))")
 }
 
-fn angles() -> Vec<Op> {
+fn angle_rows() -> Vec<Op> {
     vec![
         binary!(
             "atan2",
@@ -238,7 +250,7 @@ fn angles() -> Vec<Op> {
         .inplace(crate::op::rows::spell::two_!("copysign")),
         pointwise_by("nextafter(Tensor self, Tensor other) -> Tensor",
             D::FloatOnly("nextafter_cpu"),
-            |c| match dtypes(c)?.common {
+            |c| match call_dtypes(c)?.common {
                 // The neighbours of a 16-bit float are 2^13 or 2^16 neighbours of the f32 that it is computed in away; f16
                 // has a range of exponents of its own.
                 DType::F16 => Ok("where(self == other, other, where(isinf(self) & (other == other), copysign(65504, self), \
@@ -255,7 +267,7 @@ fn angles() -> Vec<Op> {
     ]
 }
 
-fn logarithms() -> Vec<Op> {
+fn logarithm_rows() -> Vec<Op> {
     vec![
         binary!(
             "logaddexp",

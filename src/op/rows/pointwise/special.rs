@@ -1,6 +1,6 @@
 //! Special functions without vector code: Airy's and Bessel's functions, orthogonal polynomials, incomplete gamma functions.
 
-use crate::op::rows::dense::{spread, zeros};
+use crate::op::rows::dense::{broadcast_position, zeros};
 use crate::op::rows::spell::special;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
 use crate::scalar::bessel;
@@ -11,7 +11,7 @@ use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [functions(), polynomials(), shifted_polynomials(), gammas()]
+    [function_rows(), polynomial_rows(), shifted_polynomials(), gamma_rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -33,7 +33,7 @@ macro_rules! function {
     };
 }
 
-fn functions() -> Vec<Op> {
+fn function_rows() -> Vec<Op> {
     vec![
         function!("airy_ai", airy_ai, "x", "Airy's function"),
         function!(
@@ -115,7 +115,7 @@ macro_rules! polynomial {
     };
 }
 
-fn polynomials() -> Vec<Op> {
+fn polynomial_rows() -> Vec<Op> {
     vec![
         polynomial!(
             "chebyshev_polynomial_t",
@@ -172,7 +172,7 @@ fn shifted_polynomials() -> Vec<Op> {
     ]
 }
 
-fn gammas() -> Vec<Op> {
+fn gamma_rows() -> Vec<Op> {
     vec![
         Op::new(
             "igamma(Tensor self, Tensor other) -> Tensor",
@@ -208,7 +208,7 @@ fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: OpId) -> OpResult<Type> 
 
 /// `f` of every element of the first operand and the one beside it of the second (0 if there is none), in f64.
 fn mapped(c: &Call<Tensor>, f: &dyn Fn(f64, f64) -> f64) -> OpResult<Val<Tensor>> {
-    broadcast(c, &|dtype, x, y| {
+    map_broadcast(c, &|dtype, x, y| {
         // Operands are rounded to the common dtype first.
         let of = |v: Scalar| v.cast(dtype).to_f64();
         Scalar::F64(f(of(x), y.map_or(0.0, of)))
@@ -216,7 +216,7 @@ fn mapped(c: &Call<Tensor>, f: &dyn Fn(f64, f64) -> f64) -> OpResult<Val<Tensor>
 }
 
 fn evaluated(c: &Call<Tensor>, family: Family, shifted: bool) -> OpResult<Val<Tensor>> {
-    broadcast(c, &|dtype, x, n| {
+    map_broadcast(c, &|dtype, x, n| {
         let n = degree(n.map_or(0.0, |n| n.cast(dtype).to_f64()));
         let x = x.cast(dtype).to_f64();
         Scalar::F64(match dtype {
@@ -227,21 +227,21 @@ fn evaluated(c: &Call<Tensor>, family: Family, shifted: bool) -> OpResult<Val<Te
 }
 
 /// An operand: a tensor, or a number as one of no dims.
-fn operand(v: &Val<Tensor>) -> Option<Tensor> {
+fn operand_tensor(v: &Val<Tensor>) -> Option<Tensor> {
     match v {
         Val::Leaf(t) => Some(t.clone()),
         v => v.as_f64().map(Tensor::scalar),
     }
 }
 
-fn broadcast(c: &Call<Tensor>, f: &dyn Fn(DType, Scalar, Option<Scalar>) -> Scalar) -> OpResult<Val<Tensor>> {
+fn map_broadcast(c: &Call<Tensor>, f: &dyn Fn(DType, Scalar, Option<Scalar>) -> Scalar) -> OpResult<Val<Tensor>> {
     let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
     let Some((dtype, shape)) = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) else {
         return Err(OpError::shape(format!("the sizes of `{}` are not known", c.op.name)));
     };
-    let operands: Vec<Tensor> = c.args.iter().filter_map(operand).collect();
+    let operands: Vec<Tensor> = c.args.iter().filter_map(operand_tensor).collect();
     let mut out = zeros(dtype, &shape)?;
-    let at = |k: usize, i: usize| operands.get(k).map(|t| t.get(spread(t.shape(), &shape, i)));
+    let at = |k: usize, i: usize| operands.get(k).map(|t| t.get(broadcast_position(t.shape(), &shape, i)));
     for i in 0..out.numel() {
         if let Some(x) = at(0, i) {
             out.set(i, f(dtype, x, at(1, i)).cast(dtype));

@@ -8,14 +8,14 @@ use crate::types::DType;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     [
-        elementary(),
-        trigonometric(),
-        rounding(),
+        elementary_rows(),
+        trigonometric_rows(),
+        rounding_rows(),
         error_functions(),
         gamma_functions(),
-        logistic(),
+        logistic_rows(),
         normal_distribution(),
-        bessel(),
+        bessel_rows(),
     ]
     .into_iter()
     .flatten()
@@ -42,7 +42,7 @@ macro_rules! unary {
     };
 }
 
-fn elementary() -> Vec<Op> {
+fn elementary_rows() -> Vec<Op> {
     vec![
         unary!("sqrt", D::PromoteFloat, "sqrt(self)", "square root"),
         unary!("rsqrt", D::PromoteFloat, "rsqrt(self)", "1 / sqrt(self)"),
@@ -65,7 +65,7 @@ fn elementary() -> Vec<Op> {
     ]
 }
 
-fn trigonometric() -> Vec<Op> {
+fn trigonometric_rows() -> Vec<Op> {
     vec![
         unary!("sin", D::PromoteFloat, "sin(self)", "sine"),
         unary!("cos", D::PromoteFloat, "cos(self)", "cosine"),
@@ -106,7 +106,7 @@ fn trigonometric() -> Vec<Op> {
     ]
 }
 
-fn rounding() -> Vec<Op> {
+fn rounding_rows() -> Vec<Op> {
     vec![
         unary!("floor", D::NoBool("floor_vml_cpu"), "floor(self)", "rounded down"),
         unary!("ceil", D::NoBool("ceil_vml_cpu"), "ceil(self)", "rounded up"),
@@ -202,7 +202,7 @@ fn gamma_functions() -> Vec<Op> {
     ]
 }
 
-fn logistic() -> Vec<Op> {
+fn logistic_rows() -> Vec<Op> {
     vec![
         unary!("sigmoid", D::PromoteFloat, "sigmoid(self)", "1 / (1 + exp(-self))")
             .spelled("torch.nn.functional.sigmoid torch.special.expit aten.special_expit.default")
@@ -271,7 +271,7 @@ fn only_special(
     pointwise((name, schema), dtypes, text).doc(doc).spelled(paths)
 }
 
-fn bessel() -> Vec<Op> {
+fn bessel_rows() -> Vec<Op> {
     vec![
         unary!(
             "i0",

@@ -3,7 +3,7 @@
 mod unpool;
 mod window;
 
-use self::window::{Kind, Pool, averages, maxima};
+use self::window::{Kind, Pool, avg_pool, max_pool};
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
@@ -29,13 +29,13 @@ fn of_rank<const N: usize>() -> Vec<Op> {
 }
 
 /// Where Python finds what is behind `torch.nn.functional`.
-const fn home(n: usize) -> &'static str {
+const fn torch_module(n: usize) -> &'static str {
     if n == 1 { "torch" } else { "torch._C._nn" }
 }
 
 /// `max_pool{N}d_with_indices`, and the pool that uses it.
 fn max_rows<const N: usize>() -> [Op; 2] {
-    let home = home(N);
+    let home = torch_module(N);
     let module =
         text!("MaxPool{N}d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)");
     [
@@ -44,7 +44,7 @@ fn max_rows<const N: usize>() -> [Op; 2] {
                  int[{N}] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
             )),
             |c, _| max_types(c, N),
-            Meaning::Routine(|c| maxima(c, N)),
+            Meaning::Routine(|c| max_pool(c, N)),
         )
         .doc("the maximum of every window, and where it is")
         .spelled(text!(
@@ -78,7 +78,7 @@ fn max_rows<const N: usize>() -> [Op; 2] {
 
 /// `avg_pool{N}d`; that of one dim cannot divide by another number.
 fn avg_row<const N: usize>() -> Op {
-    let home = home(N);
+    let home = torch_module(N);
     let [schema, params, args] = match N {
         1 => [""; 3],
         _ => [
@@ -96,7 +96,7 @@ fn avg_row<const N: usize>() -> Op {
             ),
         ),
         |c, _| avg_type(c, N),
-        Meaning::Routine(|c| averages(c, N)),
+        Meaning::Routine(|c| avg_pool(c, N)),
     )
     .doc("the mean of every window")
     .spelled(text!(
@@ -110,7 +110,7 @@ fn avg_row<const N: usize>() -> Op {
 
 /// `adaptive_avg_pool{N}d` and `adaptive_max_pool{N}d`.
 fn adaptive_rows<const N: usize>() -> [Op; 3] {
-    let home = home(N);
+    let home = torch_module(N);
     let avg = match N {
         1 => "torch.adaptive_avg_pool1d",
         _ => text!("aten._adaptive_avg_pool{N}d.default {home}.adaptive_avg_pool{N}d torch._adaptive_avg_pool{N}d"),
@@ -122,7 +122,7 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
                 text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
             ),
             |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
-            Meaning::Routine(|c| averages(c, N)),
+            Meaning::Routine(|c| avg_pool(c, N)),
         )
         .doc("means of windows chosen so that the result has the given size")
         .spelled(text!(
@@ -137,7 +137,7 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
                 text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
             ),
             |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
-            Meaning::Routine(|c| maxima(c, N)),
+            Meaning::Routine(|c| max_pool(c, N)),
         )
         .doc("maxima of windows chosen so that the result has the given size, and where they are")
         .form(
@@ -204,13 +204,16 @@ fn lp_row<const N: usize>() -> Op {
     ))
 }
 
-fn leaf(dtype: DType, shape: Vec<crate::types::Dim>) -> Type {
+fn leaf_type(dtype: DType, shape: Vec<crate::types::Dim>) -> Type {
     Val::Leaf(TensorType::new(dtype, shape))
 }
 
 fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
-    let p = Pool::of(c, n, Kind::Max)?;
-    Ok(Val::Tuple(vec![leaf(p.dtype, p.out.clone()), leaf(DType::I64, p.out)]))
+    let p = Pool::from_call(c, n, Kind::Max)?;
+    Ok(Val::Tuple(vec![
+        leaf_type(p.dtype, p.out.clone()),
+        leaf_type(DType::I64, p.out),
+    ]))
 }
 
 /// The pool `op` of the same arguments, `return_indices` aside: both of its results if that is true, else the first.
@@ -229,18 +232,18 @@ fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trace
 }
 
 fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
-    let p = Pool::of(c, n, Kind::Average)?;
+    let p = Pool::from_call(c, n, Kind::Average)?;
     if c.op.schema.index_of("divisor_override").is_some() && c.opt_int("divisor_override")? == Some(0) {
         return Err(OpError::arg("divisor_override", "divisor must be not zero"));
     }
-    Ok(leaf(p.dtype, p.out))
+    Ok(leaf_type(p.dtype, p.out))
 }
 
 fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
-    let p = Pool::of(c, n, kind)?;
+    let p = Pool::from_call(c, n, kind)?;
     Ok(match kind {
-        Kind::AdaptiveMax => Val::Tuple(vec![leaf(p.dtype, p.out.clone()), leaf(DType::I64, p.out)]),
-        _ => leaf(p.dtype, p.out),
+        Kind::AdaptiveMax => Val::Tuple(vec![leaf_type(p.dtype, p.out.clone()), leaf_type(DType::I64, p.out)]),
+        _ => leaf_type(p.dtype, p.out),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::rows::dense::{indices, zeros};
+use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::rows::spell::{list_text, text};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
@@ -10,14 +10,14 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = unpools();
-    v.extend([functional::<1>(), functional::<2>(), functional::<3>()]);
-    v.extend(fractional());
-    v.extend(backward());
+    let mut v = unpool_rows();
+    v.extend([nn_unpool_row::<1>(), nn_unpool_row::<2>(), nn_unpool_row::<3>()]);
+    v.extend(fractional_rows());
+    v.extend(backward_rows());
     v
 }
 
-fn unpools() -> Vec<Op> {
+fn unpool_rows() -> Vec<Op> {
     vec![
         Op::new(
             "max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor",
@@ -37,7 +37,7 @@ fn unpools() -> Vec<Op> {
 }
 
 /// torch.nn's function and module of `N` dims.
-fn functional<const N: usize>() -> Op {
+fn nn_unpool_row<const N: usize>() -> Op {
     Op::composite((text!("nn_max_unpool{N}d"), text!(
             "max_unpool{N}d(Tensor input, Tensor indices, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
              int[]? output_size=None) -> Tensor"
@@ -69,7 +69,7 @@ fn given_samples<const N: usize>() -> Op {
     ))
 }
 
-fn fractional() -> Vec<Op> {
+fn fractional_rows() -> Vec<Op> {
     vec![
         Op::new("fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
             |c, _| fractional_type(c, 2),
@@ -88,7 +88,7 @@ fn fractional() -> Vec<Op> {
     ]
 }
 
-fn backward() -> Vec<Op> {
+fn backward_rows() -> Vec<Op> {
     vec![
         Op::composite("max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, \
              int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor",
@@ -117,7 +117,7 @@ fn backward() -> Vec<Op> {
 
 /// Refuses a gradient that has not the sizes of what was pooled.
 fn check_pooled(c: &Call<TensorType>) -> OpResult<()> {
-    let out = Pool::of(c, 2, Kind::Max)?.out;
+    let out = Pool::from_call(c, 2, Kind::Max)?.out;
     let grad = c.shaped("grad_output")?.1;
     let differs = |(a, b): (&Dim, &Dim)| a.sub(b).as_const().is_some_and(|d| d != 0);
     match grad.len() != out.len() || grad.iter().zip(&out).any(differs) {
@@ -171,7 +171,7 @@ fn unpool_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
 fn unpool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let (x, at) = (
         c.leaf("self")?,
-        indices(c.leaf("indices")?, "elements in indices should be type int64")?,
+        to_i64_indices(c.leaf("indices")?, "elements in indices should be type int64")?,
     );
     let ty = unpool_type(&c.types(), n)?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
@@ -201,7 +201,7 @@ fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Tra
             n + 2
         )));
     }
-    let windows = windows(c, n)?;
+    let windows = window_params(c, n)?;
     let mut size = pooled_sizes(c, &x.shape()?[rank - n..], &windows)?;
     match n {
         3 => {
@@ -222,7 +222,7 @@ fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Tra
 }
 
 /// Sizes, strides and paddings of the windows, one per dim.
-fn windows(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
+fn window_params(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
     let per_dim = |v: Vec<i64>| if v.len() == 1 { vec![v[0]; n] } else { v };
     let kernel = per_dim(c.ints("kernel_size")?);
     let stride = match c.opt_ints("stride")? {
@@ -356,7 +356,7 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
 }
 
 /// Where the windows along one dim begin (Graham 2014), in the dtype's own arithmetic.
-fn starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> Vec<usize> {
+fn window_starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> Vec<usize> {
     let last = from - kernel;
     let at = |i: usize| match dtype {
         DType::F64 => {
@@ -399,17 +399,17 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
         // The last sample is the one of the first dim in 2d, and the first one in 3d.
         let sample = |d: usize| samples.get(plane * n + if n == 2 { 1 - d } else { d }).to_f64();
         let windows: Vec<Vec<usize>> = (0..n)
-            .map(|d| starts(sample(d), from[d], to[d], kernel[d], x.dtype()))
+            .map(|d| window_starts(sample(d), from[d], to[d], kernel[d], x.dtype()))
             .collect();
         for o in 0..count {
-            let begin = unravel(o, to)
+            let begin = unravel_index(o, to)
                 .into_iter()
                 .enumerate()
                 .map(|(d, i)| windows[d][i])
                 .collect::<Vec<_>>();
             let mut best = (f64::NEG_INFINITY, 0);
             for k in 0..kernel.iter().product() {
-                let offset = unravel(k, &kernel);
+                let offset = unravel_index(k, &kernel);
                 let place = (0..n).fold(0, |p, d| p * from[d] + begin[d] + offset[d]);
                 let v = x.get(plane * size + place).to_f64();
                 if k == 0 || v > best.0 || v.is_nan() {
@@ -423,7 +423,7 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(at)]))
 }
 
-fn unravel(mut i: usize, shape: &[usize]) -> Vec<usize> {
+fn unravel_index(mut i: usize, shape: &[usize]) -> Vec<usize> {
     let mut out = vec![0; shape.len()];
     for (d, n) in shape.iter().enumerate().rev() {
         out[d] = i % n;

@@ -28,7 +28,7 @@ pub(in crate::op::rows) struct Pool {
 
 /// One window along one dim: operand indices `start, start + step, … < end`, and its size with padding.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct PoolWindow {
     start: usize,
     end: usize,
     step: usize,
@@ -52,7 +52,7 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpRes
 }
 
 /// The kernel of torch that knows no elements of this dtype. (Half precision is computed, though some kernels refuse it.)
-fn refusing(kind: Kind, n: usize, dtype: DType) -> Option<String> {
+fn refusing_kernel(kind: Kind, n: usize, dtype: DType) -> Option<String> {
     // One dim is two of which one has a single element.
     let wide = n.max(2);
     let known = match kind {
@@ -72,7 +72,7 @@ fn refusing(kind: Kind, n: usize, dtype: DType) -> Option<String> {
 }
 
 impl Pool {
-    pub(in crate::op::rows) fn of(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Pool> {
+    pub(in crate::op::rows) fn from_call(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Pool> {
         let (dtype, x) = c.shaped("self")?;
         if x.len() != n + 1 && x.len() != n + 2 {
             return Err(OpError::shape(format!(
@@ -90,11 +90,11 @@ impl Pool {
                 list_text(x)
             )));
         }
-        if let Some(kernel) = refusing(kind, n, dtype) {
+        if let Some(kernel) = refusing_kernel(kind, n, dtype) {
             return Err(crate::op::pointwise::not_implemented(&kernel, dtype));
         }
         if matches!(kind, Kind::AdaptiveMax | Kind::AdaptiveAverage) {
-            return Pool::adaptive(c, n, dtype, x);
+            return Pool::from_adaptive_call(c, n, dtype, x);
         }
         let kernel = per_dim(c, "kernel_size", n, &[])?;
         let p = Pool {
@@ -106,7 +106,7 @@ impl Pool {
             kernel,
             adaptive: false,
         };
-        p.check()?;
+        p.check_params()?;
         let ceil = c.bool("ceil_mode")?;
         let lead = x.len() - n;
         let mut out = x[..lead].to_vec();
@@ -122,7 +122,7 @@ impl Pool {
         Ok(Pool { out, ..p })
     }
 
-    fn check(&self) -> OpResult<()> {
+    fn check_params(&self) -> OpResult<()> {
         let fail = |what: &str| Err(OpError::shape(what.to_string()));
         if self.kernel.is_empty() || self.kernel.iter().any(|&k| k <= 0) {
             return fail("kernel size should be greater than zero");
@@ -162,7 +162,7 @@ impl Pool {
         up.min_of(&begins)
     }
 
-    fn adaptive(c: &Call<TensorType>, n: usize, dtype: DType, x: &[Dim]) -> OpResult<Pool> {
+    fn from_adaptive_call(c: &Call<TensorType>, n: usize, dtype: DType, x: &[Dim]) -> OpResult<Pool> {
         let lead = x.len() - n;
         let mut out = x.to_vec();
         // `None` keeps the operand's size.
@@ -211,12 +211,12 @@ impl Pool {
     }
 
     /// The windows along spatial dim `d`.
-    fn windows(&self, d: usize, n: usize, out: usize) -> Vec<Window> {
+    fn windows_along(&self, d: usize, n: usize, out: usize) -> Vec<PoolWindow> {
         let window = |i: usize| {
             if self.adaptive {
                 let start = i * n / out;
                 let end = ((i + 1) * n).div_ceil(out);
-                return Window {
+                return PoolWindow {
                     start,
                     end,
                     step: 1,
@@ -227,7 +227,7 @@ impl Pool {
             let first = i as i64 * s - p;
             let last = first + (k - 1) * dil + 1;
             let skipped = if first < 0 { (-first + dil - 1) / dil } else { 0 };
-            Window {
+            PoolWindow {
                 start: (first + skipped * dil).max(0) as usize,
                 end: last.clamp(0, n as i64) as usize,
                 step: dil as usize,
@@ -245,11 +245,11 @@ struct Planes {
     shape: Vec<usize>,
     count: usize,
     size: [usize; 3],
-    windows: [Vec<Window>; 3],
+    windows: [Vec<PoolWindow>; 3],
 }
 
-fn planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
-    let pool = Pool::of(&c.types(), n, kind)?;
+fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
+    let pool = Pool::from_call(&c.types(), n, kind)?;
     let x = c.leaf("self")?;
     let shape: Vec<usize> = pool
         .out
@@ -257,7 +257,7 @@ fn planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
         .filter_map(|d| d.as_const().map(|d| d as usize))
         .collect();
     let lead = x.rank() - n;
-    let one = Window {
+    let one = PoolWindow {
         start: 0,
         end: 1,
         step: 1,
@@ -267,7 +267,7 @@ fn planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
     let mut windows = [vec![one], vec![one], vec![one]];
     for d in 0..n {
         size[3 - n + d] = x.shape()[lead + d];
-        windows[3 - n + d] = pool.windows(d, x.shape()[lead + d], shape[lead + d]);
+        windows[3 - n + d] = pool.windows_along(d, x.shape()[lead + d], shape[lead + d]);
     }
     Ok(Planes {
         count: x.shape()[..lead].iter().product(),
@@ -310,13 +310,13 @@ fn max_planes<T: Number>(p: &Planes, out: &mut [T], at: &mut [i64]) {
 }
 
 /// Max pooling: values and indices.
-pub(in crate::op::rows) fn maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+pub(in crate::op::rows) fn max_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let kind = if c.op.schema.index_of("output_size").is_some() {
         Kind::AdaptiveMax
     } else {
         Kind::Max
     };
-    let p = planes(c, n, kind)?;
+    let p = prepare_planes(c, n, kind)?;
     let mut at = zeros(DType::I64, &p.shape)?;
     let mut out = zeros(native(p.pool.dtype), &p.shape)?;
     if out.numel() > 0 {
@@ -356,7 +356,7 @@ fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T]) {
                             }
                         }
                     }
-                    let present = |v: &Window| v.end.saturating_sub(v.start) as i64;
+                    let present = |v: &PoolWindow| v.end.saturating_sub(v.start) as i64;
                     let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
                     out[o] = match divisor {
                         Divisor::InTurn => [wd, wh, ww].iter().fold(sum, |s, v| by(present(v), s)),
@@ -375,9 +375,9 @@ fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T]) {
 }
 
 /// Mean pooling.
-pub(in crate::op::rows) fn averages(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+pub(in crate::op::rows) fn avg_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let adaptive = c.op.schema.index_of("output_size").is_some();
-    let p = planes(c, n, if adaptive { Kind::AdaptiveAverage } else { Kind::Average })?;
+    let p = prepare_planes(c, n, if adaptive { Kind::AdaptiveAverage } else { Kind::Average })?;
     let fixed = match c.op.schema.index_of("divisor_override") {
         Some(_) => c.opt_int("divisor_override")?,
         None => None,

@@ -1,17 +1,20 @@
 //! The prims of Inductor: what its decompositions and its passes over graphs make.
 
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::rows::norms::softmax::exponential;
+use crate::op::rows::norms::softmax::softmax_exp;
 use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [arithmetic(), pools(), random()].into_iter().flatten().collect()
+    [arithmetic_rows(), pool_rows(), random_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-fn arithmetic() -> Vec<Op> {
+fn arithmetic_rows() -> Vec<Op> {
     vec![
         Op::composite("prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
             let product = b.mul(c.leaf("a")?, c.get("b").clone())?;
@@ -26,7 +29,7 @@ fn arithmetic() -> Vec<Op> {
                 let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
                 let max = b.reduce(OpId::Amax, x, &[dim], true)?;
                 let rest = b.sub(x, &max)?;
-                let exp = exponential(b, &rest)?;
+                let exp = softmax_exp(b, &rest)?;
                 let sum = b.reduce(OpId::Sum, &exp, &[dim], true)?;
                 Ok(Val::Tuple(vec![max.into(), sum.into()]))
             },
@@ -38,7 +41,7 @@ fn arithmetic() -> Vec<Op> {
 
 const POOL: &str = "SymInt[] stride, SymInt[] padding, SymInt[] dilation";
 
-fn pools() -> Vec<Op> {
+fn pool_rows() -> Vec<Op> {
     vec![
         Op::composite(text!(
                 "_low_memory_max_pool_with_offsets(Tensor self, SymInt[] kernel_size, {POOL}, bool ceil_mode) -> (Tensor, Tensor)"
@@ -58,7 +61,7 @@ fn pools() -> Vec<Op> {
 }
 
 /// Row-major places as indices, one for each of the sizes.
-fn unflattened(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec<Traced>> {
+fn unflatten_index(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec<Traced>> {
     let mut out = vec![];
     let mut rest = place.clone();
     for d in 1..sizes.len() {
@@ -71,7 +74,7 @@ fn unflattened(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec
 }
 
 /// Indices as row-major places.
-fn flattened(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<Traced> {
+fn flatten_indices(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<Traced> {
     let (first, rest) = indices
         .split_first()
         .ok_or_else(|| OpError::arg("kernel_size", "a window has a dim"))?;
@@ -82,7 +85,7 @@ fn flattened(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<T
 }
 
 /// Where along spatial dim `d` of `x` the window of each result begins: `i * stride - padding`.
-fn begins(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult<Traced> {
+fn window_starts(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult<Traced> {
     let (stride, padding) = (c.ints("stride")?, c.ints("padding")?);
     let n = c.ints("kernel_size")?.len();
     let dim = x.rank()? - n + d;
@@ -127,19 +130,19 @@ fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         OpId::MaxPool2dWithIndices,
         OpId::MaxPool3dWithIndices,
     ];
-    let both = b.many(OpId::for_dims(pools, n), c.args.clone())?;
+    let both = b.call_many(OpId::for_dims(pools, n), c.args.clone())?;
     let [values, indices] = &both[..] else {
         return Err(OpError::arg("self", "max_pool gives two tensors"));
     };
     let sizes = x.shape()?[x.rank()? - n..].to_vec();
     let dilation = c.ints("dilation")?;
     let mut within = vec![];
-    for (d, place) in unflattened(b, indices, &sizes)?.iter().enumerate() {
-        let begin = begins(b, c, indices, d)?;
+    for (d, place) in unflatten_index(b, indices, &sizes)?.iter().enumerate() {
+        let begin = window_starts(b, c, indices, d)?;
         let distance = b.sub(place, &begin)?;
         within.push(b.op(OpId::Div, [distance.into(), Val::int(dilation[d]), Val::str("floor")])?);
     }
-    let offsets = flattened(b, &within, &c.dims("kernel_size")?)?;
+    let offsets = flatten_indices(b, &within, &c.dims("kernel_size")?)?;
     let offsets = b.to_dtype(&offsets, DType::I8)?;
     Ok(Val::Tuple(vec![values.into(), offsets.into()]))
 }
@@ -152,12 +155,15 @@ fn to_indices(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let offsets = b.to_dtype(c.leaf("self")?, DType::I64)?;
     let mut places = vec![];
-    for (d, within) in unflattened(b, &offsets, &c.dims("kernel_size")?)?.iter().enumerate() {
-        let begin = begins(b, c, &offsets, d)?;
+    for (d, within) in unflatten_index(b, &offsets, &c.dims("kernel_size")?)?
+        .iter()
+        .enumerate()
+    {
+        let begin = window_starts(b, c, &offsets, d)?;
         let distance = b.mul(within, Val::int(dilation[d]))?;
         places.push(b.add(&begin, &distance)?);
     }
-    flattened(b, &places, &sizes).map(Val::Leaf)
+    flatten_indices(b, &places, &sizes).map(Val::Leaf)
 }
 
 /// As PyTorch's own kernels of these prims: draws from the one stream, whatever the seed tensors hold.
@@ -165,7 +171,7 @@ fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trac
     b.op(op, [c.get("size").clone(), Val::DType(DType::F32)]).map(Val::Leaf)
 }
 
-fn random() -> Vec<Op> {
+fn random_rows() -> Vec<Op> {
     vec![
         Op::composite("inductor_seed(Device device=None) -> Tensor", |b, _| {
             seeds_of(b, ints_val(&[]))

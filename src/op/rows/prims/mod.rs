@@ -12,10 +12,16 @@ use crate::types::{Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [creation(), arithmetic(), views(), reductions(), inductor::rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        creation_rows(),
+        arithmetic_rows(),
+        view_rows(),
+        reduction_rows(),
+        inductor::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Prims that rows of the same name are, sorted.
@@ -50,7 +56,7 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// The row with the spellings of the prims that it is.
-pub fn spelled(mut op: Op) -> Op {
+pub fn with_prim_spellings(mut op: Op) -> Op {
     let name = op.name;
     if SAME.binary_search(&name).is_ok() {
         op = op.spelled(text!("prims.{name}.default"));
@@ -74,7 +80,7 @@ pub fn spelled(mut op: Op) -> Op {
     }
 }
 
-fn creation() -> Vec<Op> {
+fn creation_rows() -> Vec<Op> {
     const PLACED: &str = "ScalarType dtype, Device device=None, bool requires_grad=False";
     vec![
         Op::composite(text!("prims_iota(SymInt length, *, SymInt start, SymInt step, {PLACED}) -> Tensor"),
@@ -134,7 +140,7 @@ fn empty(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.full(&c.dims("shape")?, Val::int(0), dtype).map(Val::Leaf)
 }
 
-fn arithmetic() -> Vec<Op> {
+fn arithmetic_rows() -> Vec<Op> {
     vec![
         Op::composite("prims_div(Tensor self, Tensor other) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
@@ -170,7 +176,7 @@ fn arithmetic() -> Vec<Op> {
     ]
 }
 
-fn views() -> Vec<Op> {
+fn view_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "prims_broadcast_in_dim(Tensor a, SymInt[] shape, int[] broadcast_dimensions) -> Tensor",
@@ -232,14 +238,14 @@ fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.op(OpId::Reshape, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 
-fn reductions() -> Vec<Op> {
+fn reduction_rows() -> Vec<Op> {
     let reduction = |prim: &str, doc| {
         Op::composite(
             (
                 text!("prims_{prim}"),
                 text!("prims_{prim}(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"),
             ),
-            reduced,
+            reduce_prim,
         )
         .doc(doc)
         .spelled(text!("prims.{prim}.default"))
@@ -276,7 +282,7 @@ fn in_dtype(b: &mut dyn Build, c: &Call<Traced>, y: Traced) -> OpResult<Val<Trac
     }
 }
 
-fn reduced(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn reduce_prim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("inp")?;
     let own = c.opt_dtype("output_dtype").unwrap_or(x.dtype());
     let all = || (0..x.rank().unwrap_or(0) as i64).collect();

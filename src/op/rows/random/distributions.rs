@@ -1,6 +1,6 @@
 //! Random tensors of further distributions, and those whose distribution a tensor gives.
 
-use super::{draw, float_type, result};
+use super::{draw_elements, float_type, result_spec};
 use crate::op::emit::dims_val;
 use crate::op::random::{self, Generator};
 use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
@@ -9,12 +9,12 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let rows = [sampled(), shaped(), bounded()].into_iter().flatten();
+    let rows = [distribution_rows(), fill_rows(), bounded_rows()].into_iter().flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()
 }
 
 /// Forms of random ops with bounds, and with probabilities beside the tensor.
-fn bounded() -> Vec<Op> {
+fn bounded_rows() -> Vec<Op> {
     vec![
         Op::composite("random_between(Tensor self, int from, int? to) -> Tensor", |b, c| {
             if c.is_none("to") {
@@ -42,7 +42,7 @@ fn bounded() -> Vec<Op> {
         .inplace_form("Tensor.random_", "random(Tensor self, int from, int? to) -> Tensor"),
         Op::new(
             "random_from(Tensor self, int from) -> Tensor",
-            same,
+            same_type,
             Meaning::Routine(from_bound),
         )
         .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
@@ -59,7 +59,7 @@ fn bounded() -> Vec<Op> {
 }
 
 /// How many binary digits a float dtype holds.
-fn digits(dtype: DType) -> u32 {
+fn mantissa_digits(dtype: DType) -> u32 {
     match dtype {
         DType::F64 => 53,
         DType::F32 => 24,
@@ -74,7 +74,7 @@ fn held_from(dtype: DType, from: i64) -> i64 {
     if next >= from {
         return from;
     }
-    let digits = digits(dtype);
+    let digits = mantissa_digits(dtype);
     let top = from.saturating_add(1).unsigned_abs().ilog2();
     next.saturating_add(1i64 << (top + 1).saturating_sub(digits).min(62))
 }
@@ -83,8 +83,8 @@ fn held_from(dtype: DType, from: i64) -> i64 {
 fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (from, dtype) = (c.int("from")?, c.leaf("self")?.dtype());
     let (low, high) = match dtype {
-        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, 1 << digits(dtype)),
-        DType::F16 => (-65504, 1 << digits(dtype)),
+        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, 1 << mantissa_digits(dtype)),
+        DType::F16 => (-65504, 1 << mantissa_digits(dtype)),
         DType::I64 => (i64::MIN, i64::MAX),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
         DType::I16 => (i16::MIN.into(), i16::MAX.into()),
@@ -103,28 +103,28 @@ fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         ));
     }
     let span = high.wrapping_sub(from).wrapping_add(1) as u64;
-    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.within(from, span)))
+    draw_elements(c, &mut |g, _| Scalar::Int(DType::I64, g.integer_in_span(from, span)))
 }
 
 /// A result of the operand's type.
-fn same(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+fn same_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(c.leaf("self")?.clone()))
 }
 
 /// Ops that fill a tensor's shape.
-fn shaped() -> Vec<Op> {
+fn fill_rows() -> Vec<Op> {
     vec![
         Op::new(
             "geometric(Tensor self, float p) -> Tensor",
-            same,
+            same_type,
             Meaning::Routine(|c| {
                 let p = c.f64("p")?;
                 if !(0.0 < p && p < 1.0) {
                     let title = format!("geometric_ expects p to be in (0, 1), but got p={p}");
                     return Err(OpError::arg("p", title));
                 }
-                draw(c, &mut |g, _| {
-                    Scalar::F64((g.unit(DType::F64).ln() / (-p).ln_1p()).ceil())
+                draw_elements(c, &mut |g, _| {
+                    Scalar::F64((g.unit_interval(DType::F64).ln() / (-p).ln_1p()).ceil())
                 })
             }),
         )
@@ -141,8 +141,8 @@ fn shaped() -> Vec<Op> {
                     let title = format!("cauchy_ expects sigma > 0.0, but found sigma={sigma}");
                     return Err(OpError::arg("sigma", title));
                 }
-                draw(c, &mut |g, _| {
-                    let u = g.unit(DType::F64).clamp(f64::EPSILON, 1.0 - f64::EPSILON);
+                draw_elements(c, &mut |g, _| {
+                    let u = g.unit_interval(DType::F64).clamp(f64::EPSILON, 1.0 - f64::EPSILON);
                     Scalar::F64(median + sigma * (std::f64::consts::PI * (u - 0.5)).tan())
                 })
             }),
@@ -160,7 +160,7 @@ fn shaped() -> Vec<Op> {
                     let title = format!("log_normal_ expects std > 0.0, but found std={std}");
                     return Err(OpError::arg("std", title));
                 }
-                draw(c, &mut |g, _| Scalar::F64(g.normal().mul_add(std, mean).exp()))
+                draw_elements(c, &mut |g, _| Scalar::F64(g.normal().mul_add(std, mean).exp()))
             }),
         )
         .draws(DrawOrder::InPlace)
@@ -169,8 +169,8 @@ fn shaped() -> Vec<Op> {
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
             "random_whole(Tensor self) -> Tensor",
-            same,
-            Meaning::Routine(|c| draw(c, &mut |g, d| Scalar::Int(DType::I64, g.whole(d)))),
+            same_type,
+            Meaning::Routine(|c| draw_elements(c, &mut |g, d| Scalar::Int(DType::I64, g.exact_integer(d)))),
         )
         .draws(DrawOrder::InPlace)
         .doc("random whole numbers from 0 to the largest that the dtype holds exactly, in self's shape")
@@ -180,19 +180,19 @@ fn shaped() -> Vec<Op> {
 }
 
 /// Ops that draw by the distribution that a tensor gives.
-fn sampled() -> Vec<Op> {
+fn distribution_rows() -> Vec<Op> {
     vec![
         Op::composite("normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
             let (mean, std) = (c.leaf("mean")?, c.leaf("std")?);
             let shape = Sizes::default().broadcast(mean.shape()?, std.shape()?)?;
-            spread(b, &shape, mean.dtype(), mean.into(), std.into())
+            scaled_normal(b, &shape, mean.dtype(), mean.into(), std.into())
         })
         .doc("random numbers of normal distributions, each with its own mean and standard deviation")
         .spelled("aten.@.Tensor_Tensor torch.@"),
         Op::composite("normal_std(float mean, Tensor std) -> Tensor", |b, c| {
             let std = c.leaf("std")?;
             let shape = std.shape()?.to_vec();
-            spread(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
+            scaled_normal(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
         })
         .doc("random numbers of normal distributions with one mean")
         .spelled("aten.normal.float_Tensor torch.normal"),
@@ -240,7 +240,7 @@ fn sampled() -> Vec<Op> {
 }
 
 /// `randn(shape) * std + mean`, as torch computes it.
-fn spread(
+fn scaled_normal(
     b: &mut dyn Build,
     shape: &[Dim],
     dtype: DType,
@@ -258,7 +258,7 @@ fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::value("invalid Poisson rate, expected rate to be non-negative"));
     }
     let mut i = 0;
-    draw(c, &mut |g, _| {
+    draw_elements(c, &mut |g, _| {
         i += 1;
         Scalar::F64(g.poisson(t.get(i - 1).to_f64()) as f64)
     })
@@ -293,7 +293,7 @@ fn multinomial_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let t = c.leaf("self")?;
-    let (_, shape, _) = result(c)?;
+    let (_, shape, _) = result_spec(c)?;
     let categories = t.shape().last().copied().unwrap_or(0);
     let n = shape.last().copied().unwrap_or(0);
     let weights: Vec<f64> = (0..t.numel()).map(|i| t.get(i).to_f64()).collect();
@@ -308,13 +308,13 @@ fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         ));
     }
     let replacement = c.bool("replacement")? && n > 1;
-    let picked: Vec<i64> = random::with(|g| match replacement {
+    let picked: Vec<i64> = random::with_stream(|g| match replacement {
         true => rows.flat_map(|r| with_replacement(g, t.dtype(), r, n)).collect(),
         false => {
             // All are drawn before the first is looked at.
             let times: Vec<f64> = weights.iter().map(|_| g.exponential(1.0)).collect();
             let rows = rows.zip(times.chunks_exact(categories.max(1)));
-            rows.flat_map(|(r, q)| largest(t.dtype(), r, q, n)).collect()
+            rows.flat_map(|(r, q)| top_quotients(t.dtype(), r, q, n)).collect()
         }
     });
     Ok(Val::Leaf(Tensor::from_fn(DType::I64, &shape, |i| {
@@ -336,14 +336,14 @@ fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) 
         *last = 1.0;
     }
     let mut pick = || {
-        let u = g.unit(DType::F64);
+        let u = g.unit_interval(DType::F64);
         sums.partition_point(|s| *s < u) as i64
     };
     (0..n).map(|_| pick()).collect()
 }
 
 /// The `n` largest quotients of weights and exponential numbers: the first arrivals of a race.
-fn largest(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
+fn top_quotients(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
     let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
     let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();
     let mut order: Vec<i64> = (0..scores.len() as i64).collect();

@@ -8,13 +8,17 @@ const ALPHA: f64 = 1.7580993408473766;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let random = |op: Op| op.effect(Effect::Random);
-    zeroing().into_iter().chain(alpha_and_depth()).map(random).collect()
+    dropout_rows()
+        .into_iter()
+        .chain(alpha_and_depth())
+        .map(random)
+        .collect()
 }
 
-fn zeroing() -> Vec<Op> {
+fn dropout_rows() -> Vec<Op> {
     vec![
         Op::composite("dropout(Tensor input, float p, bool train) -> Tensor", |b, c| {
-            plain(b, c, false)
+            plain_dropout(b, c, false)
         })
         .dropout()
         .draws(DrawOrder::OfOperand)
@@ -27,7 +31,7 @@ fn zeroing() -> Vec<Op> {
         .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
             "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
-            native,
+            native_dropout,
         )
         .dropout()
         .draws(DrawOrder::OfOperand)
@@ -35,7 +39,7 @@ fn zeroing() -> Vec<Op> {
         .spelled("aten.@ torch.@"),
         Op::composite(
             "feature_dropout(Tensor input, float p, bool train) -> Tensor",
-            |b, c| plain(b, c, true),
+            |b, c| plain_dropout(b, c, true),
         )
         .dropout()
         .doc("dropout of whole channels")
@@ -57,7 +61,7 @@ fn zeroing() -> Vec<Op> {
 fn alpha_and_depth() -> Vec<Op> {
     vec![
         Op::composite("alpha_dropout(Tensor input, float p, bool train) -> Tensor", |b, c| {
-            alpha(b, c, false)
+            alpha_dropout(b, c, false)
         })
         .dropout()
         .draws(DrawOrder::OfOperand)
@@ -70,7 +74,7 @@ fn alpha_and_depth() -> Vec<Op> {
         .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
             "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
-            |b, c| alpha(b, c, true),
+            |b, c| alpha_dropout(b, c, true),
         )
         .dropout()
         .doc("alpha_dropout of whole channels")
@@ -96,7 +100,7 @@ fn alpha_and_depth() -> Vec<Op> {
 const F_DROPOUT: &str = "dropout(Tensor input, float p=0.5, bool train=True, bool inplace=False) -> Tensor";
 const F_ALPHA: &str = "alpha_dropout(Tensor input, float p=0.5, bool train=False, bool inplace=False) -> Tensor";
 
-fn probability(c: &Call<Traced>) -> OpResult<f64> {
+fn dropout_probability(c: &Call<Traced>) -> OpResult<f64> {
     let p = c.f64("p")?;
     if (0.0..=1.0).contains(&p) {
         return Ok(p);
@@ -108,7 +112,7 @@ fn probability(c: &Call<Traced>) -> OpResult<f64> {
 }
 
 /// A mask of the shape (as numbers of the tensor's dtype) that is 1 with probability `1 - p`.
-fn kept(b: &mut dyn Build, x: &Traced, shape: &[Dim], p: f64) -> OpResult<Traced> {
+fn keep_mask(b: &mut dyn Build, x: &Traced, shape: &[Dim], p: f64) -> OpResult<Traced> {
     let empty = b.full(shape, Val::int(0), x.dtype())?;
     b.op(OpId::Bernoulli, [empty.into(), Val::Float(1.0 - p)])
 }
@@ -134,8 +138,8 @@ enum Draw {
     Mask(Traced),
 }
 
-fn drawn(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Draw> {
-    let (x, p) = (c.leaf("input")?, probability(c)?);
+fn draw_mask(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Draw> {
+    let (x, p) = (c.leaf("input")?, dropout_probability(c)?);
     if !c.bool("train")? || p == 0.0 {
         return Ok(Draw::Needless(x.clone()));
     }
@@ -147,26 +151,26 @@ fn drawn(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Draw> {
     } else {
         x.shape()?.to_vec()
     };
-    kept(b, x, &shape, p).map(Draw::Mask)
+    keep_mask(b, x, &shape, p).map(Draw::Mask)
 }
 
-fn plain(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
-    let (x, p, mask) = match drawn(b, c, feature)? {
+fn plain_dropout(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+    let (x, p, mask) = match draw_mask(b, c, feature)? {
         Draw::Needless(result) => return Ok(result.into()),
-        Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
+        Draw::Mask(mask) => (c.leaf("input")?, dropout_probability(c)?, mask),
     };
     let mask = b.div(&mask, Val::Float(1.0 - p))?;
     b.mul(x, &mask).map(Val::Leaf)
 }
 
-fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, p) = (c.leaf("input")?, probability(c)?);
+fn native_dropout(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("input")?, dropout_probability(c)?);
     let train = c.is_none("train") || c.bool("train")?;
     if !train || p == 0.0 {
         let ones = b.full(x.shape()?, Val::Bool(true), DType::B8)?;
         return Ok(Val::Tuple(vec![x.into(), ones.into()]));
     }
-    let mask = kept(b, x, x.shape()?, p)?;
+    let mask = keep_mask(b, x, x.shape()?, p)?;
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
     let y = b.mul(x, &mask)?;
     let y = b.mul(&y, Val::Float(scale))?;
@@ -175,10 +179,10 @@ fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `a * (x * mask + ALPHA * a * (mask - 1)) + ALPHA * a * p` as in torch's `Dropout.cpp`.
-fn alpha(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
-    let (x, p, mask) = match drawn(b, c, feature)? {
+fn alpha_dropout(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+    let (x, p, mask) = match draw_mask(b, c, feature)? {
         Draw::Needless(result) => return Ok(result.into()),
-        Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
+        Draw::Mask(mask) => (c.leaf("input")?, dropout_probability(c)?, mask),
     };
     let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
     let dropped = b.add(&mask, Val::Float(-1.0))?;
@@ -190,7 +194,7 @@ fn alpha(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Tra
 }
 
 fn stochastic_depth(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, p) = (c.leaf("input")?, probability(c)?);
+    let (x, p) = (c.leaf("input")?, dropout_probability(c)?);
     let mode = c.str("mode")?;
     if mode != "batch" && mode != "row" {
         return Err(OpError::arg(
@@ -205,7 +209,7 @@ fn stochastic_depth(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     if let (Some(slot), Some(n), "row") = (shape.first_mut(), x.shape()?.first(), mode) {
         *slot = n.clone();
     }
-    let mask = kept(b, x, &shape, p)?;
+    let mask = keep_mask(b, x, &shape, p)?;
     let mask = if p < 1.0 {
         b.div(&mask, Val::Float(1.0 - p))?
     } else {

@@ -6,14 +6,14 @@ mod gumbel;
 
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
-use crate::op::rows::creation::size;
+use crate::op::rows::creation::size_arg;
 use crate::op::{Call, DrawOrder, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let own = [floats(), integers(), filled()].into_iter().flatten();
+    let own = [float_rows(), integer_rows(), fill_rows()].into_iter().flatten();
     let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];
     own.map(|op| op.effect(Effect::Random))
         .chain(rest.into_iter().flatten())
@@ -30,7 +30,7 @@ fn random_type(c: &Call<TensorType>, default: DType) -> OpResult<TensorType> {
         return Err(not_implemented(c.op.name, dtype));
     }
     let shape = match (has("size"), like) {
-        (true, _) => Some(size(c)?),
+        (true, _) => Some(size_arg(c)?),
         (false, Some(t)) => t.shape.clone(),
         (false, None) => Some(c.dims("n")?),
     };
@@ -41,12 +41,12 @@ pub(in crate::op::rows) fn float_type(c: &Call<TensorType>) -> OpResult<Type> {
     let t = random_type(c, DType::F32)?;
     match t.dtype.is_float() {
         true => Ok(Val::Leaf(t)),
-        false => Err(not_implemented(kernel(c.op.name), t.dtype)),
+        false => Err(not_implemented(kernel_name(c.op.name), t.dtype)),
     }
 }
 
 /// torch's name of the kernel behind an op.
-fn kernel(op: &str) -> &'static str {
+fn kernel_name(op: &str) -> &'static str {
     match op {
         "rand" | "rand_like" | "uniform" => "check_uniform_bounds",
         "exponential" => "exponential_cpu",
@@ -55,7 +55,7 @@ fn kernel(op: &str) -> &'static str {
 }
 
 /// The dtype and sizes of the call's result.
-pub(in crate::op::rows) fn result(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
+pub(in crate::op::rows) fn result_spec(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
     let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
     let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are not known", c.op.name)))?;
@@ -65,24 +65,24 @@ pub(in crate::op::rows) fn result(c: &Call<Tensor>) -> OpResult<(DType, Vec<usiz
 }
 
 /// A tensor of the call's type whose elements are drawn one by one.
-pub(in crate::op::rows) fn draw(
+pub(in crate::op::rows) fn draw_elements(
     c: &Call<Tensor>,
     draw: &mut dyn FnMut(&mut Generator, DType) -> Scalar,
 ) -> OpResult<Val<Tensor>> {
-    let (dtype, shape, _) = result(c)?;
-    let t = random::with(|g| Tensor::from_fn(dtype, &shape, |_| draw(g, dtype)));
+    let (dtype, shape, _) = result_spec(c)?;
+    let t = random::with_stream(|g| Tensor::from_fn(dtype, &shape, |_| draw(g, dtype)));
     Ok(Val::Leaf(t))
 }
 
 /// A tensor of the call's type with normal elements.
 fn draw_normal(c: &Call<Tensor>, mean: f64, std: f64) -> OpResult<Val<Tensor>> {
-    let (dtype, shape, n) = result(c)?;
-    let values = random::with(|g| random::normal(g, dtype, n, mean, std));
+    let (dtype, shape, n) = result_spec(c)?;
+    let values = random::with_stream(|g| random::normal_values(g, dtype, n, mean, std));
     Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| Scalar::F64(values[i]))))
 }
 
-fn floats() -> Vec<Op> {
-    let uniform = |c: &Call<Tensor>| draw(c, &mut |g, d| Scalar::F64(g.uniform(d, 0.0, 1.0)));
+fn float_rows() -> Vec<Op> {
+    let uniform = |c: &Call<Tensor>| draw_elements(c, &mut |g, d| Scalar::F64(g.uniform(d, 0.0, 1.0)));
     let normal = |c: &Call<Tensor>| draw_normal(c, 0.0, 1.0);
     vec![
         Op::new(
@@ -126,13 +126,13 @@ fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
     random_type(c, DType::I64).map(Val::Leaf)
 }
 
-fn integer(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn draw_integers(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     draw_between(c, c.int("low")?, c.int("high")?)
 }
 
 fn draw_between(c: &Call<Tensor>, low: i64, high: i64) -> OpResult<Val<Tensor>> {
     some_between(low, high)?;
-    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
+    draw_elements(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
 }
 
 /// An error if no whole number is at least `low` and below `high`.
@@ -146,21 +146,21 @@ fn some_between(low: i64, high: i64) -> OpResult<()> {
     }
 }
 
-fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn draw_permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let n = c.int("n")?;
-    let (dtype, shape, _) = result(c)?;
-    let order = random::with(|g| g.permutation(n.max(0) as usize));
+    let (dtype, shape, _) = result_spec(c)?;
+    let order = random::with_stream(|g| g.permutation(n.max(0) as usize));
     Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| {
         Scalar::Int(DType::I64, order[i])
     })))
 }
 
-fn integers() -> Vec<Op> {
+fn integer_rows() -> Vec<Op> {
     vec![
         Op::new(
             "randint(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
-            Meaning::Routine(integer),
+            Meaning::Routine(draw_integers),
         )
         .doc("random whole numbers from low up to high, which is not among them")
         .spelled("aten.@.low aten.@.low_generator torch.@")
@@ -172,7 +172,7 @@ fn integers() -> Vec<Op> {
         Op::new(
             "randint_like(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
-            Meaning::Routine(integer),
+            Meaning::Routine(draw_integers),
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
@@ -204,14 +204,14 @@ fn integers() -> Vec<Op> {
                 Some(n) if n < 0 => Err(OpError::arg("n", format!("n must be non-negative, got {n}"))),
                 _ => random_type(c, DType::I64).map(Val::Leaf),
             },
-            Meaning::Routine(permutation),
+            Meaning::Routine(draw_permutation),
         )
         .doc("0, 1, … n - 1 in random order")
         .spelled("aten.@ aten.@.generator torch.@"),
     ]
 }
 
-fn filled() -> Vec<Op> {
+fn fill_rows() -> Vec<Op> {
     vec![bernoulli_row(), uniform_row(), normal_row(), exponential_row()]
 }
 
@@ -249,7 +249,7 @@ fn uniform_row() -> Op {
                     format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
                 ));
             }
-            draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
+            draw_elements(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
         }),
     )
     .draws(DrawOrder::InPlace)
@@ -299,7 +299,7 @@ fn exponential_row() -> Op {
                     format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
                 ));
             }
-            draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
+            draw_elements(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
         }),
     )
     .draws(DrawOrder::InPlace)
@@ -323,11 +323,11 @@ fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let mut i = 0;
     let dtype = t.dtype();
-    draw(c, &mut |g, _| {
+    draw_elements(c, &mut |g, _| {
         let yes = match p {
-            Some(p) => g.happens(p),
+            Some(p) => g.bernoulli(p),
             // Probabilities in a tensor are met in their own arithmetic.
-            None => g.unit(dtype) < t.get(i).to_f64(),
+            None => g.unit_interval(dtype) < t.get(i).to_f64(),
         };
         i += 1;
         Scalar::Bool(yes)

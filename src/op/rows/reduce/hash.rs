@@ -12,7 +12,7 @@ pub fn rows() -> Vec<Op> {
         Op::new(
             "hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor",
             |c, _| hash_type(c),
-            Meaning::Routine(hash),
+            Meaning::Routine(hash_tensor),
         )
         .doc("the exclusive or of the elements' bits along dims: of floats as f64, of integers as i64; a `u64`")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -61,7 +61,7 @@ fn check_not_empty(c: &Call<TensorType>, shape: &[Dim], dims: &[usize]) -> OpRes
     }
 }
 
-fn hash(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn hash_tensor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let dims = reduced_dims(c, x.rank(), false)?;
     let kept = reduced_shape(x.shape(), &dims, true);
@@ -72,7 +72,7 @@ fn hash(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             .iter()
             .zip(&kept)
             .fold(0, |p, (&a, &n)| p * n + if n == 1 { 0 } else { a });
-        out[place] ^= bits(x.get(i));
+        out[place] ^= scalar_bits(x.get(i));
         for (a, &n) in at.iter_mut().zip(x.shape()).rev() {
             *a += 1;
             if *a < n {
@@ -86,7 +86,7 @@ fn hash(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(Tensor::from_scalars(DType::U64, &shape, &values)))
 }
 
-fn bits(v: Scalar) -> i64 {
+fn scalar_bits(v: Scalar) -> i64 {
     match v {
         Scalar::Int(_, x) => x,
         Scalar::Bool(b) => b as i64,

@@ -14,9 +14,9 @@ pub fn rows() -> Vec<Op> {
             |c, _| one_dim(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?.reshape(&[c.leaf("self")?.numel(), 1]);
-                let axes = axes(c, &x, std::slice::from_ref(c.get("bins")))?;
-                let hist = counted(c, &x, &axes)?;
-                let edges = axes.into_iter().next().map(|e| tensor(x.dtype(), e)).transpose()?;
+                let axes = bin_edges(c, &x, std::slice::from_ref(c.get("bins")))?;
+                let hist = count_bins(c, &x, &axes)?;
+                let edges = axes.into_iter().next().map(|e| vector_tensor(x.dtype(), e)).transpose()?;
                 Ok(Val::Tuple(vec![Val::Leaf(hist), edges.map_or(Val::None, Val::Leaf)]))
             }),
         )
@@ -36,9 +36,9 @@ pub fn rows() -> Vec<Op> {
             Meaning::Routine(|c| {
                 let x = rows_of(c.leaf("self")?);
                 let bins = per_column(c, x.shape()[1]);
-                let axes = axes(c, &x, &bins)?;
-                let hist = counted(c, &x, &axes)?;
-                let edges: OpResult<Vec<Val<Tensor>>> = axes.into_iter().map(|e| tensor(x.dtype(), e).map(Val::Leaf)).collect();
+                let axes = bin_edges(c, &x, &bins)?;
+                let hist = count_bins(c, &x, &axes)?;
+                let edges: OpResult<Vec<Val<Tensor>>> = axes.into_iter().map(|e| vector_tensor(x.dtype(), e).map(Val::Leaf)).collect();
                 Ok(Val::Tuple(vec![Val::Leaf(hist), Val::List(edges?)]))
             }),
         )
@@ -106,7 +106,7 @@ fn edges_of(v: &Val<TensorType>) -> OpResult<Dim> {
     }
 }
 
-fn checked(c: &Call<TensorType>) -> OpResult<DType> {
+fn check_operands(c: &Call<TensorType>) -> OpResult<DType> {
     let d = c.leaf("self")?.dtype;
     if !matches!(d, DType::F32 | DType::F64) {
         return Err(not_implemented("histogram_cpu", d));
@@ -122,14 +122,14 @@ fn checked(c: &Call<TensorType>) -> OpResult<DType> {
 }
 
 fn one_dim(c: &Call<TensorType>) -> OpResult<Type> {
-    let d = checked(c)?;
+    let d = check_operands(c)?;
     let edges = edges_of(c.get("bins"))?;
     let of = |n: Dim| Val::Leaf(TensorType::new(d, vec![n]));
     Ok(Val::Tuple(vec![of(edges.sub(&Dim::Const(1))), of(edges)]))
 }
 
 fn several_dims(c: &Call<TensorType>) -> OpResult<Type> {
-    let d = checked(c)?;
+    let d = check_operands(c)?;
     let (_, shape) = c.shaped("self")?;
     let columns = shape.last().and_then(|n| n.as_const()).filter(|n| (0..64).contains(n));
     let columns =
@@ -163,12 +163,12 @@ fn rows_of(x: &Tensor) -> Tensor {
     x.reshape(&[x.shape().iter().rev().skip(1).product(), n])
 }
 
-fn tensor(dtype: DType, v: Vec<f64>) -> OpResult<Tensor> {
-    crate::op::rows::linalg::matrix::tensor(dtype, &[v.len()], v)
+fn vector_tensor(dtype: DType, v: Vec<f64>) -> OpResult<Tensor> {
+    crate::op::rows::linalg::matrix::tensor_from_numbers(dtype, &[v.len()], v)
 }
 
 /// The edges along each column of `x`.
-fn axes(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<f64>>> {
+fn bin_edges(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<f64>>> {
     let range = c.get("range").items();
     let range: Option<Vec<f64>> = range.map(|v| v.iter().filter_map(Val::as_f64).collect());
     if range.as_ref().is_some_and(|r| r.len() != 2 * bins.len()) {
@@ -185,7 +185,7 @@ fn axes(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<
         }
         let (low, high) = match &range {
             Some(r) => (r[2 * j], r[2 * j + 1]),
-            None => extent(x, j),
+            None => column_range(x, j),
         };
         if !low.is_finite() || !high.is_finite() {
             return Err(OpError::value(format!(
@@ -200,12 +200,12 @@ fn axes(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<
         } else {
             (low, high)
         };
-        out.push(spaced(low, high, b.as_int().unwrap_or(1) as usize, x.dtype()));
+        out.push(linspace_edges(low, high, b.as_int().unwrap_or(1) as usize, x.dtype()));
     }
     Ok(out)
 }
 
-fn extent(x: &Tensor, j: usize) -> (f64, f64) {
+fn column_range(x: &Tensor, j: usize) -> (f64, f64) {
     let [n, columns] = *x.shape() else { return (0.0, 1.0) };
     let column = (0..n).map(|i| x.get(i * columns + j).to_f64());
     match n {
@@ -218,7 +218,7 @@ fn extent(x: &Tensor, j: usize) -> (f64, f64) {
 }
 
 /// `torch.linspace(low, high, bins + 1)` in the dtype.
-fn spaced(low: f64, high: f64, bins: usize, dtype: DType) -> Vec<f64> {
+fn linspace_edges(low: f64, high: f64, bins: usize, dtype: DType) -> Vec<f64> {
     let step = (high - low) / bins as f64;
     let at = |i: usize| match i < bins.div_ceil(2) {
         true => low + step * i as f64,
@@ -229,7 +229,7 @@ fn spaced(low: f64, high: f64, bins: usize, dtype: DType) -> Vec<f64> {
 }
 
 /// The bin of `x`: the last one holds its right edge too.
-fn bin(edges: &[f64], x: f64) -> Option<usize> {
+fn find_bin(edges: &[f64], x: f64) -> Option<usize> {
     let (first, last) = (*edges.first()?, *edges.last()?);
     if !(x >= first && x <= last) || edges.len() < 2 {
         return None;
@@ -237,7 +237,7 @@ fn bin(edges: &[f64], x: f64) -> Option<usize> {
     Some((edges.partition_point(|e| *e <= x) - 1).min(edges.len() - 2))
 }
 
-fn counted(c: &Call<Tensor>, x: &Tensor, axes: &[Vec<f64>]) -> OpResult<Tensor> {
+fn count_bins(c: &Call<Tensor>, x: &Tensor, axes: &[Vec<f64>]) -> OpResult<Tensor> {
     let cells: Vec<usize> = axes.iter().map(|e| e.len().saturating_sub(1)).collect();
     let mut out = zeros(x.dtype(), &cells)?;
     let mut sums = vec![0f64; out.numel()];
@@ -253,7 +253,7 @@ fn counted(c: &Call<Tensor>, x: &Tensor, axes: &[Vec<f64>]) -> OpResult<Tensor> 
         let bins = axes
             .iter()
             .enumerate()
-            .map(|(j, e)| bin(e, x.get(i * columns + j).to_f64()));
+            .map(|(j, e)| find_bin(e, x.get(i * columns + j).to_f64()));
         let place = bins.zip(&cells).try_fold(0, |p, (bin, n)| bin.map(|b| p * n + b));
         if let Some(p) = place {
             sums[p] += weight.map_or(1.0, |w| w.get(i).to_f64());

@@ -8,7 +8,7 @@ mod scan;
 mod statistics;
 
 use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
-use crate::scalar::{Expr, Input, Number, Settings, parse};
+use crate::scalar::{DTypeSettings, ParsedValue, ScalarExpr, UntypedNumber, parse};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// What a reduction does, beside where.
@@ -42,7 +42,7 @@ impl Spec {
         }
     }
 
-    pub fn texts(self, pre: &'static str, post: &'static str) -> Spec {
+    pub fn with_texts(self, pre: &'static str, post: &'static str) -> Spec {
         Spec { pre, post, ..self }
     }
 }
@@ -98,7 +98,7 @@ pub(in crate::op::rows) fn reduced_shape<D: Clone + From<usize>>(shape: &[D], di
     (0..shape.len()).filter(keep).map(at).collect()
 }
 
-fn keepdim<T>(c: &Call<T>) -> OpResult<bool> {
+fn keeps_dim<T>(c: &Call<T>) -> OpResult<bool> {
     match c.op.schema.index_of("keepdim") {
         Some(_) => c.bool("keepdim"),
         None => Ok(false),
@@ -118,12 +118,12 @@ pub(in crate::op::rows) fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpR
     }
     let rank_free = c.op.schema.index_of("dim").is_none() || c.is_none("dim");
     let shape = match &t.shape {
-        None if rank_free && !keepdim(c)? => Some(vec![]),
+        None if rank_free && !keeps_dim(c)? => Some(vec![]),
         None => None,
         Some(shape) => {
             let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
             check_not_empty(c, &spec, shape, &dims)?;
-            Some(reduced_shape(shape, &dims, keepdim(c)?))
+            Some(reduced_shape(shape, &dims, keeps_dim(c)?))
         }
     };
     Ok(Val::Leaf(TensorType {
@@ -167,13 +167,13 @@ fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usi
 }
 
 pub(in crate::op::rows) fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResult<Reduction> {
-    let (dtype, shape) = c.fixed("self")?;
+    let (dtype, shape) = c.fixed_type("self")?;
     let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
     let count: usize = dims.iter().map(|&d| shape[d]).product();
-    let pre = expression(spec.pre, [dtype, spec.common, spec.acc], spec.p, count)?;
-    let post = expression(spec.post, [spec.acc, spec.acc, spec.result], spec.p, count)?;
-    let keepdim = keepdim(c)?;
-    let out = TensorType::fixed(spec.result, &reduced_shape(&shape, &dims, keepdim));
+    let pre = parse_expression(spec.pre, [dtype, spec.common, spec.acc], spec.p, count)?;
+    let post = parse_expression(spec.post, [spec.acc, spec.acc, spec.result], spec.p, count)?;
+    let keepdim = keeps_dim(c)?;
+    let out = TensorType::with_fixed_shape(spec.result, &reduced_shape(&shape, &dims, keepdim));
     Ok(Reduction {
         operand: c.op.schema.index_of("self").unwrap_or(0),
         dims,
@@ -188,10 +188,10 @@ pub(in crate::op::rows) fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResu
 
 /// An expression of one argument `x`: converted from the first dtype to the second, computed with, and converted to the
 /// third.
-fn expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> OpResult<Expr> {
-    let mut e = Expr::new();
-    let compute = common.compute();
-    let settings = Settings {
+fn parse_expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> OpResult<ScalarExpr> {
+    let mut e = ScalarExpr::new();
+    let compute = common.compute_dtype();
+    let settings = DTypeSettings {
         compute,
         storage: common,
     };
@@ -199,10 +199,10 @@ fn expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> O
         "x" => {
             let x = e.arg(0, from);
             let x = e.cast(common, x);
-            Some(Input::Value(e.cast(compute, x)))
+            Some(ParsedValue::Value(e.cast(compute, x)))
         }
-        "p" => Some(Input::Number(Number::Float(p))),
-        "n" => Some(Input::Number(Number::Int(n as i64))),
+        "p" => Some(ParsedValue::Number(UntypedNumber::Float(p))),
+        "n" => Some(ParsedValue::Number(UntypedNumber::Int(n as i64))),
         _ => None,
     });
     let value = value.map_err(|e| OpError::dtype(format!("{text}: {e}")))?;
@@ -230,9 +230,9 @@ pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        sums(),
-        extrema(),
-        logical(),
+        sum_rows(),
+        extremum_rows(),
+        logical_rows(),
         moments::rows(),
         scan::rows(),
         statistics::rows(),
@@ -256,7 +256,7 @@ pub(in crate::op::rows) fn sum_dtype<T>(c: &Call<T>, operand: DType) -> DType {
 
 fn sum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     let d = sum_dtype(c, c.leaf("self")?.dtype);
-    Ok(Spec::new(Combine::Sum, d, d.compute(), d))
+    Ok(Spec::new(Combine::Sum, d, d.compute_dtype(), d))
 }
 
 fn prod_spec(c: &Call<TensorType>) -> OpResult<Spec> {
@@ -267,7 +267,7 @@ fn prod_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 }
 
 fn nansum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
-    Ok(sum_spec(c)?.texts("where(isnan(x), 0, x)", "x"))
+    Ok(sum_spec(c)?.with_texts("where(isnan(x), 0, x)", "x"))
 }
 
 fn mean_spec(c: &Call<TensorType>) -> OpResult<Spec> {
@@ -281,15 +281,15 @@ fn mean_spec(c: &Call<TensorType>) -> OpResult<Spec> {
             d.scalar_type_name()
         )));
     }
-    Ok(Spec::new(Combine::Sum, d, d.compute(), d).texts("x", "x / n"))
+    Ok(Spec::new(Combine::Sum, d, d.compute_dtype(), d).with_texts("x", "x / n"))
 }
 
 fn count_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
-    Ok(Spec::new(Combine::Sum, d, DType::I64, DType::I64).texts("x != 0", "x"))
+    Ok(Spec::new(Combine::Sum, d, DType::I64, DType::I64).with_texts("x != 0", "x"))
 }
 
-fn sums() -> Vec<Op> {
+fn sum_rows() -> Vec<Op> {
     vec![
         reduce!(
             "sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
@@ -339,7 +339,7 @@ fn sums() -> Vec<Op> {
 
 fn extremum_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
-    Ok(Spec::new(combine, d, d.compute(), d))
+    Ok(Spec::new(combine, d, d.compute_dtype(), d))
 }
 
 fn max_spec(c: &Call<TensorType>) -> OpResult<Spec> {
@@ -350,7 +350,7 @@ fn min_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     extremum_spec(c, Combine::Min)
 }
 
-fn extrema() -> Vec<Op> {
+fn extremum_rows() -> Vec<Op> {
     vec![
         reduce!(
             "amax(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
@@ -377,7 +377,7 @@ fn truth_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
     // torch keeps u8, which was its boolean once.
     let result = if d == DType::U8 { DType::U8 } else { DType::B8 };
-    let spec = Spec::new(combine, d, DType::B8, result).texts("x != 0", "x");
+    let spec = Spec::new(combine, d, DType::B8, result).with_texts("x != 0", "x");
     Ok(Spec {
         empty_is_none: true,
         ..spec
@@ -392,7 +392,7 @@ fn all_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     truth_spec(c, Combine::All)
 }
 
-fn logical() -> Vec<Op> {
+fn logical_rows() -> Vec<Op> {
     vec![
         reduce!(
             "any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",

@@ -8,10 +8,15 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [variances(), exponential(), places(), differences()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        variance_rows(),
+        exponential_rows(),
+        value_index_rows(),
+        difference_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A variance row with torch's three overloads.
@@ -47,7 +52,7 @@ macro_rules! variance {
     };
 }
 
-fn variances() -> Vec<Op> {
+fn variance_rows() -> Vec<Op> {
     vec![
         variance!("var", "Tensor", var, "torch.var Tensor.var")
             .doc("the variance: squared distances from the mean, summed and divided by n - correction (1)"),
@@ -59,7 +64,7 @@ fn variances() -> Vec<Op> {
 }
 
 /// Variance and mean in the compute dtype: two passes, the second over distances from the mean.
-fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+fn variance_and_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let x = c.leaf("self")?;
     if !x.dtype().is_float() {
         let who = if c.op.schema.results == 2 {
@@ -72,7 +77,7 @@ fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
         )));
     }
     let dims = reduced_dims(c, x.rank()?, false)?;
-    let x = b.to_dtype(x, x.dtype().compute())?;
+    let x = b.to_dtype(x, x.dtype().compute_dtype())?;
     let count = dims.iter().fold(Dim::Const(1), |n, &d| {
         n.mul(&x.shape().map_or(Dim::Unknown, |s| s[d].clone()))
     });
@@ -83,7 +88,7 @@ fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let distance = b.sub(&x, &mean)?;
     let square = b.mul(&distance, &distance)?;
     let sum = over(b, OpId::Sum, &square)?;
-    let var = b.div(&sum, freedom(c, count)?)?;
+    let var = b.div(&sum, degrees_of_freedom(c, count)?)?;
     let keepdim = c.bool("keepdim")?;
     let shape = reduced_shape(x.shape()?, &dims, keepdim);
     let finish = |b: &mut dyn Build, t: Traced| match keepdim {
@@ -94,7 +99,7 @@ fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
 }
 
 /// `max(n - correction, 0)`.
-fn freedom(c: &Call<Traced>, count: Dim) -> OpResult<Val<Traced>> {
+fn degrees_of_freedom(c: &Call<Traced>, count: Dim) -> OpResult<Val<Traced>> {
     let correction = match (c.get("unbiased"), c.get("correction")) {
         (Val::Bool(u), Val::None) => *u as i64 as f64,
         (_, Val::None) => 1.0,
@@ -113,18 +118,18 @@ fn freedom(c: &Call<Traced>, count: Dim) -> OpResult<Val<Traced>> {
 }
 
 fn var(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (var, _) = moments(b, c)?;
+    let (var, _) = variance_and_mean(b, c)?;
     Ok(b.to_dtype(&var, c.leaf("self")?.dtype())?.into())
 }
 
 fn std(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (var, _) = moments(b, c)?;
+    let (var, _) = variance_and_mean(b, c)?;
     let std = b.sqrt(&var)?;
     Ok(b.to_dtype(&std, c.leaf("self")?.dtype())?.into())
 }
 
 fn var_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (var, mean) = moments(b, c)?;
+    let (var, mean) = variance_and_mean(b, c)?;
     let d = c.leaf("self")?.dtype();
     Ok(Val::Tuple(vec![
         b.to_dtype(&var, d)?.into(),
@@ -133,7 +138,7 @@ fn var_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (var, mean) = moments(b, c)?;
+    let (var, mean) = variance_and_mean(b, c)?;
     let (std, d) = (b.sqrt(&var)?, c.leaf("self")?.dtype());
     Ok(Val::Tuple(vec![
         b.to_dtype(&std, d)?.into(),
@@ -141,7 +146,7 @@ fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     ]))
 }
 
-fn exponential() -> Vec<Op> {
+fn exponential_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
@@ -181,7 +186,7 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let result = x.dtype().to_float();
     let dims = reduced_dims(c, x.rank()?, false)?;
-    let x = b.to_dtype(x, result.compute())?;
+    let x = b.to_dtype(x, result.compute_dtype())?;
     let keepdim = c.bool("keepdim")?;
     let shape = reduced_shape(x.shape()?, &dims, keepdim);
     let empty = dims.iter().any(|&d| x.shape().is_ok_and(|s| s[d] == Dim::Const(0)));
@@ -209,17 +214,17 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// Values by `amax`, indices by `argmax`.
-fn places() -> Vec<Op> {
+fn value_index_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "max_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-            |b, c| place(b, c, [OpId::Amax, OpId::Argmax]),
+            |b, c| value_and_index(b, c, [OpId::Amax, OpId::Argmax]),
         )
         .doc("the largest along a dim and where the first of them is")
         .spelled("aten.max.dim torch.max Tensor.max"),
         Op::composite(
             "min_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-            |b, c| place(b, c, [OpId::Amin, OpId::Argmin]),
+            |b, c| value_and_index(b, c, [OpId::Amin, OpId::Argmin]),
         )
         .doc("the smallest along a dim and where the first of them is")
         .spelled("aten.min.dim torch.min Tensor.min"),
@@ -240,7 +245,7 @@ fn places() -> Vec<Op> {
     ]
 }
 
-fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpResult<Val<Traced>> {
+fn value_and_index(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpResult<Val<Traced>> {
     let (x, dim, keepdim) = (c.leaf("self")?, c.int("dim")?, c.get("keepdim"));
     let at = crate::op::wrap_dim(dim, x.rank()?)?;
     if x.shape()?.get(at) == Some(&Dim::Const(0)) {
@@ -259,7 +264,7 @@ fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpRe
     Ok(Val::Tuple(vec![values.into(), indices.into()]))
 }
 
-fn differences() -> Vec<Op> {
+fn difference_rows() -> Vec<Op> {
     vec![
         Op::composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", |b, c| {
             let d = b.sub(c.leaf("self")?, c.leaf("other")?)?;

@@ -1,7 +1,7 @@
 //! Slices that are the same, and stretches of a dim: unique rows and runs, reductions of segments.
 
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{around, indices, zeros};
+use crate::op::rows::dense::{sizes_around, to_i64_indices, zeros};
 use crate::op::rows::index::sort::float_order;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
@@ -27,7 +27,7 @@ pub fn rows() -> Vec<Op> {
         .spelled("aten.@"),
         Op::composite("unique_consecutive_as_asked(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             |b, c| {
-                let v = b.many(OpId::UniqueConsecutive, c.args.clone())?;
+                let v = b.call_many(OpId::UniqueConsecutive, c.args.clone())?;
                 let asked = [true, c.bool("return_inverse")?, c.bool("return_counts")?];
                 let mut out: Vec<Val<_>> = v.iter().zip(asked).filter(|(_, a)| *a).map(|(t, _)| t.into()).collect();
                 Ok(if out.len() == 1 { out.swap_remove(0) } else { Val::Tuple(out) })
@@ -38,7 +38,7 @@ pub fn rows() -> Vec<Op> {
         Op::new("segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int \
              axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor",
             |c, _| segments_type(c),
-            Meaning::Routine(segments),
+            Meaning::Routine(segment_reduce),
         )
         .doc("the sum, mean, product, maximum or minimum of each stretch of a dim")
         .spelled("aten.@ torch.@"),
@@ -75,7 +75,7 @@ fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
 }
 
-fn compare(a: Scalar, b: Scalar) -> Ordering {
+fn compare_scalars(a: Scalar, b: Scalar) -> Ordering {
     match (a, b) {
         (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
         _ => float_order(a.to_f64(), b.to_f64()),
@@ -90,7 +90,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         Some(d) => (given.clone(), wrap_dim(d, given.rank())?),
         None => (given.reshape(&[given.numel()]), 0),
     };
-    let (outer, n, inner) = around(x.shape(), dim);
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
     if n > 0 && outer * inner == 0 {
         return Err(OpError::shape(
             "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
@@ -98,7 +98,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     }
     let place = |slice: usize, k: usize| (k / inner * n + slice) * inner + k % inner;
     let order_of = |a: usize, b: usize| {
-        let parts = (0..outer * inner).map(|k| compare(x.get(place(a, k)), x.get(place(b, k))));
+        let parts = (0..outer * inner).map(|k| compare_scalars(x.get(place(a, k)), x.get(place(b, k))));
         parts.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     };
     // NaN differs from itself.
@@ -179,15 +179,15 @@ fn segments_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-fn segments(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("data")?;
     let axis = wrap_dim(c.int("axis")?, x.rank())?;
-    let (outer, n, inner) = around(x.shape(), axis);
+    let (outer, n, inner) = sizes_around(x.shape(), axis);
     let (given, offsets) = match c.opt_leaf("lengths") {
         Some(t) => (t, false),
         None => (c.leaf("offsets")?, true),
     };
-    let given = indices(given, "segment_reduce(): lengths must be integers")?;
+    let given = to_i64_indices(given, "segment_reduce(): lengths must be integers")?;
     let width = given.shape().last().copied().unwrap_or(0);
     let count = width - offsets as usize;
     if given.numel() != outer * width {
@@ -227,7 +227,7 @@ fn segments(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             }
             for i in 0..inner {
                 let values = (from..begin).map(|k| x.get((o * n + k as usize) * inner + i).to_f64());
-                let total = values.fold(initial.unwrap_or(start), |a, v| combine(reduce, a, v));
+                let total = values.fold(initial.unwrap_or(start), |a, v| combine_values(reduce, a, v));
                 let total = match reduce {
                     "mean" if len > 0 => total / len as f64,
                     "mean" if initial.is_none() => f64::NAN,
@@ -245,7 +245,7 @@ fn segments(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-fn combine(reduce: &str, a: f64, v: f64) -> f64 {
+fn combine_values(reduce: &str, a: f64, v: f64) -> f64 {
     match reduce {
         "prod" => a * v,
         "max" if a.is_nan() || v > a || v.is_nan() => {

@@ -2,7 +2,7 @@
 
 use super::{reduced_shape, sum_dtype};
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::lines::{Lines, Number, Values, tensor_of};
+use crate::op::rows::lines::{DimLines, OrderedNumber, WideValues, tensor_of};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -10,7 +10,10 @@ use std::cmp::Ordering;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [places(), medians(), sums(), extrema()].into_iter().flatten().collect()
+    [arg_rows(), median_rows(), cumulative_rows(), cumulative_extremum_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The dim given, or `None` for all of them.
@@ -27,7 +30,7 @@ fn shape_without<D: Clone + From<usize>>(shape: &[D], dim: Option<usize>, keepdi
     reduced_shape(shape, &dims, keepdim)
 }
 
-fn keepdim<T>(c: &Call<T>) -> OpResult<bool> {
+fn keeps_dim<T>(c: &Call<T>) -> OpResult<bool> {
     c.op.schema.index_of("keepdim").map_or(Ok(false), |_| c.bool("keepdim"))
 }
 
@@ -56,10 +59,10 @@ fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
         }
         _ => {}
     }
-    Ok(TensorType::new(dtype, shape_without(shape, dim, keepdim(c)?)))
+    Ok(TensorType::new(dtype, shape_without(shape, dim, keeps_dim(c)?)))
 }
 
-fn places() -> Vec<Op> {
+fn arg_rows() -> Vec<Op> {
     vec![
         Op::new(
             "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
@@ -87,11 +90,11 @@ fn arg_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// The position within the line of the first element that no other one beats.
-fn best<N: Number>(v: &[N], line: &mut dyn Iterator<Item = usize>, wanted: Ordering) -> usize {
+fn best_in_line<N: OrderedNumber>(v: &[N], line: &mut dyn Iterator<Item = usize>, wanted: Ordering) -> usize {
     let mut best: Option<(usize, N)> = None;
     for (k, at) in line.enumerate() {
         let x = v[at];
-        let better = best.is_none_or(|(_, b)| !b.is_nan() && (x.is_nan() || x.order(b) == wanted));
+        let better = best.is_none_or(|(_, b)| !b.is_nan() && (x.is_nan() || x.cmp_nan_last(b) == wanted));
         if better {
             best = Some((k, x));
         }
@@ -100,10 +103,10 @@ fn best<N: Number>(v: &[N], line: &mut dyn Iterator<Item = usize>, wanted: Order
 }
 
 /// The lines of a call: along its dim, or all elements as one.
-fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<Lines> {
+fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<DimLines> {
     Ok(match dim_of(c, t.rank())? {
-        Some(d) => Lines::new(t.shape(), d),
-        None => Lines::new(&[t.numel()], 0),
+        Some(d) => DimLines::new(t.shape(), d),
+        None => DimLines::new(&[t.numel()], 0),
     })
 }
 
@@ -111,19 +114,19 @@ fn arg_extremum(c: &Call<Tensor>, wanted: Ordering) -> OpResult<Val<Tensor>> {
     arg_type(&c.map(Tensor::ty))?;
     let t = c.leaf("self")?;
     let mut out: Vec<i64> = vec![];
-    let values = Values::of(t);
-    lines_of(c, t)?.each(|line| {
+    let values = WideValues::from_tensor(t);
+    lines_of(c, t)?.for_each_line(|line| {
         out.push(match &values {
-            Values::Float(v) => best(v, line, wanted),
-            Values::Int(v) => best(v, line, wanted),
+            WideValues::Float(v) => best_in_line(v, line, wanted),
+            WideValues::Int(v) => best_in_line(v, line, wanted),
         } as i64);
         Ok(())
     })?;
-    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keepdim(c)?);
+    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keeps_dim(c)?);
     Ok(Val::Leaf(Tensor::from_slice(&shape, &out)))
 }
 
-fn medians() -> Vec<Op> {
+fn median_rows() -> Vec<Op> {
     let (all, along) = (
         "median(Tensor self) -> Tensor",
         "median(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
@@ -170,14 +173,14 @@ fn median_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// The position of the median among `line`: NaN comes first of all unless they are ignored.
-fn middle<N: Number>(v: &[N], line: Vec<usize>, ignore_nan: bool) -> Option<usize> {
+fn median_in_line<N: OrderedNumber>(v: &[N], line: Vec<usize>, ignore_nan: bool) -> Option<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     if let Some(nan) = order.iter().position(|&k| v[line[k]].is_nan())
         && !ignore_nan
     {
         return Some(nan);
     }
-    order.sort_by(|&a, &b| v[line[a]].order(v[line[b]]));
+    order.sort_by(|&a, &b| v[line[a]].cmp_nan_last(v[line[b]]));
     let there = order.iter().filter(|&&k| !v[line[k]].is_nan()).count();
     order.get(there.max(1).saturating_sub(1) / 2).copied()
 }
@@ -188,16 +191,16 @@ fn median(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let whole = c.op.schema.results == 1;
     let ignore_nan = c.op.name.starts_with("nan");
     let lines = if whole {
-        Lines::new(&[t.numel()], 0)
+        DimLines::new(&[t.numel()], 0)
     } else {
         lines_of(c, t)?
     };
-    let (values, mut at, mut places) = (Values::of(t), vec![], vec![]);
-    lines.each(|line| {
+    let (values, mut at, mut places) = (WideValues::from_tensor(t), vec![], vec![]);
+    lines.for_each_line(|line| {
         let line: Vec<usize> = line.collect();
         let k = match &values {
-            Values::Float(v) => middle(v, line.clone(), ignore_nan),
-            Values::Int(v) => middle(v, line.clone(), ignore_nan),
+            WideValues::Float(v) => median_in_line(v, line.clone(), ignore_nan),
+            WideValues::Int(v) => median_in_line(v, line.clone(), ignore_nan),
         };
         at.push(k.map(|k| line[k]));
         places.push(k.unwrap_or(0) as i64);
@@ -209,17 +212,17 @@ fn median(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if whole {
         return Ok(Val::Leaf(pick(&[])));
     }
-    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keepdim(c)?);
+    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keeps_dim(c)?);
     let indices = Tensor::from_slice(&shape, &places);
     Ok(Val::Tuple(vec![Val::Leaf(pick(&shape)), Val::Leaf(indices)]))
 }
 
-fn sums() -> Vec<Op> {
+fn cumulative_rows() -> Vec<Op> {
     vec![
         Op::new(
             "cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan(c, 0., |a, x| a + x, i64::wrapping_add)),
+            Meaning::Routine(|c| scan_tensor(c, 0., |a, x| a + x, i64::wrapping_add)),
         )
         .doc("the running sum along a dim; integers and bools give i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -228,7 +231,7 @@ fn sums() -> Vec<Op> {
         Op::new(
             "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan(c, 1., |a, x| a * x, i64::wrapping_mul)),
+            Meaning::Routine(|c| scan_tensor(c, 1., |a, x| a * x, i64::wrapping_mul)),
         )
         .doc("the running product along a dim; integers and bools give i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -243,7 +246,7 @@ fn sums() -> Vec<Op> {
                     false => Err(not_implemented("logcumsumexp_out_cpu", d)),
                 }
             },
-            Meaning::Routine(|c| scan(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
+            Meaning::Routine(|c| scan_tensor(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
         )
         .doc("the logarithm of the running sum of exponentials along a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -308,9 +311,14 @@ fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
 
 /// A running combination, in f64 for floats (torch accumulates f32 in f64 as well) and in wrapping i64 for integers. That of
 /// floats begins with `start`, which makes 0.0 of a first -0.0.
-fn scan(c: &Call<Tensor>, start: f64, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> OpResult<Val<Tensor>> {
-    fn run<N: Copy>(v: &mut [N], lines: &Lines, start: Option<N>, f: fn(N, N) -> N) -> OpResult<()> {
-        lines.each(|line| {
+fn scan_tensor(
+    c: &Call<Tensor>,
+    start: f64,
+    float: fn(f64, f64) -> f64,
+    int: fn(i64, i64) -> i64,
+) -> OpResult<Val<Tensor>> {
+    fn scan_lines<N: Copy>(v: &mut [N], lines: &DimLines, start: Option<N>, f: fn(N, N) -> N) -> OpResult<()> {
+        lines.for_each_line(|line| {
             let mut acc = start;
             for at in line {
                 let x = acc.map_or(v[at], |a| f(a, v[at]));
@@ -324,28 +332,28 @@ fn scan(c: &Call<Tensor>, start: f64, float: fn(f64, f64) -> f64, int: fn(i64, i
     let dtype = scan_dtype(c, t.dtype());
     let t = t.to(dtype);
     let lines = lines_of(c, &t)?;
-    let mut values = Values::of(&t);
+    let mut values = WideValues::from_tensor(&t);
     match &mut values {
         // torch hands a tensor without dims back.
-        Values::Float(v) => run(v, &lines, (t.rank() > 0).then_some(start), float)?,
-        Values::Int(v) => run(v, &lines, None, int)?,
+        WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(start), float)?,
+        WideValues::Int(v) => scan_lines(v, &lines, None, int)?,
     }
     Ok(Val::Leaf(tensor_of(dtype, t.shape(), &values)))
 }
 
-fn extrema() -> Vec<Op> {
+fn cumulative_extremum_rows() -> Vec<Op> {
     vec![
         Op::new(
             "cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
-            Meaning::Routine(|c| running(c, Ordering::Greater)),
+            Meaning::Routine(|c| running_extremum(c, Ordering::Greater)),
         )
         .doc("the running maximum along a dim and where the last of it is; NaN stays")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
-            Meaning::Routine(|c| running(c, Ordering::Less)),
+            Meaning::Routine(|c| running_extremum(c, Ordering::Less)),
         )
         .doc("the running minimum along a dim and where the last of it is; NaN stays")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -362,22 +370,22 @@ fn running_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![values, Val::Leaf(indices)]))
 }
 
-fn running(c: &Call<Tensor>, wanted: Ordering) -> OpResult<Val<Tensor>> {
-    fn step<N: Number>(v: &[N], best: usize, x: usize, wanted: Ordering) -> bool {
+fn running_extremum(c: &Call<Tensor>, wanted: Ordering) -> OpResult<Val<Tensor>> {
+    fn replaces_best<N: OrderedNumber>(v: &[N], best: usize, x: usize, wanted: Ordering) -> bool {
         let (b, x) = (v[best], v[x]);
-        let at_least = x.order(b) == wanted || x.order(b) == Ordering::Equal;
+        let at_least = x.cmp_nan_last(b) == wanted || x.cmp_nan_last(b) == Ordering::Equal;
         x.is_nan() || (!b.is_nan() && at_least)
     }
     running_type(&c.map(Tensor::ty))?;
     let t = c.leaf("self")?;
-    let values = Values::of(t);
+    let values = WideValues::from_tensor(t);
     let (mut at, mut places) = (vec![0usize; t.numel()], vec![0i64; t.numel()]);
-    lines_of(c, t)?.each(|line| {
+    lines_of(c, t)?.for_each_line(|line| {
         let mut best: Option<(usize, usize)> = None;
         for (k, x) in line.enumerate() {
             let take = best.is_none_or(|(b, _)| match &values {
-                Values::Float(v) => step(v, b, x, wanted),
-                Values::Int(v) => step(v, b, x, wanted),
+                WideValues::Float(v) => replaces_best(v, b, x, wanted),
+                WideValues::Int(v) => replaces_best(v, b, x, wanted),
             });
             let b = if take { (x, k) } else { best.unwrap_or((x, k)) };
             best = Some(b);

@@ -2,14 +2,14 @@
 
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{around, zeros};
+use crate::op::rows::dense::{sizes_around, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [quantiles(), frequencies(), covariances(), areas()]
+    [quantile_rows(), mode_rows(), covariance_rows(), trapezoid_rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -46,7 +46,7 @@ macro_rules! quantile {
     };
 }
 
-fn quantiles() -> Vec<Op> {
+fn quantile_rows() -> Vec<Op> {
     vec![
         quantile!(
             "quantile",
@@ -61,7 +61,7 @@ fn quantiles() -> Vec<Op> {
     ]
 }
 
-fn frequencies() -> Vec<Op> {
+fn mode_rows() -> Vec<Op> {
     vec![
         Op::new(
             "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
@@ -73,7 +73,7 @@ fn frequencies() -> Vec<Op> {
     ]
 }
 
-fn covariances() -> Vec<Op> {
+fn covariance_rows() -> Vec<Op> {
     vec![
         Op::new(
             "_non_negative(Tensor self, str message) -> Tensor",
@@ -99,12 +99,12 @@ fn covariances() -> Vec<Op> {
     ]
 }
 
-fn areas() -> Vec<Op> {
+fn trapezoid_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
-                let (parts, dim) = strips(b, c)?;
+                let (parts, dim) = trapezoid_areas(b, c)?;
                 let sum = [parts.into(), ints_val(&[dim as i64])];
                 b.op(OpId::Sum, sum).map(Val::Leaf)
             },
@@ -125,7 +125,7 @@ fn areas() -> Vec<Op> {
         Op::composite(
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
-                let (parts, dim) = strips(b, c)?;
+                let (parts, dim) = trapezoid_areas(b, c)?;
                 b.cumsum(parts, Val::int(dim as i64)).map(Val::Leaf)
             },
         )
@@ -175,16 +175,16 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
         return Err(OpError::shape("quantile() input tensor must be non-empty"));
     }
     let sorted = b
-        .many(OpId::Sort, [(&lanes).into(), Val::int(last as i64)])?
+        .call_many(OpId::Sort, [(&lanes).into(), Val::int(last as i64)])?
         .swap_remove(0);
-    let (q, vector) = fractions(b, c, x.dtype())?;
-    let ranks = ranks(b, &sorted, &q, last, ignores_nan)?;
+    let (q, vector) = quantile_fractions(b, c, x.dtype())?;
+    let ranks = quantile_ranks(b, &sorted, &q, last, ignores_nan)?;
     let values = at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
-    arranged(b, c, values, dim, rank, vector)
+    arrange_quantiles(b, c, values, dim, rank, vector)
 }
 
 /// `q` as a vector of the dtype, and whether it was one.
-fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Traced, bool)> {
+fn quantile_fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Traced, bool)> {
     let Some(q) = c.get("q").as_leaf() else {
         let q = c.f64("q")?;
         if !(0.0..=1.0).contains(&q) {
@@ -208,7 +208,7 @@ fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Tra
 }
 
 /// The fractional places of the quantiles along the last dim.
-fn ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
+fn quantile_ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
     if ignores_nan {
         let nan = b.isnan(sorted)?;
         let valid = b.logical_not(&nan)?;
@@ -260,7 +260,7 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
 }
 
 /// From `[rest…, quantiles]` to torch's order: the quantiles first if `q` is a vector, the reduced dims kept or not.
-fn arranged(
+fn arrange_quantiles(
     b: &mut dyn Build,
     c: &Call<Traced>,
     values: Traced,
@@ -317,7 +317,7 @@ fn mode(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape("the sizes of `mode` are not known"));
     };
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let (outer, n, inner) = around(x.shape(), dim);
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
     let (mut values, mut places) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
     for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
         let place = |k: usize| (o * n + k) * inner + i;
@@ -463,7 +463,7 @@ fn corrcoef(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// The areas between neighbouring points of `y` along `dim`.
-fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
+fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
     let y = c.leaf("y")?;
     let rank = y.rank()?;
     let dim = wrap_dim(c.int("dim")?, rank)?;

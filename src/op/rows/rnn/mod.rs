@@ -9,13 +9,13 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = sequences();
-    v.extend(modules());
-    v.extend(cells());
+    let mut v = sequence_rows();
+    v.extend(module_rows());
+    v.extend(cell_rows());
     v
 }
 
-fn sequences() -> Vec<Op> {
+fn sequence_rows() -> Vec<Op> {
     let one = |name, schema, paths, doc| {
         Op::new((name, schema), |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
             .doc(doc)
@@ -65,7 +65,7 @@ pub(in crate::op::rows) fn kind_of(name: &str) -> CellKind {
 }
 
 /// Whether the call drops elements between its layers.
-pub(in crate::op::rows) fn draws<T: Clone>(c: &Call<T>) -> OpResult<bool> {
+pub(in crate::op::rows) fn has_dropout<T: Clone>(c: &Call<T>) -> OpResult<bool> {
     Ok(c.bool("train")? && c.f64("dropout")? != 0.0 && c.int("num_layers")? > 1)
 }
 
@@ -83,7 +83,7 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
         )));
     };
     let p = c.f64("dropout")?;
-    if draws(c)? && !(0.0..=1.0).contains(&p) {
+    if has_dropout(c)? && !(0.0..=1.0).contains(&p) {
         let title = format!("dropout probability has to be between 0 and 1, but got {p}");
         return Err(OpError::arg("dropout", title));
     }
@@ -166,7 +166,7 @@ fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> Op
 }
 
 /// The rows behind the module classes: without a state it is zeros, and a batch dim may be missing.
-fn modules() -> Vec<Op> {
+fn module_rows() -> Vec<Op> {
     let one = |name, schema, f, text| {
         Op::composite((name, schema), f)
             .doc("the module's forward: zeros for a missing state, sequences without a batch dim")
@@ -287,7 +287,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
         g("bidirectional"),
         g("batch_first"),
     ];
-    let mut all = b.many(op, args)?;
+    let mut all = b.call_many(op, args)?;
     if alone {
         for (i, t) in all.iter_mut().enumerate() {
             *t = b.squeeze(t, if i == 0 { at } else { 1 })?;
@@ -302,7 +302,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
     Ok(Val::Tuple(vec![(&all[0]).into(), state]))
 }
 
-fn cells() -> Vec<Op> {
+fn cell_rows() -> Vec<Op> {
     vec![
         Op::composite("lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, \
              Tensor)",
@@ -426,7 +426,7 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `input @ w_ih.T + b_ih` and `h @ w_hh.T + b_hh`.
-fn projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult<[Traced; 2]> {
+fn gate_projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult<[Traced; 2]> {
     let g = |n: &str| c.get(n).clone();
     let x = b.op(OpId::Linear, [g("input"), g("w_ih"), g("b_ih")])?;
     let h = b.op(OpId::Linear, [h.into(), g("w_hh"), g("b_hh")])?;
@@ -434,14 +434,14 @@ fn projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult<[Tra
 }
 
 /// `n` equal parts of the last dim.
-fn gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
-    b.many(OpId::Chunk, [x.into(), Val::int(n), Val::int(-1)])
+fn split_gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
+    b.call_many(OpId::Chunk, [x.into(), Val::int(n), Val::int(-1)])
 }
 
 fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> OpResult<(Traced, Traced)> {
-    let [x, h] = projections(b, c, h)?;
+    let [x, h] = gate_projections(b, c, h)?;
     let all = b.add(&x, &h)?;
-    let parts = gates(b, &all, 4)?;
+    let parts = split_gates(b, &all, 4)?;
     let [i, f, g, o] = &parts[..] else {
         return Err(OpError::shape("lstm_cell: the weights must hold four gates"));
     };
@@ -457,8 +457,8 @@ fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> 
 /// `(h - n) * z + n` with the candidate `n = tanh(W x + r * (U h))`.
 fn gru_cell(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let h = c.leaf("hx")?;
-    let [x, u] = projections(b, c, h)?;
-    let (x, u) = (gates(b, &x, 3)?, gates(b, &u, 3)?);
+    let [x, u] = gate_projections(b, c, h)?;
+    let (x, u) = (split_gates(b, &x, 3)?, split_gates(b, &u, 3)?);
     let ([xr, xz, xn], [ur, uz, un]) = (&x[..], &u[..]) else {
         return Err(OpError::shape("gru_cell: the weights must hold three gates"));
     };
@@ -475,7 +475,7 @@ fn gru_cell(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn plain_cell(b: &mut dyn Build, c: &Call<Traced>, f: OpId) -> OpResult<Val<Traced>> {
-    let [x, u] = projections(b, c, c.leaf("hx")?)?;
+    let [x, u] = gate_projections(b, c, c.leaf("hx")?)?;
     let y = b.add(&x, &u)?;
     b.unary(f, &y).map(Val::Leaf)
 }

@@ -1,6 +1,6 @@
 //! The loops of recurrent networks: projections of the whole sequence, then step by step.
 
-use super::{draws, kind_of};
+use super::{has_dropout, kind_of};
 use crate::op::rows::dense::zeros;
 use crate::op::{Call, OpError, OpResult, random};
 use crate::tensor::{Element, Tensor};
@@ -37,7 +37,7 @@ macro_rules! reals {
 reals!(f32, f64);
 
 /// The weights of one layer in one direction: row-major `[gates * hidden, input]` and `[gates * hidden, width]`.
-struct Weights<'a, T> {
+struct LayerWeights<'a, T> {
     input: &'a [T],
     hidden: &'a [T],
     /// Added to the projection of the input and of the state.
@@ -47,7 +47,7 @@ struct Weights<'a, T> {
 }
 
 /// Sizes of one layer.
-struct Sizes {
+struct LayerSizes {
     time: usize,
     batch: usize,
     input: usize,
@@ -62,14 +62,14 @@ impl Sequence {
     /// The routine of `lstm`, `gru`, `rnn_tanh` and `rnn_relu`.
     pub(in crate::op::rows) fn run(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         match c.leaf("input")?.dtype() {
-            DType::F64 => run::<f64>(c),
-            _ => run::<f32>(c),
+            DType::F64 => run_layers::<f64>(c),
+            _ => run_layers::<f32>(c),
         }
     }
 }
 
 /// `[a, b, n]` as `[b, a, n]`.
-fn swapped<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
+fn swap_outer_dims<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
     let mut out = Vec::with_capacity(x.len());
     for j in 0..b {
         for i in 0..a {
@@ -79,7 +79,7 @@ fn swapped<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
     out
 }
 
-fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
     let [a, b, mut features] = x.shape()[..] else {
@@ -88,27 +88,27 @@ fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (time, batch) = if batch_first { (b, a) } else { (a, b) };
     let input = x.to(T::DTYPE);
     let mut layer: Vec<T> = match batch_first {
-        true => swapped(input.as_slice::<T>(), batch, time, features),
+        true => swap_outer_dims(input.as_slice::<T>(), batch, time, features),
         false => input.as_slice::<T>().to_vec(),
     };
-    let mut network = Network::<T>::of(c)?;
+    let mut network = RecurrentNetwork::<T>::from_call(c)?;
     for l in 0..network.layers {
-        let sizes = Sizes {
+        let sizes = LayerSizes {
             time,
             batch,
             input: features,
             hidden: network.hidden,
             width: network.width,
         };
-        layer = network.layer(l, &sizes, &layer)?;
+        layer = network.run_layer(l, &sizes, &layer)?;
         features = network.width * network.directions;
-        if l + 1 < network.layers && draws(c)? {
+        if l + 1 < network.layers && has_dropout(c)? {
             drop_some(c.f64("dropout")?, x.dtype(), &mut layer);
         }
     }
     let mut shape = vec![time, batch, features];
     if batch_first {
-        layer = swapped(&layer, time, batch, features);
+        layer = swap_outer_dims(&layer, time, batch, features);
         shape.swap(0, 1);
     }
     zeros(T::DTYPE, &shape)?;
@@ -127,9 +127,9 @@ fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
             .to(T::DTYPE)
             .as_slice::<T>()[0],
     };
-    random::with(|g| {
+    random::with_stream(|g| {
         for v in x {
-            let factor = if p < 1.0 && g.happens(1.0 - p) {
+            let factor = if p < 1.0 && g.bernoulli(1.0 - p) {
                 kept
             } else {
                 T::default()
@@ -140,7 +140,7 @@ fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
 }
 
 /// A recurrent network with its weights, on its way through a sequence.
-struct Network<T> {
+struct RecurrentNetwork<T> {
     kind: CellKind,
     layers: usize,
     directions: usize,
@@ -157,14 +157,14 @@ struct Network<T> {
     hidden: usize,
 }
 
-impl<T: Real> Network<T> {
-    fn of(c: &Call<Tensor>) -> OpResult<Network<T>> {
+impl<T: Real> RecurrentNetwork<T> {
+    fn from_call(c: &Call<Tensor>) -> OpResult<RecurrentNetwork<T>> {
         let kind = kind_of(c.op.name);
         let states: Vec<Tensor> = match kind {
             CellKind::Lstm => c.leaves("hx")?.into_iter().map(|t| t.to(T::DTYPE)).collect(),
             _ => vec![c.leaf("hx")?.to(T::DTYPE)],
         };
-        Ok(Network {
+        Ok(RecurrentNetwork {
             kind,
             layers: c.int("num_layers")?.max(1) as usize,
             directions: 1 + c.bool("bidirectional")? as usize,
@@ -178,13 +178,13 @@ impl<T: Real> Network<T> {
     }
 
     /// What layer `l` makes of `x`, its directions side by side.
-    fn layer(&mut self, l: usize, sizes: &Sizes, x: &[T]) -> OpResult<Vec<T>> {
+    fn run_layer(&mut self, l: usize, sizes: &LayerSizes, x: &[T]) -> OpResult<Vec<T>> {
         let per_set = self.params.len() / (self.layers * self.directions);
         let mut out = vec![T::default(); sizes.time * sizes.batch * self.width * self.directions];
         for d in 0..self.directions {
             let set = l * self.directions + d;
             let params = &self.params[set * per_set..(set + 1) * per_set];
-            let w = weights::<T>(params, self.has_biases, self.kind, sizes)?;
+            let w = layer_weights::<T>(params, self.has_biases, self.kind, sizes)?;
             let of_set = |s: &Tensor| {
                 let n = sizes.batch * s.shape()[2];
                 set * n..(set + 1) * n
@@ -192,7 +192,7 @@ impl<T: Real> Network<T> {
             let last = self.last.iter_mut().zip(&self.states);
             let mut own: Vec<&mut [T]> = last.map(|(v, s)| &mut v[of_set(s)]).collect();
             let mut state: Vec<Vec<T>> = own.iter().map(|v| v.to_vec()).collect();
-            direction(self.kind, &w, sizes, x, &mut state, &mut out, d, self.directions);
+            run_direction(self.kind, &w, sizes, x, &mut state, &mut out, d, self.directions);
             for (v, new) in own.iter_mut().zip(&state) {
                 v.copy_from_slice(new);
             }
@@ -201,7 +201,12 @@ impl<T: Real> Network<T> {
     }
 }
 
-fn weights<'a, T: Real>(p: &'a [Tensor], biases: bool, kind: CellKind, s: &Sizes) -> OpResult<Weights<'a, T>> {
+fn layer_weights<'a, T: Real>(
+    p: &'a [Tensor],
+    biases: bool,
+    kind: CellKind,
+    s: &LayerSizes,
+) -> OpResult<LayerWeights<'a, T>> {
     let gates = match kind {
         CellKind::Lstm => 4,
         CellKind::Gru => 3,
@@ -234,7 +239,7 @@ fn weights<'a, T: Real>(p: &'a [Tensor], biases: bool, kind: CellKind, s: &Sizes
             "the hidden and cell states have different sizes, but there is no projection",
         ));
     }
-    Ok(Weights {
+    Ok(LayerWeights {
         input: p[0].as_slice::<T>(),
         hidden: p[1].as_slice::<T>(),
         biases: pair,
@@ -261,7 +266,7 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
 }
 
 /// `x @ w.T + bias` for rows of `k` elements.
-fn project<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
+fn project_rows<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
     let n = w.len().checked_div(k).unwrap_or(out.len());
     for (row, out) in x.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
         for (j, o) in out.iter_mut().enumerate() {
@@ -272,10 +277,10 @@ fn project<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T
 }
 
 /// One direction of one layer; `state` holds the first state and then the last.
-fn direction<T: Real>(
+fn run_direction<T: Real>(
     kind: CellKind,
-    w: &Weights<T>,
-    s: &Sizes,
+    w: &LayerWeights<T>,
+    s: &LayerSizes,
     x: &[T],
     state: &mut [Vec<T>],
     out: &mut [T],
@@ -284,11 +289,11 @@ fn direction<T: Real>(
 ) {
     let rows = w.hidden.len().checked_div(s.width).unwrap_or(0);
     let mut xs = vec![T::default(); s.time * s.batch * rows];
-    project(x, w.input, w.biases.map(|b| b[0]), s.input, &mut xs);
+    project_rows(x, w.input, w.biases.map(|b| b[0]), s.input, &mut xs);
     let mut hs = vec![T::default(); s.batch * rows];
     for step in 0..s.time {
         let t = if d == 0 { step } else { s.time - 1 - step };
-        project(&state[0], w.hidden, w.biases.map(|b| b[1]), s.width, &mut hs);
+        project_rows(&state[0], w.hidden, w.biases.map(|b| b[1]), s.width, &mut hs);
         let (h, cell) = state.split_at_mut(1);
         for n in 0..s.batch {
             let xg = &xs[(t * s.batch + n) * rows..][..rows];
@@ -322,7 +327,7 @@ fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>
         y[k] = gate(3, k).sigmoid() * cell[k].tanh();
     }
     match projection {
-        Some(w) => project(&y, w, None, n, out),
+        Some(w) => project_rows(&y, w, None, n, out),
         None => out.copy_from_slice(&y),
     }
 }

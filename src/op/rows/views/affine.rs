@@ -8,12 +8,12 @@ use crate::types::{DType, Dim, TensorType};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = permutations();
-    v.extend(stretched());
+    let mut v = permutation_rows();
+    v.extend(expand_rows());
     v
 }
 
-fn permutations() -> Vec<Op> {
+fn permutation_rows() -> Vec<Op> {
     vec![
         view_op!("permute(Tensor self, int[] dims) -> Tensor", permute)
             .doc("the dims in another order")
@@ -75,7 +75,7 @@ fn permutations() -> Vec<Op> {
     ]
 }
 
-fn stretched() -> Vec<Op> {
+fn expand_rows() -> Vec<Op> {
     vec![
         view_op!(
             "expand(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
@@ -114,7 +114,7 @@ fn permute(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     Ok(DimView::permute(&shape, &dims))
 }
 
-fn swapped(shape: &[Dim], a: usize, b: usize) -> DimView {
+fn transposed_view(shape: &[Dim], a: usize, b: usize) -> DimView {
     let mut dims: Vec<usize> = (0..shape.len()).collect();
     if !dims.is_empty() {
         dims.swap(a, b);
@@ -128,14 +128,14 @@ fn transpose(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
         wrap_dim(c.int("dim0")?, shape.len())?,
         wrap_dim(c.int("dim1")?, shape.len())?,
     );
-    Ok(swapped(&shape, a, b))
+    Ok(transposed_view(&shape, a, b))
 }
 
 fn t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     let shape = self_shape(c)?;
     match shape.len() {
-        0 | 1 => Ok(swapped(&shape, 0, 0)),
-        2 => Ok(swapped(&shape, 0, 1)),
+        0 | 1 => Ok(transposed_view(&shape, 0, 0)),
+        2 => Ok(transposed_view(&shape, 0, 1)),
         n => Err(OpError::shape(format!(
             "t() expects a tensor with <= 2 dimensions, but self is {n}D"
         ))),
@@ -151,11 +151,11 @@ fn numpy_t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
 fn m_t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     let shape = self_shape(c)?;
     match shape.len() {
-        0 => Ok(swapped(&shape, 0, 0)),
+        0 => Ok(transposed_view(&shape, 0, 0)),
         1 => Err(OpError::shape(
             "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.",
         )),
-        n => Ok(swapped(&shape, n - 2, n - 1)),
+        n => Ok(transposed_view(&shape, n - 2, n - 1)),
     }
 }
 
@@ -189,7 +189,7 @@ fn movedim(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
 
 fn flip(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     let shape = self_shape(c)?;
-    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::dim).collect();
+    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::along_dim).collect();
     let mut seen = vec![];
     for d in c.ints("dims")? {
         let d = wrap_dim(d, shape.len())?;
@@ -213,7 +213,7 @@ fn flip(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
 }
 
 /// The view that stretches `old` to `size`, in which -1 keeps a size.
-fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
+fn expanded_view(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
     let Some(lead) = size.len().checked_sub(old.len()) else {
         return Err(OpError::shape(format!(
             "expand(torch.{}Tensor{{{}}}, size={}): the number of sizes provided ({}) must be greater or equal to the number \
@@ -241,15 +241,15 @@ fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpRes
         if *want == Dim::Const(-1) || want == have {
             shape.push(have.clone());
             map.push(if one {
-                DimIndex::at(Dim::Const(0))
+                DimIndex::constant(Dim::Const(0))
             } else {
-                DimIndex::dim(i)
+                DimIndex::along_dim(i)
             });
         } else if one {
             shape.push(want.clone());
-            map.push(DimIndex::at(Dim::Const(0)));
+            map.push(DimIndex::constant(Dim::Const(0)));
         } else {
-            let both = sizes.equal(want, have, || {
+            let both = sizes.unify_dims(want, have, || {
                 format!(
                     "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton \
                      dimension {i}.  Target sizes: {}.  Tensor sizes: {}",
@@ -258,7 +258,7 @@ fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpRes
                 )
             })?;
             shape.push(both);
-            map.push(DimIndex::dim(i));
+            map.push(DimIndex::along_dim(i));
         }
     }
     Ok(DimView {
@@ -268,9 +268,9 @@ fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpRes
 }
 
 fn expand(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
-    expanded(c.leaf("self")?.dtype, &self_shape(c)?, &c.dims("size")?, s)
+    expanded_view(c.leaf("self")?.dtype, &self_shape(c)?, &c.dims("size")?, s)
 }
 
 fn expand_as(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
-    expanded(c.leaf("self")?.dtype, &self_shape(c)?, c.shaped("other")?.1, s)
+    expanded_view(c.leaf("self")?.dtype, &self_shape(c)?, c.shaped("other")?.1, s)
 }

@@ -1,6 +1,6 @@
 //! Views of a tensor's bytes as another dtype.
 
-use crate::op::rows::pointwise::convert::held;
+use crate::op::rows::pointwise::convert::want_held;
 use crate::op::view::BITS;
 use crate::op::{Meaning, Op, OpError, OpResult};
 use crate::tensor::Tensor;
@@ -13,7 +13,7 @@ pub fn rows() -> Vec<Op> {
         |c, _| {
             let (from, shape) = c.shaped("self")?;
             let to = c.opt_dtype("dtype").unwrap_or(from);
-            held(to)?;
+            want_held(to)?;
             Ok(Val::Leaf(TensorType::new(to, bit_shape(from, to, shape)?)))
         },
         Meaning::Routine(|c| {

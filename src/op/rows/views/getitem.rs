@@ -15,7 +15,7 @@ pub fn rows() -> Vec<Op> {
     vec![
         Op::composite("getitem(Tensor self, Any index) -> Tensor", |b, c| {
             let x = c.leaf("self")?.clone();
-            let mut picked = pick(b, x, c.get("index"))?;
+            let mut picked = apply_basic_index(b, x, c.get("index"))?;
             let x = picked.last().clone();
             let out = match picked.indices.is_empty() {
                 true => x,
@@ -48,7 +48,7 @@ impl Picked {
         self.views.last().map_or(&self.base, |(_, t)| t)
     }
 
-    fn view(&mut self, b: &mut dyn Build, op: OpId, mut args: Vec<Val<Traced>>) -> OpResult<()> {
+    fn push_view(&mut self, b: &mut dyn Build, op: OpId, mut args: Vec<Val<Traced>>) -> OpResult<()> {
         args.insert(0, self.last().into());
         let call = call_of(op.op(), args);
         let out = b.op(op, call.args.clone())?;
@@ -97,7 +97,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
 }
 
 /// The index as a sequence of items with lists made tensors and the dims that each takes.
-fn items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
+fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
     let raw = match index {
         Val::Tuple(v) => v.clone(),
         // A short list that holds what no tensor does is a tuple to torch.
@@ -194,8 +194,8 @@ fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
 }
 
 /// Applies the basic items one after the other; dims are counted in the result.
-fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
-    let list = items(b, &x, index)?;
+fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
+    let list = index_items(b, &x, index)?;
     let mut p = Picked {
         base: x,
         views: vec![],
@@ -212,13 +212,13 @@ fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
                 (dim, own) = (dim + 1, own + 1);
             }
             Val::None => {
-                p.view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
+                p.push_view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
                 dim += 1;
             }
             Val::Bool(on) => {
-                p.view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
+                p.push_view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
                 if !on {
-                    p.view(b, OpId::Slice, vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
+                    p.push_view(b, OpId::Slice, vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
                 }
                 dim += 1;
             }
@@ -237,7 +237,7 @@ fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
                         "index {i} is out of bounds for dimension {own} with size {n}"
                     )));
                 }
-                p.view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])?;
+                p.push_view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])?;
                 own += 1;
             }
         }
@@ -272,7 +272,7 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
         return Ok(());
     }
     let bound = |d: Option<Dim>| d.map_or(Val::None, Val::Int);
-    p.view(
+    p.push_view(
         b,
         OpId::Slice,
         vec![Val::int(dim as i64), bound(start), bound(end), Val::int(step)],
@@ -323,7 +323,7 @@ fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
 fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?.clone();
     let dtype = x.dtype();
-    let mut p = pick(b, x, c.get("index"))?;
+    let mut p = apply_basic_index(b, x, c.get("index"))?;
     let value = match c.get("value") {
         Val::Leaf(t) => b.to_dtype(t, dtype)?,
         v if v.as_f64().is_some() || matches!(v, Val::Int(_) | Val::Any(_)) => b.full(&[], v.clone(), dtype)?,

@@ -29,9 +29,9 @@ pub(in crate::op::rows) use view_op;
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
     [
-        reshapes(),
-        units(),
-        identities(),
+        reshape_rows(),
+        unit_dim_rows(),
+        identity_rows(),
         affine::rows(),
         slices::rows(),
         splits::rows(),
@@ -43,7 +43,7 @@ pub fn rows() -> Vec<Op> {
     .collect()
 }
 
-fn reshapes() -> Vec<Op> {
+fn reshape_rows() -> Vec<Op> {
     vec![
         view_op!("view(Tensor self, SymInt[] size) -> Tensor", reshape)
             .memory(MemoryUse::Checks)
@@ -81,7 +81,7 @@ fn reshapes() -> Vec<Op> {
     ]
 }
 
-fn units() -> Vec<Op> {
+fn unit_dim_rows() -> Vec<Op> {
     vec![
         view_op!("squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
             .doc("without the dims of size 1: all of them, or those given")
@@ -121,7 +121,7 @@ fn units() -> Vec<Op> {
     ]
 }
 
-fn identities() -> Vec<Op> {
+fn identity_rows() -> Vec<Op> {
     vec![
         view_op!("alias(Tensor self) -> Tensor", identity)
             .doc("the tensor itself")
@@ -156,7 +156,7 @@ pub(in crate::op::rows) fn self_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>
     c.shaped("self").map(|(_, s)| s.to_vec())
 }
 
-fn product(v: &[Dim]) -> Dim {
+fn dims_product(v: &[Dim]) -> Dim {
     v.iter().fold(Dim::Const(1), |a, d| a.mul(d))
 }
 
@@ -178,7 +178,7 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
         format!(
             "shape '{}' is invalid for input of size {}",
             list_text(size),
-            product(old)
+            dims_product(old)
         )
     };
     // Equal factors on both sides go first, so that symbolic quotients stay simple.
@@ -191,9 +191,9 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
             None => right.push(d.clone()),
         }
     }
-    let (left, right) = (product(&left), product(&right));
+    let (left, right) = (dims_product(&left), dims_product(&right));
     let Some(at) = size.iter().position(|d| *d == minus) else {
-        sizes.equal(&left, &right, invalid)?;
+        sizes.unify_dims(&left, &right, invalid)?;
         return Ok(size.to_vec());
     };
     if size.contains(&Dim::Const(0)) {
@@ -229,7 +229,7 @@ pub(in crate::op::rows) fn flat_shape(shape: &[Dim], start: usize, end: usize) -
         return vec![Dim::Const(1)];
     }
     let mut out = shape[..start].to_vec();
-    out.push(product(&shape[start..=end]));
+    out.push(dims_product(&shape[start..=end]));
     out.extend_from_slice(&shape[end + 1..]);
     out
 }

@@ -2,9 +2,9 @@
 
 use super::{self_shape, view_op};
 use crate::op::emit::dims_val;
-use crate::op::layout::Window;
+use crate::op::layout::StridedWindow;
 use crate::op::rows::spell::list_text;
-use crate::op::sharing::always;
+use crate::op::sharing::always_shared;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;
@@ -48,14 +48,14 @@ pub fn rows() -> Vec<Op> {
         .doc("any sizes and strides over the memory of a tensor")
         .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
         .inplace("aten.@_ torch.@_ Tensor.@_"),
-        strided(),
+        strided_row(),
         Op::composite(
             "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
             fill_diagonal,
         )
         .doc("one value on the main diagonal; `wrap` starts it again below where a matrix is tall")
         .inplace("aten.@_ Tensor.@_")
-        .shared_writes(always),
+        .shared_writes(always_shared),
     ]
 }
 
@@ -96,13 +96,13 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this once it knows the storage.
-fn strided() -> Op {
+fn strided_row() -> Op {
     let mut op = Op::composite(
         "strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
         |b, c| {
             let x = c.leaf("self")?;
-            let window = Window::of(&c.types())?;
-            window.check(&x.ty.numel(), x.dtype())?;
+            let window = StridedWindow::from_call(&c.types())?;
+            window.check_bounds(&x.ty.numel(), x.dtype())?;
             let rows = b.contiguous(x)?;
             let args = [
                 (&rows).into(),
@@ -156,8 +156,8 @@ pub(in crate::op::rows) fn slice_range(
 }
 
 /// The view that takes `len` elements from `first` in steps along `dim`.
-pub(in crate::op::rows) fn sliced(shape: &[Dim], dim: usize, first: Dim, len: Dim, step: i64) -> DimView {
-    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::dim).collect();
+pub(in crate::op::rows) fn sliced_view(shape: &[Dim], dim: usize, first: Dim, len: Dim, step: i64) -> DimView {
+    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::along_dim).collect();
     map[dim] = DimIndex {
         offset: first,
         terms: vec![(dim, step)],
@@ -185,7 +185,7 @@ pub(in crate::op::rows) fn slice(c: &Call<TensorType>, _: &mut Sizes) -> OpResul
     };
     let (start, end) = (bound("start")?, bound("end")?);
     let (first, len) = slice_range(&shape[dim], start.as_ref(), end.as_ref(), c.int("step")?)?;
-    Ok(sliced(&shape, dim, first, len, c.int("step")?))
+    Ok(sliced_view(&shape, dim, first, len, c.int("step")?))
 }
 
 /// The one size given for the parameter `name`.
@@ -215,9 +215,9 @@ pub(in crate::op::rows) fn select(c: &Call<TensorType>, _: &mut Sizes) -> OpResu
     let mut map = Vec::with_capacity(shape.len());
     for d in 0..shape.len() {
         map.push(match d.cmp(&dim) {
-            std::cmp::Ordering::Less => DimIndex::dim(d),
-            std::cmp::Ordering::Equal => DimIndex::at(index.clone()),
-            std::cmp::Ordering::Greater => DimIndex::dim(d - 1),
+            std::cmp::Ordering::Less => DimIndex::along_dim(d),
+            std::cmp::Ordering::Equal => DimIndex::constant(index.clone()),
+            std::cmp::Ordering::Greater => DimIndex::along_dim(d - 1),
         });
     }
     let mut shape = shape;
@@ -248,7 +248,7 @@ fn narrow(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
             shape[dim]
         )));
     }
-    Ok(sliced(&shape, dim, start, length, 1))
+    Ok(sliced_view(&shape, dim, start, length, 1))
 }
 
 pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
@@ -287,7 +287,7 @@ pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpRe
                 terms: vec![(last, 1)],
             });
         } else {
-            map.push(DimIndex::dim(out.len()));
+            map.push(DimIndex::along_dim(out.len()));
             out.push(size.clone());
         }
     }
@@ -312,7 +312,7 @@ fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
         return Err(OpError::shape(format!("step is {step} but must be > 0")));
     }
     let rank = shape.len();
-    let mut map: Vec<DimIndex> = (0..rank).map(DimIndex::dim).collect();
+    let mut map: Vec<DimIndex> = (0..rank).map(DimIndex::along_dim).collect();
     if rank > 0 {
         map[dim].terms = vec![(dim, step), (rank, 1)];
         shape[dim] = max
@@ -329,8 +329,8 @@ fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
 
 /// Whether the window fits is checked where the storage is known: it may be larger than the operand.
 pub(in crate::op::rows) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
-    let window = Window::of(c)?;
-    window.check(&Dim::Unknown, c.leaf("self")?.dtype)?;
+    let window = StridedWindow::from_call(c)?;
+    window.check_bounds(&Dim::Unknown, c.leaf("self")?.dtype)?;
     Ok(DimView {
         shape: window.size,
         map: DimMap::Strided {

@@ -64,7 +64,7 @@ fn along_a_dim() -> Vec<Op> {
 
 fn along_named_dims() -> Vec<Op> {
     vec![
-        sided(
+        aliasing_row(
             "hsplit",
             "hsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 1),
@@ -72,7 +72,7 @@ fn along_named_dims() -> Vec<Op> {
         .doc("cut along dim 1 (dim 0 of a vector)")
         .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.hsplit", "hsplit(Tensor self, int[] indices) -> Tensor[]"),
-        sided(
+        aliasing_row(
             "vsplit",
             "vsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 0),
@@ -80,7 +80,7 @@ fn along_named_dims() -> Vec<Op> {
         .doc("cut along dim 0")
         .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.vsplit", "vsplit(Tensor self, int[] indices) -> Tensor[]"),
-        sided(
+        aliasing_row(
             "dsplit",
             "dsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 2),
@@ -91,12 +91,12 @@ fn along_named_dims() -> Vec<Op> {
     ]
 }
 
-fn sided(name: &'static str, schema: &'static str, f: crate::op::Decompose) -> Op {
+fn aliasing_row(name: &'static str, schema: &'static str, f: crate::op::Decompose) -> Op {
     Op::composite((name, schema), f).aliasing()
 }
 
 /// The operand, the dim and its size.
-fn operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)> {
+fn split_operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)> {
     let x = c.leaf("self")?.clone();
     let rank = x.rank()?;
     if rank == 0 {
@@ -110,7 +110,7 @@ fn operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)> {
 }
 
 /// The size of a dim that decides how many results there are, so it must be known.
-fn known(size: &Dim, what: &str) -> OpResult<i64> {
+fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
     size.as_const().ok_or_else(|| {
         OpError::new(
             crate::diag::Code::E0304,
@@ -124,7 +124,7 @@ fn known(size: &Dim, what: &str) -> OpResult<i64> {
 const MOST: i64 = 1 << 20;
 
 /// How many tensors a call gives; an error if they are more than anybody can mean.
-fn few(count: i64, what: &str) -> OpResult<i64> {
+fn check_count(count: i64, what: &str) -> OpResult<i64> {
     match count <= MOST {
         true => Ok(count),
         false => Err(OpError::shape(format!("{what} would give {count} tensors"))),
@@ -132,7 +132,7 @@ fn few(count: i64, what: &str) -> OpResult<i64> {
 }
 
 /// Slices between neighbouring bounds.
-fn between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> OpResult<Val<Traced>> {
+fn slices_between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> OpResult<Val<Traced>> {
     let parts = bounds
         .windows(2)
         .map(|w| b.slice(x, dim, w[0].clone(), w[1].clone(), 1));
@@ -140,8 +140,8 @@ fn between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> OpResul
 }
 
 /// Pieces of `piece` elements, at least one.
-fn pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> OpResult<Val<Traced>> {
-    let n = known(size, "split")?;
+fn equal_pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> OpResult<Val<Traced>> {
+    let n = known_size(size, "split")?;
     if piece == 0 && n != 0 {
         return Err(OpError::shape(format!(
             "split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
@@ -150,22 +150,22 @@ fn pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> 
     let count = if piece == 0 {
         1
     } else {
-        few((n.saturating_sub(1).max(0) / piece).saturating_add(1), "split")?
+        check_count((n.saturating_sub(1).max(0) / piece).saturating_add(1), "split")?
     };
     let bounds: Vec<Dim> = (0..=count)
         .map(|i| Dim::Const((i.saturating_mul(piece)).min(n)))
         .collect();
-    between(b, x, dim, &bounds)
+    slices_between(b, x, dim, &bounds)
 }
 
 fn split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, dim, size) = operand(c, "split")?;
+    let (x, dim, size) = split_operand(c, "split")?;
     let want = c.dims("split_size")?.into_iter().next().unwrap_or(Dim::Unknown);
     // Symbolic sizes divide: `[2*N]` split by `N` is two pieces.
     if want.as_const().is_none() {
-        let count = few(known(&size.floordiv(&want), "split")?, "split")?;
+        let count = check_count(known_size(&size.floordiv(&want), "split")?, "split")?;
         let bounds: Vec<Dim> = (0..=count).map(|i| want.mul(&Dim::Const(i))).collect();
-        return between(b, &x, dim, &bounds);
+        return slices_between(b, &x, dim, &bounds);
     }
     let piece = c.int("split_size")?;
     if piece < 0 {
@@ -173,11 +173,11 @@ fn split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "split expects split_size be non-negative, but got split_size={piece}"
         )));
     }
-    pieces(b, &x, dim, &size, piece)
+    equal_pieces(b, &x, dim, &size, piece)
 }
 
 fn split_with_sizes(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, dim, size) = operand(c, "split_with_sizes")?;
+    let (x, dim, size) = split_operand(c, "split_with_sizes")?;
     let sizes = c.dims("split_sizes")?;
     let mut bounds = vec![Dim::Const(0)];
     for s in &sizes {
@@ -198,11 +198,11 @@ fn split_with_sizes(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
             list_text(&sizes)
         )));
     }
-    between(b, &x, dim, &bounds)
+    slices_between(b, &x, dim, &bounds)
 }
 
 fn chunk(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, dim, size) = operand(c, "chunk")?;
+    let (x, dim, size) = split_operand(c, "chunk")?;
     let chunks = c.int("chunks")?;
     if chunks <= 0 {
         return Err(OpError::shape(format!(
@@ -210,21 +210,21 @@ fn chunk(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )));
     }
     let least = size.as_const().filter(|&n| n > 0).unwrap_or(chunks);
-    few(chunks.min(least), "chunk")?;
+    check_count(chunks.min(least), "chunk")?;
     let piece = size.add(&Dim::Const(chunks - 1)).floordiv(&Dim::Const(chunks));
     let Some(n) = size.as_const() else {
         // A symbolic size that is a multiple of `chunks` gives that many pieces.
         let each = size
             .exact_div(&Dim::Const(chunks))
-            .ok_or_else(|| known(&size, "chunk").unwrap_err())?;
+            .ok_or_else(|| known_size(&size, "chunk").unwrap_err())?;
         let bounds: Vec<Dim> = (0..=chunks).map(|i| each.mul(&Dim::Const(i))).collect();
-        return between(b, &x, dim, &bounds);
+        return slices_between(b, &x, dim, &bounds);
     };
     if n == 0 {
         let bounds = vec![Dim::Const(0); chunks as usize + 1];
-        return between(b, &x, dim, &bounds);
+        return slices_between(b, &x, dim, &bounds);
     }
-    pieces(b, &x, dim, &size, piece.as_const().unwrap_or(1))
+    equal_pieces(b, &x, dim, &size, piece.as_const().unwrap_or(1))
 }
 
 fn unbind(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -233,7 +233,7 @@ fn unbind(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::shape("Dimension specified as 0 but tensor has no dimensions"));
     }
     let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
-    let n = few(known(&x.shape()?[dim], "unbind")?, "unbind")?;
+    let n = check_count(known_size(&x.shape()?[dim], "unbind")?, "unbind")?;
     let parts = (0..n).map(|i| b.select(x, dim, Dim::Const(i)));
     Ok(list_val(&parts.collect::<OpResult<Vec<_>>>()?))
 }
@@ -245,19 +245,19 @@ fn even_bounds(size: &Dim, sections: i64) -> OpResult<Vec<Dim>> {
             "number of sections must be larger than 0, got {sections}"
         )));
     }
-    few(sections, "tensor_split")?;
+    check_count(sections, "tensor_split")?;
     if let Some(each) = size.exact_div(&Dim::Const(sections)) {
         return Ok((0..=sections).map(|i| each.mul(&Dim::Const(i))).collect());
     }
-    let n = known(size, "tensor_split")?;
+    let n = known_size(size, "tensor_split")?;
     let (each, more) = (n / sections, n % sections);
     Ok((0..=sections).map(|i| Dim::Const(i * each + i.min(more))).collect())
 }
 
 fn tensor_split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, dim, size) = operand(c, "tensor_split")?;
+    let (x, dim, size) = split_operand(c, "tensor_split")?;
     let bounds = even_bounds(&size, c.int("sections")?)?;
-    between(b, &x, dim, &bounds)
+    slices_between(b, &x, dim, &bounds)
 }
 
 fn split_at(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, at: &[Dim]) -> OpResult<Val<Traced>> {
@@ -272,7 +272,7 @@ fn split_at(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, at: &[Dim]) -
 }
 
 fn tensor_split_at(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, dim, size) = operand(c, "tensor_split")?;
+    let (x, dim, size) = split_operand(c, "tensor_split")?;
     split_at(b, &x, dim, &size, &c.dims("indices")?)
 }
 
@@ -301,5 +301,5 @@ fn side_split(b: &mut dyn Build, c: &Call<Traced>, axis: usize) -> OpResult<Val<
         )));
     }
     let bounds = even_bounds(&size, sections)?;
-    between(b, x, dim, &bounds)
+    slices_between(b, x, dim, &bounds)
 }

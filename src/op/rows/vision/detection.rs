@@ -20,7 +20,7 @@ pub fn rows() -> Vec<Op> {
              SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) \
              -> Tensor",
             |c, _| deform_type(c),
-            Meaning::Routine(|c| by_dtype(c, "input", deform::<f32>, deform::<f64>)),
+            Meaning::Routine(|c| by_dtype(c, "input", deform_conv2d::<f32>, deform_conv2d::<f64>)),
         )
         .doc("convolution whose taps are moved by offsets and weighed by a mask")
         .spelled("torchvision.@.default"),
@@ -49,10 +49,10 @@ macro_rules! reals {
 }
 reals!(f32, f64);
 
-pub(super) type Routine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
+pub(super) type BoxRoutine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
 
 /// Runs the routine of the type that the dtype of argument `by` computes in; float results come back in that dtype.
-pub(super) fn by_dtype(c: &Call<Tensor>, by: &str, single: Routine, double: Routine) -> OpResult<Val<Tensor>> {
+pub(super) fn by_dtype(c: &Call<Tensor>, by: &str, single: BoxRoutine, double: BoxRoutine) -> OpResult<Val<Tensor>> {
     let dtype = c.leaf(by)?.dtype();
     if !dtype.is_float() {
         return Err(crate::op::pointwise::not_implemented(c.op.name, dtype));
@@ -76,7 +76,7 @@ fn nms_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             list_text(scores)
         )));
     }
-    s.equal(&boxes[0], &scores[0], || {
+    s.unify_dims(&boxes[0], &scores[0], || {
         format!(
             "nms(): boxes and scores should have the same number of elements, got {} and {}",
             boxes[0], scores[0]
@@ -186,7 +186,7 @@ fn deform_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(dtype, shape)))
 }
 
-fn deform<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ty = deform_type(&c.types())?;
     let p = deform_params(c)?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
@@ -220,7 +220,7 @@ fn deform<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             };
             let (y, x) = (moved(0, at / ow, tap / kw), moved(1, at % ow, tap % kw));
             let weight = if masked { ms[group * oh * ow + at] } else { T::of(1.0) };
-            column[ch * taps + tap] = weight * bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
+            column[ch * taps + tap] = weight * sample_bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
         }
         for o in 0..shape[1] {
             let from = o / out_per_group * per_group * taps;
@@ -233,7 +233,7 @@ fn deform<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// A bilinear sample of a plane that is zero outside.
-fn bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
+fn sample_bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
     let (top, left) = (y.wide().floor(), x.wide().floor());
     let (dy, dx) = (y - T::of(top), x - T::of(left));
     let corner = |i: i64, j: i64, weight: T| {

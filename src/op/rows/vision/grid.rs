@@ -15,12 +15,12 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("the image at the coordinates of a grid, from -1 to 1")
         .spelled("aten.@ torch.@"),
-        sampler(
+        sampler_row(
             "grid_sampler_2d",
             "grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
         )
         .spelled("aten.@ torch.@"),
-        sampler(
+        sampler_row(
             "grid_sampler_3d",
             "grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
         )
@@ -39,8 +39,8 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-fn sampler(name: &'static str, schema: &'static str) -> Op {
-    Op::new((name, schema), sample_type, Meaning::Routine(sample))
+fn sampler_row(name: &'static str, schema: &'static str) -> Op {
+    Op::new((name, schema), sample_type, Meaning::Routine(grid_sample))
         .doc("the image at the coordinates of a grid, from -1 to 1")
 }
 
@@ -105,7 +105,7 @@ fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             list_text(g)
         )));
     }
-    let batch = s.equal(&x[0], &g[0], || {
+    let batch = s.unify_dims(&x[0], &g[0], || {
         format!(
             "grid_sampler(): expected grid and input to have same batch size, but got input with sizes {} and grid with sizes {}",
             list_text(x),
@@ -123,7 +123,7 @@ fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
 }
 
 #[derive(Clone, Copy)]
-struct Mode {
+struct SampleMode {
     interpolation: i64,
     padding: i64,
     align: bool,
@@ -131,23 +131,25 @@ struct Mode {
     single: bool,
 }
 
-impl Mode {
-    fn r(self, x: f64) -> f64 {
+impl SampleMode {
+    fn round_if_single(self, x: f64) -> f64 {
         if self.single { x as f32 as f64 } else { x }
     }
 
     /// -1 to 1 as an index, not yet within bounds.
-    fn unnormalised(self, x: f64, n: usize) -> f64 {
+    fn unnormalise(self, x: f64, n: usize) -> f64 {
         let n = n as f64;
         if self.align {
-            self.r(self.r(self.r(x + 1.0) / 2.0) * (n - 1.0))
+            self.round_if_single(self.round_if_single(self.round_if_single(x + 1.0) / 2.0) * (n - 1.0))
         } else {
-            self.r(self.r(self.r(self.r(x + 1.0) * n) - 1.0) / 2.0)
+            self.round_if_single(
+                self.round_if_single(self.round_if_single(self.round_if_single(x + 1.0) * n) - 1.0) / 2.0,
+            )
         }
     }
 
     /// Within bounds by the padding mode.
-    fn bounded(self, x: f64, n: usize) -> f64 {
+    fn apply_padding(self, x: f64, n: usize) -> f64 {
         let last = n as f64 - 1.0;
         let clip = |x: f64| x.max(0.0).min(last);
         match self.padding {
@@ -163,12 +165,12 @@ impl Mode {
                 }
                 let (min, span) = (low / 2.0, (high - low) / 2.0);
                 let x = (x - min).abs();
-                let extra = self.r(x % span);
+                let extra = self.round_if_single(x % span);
                 let flips = (x / span).floor() as i64;
                 clip(if flips % 2 == 0 {
-                    self.r(extra + min)
+                    self.round_if_single(extra + min)
                 } else {
-                    self.r(span - extra + min)
+                    self.round_if_single(span - extra + min)
                 })
             }
             _ => x,
@@ -176,44 +178,47 @@ impl Mode {
     }
 
     /// Indices with weights along one dim; indices may be out of bounds and then count as zeros.
-    fn taps(self, x: f64, n: usize) -> Vec<(i64, f64)> {
-        let x = self.unnormalised(x, n);
+    fn taps_at(self, x: f64, n: usize) -> Vec<(i64, f64)> {
+        let x = self.unnormalise(x, n);
         if self.interpolation == 2 {
             let at = x.floor();
-            let w = cubic(self.r(x - at));
+            let w = cubic_weights(self.round_if_single(x - at));
             return (0..4)
                 .map(|k| {
-                    let i = self.bounded(at - 1.0 + k as f64, n);
-                    (index(i), self.r(w[k]))
+                    let i = self.apply_padding(at - 1.0 + k as f64, n);
+                    (to_index(i), self.round_if_single(w[k]))
                 })
                 .collect();
         }
-        let x = self.bounded(x, n);
+        let x = self.apply_padding(x, n);
         if self.interpolation == 1 {
-            return vec![(index(x.round_ties_even()), 1.0)];
+            return vec![(to_index(x.round_ties_even()), 1.0)];
         }
         let at = x.floor();
-        vec![(index(at), self.r(at + 1.0 - x)), (index(at + 1.0), self.r(x - at))]
+        vec![
+            (to_index(at), self.round_if_single(at + 1.0 - x)),
+            (to_index(at + 1.0), self.round_if_single(x - at)),
+        ]
     }
 }
 
 /// An index; NaN and what is far outside is out of bounds.
-fn index(x: f64) -> i64 {
+fn to_index(x: f64) -> i64 {
     if x.is_nan() { -1 } else { x.clamp(-1e9, 1e9) as i64 }
 }
 
-fn cubic(t: f64) -> [f64; 4] {
+fn cubic_weights(t: f64) -> [f64; 4] {
     let a = -0.75;
     let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
     let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
     [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 }
 
-fn sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn grid_sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ty = sample_type(&c.types(), &mut Sizes::default())?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
     let (x, g) = (c.leaf("input")?, c.leaf("grid")?);
-    let mode = Mode {
+    let mode = SampleMode {
         interpolation: c.int("interpolation_mode")?,
         padding: c.int("padding_mode")?,
         align: c.bool("align_corners")?,
@@ -239,13 +244,13 @@ fn sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                 if d < 3 - n {
                     unit.clone()
                 } else {
-                    mode.taps(at[2 - d], size[d])
+                    mode.taps_at(at[2 - d], size[d])
                 }
             };
             let taps = [along(0), along(1), along(2)];
             for ch in 0..channels {
                 let image = &src[(item * channels + ch) * plane..][..plane];
-                dst[(item * channels + ch) * points + p] = weighted(image, size, &taps);
+                dst[(item * channels + ch) * points + p] = weighted_sum(image, size, &taps);
             }
         }
     }
@@ -257,7 +262,7 @@ fn sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out.to(x.dtype())))
 }
 
-fn weighted(image: &[f64], size: [usize; 3], taps: &[Vec<(i64, f64)>; 3]) -> f64 {
+fn weighted_sum(image: &[f64], size: [usize; 3], taps: &[Vec<(i64, f64)>; 3]) -> f64 {
     let inside = |i: i64, n: usize| usize::try_from(i).ok().filter(|&i| i < n);
     let mut sum = 0.0;
     for &(i, wi) in &taps[0] {
@@ -274,7 +279,7 @@ fn weighted(image: &[f64], size: [usize; 3], taps: &[Vec<(i64, f64)>; 3]) -> f64
 }
 
 /// Coordinates -1 to 1 along a dim: of the elements' centres, or with the ends at the outer elements.
-fn coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResult<Traced> {
+fn axis_coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResult<Traced> {
     let one = *n == Dim::Const(1);
     if one {
         return b.full(&[Dim::Const(1)], Val::int(0), dtype);
@@ -312,7 +317,7 @@ fn affine_grid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut parts = vec![];
     // The last dim is x, the first coordinate.
     for d in (0..n).rev() {
-        let line = coordinates(b, &space[d], align, dtype)?;
+        let line = axis_coordinates(b, &space[d], align, dtype)?;
         let mut shape = vec![Dim::Const(1); n + 1];
         shape[d] = space[d].clone();
         let line = b.reshape(&line, &shape)?;

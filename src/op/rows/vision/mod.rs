@@ -58,7 +58,7 @@ fn parts_of_models() -> Vec<Op> {
 }
 
 /// Height, width and channels, which must be known.
-fn image(x: &Traced) -> OpResult<(Vec<Dim>, [i64; 2], Dim)> {
+fn image_sizes(x: &Traced) -> OpResult<(Vec<Dim>, [i64; 2], Dim)> {
     let shape = x.shape()?;
     if let [lead @ .., h, w, c] = shape
         && let (Some(h), Some(w)) = (h.as_const(), w.as_const())
@@ -73,7 +73,7 @@ fn image(x: &Traced) -> OpResult<(Vec<Dim>, [i64; 2], Dim)> {
 
 fn patch_merging_pad(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("x")?;
-    let (lead, [h, w], _) = image(x)?;
+    let (lead, [h, w], _) = image_sizes(x)?;
     let pad = ints_val(&[0, 0, 0, w % 2, 0, h % 2]);
     let x = b.op(OpId::ConstantPadNd, [x.into(), pad, Val::int(0)])?;
     let at = lead.len();
@@ -97,7 +97,7 @@ fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<T
 }
 
 /// What a call of `shifted_window_attention` is about.
-struct Windows {
+struct ShiftedWindows {
     /// Sizes of the padded image.
     size: [i64; 2],
     window: [i64; 2],
@@ -106,18 +106,18 @@ struct Windows {
     channels: Dim,
 }
 
-fn pair(c: &Call<Traced>, name: &str) -> OpResult<[i64; 2]> {
+fn int_pair(c: &Call<Traced>, name: &str) -> OpResult<[i64; 2]> {
     <[i64; 2]>::try_from(c.ints(name)?).map_err(|_| OpError::arg(name, format!("{name} must be two ints")))
 }
 
-impl Windows {
-    fn of(c: &Call<Traced>) -> OpResult<(Windows, [i64; 2])> {
+impl ShiftedWindows {
+    fn from_call(c: &Call<Traced>) -> OpResult<(ShiftedWindows, [i64; 2])> {
         let x = c.leaf("input")?;
-        let (lead, image, channels) = image(x)?;
+        let (lead, image, channels) = image_sizes(x)?;
         let [batch] = &lead[..] else {
             return Err(OpError::shape("shifted_window_attention expects an input of 4 dims"));
         };
-        let (window, mut shift) = (pair(c, "window_size")?, pair(c, "shift_size")?);
+        let (window, mut shift) = (int_pair(c, "window_size")?, int_pair(c, "shift_size")?);
         if window.iter().any(|&w| w <= 0) || shift.iter().any(|&s| s < 0) {
             return Err(OpError::arg(
                 "window_size",
@@ -134,7 +134,7 @@ impl Windows {
         }
         let batch = batch.clone();
         Ok((
-            Windows {
+            ShiftedWindows {
                 size,
                 window,
                 shift,
@@ -145,7 +145,7 @@ impl Windows {
         ))
     }
 
-    fn shifted(&self) -> bool {
+    fn is_shifted(&self) -> bool {
         self.shift != [0, 0]
     }
 
@@ -188,7 +188,7 @@ impl Windows {
     }
 
     fn roll(&self, b: &mut dyn Build, x: &Traced, sign: i64) -> OpResult<Traced> {
-        if !self.shifted() {
+        if !self.is_shifted() {
             return Ok(x.clone());
         }
         let shifts = self.shift.map(|s| s * sign);
@@ -196,7 +196,7 @@ impl Windows {
     }
 
     /// Which of the regions that the shift brought together each place is in, as `[windows, area]`.
-    fn regions(&self, b: &mut dyn Build, dtype: DType) -> OpResult<Traced> {
+    fn region_labels(&self, b: &mut dyn Build, dtype: DType) -> OpResult<Traced> {
         let mut along = vec![];
         for d in 0..2 {
             let (n, w, s) = (self.size[d], self.window[d], self.shift[d]);
@@ -222,11 +222,11 @@ impl Windows {
     }
 
     /// Scores `[B * windows, heads, area, area]` with -100 between places of different regions.
-    fn mask(&self, b: &mut dyn Build, scores: &Traced) -> OpResult<Traced> {
-        if !self.shifted() {
+    fn mask_scores(&self, b: &mut dyn Build, scores: &Traced) -> OpResult<Traced> {
+        if !self.is_shifted() {
             return Ok(scores.clone());
         }
-        let regions = self.regions(b, scores.dtype())?;
+        let regions = self.region_labels(b, scores.dtype())?;
         let (columns, rows) = (b.unsqueeze(&regions, 1)?, b.unsqueeze(&regions, 2)?);
         let differ = b.ne(&columns, &rows)?;
         let mask = b.r#where(differ, Val::Float(-100.0), Val::Float(0.0))?;
@@ -243,12 +243,12 @@ impl Windows {
 }
 
 fn shifted_window_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (win, [h, w]) = Windows::of(c)?;
+    let (win, [h, w]) = ShiftedWindows::from_call(c)?;
     let pad = ints_val(&[0, 0, 0, win.size[1] - w, 0, win.size[0] - h]);
     let x = b.op(OpId::ConstantPadNd, [c.get("input").clone(), pad, Val::int(0)])?;
     let x = win.roll(b, &x, -1)?;
     let x = win.split(b, &x)?;
-    let y = attend(b, c, &win, &x)?;
+    let y = attend_in_windows(b, c, &win, &x)?;
     let y = win.merge(b, &y)?;
     let y = win.roll(b, &y, 1)?;
     let y = b.slice(&y, 1, Dim::Const(0), Dim::Const(h), 1)?;
@@ -270,7 +270,7 @@ fn qkv_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     .map(Val::Leaf)
 }
 
-fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpResult<Traced> {
+fn attend_in_windows(b: &mut dyn Build, c: &Call<Traced>, win: &ShiftedWindows, x: &Traced) -> OpResult<Traced> {
     let heads = c.int("num_heads")?;
     let Some(channels) = win.channels.as_const().filter(|n| heads > 0 && n % heads == 0) else {
         return Err(OpError::shape(format!(
@@ -305,7 +305,7 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
         }
     };
     let scores = b.add(&scores, c.leaf("relative_position_bias")?)?;
-    let scores = win.mask(b, &scores)?;
+    let scores = win.mask_scores(b, &scores)?;
     let p = crate::op::rows::norms::softmax::softmax(b, &scores, 3)?;
     let p = b.dropout(p, c.get("attention_dropout").clone(), c.get("training").clone())?;
     let y = b.matmul(&p, &v)?;
@@ -337,10 +337,10 @@ fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             list_text(offs)
         )));
     };
-    s.equal(groups, count, || {
+    s.unify_dims(groups, count, || {
         format!("offs length {count} must match number of experts {groups}")
     })?;
-    s.equal(k, wk, || format!("input_dim mismatch: input has {k}, weight has {wk}"))?;
+    s.unify_dims(k, wk, || format!("input_dim mismatch: input has {k}, weight has {wk}"))?;
     Ok(Val::Leaf(TensorType::new(d, vec![rows.clone(), n.clone()])))
 }
 
@@ -356,7 +356,7 @@ fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let end = end.ok_or_else(|| OpError::value("grouped_mm: offsets must rise and be within the rows"))?;
         crate::op::rows::dense::with_number!(x.dtype(), T => {
             let (a, b) = (&xs.as_slice::<T>()[start * k..end * k], &ws.as_slice::<T>()[g * k * n..(g + 1) * k * n]);
-            multiply(a, b, k, n, &mut out.as_mut_slice::<T>()[start * n..end * n]);
+            accumulate_matmul(a, b, k, n, &mut out.as_mut_slice::<T>()[start * n..end * n]);
         });
         start = end;
     }
@@ -364,7 +364,7 @@ fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// `out += a @ b`, row by row of `b` so that the inner loop runs along memory.
-fn multiply<T: crate::op::rows::dense::Number>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
+fn accumulate_matmul<T: crate::op::rows::dense::Number>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
     for (row, out) in a.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
         for (&x, line) in row.iter().zip(b.chunks_exact(n.max(1))) {
             out.iter_mut().zip(line).for_each(|(o, &y)| *o = o.add(x.mul(y)));

@@ -7,9 +7,9 @@ use crate::types::{Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut rows = vec![deformable()];
+    let mut rows = vec![deform_conv_row()];
     rows.extend(of_boxes());
-    rows.extend(blocks());
+    rows.extend(drop_block_rows());
     rows
 }
 
@@ -18,7 +18,7 @@ fn of_boxes() -> Vec<Op> {
     vec![
         Op::composite("roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1, bool \
              aligned=False) -> Tensor",
-            |b, c| features(b, c, OpId::RoiAlign, &["sampling_ratio", "aligned"]),
+            |b, c| roi_features(b, c, OpId::RoiAlign, &["sampling_ratio", "aligned"]),
         )
         .doc("roi_align of boxes `[image, x1, y1, x2, y2]`, or of a list with the boxes `[x1, y1, x2, y2]` of each image")
         .spelled("torchvision.ops.roi_align.roi_align torchvision.ops.roi_align")
@@ -27,13 +27,13 @@ fn of_boxes() -> Vec<Op> {
              spatial_scale, sampling_ratio, aligned)",
         ),
         Op::composite("roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
-            |b, c| features(b, c, OpId::RoiPool, &[]),
+            |b, c| roi_features(b, c, OpId::RoiPool, &[]),
         )
         .doc("roi_pool of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.roi_pool.roi_pool torchvision.ops.roi_pool")
         .module("RoIPool(output_size, spatial_scale) = roi_pool_of($0:input, $1:rois, output_size, spatial_scale)"),
         Op::composite("ps_roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1) -> Tensor",
-            |b, c| features(b, c, OpId::PsRoiAlign, &["sampling_ratio"]),
+            |b, c| roi_features(b, c, OpId::PsRoiAlign, &["sampling_ratio"]),
         )
         .doc("ps_roi_align of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.ps_roi_align.ps_roi_align torchvision.ops.ps_roi_align")
@@ -42,7 +42,7 @@ fn of_boxes() -> Vec<Op> {
              spatial_scale, sampling_ratio)",
         ),
         Op::composite("ps_roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
-            |b, c| features(b, c, OpId::PsRoiPool, &[]),
+            |b, c| roi_features(b, c, OpId::PsRoiPool, &[]),
         )
         .doc("ps_roi_pool of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.ps_roi_pool.ps_roi_pool torchvision.ops.ps_roi_pool")
@@ -51,7 +51,7 @@ fn of_boxes() -> Vec<Op> {
 }
 
 /// Boxes with the number of their image before them.
-fn numbered(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
+fn number_boxes(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     let Some(images) = boxes.items() else {
         return match boxes {
             Val::Leaf(t) => Ok(t.clone()),
@@ -75,8 +75,8 @@ fn numbered(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
 }
 
 /// The first result of the op `name`, whose further parameters are `more`.
-fn features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> OpResult<Val<Traced>> {
-    let rois = numbered(b, c.get("boxes"))?;
+fn roi_features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> OpResult<Val<Traced>> {
+    let rois = number_boxes(b, c.get("boxes"))?;
     let size = c.ints("output_size")?;
     let mut args = vec![c.get("input").clone(), rois.into(), c.get("spatial_scale").clone()];
     args.extend(size.iter().map(|&n| Val::int(n)));
@@ -87,10 +87,10 @@ fn features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> O
     })
 }
 
-fn deformable() -> Op {
+fn deform_conv_row() -> Op {
     Op::composite("deform_conv2d_of(Tensor input, Tensor offset, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] \
          dilation=1, Tensor? mask=None) -> Tensor",
-        deform,
+        deform_conv2d,
     )
     .doc("deform_conv2d with its groups from the operands' shapes")
     .spelled("torchvision.ops.deform_conv.deform_conv2d torchvision.ops.deform_conv2d")
@@ -101,7 +101,7 @@ fn deformable() -> Op {
     )
 }
 
-fn deform(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+fn deform_conv2d(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, offset, weight) = (c.leaf("input")?, c.leaf("offset")?, c.leaf("weight")?);
     let known = |t: &Traced, d: usize| {
         let size = t.size(d)?.as_const().filter(|&n| n > 0);
@@ -141,7 +141,7 @@ fn deform(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// DropBlock, which drops nothing in evaluation.
-fn blocks() -> Vec<Op> {
+fn drop_block_rows() -> Vec<Op> {
     vec![
         Op::composite("drop_block2d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
             |b, c| drop_block(b, c, 2),

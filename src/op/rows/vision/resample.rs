@@ -9,7 +9,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// How the value between elements is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+enum ResampleMode {
     Nearest,
     NearestExact,
     Linear,
@@ -20,30 +20,33 @@ enum Mode {
 }
 
 /// `(row, dims, mode)`; the row's name decides what its routine does.
-const TABLE: &[(&str, usize, Mode)] = &[
-    ("upsample_nearest1d", 1, Mode::Nearest),
-    ("upsample_nearest2d", 2, Mode::Nearest),
-    ("upsample_nearest3d", 3, Mode::Nearest),
-    ("_upsample_nearest_exact1d", 1, Mode::NearestExact),
-    ("_upsample_nearest_exact2d", 2, Mode::NearestExact),
-    ("_upsample_nearest_exact3d", 3, Mode::NearestExact),
-    ("upsample_linear1d", 1, Mode::Linear),
-    ("upsample_bilinear2d", 2, Mode::Linear),
-    ("upsample_trilinear3d", 3, Mode::Linear),
-    ("upsample_bicubic2d", 2, Mode::Cubic),
-    ("_upsample_bilinear2d_aa", 2, Mode::LinearSmooth),
-    ("_upsample_bicubic2d_aa", 2, Mode::CubicSmooth),
+const TABLE: &[(&str, usize, ResampleMode)] = &[
+    ("upsample_nearest1d", 1, ResampleMode::Nearest),
+    ("upsample_nearest2d", 2, ResampleMode::Nearest),
+    ("upsample_nearest3d", 3, ResampleMode::Nearest),
+    ("_upsample_nearest_exact1d", 1, ResampleMode::NearestExact),
+    ("_upsample_nearest_exact2d", 2, ResampleMode::NearestExact),
+    ("_upsample_nearest_exact3d", 3, ResampleMode::NearestExact),
+    ("upsample_linear1d", 1, ResampleMode::Linear),
+    ("upsample_bilinear2d", 2, ResampleMode::Linear),
+    ("upsample_trilinear3d", 3, ResampleMode::Linear),
+    ("upsample_bicubic2d", 2, ResampleMode::Cubic),
+    ("_upsample_bilinear2d_aa", 2, ResampleMode::LinearSmooth),
+    ("_upsample_bicubic2d_aa", 2, ResampleMode::CubicSmooth),
 ];
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v: Vec<Op> = TABLE.iter().map(|&(name, n, mode)| row(name, n, mode)).collect();
+    let mut v: Vec<Op> = TABLE
+        .iter()
+        .map(|&(name, n, mode)| upsample_row(name, n, mode))
+        .collect();
     v.push(interpolate_row());
     v
 }
 
-fn row(name: &'static str, n: usize, mode: Mode) -> Op {
-    let align = if matches!(mode, Mode::Nearest | Mode::NearestExact) {
+fn upsample_row(name: &'static str, n: usize, mode: ResampleMode) -> Op {
+    let align = if matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
         ""
     } else {
         "bool align_corners, "
@@ -62,7 +65,7 @@ fn row(name: &'static str, n: usize, mode: Mode) -> Op {
         .form(text!("aten.{name}.vec torch._C._nn.{name}"), vec)
 }
 
-fn kind(name: &str) -> (usize, Mode) {
+fn dims_and_mode(name: &str) -> (usize, ResampleMode) {
     let found = TABLE.iter().find(|r| r.0 == name);
     found
         .map(|r| (r.1, r.2))
@@ -70,7 +73,7 @@ fn kind(name: &str) -> (usize, Mode) {
 }
 
 /// A scale factor per spatial dim, if given.
-fn scales<T>(c: &Call<T>, n: usize) -> OpResult<Vec<Option<f64>>> {
+fn scale_factors<T>(c: &Call<T>, n: usize) -> OpResult<Vec<Option<f64>>> {
     if let Some(v) = c.get("scale_factors").items() {
         if v.len() != n {
             return Err(OpError::arg(
@@ -89,15 +92,15 @@ fn scales<T>(c: &Call<T>, n: usize) -> OpResult<Vec<Option<f64>>> {
 }
 
 /// A size times a factor, rounded down.
-fn scaled(n: &Dim, s: f64) -> Dim {
+fn scale_size(n: &Dim, s: f64) -> Dim {
     if let Some(n) = n.as_const() {
         return Dim::Const((n as f64 * s) as i64);
     }
-    n.scaled(s)
+    n.scale_by(s)
 }
 
 fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
-    let (n, _) = kind(c.op.name);
+    let (n, _) = dims_and_mode(c.op.name);
     let (_, x) = c.shaped("self")?;
     if x.len() != n + 2 {
         return Err(OpError::shape(format!(
@@ -108,14 +111,14 @@ fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     }
     let mut out = x[..2].to_vec();
     if c.is_none("output_size") || c.get("output_size").items().is_some_and(<[_]>::is_empty) {
-        for (d, s) in x[2..].iter().zip(scales(c, n)?) {
+        for (d, s) in x[2..].iter().zip(scale_factors(c, n)?) {
             let s = s.ok_or_else(|| {
                 OpError::arg(
                     "output_size",
                     "Must specify exactly one of output_size and scale_factors",
                 )
             })?;
-            out.push(scaled(d, s));
+            out.push(scale_size(d, s));
         }
     } else {
         let size = c.dims("output_size")?;
@@ -140,9 +143,9 @@ fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
 
 fn upsample_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let d = c.leaf("self")?.dtype;
-    let (n, mode) = kind(c.op.name);
+    let (n, mode) = dims_and_mode(c.op.name);
     let shape = out_shape(c)?;
-    let nearest = matches!(mode, Mode::Nearest | Mode::NearestExact);
+    let nearest = matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact);
     if !d.is_float() && d != DType::U8 {
         let what = if nearest {
             format!("compute_indices_weights_nearest{n}d")
@@ -159,7 +162,7 @@ fn round_to(single: bool, x: f64) -> f64 {
     if single { x as f32 as f64 } else { x }
 }
 
-fn step(n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> f64 {
+fn source_step(n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> f64 {
     let r = |x| round_to(single, x);
     if align {
         return if out > 1 {
@@ -180,9 +183,9 @@ fn cubic_weights(t: f64, a: f64) -> [f64; 4] {
     [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 }
 
-fn taps(mode: Mode, n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> Vec<Taps> {
+fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> Vec<Taps> {
     let r = |x| round_to(single, x);
-    let step = step(n, out, align, scale, single);
+    let step = source_step(n, out, align, scale, single);
     let last = n - 1;
     let one = |i: usize| -> Taps {
         let source = if align {
@@ -191,9 +194,9 @@ fn taps(mode: Mode, n: usize, out: usize, align: bool, scale: Option<f64>, singl
             r(r(step * (i as f64 + 0.5)) - 0.5)
         };
         match mode {
-            Mode::Nearest => vec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
-            Mode::NearestExact => vec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
-            Mode::Linear => {
+            ResampleMode::Nearest => vec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
+            ResampleMode::NearestExact => vec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
+            ResampleMode::Linear => {
                 if n == out {
                     return vec![(i, 1.0)];
                 }
@@ -202,22 +205,22 @@ fn taps(mode: Mode, n: usize, out: usize, align: bool, scale: Option<f64>, singl
                 let t = r(s - at as f64).clamp(0.0, 1.0);
                 vec![(at, r(1.0 - t)), ((at + 1).min(last), t)]
             }
-            Mode::Cubic => {
+            ResampleMode::Cubic => {
                 let at = source.floor();
                 let w = cubic_weights(r(source - at), -0.75);
                 (0..4)
                     .map(|k| ((at as i64 - 1 + k as i64).clamp(0, last as i64) as usize, r(w[k])))
                     .collect()
             }
-            Mode::LinearSmooth | Mode::CubicSmooth => smooth(mode, n, step, i),
+            ResampleMode::LinearSmooth | ResampleMode::CubicSmooth => smooth_taps(mode, n, step, i),
         }
     };
     (0..out).map(one).collect()
 }
 
 /// The filter stretched by the step, normalised (torch's antialiasing, which is Pillow's).
-fn smooth(mode: Mode, n: usize, step: f64, i: usize) -> Taps {
-    let half = if mode == Mode::LinearSmooth { 1.0 } else { 2.0 };
+fn smooth_taps(mode: ResampleMode, n: usize, step: f64, i: usize) -> Taps {
+    let half = if mode == ResampleMode::LinearSmooth { 1.0 } else { 2.0 };
     let wide = step.max(1.0);
     let (support, centre) = (half * wide, step * (i as f64 + 0.5));
     let first = ((centre - support + 0.5) as i64).max(0);
@@ -225,7 +228,7 @@ fn smooth(mode: Mode, n: usize, step: f64, i: usize) -> Taps {
     let filter = |x: f64| {
         let x = x.abs();
         match mode {
-            Mode::LinearSmooth => (1.0 - x).max(0.0),
+            ResampleMode::LinearSmooth => (1.0 - x).max(0.0),
             _ if x < 1.0 => cubic_weights(x, -0.5)[1],
             _ if x < 2.0 => cubic_weights(x - 1.0, -0.5)[0],
             _ => 0.0,
@@ -238,7 +241,7 @@ fn smooth(mode: Mode, n: usize, step: f64, i: usize) -> Taps {
 }
 
 fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (n, mode) = kind(c.op.name);
+    let (n, mode) = dims_and_mode(c.op.name);
     let x = c.leaf("self")?;
     let shape: Vec<usize> = out_shape(&c.types())?
         .iter()
@@ -248,11 +251,11 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let bytes = x.dtype() == DType::U8 && n == 2;
     let single = x.dtype() != DType::F64 && !bytes;
     let mut along: Vec<Vec<Taps>> = vec![vec![vec![(0, 1.0)]]; 3 - n];
-    for (d, s) in scales(c, n)?.into_iter().enumerate() {
-        along.push(taps(mode, x.shape()[d + 2], shape[d + 2], align, s, single));
+    for (d, s) in scale_factors(c, n)?.into_iter().enumerate() {
+        along.push(axis_taps(mode, x.shape()[d + 2], shape[d + 2], align, s, single));
     }
-    if x.numel() == 0 || matches!(mode, Mode::Nearest | Mode::NearestExact) {
-        return nearest(x, &shape, &along);
+    if x.numel() == 0 || matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
+        return resample_nearest(x, &shape, &along);
     }
     if bytes {
         let y = fixed_point(x, &along[1..]);
@@ -269,12 +272,12 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                     .collect()
             });
             let weights: Vec<Vec<Vec<(usize, f32)>>> = weights.collect();
-            let y = blend(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
+            let y = blend_taps(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
             Tensor::from_slice(&shape, &y)
         }
         // Bytes are blended in f64 and rounded to the nearest, within their range.
         _ => {
-            let y = blend(x.to(DType::F64).as_slice::<f64>(), planes, size, &along);
+            let y = blend_taps(x.to(DType::F64).as_slice::<f64>(), planes, size, &along);
             let whole = |v: f64| {
                 if x.dtype().is_float() {
                     v
@@ -288,7 +291,7 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out.to(x.dtype())))
 }
 
-fn nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Tensor>> {
+fn resample_nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Tensor>> {
     let mut out = zeros(x.dtype(), shape)?;
     let n = x.rank() - 2;
     let mut size = [1; 3];
@@ -311,7 +314,7 @@ fn nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Ten
 }
 
 /// Weighted sums, innermost dim first.
-fn blend<T>(x: &[T], planes: usize, size: [usize; 3], along: &[Vec<Vec<(usize, T)>>]) -> Vec<T>
+fn blend_taps<T>(x: &[T], planes: usize, size: [usize; 3], along: &[Vec<Vec<(usize, T)>>]) -> Vec<T>
 where
     T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
 {
@@ -369,7 +372,7 @@ fn interpolate_row() -> Op {
 }
 
 /// One value per spatial dim of a number or list.
-fn spread(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
+fn spread_per_dim(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
     match v {
         Val::None => None,
         Val::List(v) | Val::Tuple(v) => Some(v.clone()),
@@ -380,7 +383,10 @@ fn spread(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
 fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let n = x.rank()?.saturating_sub(2);
-    let (mut size, mut scale) = (spread(c.get("size"), n), spread(c.get("scale_factor"), n));
+    let (mut size, mut scale) = (
+        spread_per_dim(c.get("size"), n),
+        spread_per_dim(c.get("scale_factor"), n),
+    );
     if size.is_some() == scale.is_some() {
         return Err(OpError::arg(
             "size",
@@ -398,7 +404,7 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let out = x.shape()?[2..]
             .iter()
             .zip(s)
-            .map(|(d, s)| Val::Int(s.as_f64().map_or(Dim::Unknown, |s| scaled(d, s))));
+            .map(|(d, s)| Val::Int(s.as_f64().map_or(Dim::Unknown, |s| scale_size(d, s))));
         size = Some(out.collect());
         scale = None;
     }

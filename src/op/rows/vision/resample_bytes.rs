@@ -10,13 +10,13 @@ pub(in crate::op::rows) type Taps = Vec<(usize, f64)>;
 pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>]) -> Vec<u8> {
     let [h, w] = [x.shape()[2], x.shape()[3]];
     let planes = x.shape()[0] * x.shape()[1];
-    let rows = pass(x.as_slice::<u8>(), planes * h, w, 1, &along[1]);
-    pass(&rows, planes, h, along[1].len(), &along[0])
+    let rows = blend_dim(x.as_slice::<u8>(), planes * h, w, 1, &along[1]);
+    blend_dim(&rows, planes, h, along[1].len(), &along[0])
 }
 
 /// One dim of `[outer, n, inner]` bytes blended.
-fn pass(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> Vec<u8> {
-    let merged: Vec<Taps> = taps.iter().map(merge).collect();
+fn blend_dim(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> Vec<u8> {
+    let merged: Vec<Taps> = taps.iter().map(merge_taps).collect();
     let largest = merged.iter().flatten().map(|t| t.1).fold(0.0, f64::max);
     let digits = (0..22)
         .find(|d| (0.5 + largest * f64::from(1 << (d + 1))) as i64 >= 1 << 15)
@@ -42,7 +42,7 @@ fn pass(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> Vec<u8
 }
 
 /// The taps with one weight for each index.
-fn merge(taps: &Taps) -> Taps {
+fn merge_taps(taps: &Taps) -> Taps {
     let mut out = Taps::new();
     for &(i, w) in taps {
         match out.iter_mut().find(|t| t.0 == i) {

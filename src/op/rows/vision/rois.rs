@@ -45,7 +45,7 @@ pub fn rows() -> Vec<Op> {
 }
 
 /// A place on the image as a whole number, halves away from zero as C's `round`.
-fn rounded<T: Real>(x: T) -> i64 {
+fn round_to_index<T: Real>(x: T) -> i64 {
     x.wide().round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i64
 }
 
@@ -74,7 +74,7 @@ struct Rois<'a, T> {
     shape: Vec<usize>,
 }
 
-fn rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
+fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     let ty = roi_type(&c.types())?;
     let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
     let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("4 dims are wanted"))?;
@@ -96,7 +96,7 @@ fn rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
 }
 
 fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let r = rois::<T>(c)?;
+    let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let (scale, ratio, aligned) = (
         T::of(c.f64("spatial_scale")?),
@@ -161,13 +161,13 @@ fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
 }
 
 fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let r = rois::<T>(c)?;
+    let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let scale = T::of(c.f64("spatial_scale")?);
     let (mut out, mut places) = (zeros(T::DTYPE, &r.shape)?, zeros(DType::I32, &r.shape)?);
     let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
     for (k, b) in r.boxes.iter().enumerate() {
-        let corner = |i: usize| rounded(b[i] * scale);
+        let corner = |i: usize| round_to_index(b[i] * scale);
         let range = |cell: usize, cells: usize, lo: i64, hi: i64, n: usize| {
             let size = T::of((hi - lo + 1).max(1) as f64) / T::of(cells as f64);
             let end = |x: f64| ((x as i64) + lo).clamp(0, n as i64) as usize;
@@ -219,9 +219,12 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// The results of a position-sensitive op: `cell` gives the value for a plane, a box and the cell's row and column.
-fn sensitive<T: Real>(c: &Call<Tensor>, cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T) -> OpResult<Val<Tensor>> {
+fn position_sensitive<T: Real>(
+    c: &Call<Tensor>,
+    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T,
+) -> OpResult<Val<Tensor>> {
     let ty = sensitive_type(&c.types())?;
-    let r = rois::<T>(c)?;
+    let r = read_rois::<T>(c)?;
     let shape = ty.leaves()[0].fixed_shape().unwrap_or_default();
     let ([_, channels, h, w], [_, outs, ph, pw]) = (r.size, [shape[0], shape[1], shape[2], shape[3]]);
     let (mut out, mut places) = (zeros(T::DTYPE, &shape)?, zeros(DType::I32, &shape)?);
@@ -239,7 +242,7 @@ fn sensitive<T: Real>(c: &Call<Tensor>, cell: impl Fn(&Rois<T>, &[T], &[T], [usi
 
 fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (scale, ratio) = (T::of(c.f64("spatial_scale")?), c.int("sampling_ratio")?);
-    sensitive::<T>(c, |r, plane, b, at| {
+    position_sensitive::<T>(c, |r, plane, b, at| {
         let half = T::of(0.5);
         let (cells, [_, _, h, w]) = ([r.shape[2], r.shape[3]], r.size);
         let along = |d: usize| {
@@ -266,10 +269,10 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let scale = T::of(c.f64("spatial_scale")?);
-    sensitive::<T>(c, |r, plane, b, at| {
+    position_sensitive::<T>(c, |r, plane, b, at| {
         let (cells, size, w) = ([r.shape[2], r.shape[3]], [r.size[2], r.size[3]], r.size[3]);
         let range = |d: usize| {
-            let (start, end) = (rounded(b[2 - d] * scale), rounded(b[4 - d] * scale));
+            let (start, end) = (round_to_index(b[2 - d] * scale), round_to_index(b[4 - d] * scale));
             let cell = T::of((end - start).max(1) as f64) / T::of(cells[d] as f64);
             // The last row and column are in no cell.
             let within = |x: f64| (x as i64 + start).clamp(0, (size[d] as i64 - 1).max(0)) as usize;

@@ -314,5 +314,5 @@ fn written_at<R>(graph: &mut Graph, of: NodeId, point: InsertPoint, f: impl FnOn
 
 /// Whether the call is a batch normalisation in training that has running statistics.
 fn updates_statistics(resolved: &Resolved) -> bool {
-    resolved.types().is_some_and(|c| running::functional(&c).is_some())
+    resolved.types().is_some_and(|c| running::functional_form(&c).is_some())
 }

@@ -5,10 +5,10 @@ use super::{Fail, Functionalize, Place, Step, node_of, tensor_type, traced_step,
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::layout::{Layout, Window};
+use crate::op::layout::{Layout, StridedWindow};
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, lift};
+use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, lift_literal};
 use crate::pass::build::full_args;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -220,7 +220,7 @@ impl Functionalize<'_> {
             op,
             args: args.iter().map(|a| infer::arg_type(a, &ty)).collect(),
         };
-        let mut window = Window::of(&call)?;
+        let mut window = StridedWindow::from_call(&call)?;
         let own = parent.layout.as_ref().map(|at| at.offset.clone());
         let Some(offset) = window.offset.clone().or(own) else {
             return Err(unknown(n, graph));
@@ -229,7 +229,7 @@ impl Functionalize<'_> {
         let (mut steps, storage) = self
             .storage(graph, parent.root, of.dtype)
             .ok_or_else(|| unknown(n, graph))?;
-        window.check(&storage, of.dtype)?;
+        window.check_bounds(&storage, of.dtype)?;
         steps.push(window_step(&window, &offset, of.dtype)?);
         let layout = Layout {
             offset,
@@ -273,7 +273,7 @@ fn step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> Step {
             .params
             .iter()
             .skip(args.len())
-            .map(|p| p.default.as_ref().map_or(Val::None, lift)),
+            .map(|p| p.default.as_ref().map_or(Val::None, lift_literal)),
     );
     Step {
         op,
@@ -282,7 +282,7 @@ fn step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> Step {
     }
 }
 
-pub(super) fn window_step(window: &Window, offset: &Dim, dtype: DType) -> OpResult<Step> {
+pub(super) fn window_step(window: &StridedWindow, offset: &Dim, dtype: DType) -> OpResult<Step> {
     let args = vec![
         dims_val(&window.size),
         dims_val(&window.strides),

@@ -4,9 +4,9 @@ use super::alias::is_disabled_dropout;
 use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, tensor_type, traced_step, written_at};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
-use crate::op::drawing::{draw_order, permutations};
-use crate::op::layout::{Layout, Window};
-use crate::op::sharing::{is_expanded, may_share, refused, takes_shared, write_changes};
+use crate::op::drawing::{draw_order, draw_permutations};
+use crate::op::layout::{Layout, StridedWindow};
+use crate::op::sharing::{expanded_write_error, is_expanded, may_share, takes_shared, write_changes};
 use crate::op::view::write_through;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Sizes, Traced, running};
 use crate::pass::build::{GraphBuilder, full_args, replace_with_value};
@@ -96,7 +96,7 @@ impl Functionalize<'_> {
         self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
         let value = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
-            let [there, back] = permutations(&order);
+            let [there, back] = draw_permutations(&order);
             let mut traced: Vec<Val<Traced>> = args.iter().map(|a| b.trace(a)).collect();
             traced[0] = b.call_row(OpId::Permute.op(), vec![traced[0].clone(), there])?;
             let drawn = b.call_row(op, traced)?;
@@ -166,10 +166,13 @@ impl Functionalize<'_> {
                 op,
                 args: args.iter().map(|a| b.trace(a)).collect(),
             };
-            let form = running::functional(&call).ok_or_else(|| OpError::shape("no statistics to update"))?;
+            let form = running::functional_form(&call).ok_or_else(|| OpError::shape("no statistics to update"))?;
             let results = b.call_row(form.call.op, form.call.args.clone())?;
             let results = results.items().unwrap_or_default();
-            Ok((GraphBuilder::arg(&form.own(&call, results)), form.writes(results)))
+            Ok((
+                GraphBuilder::arg(&form.own_result(&call, results)),
+                form.written_params(results),
+            ))
         })?;
         for (param, new) in writes {
             if let (Val::Leaf(x), Val::Leaf(t)) = (&args[param], new) {
@@ -216,7 +219,7 @@ impl Functionalize<'_> {
         let Some((mut steps, _)) = self.storage(graph, place.root, dtype) else {
             return Ok(Way::Views);
         };
-        let window = Window {
+        let window = StridedWindow {
             size,
             strides: layout.strides.clone(),
             offset: Some(layout.offset.clone()),
@@ -242,7 +245,7 @@ impl Functionalize<'_> {
             let Ok(view) = rule(&Call { op: step.op, args }, &mut Sizes::default()) else {
                 return false;
             };
-            let strides = view.strided(&of.shape.unwrap_or_default()).1;
+            let strides = view.offset_and_strides(&of.shape.unwrap_or_default()).1;
             may_share(&view.shape, &strides)
         })
     }
@@ -259,7 +262,7 @@ impl Functionalize<'_> {
             && !shared
             && is_expanded(&window.size, &window.strides)
         {
-            return Err(refused().into());
+            return Err(expanded_write_error().into());
         }
         let new_base = written_at(graph, value, point, |b| match &way {
             Way::Views => written_back(b, base, &place.steps, value),
@@ -296,7 +299,7 @@ enum Way {
     /// Through these steps to a window on the root's memory.
     Window(Vec<Step>),
     /// To such a window (the last step), elements of which may share places.
-    Changes(Vec<Step>, Window),
+    Changes(Vec<Step>, StridedWindow),
 }
 
 /// The value of `base` with what differs of `value` written to a window, which the last step is.
@@ -304,7 +307,7 @@ fn changes_written(
     b: &mut GraphBuilder<'_>,
     base: NodeId,
     steps: &[Step],
-    window: &Window,
+    window: &StridedWindow,
     value: NodeId,
 ) -> OpResult<NodeId> {
     let before = &steps[..steps.len().saturating_sub(1)];

@@ -1,10 +1,10 @@
 //! What to do with a file of the wrong kind.
 
-use super::{Kind, Pickled};
+use super::{FileKind, Pickled};
 
 /// What a file was given as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum FileRole {
     /// A model.
     Model,
     /// Tensors for a run.
@@ -20,14 +20,14 @@ const MODELS: &str =
 const INPUTS: &str = ".npy, .npz and .safetensors files hold tensors";
 const WEIGHTS: &str = "write the weights with `safetensors.torch.save_file(model.state_dict(), \"model.safetensors\")`";
 
-impl Kind {
+impl FileKind {
     /// What to do with the file `name` of this kind that was given as `role`.
-    pub fn advice(&self, role: Role, name: &str) -> String {
-        let text = self.anywhere().unwrap_or_else(|| {
+    pub fn advice(&self, role: FileRole, name: &str) -> String {
+        let text = self.advice_for_any_role().unwrap_or_else(|| {
             let text = match role {
-                Role::Model => self.as_model(),
-                Role::Inputs => self.as_inputs(),
-                Role::Weights => self.as_weights(),
+                FileRole::Model => self.as_model(),
+                FileRole::Inputs => self.as_inputs(),
+                FileRole::Weights => self.as_weights(),
             };
             text.into()
         });
@@ -35,44 +35,44 @@ impl Kind {
     }
 
     /// What to do whatever the file was given as.
-    fn anywhere(&self) -> Option<String> {
+    fn advice_for_any_role(&self) -> Option<String> {
         Some(match self {
-            Kind::Packed(_, command) => format!("unpack it: `{command} FILE`"),
-            Kind::LfsPointer => "run `git lfs pull`".into(),
-            Kind::Html => "a server sent a page instead of the file: download it again".into(),
-            Kind::Encoded(_) => "save it as UTF-8; in PowerShell, `… | Out-File -Encoding utf8 graph.txt`".into(),
+            FileKind::Packed(_, command) => format!("unpack it: `{command} FILE`"),
+            FileKind::LfsPointer => "run `git lfs pull`".into(),
+            FileKind::Html => "a server sent a page instead of the file: download it again".into(),
+            FileKind::Encoded(_) => "save it as UTF-8; in PowerShell, `… | Out-File -Encoding utf8 graph.txt`".into(),
             _ => return None,
         })
     }
 
     fn as_model(&self) -> &'static str {
         match self {
-            Kind::Onnx => {
+            FileKind::Onnx => {
                 "fxc reads what PyTorch exports: `torch.export.save(torch.export.export(model.eval(), args), \"model.pt2\")`"
             }
-            Kind::Model(_) | Kind::Inductor | Kind::Hdf5 | Kind::Program(_) => EXPORT,
-            Kind::TorchScript => {
+            FileKind::Model(_) | FileKind::Inductor | FileKind::Hdf5 | FileKind::Program(_) => EXPORT,
+            FileKind::TorchScript => {
                 "export the Python model as `torch.export.save(torch.export.export(model.eval(), args), \"model.pt2\")`, or give \
                  the text that `print(torch.jit.load(\"FILE\").inlined_graph)` writes"
             }
-            Kind::Pickle(Pickled::Tensors) => {
+            FileKind::Pickle(Pickled::Tensors) => {
                 "it holds weights and no graph: load them into the model in Python, `model.load_state_dict(torch.load(\"FILE\"))`, and \
                  export that, `torch.export.save(torch.export.export(model.eval(), args), \"model.pt2\")`"
             }
-            Kind::Pickle(_) => {
+            FileKind::Pickle(_) => {
                 "if it is a model, load it in Python, `model = torch.load(\"FILE\", weights_only=False)`, and export it, \
                  `torch.export.save(torch.export.export(model.eval(), args), \"model.pt2\")`"
             }
-            Kind::Gguf => {
+            FileKind::Gguf => {
                 "it holds weights and no graph: load the model in Python (transformers reads GGUF) and export it with `torch.export`"
             }
-            Kind::Safetensors => {
+            FileKind::Safetensors => {
                 "it holds tensors and no graph: give the graph's file, which names this one (`weights \"FILE\"`), or give this one after --inputs"
             }
-            Kind::Npy | Kind::Npz => {
+            FileKind::Npy | FileKind::Npz => {
                 "it holds tensors and no graph: give the model first, and this file after --inputs"
             }
-            Kind::Image(_) => {
+            FileKind::Image(_) => {
                 "an image is an input: write its pixels as a tensor, `numpy.save(\"x.npy\", array)`, and give `x=x.npy`"
             }
             _ => MODELS,
@@ -81,15 +81,15 @@ impl Kind {
 
     fn as_inputs(&self) -> &'static str {
         match self {
-            Kind::Exported => "it is a model: give it before the inputs, without --inputs",
-            Kind::Pickle(_) => {
+            FileKind::Exported => "it is a model: give it before the inputs, without --inputs",
+            FileKind::Pickle(_) => {
                 "write its tensors in Python: `numpy.savez(\"inputs.npz\", x=torch.load(\"FILE\").numpy())`"
             }
-            Kind::Image(_) => {
+            FileKind::Image(_) => {
                 "write its pixels as a tensor, as the model wants them: `numpy.save(\"x.npy\", numpy.asarray(PIL.Image.open(\"FILE\")))`"
             }
-            Kind::Hdf5 | Kind::Data(_) => "write its arrays in Python: `numpy.savez(\"inputs.npz\", x=array)`",
-            Kind::Text | Kind::Json => {
+            FileKind::Hdf5 | FileKind::Data(_) => "write its arrays in Python: `numpy.savez(\"inputs.npz\", x=array)`",
+            FileKind::Text | FileKind::Json => {
                 "write its numbers in Python: `numpy.save(\"x.npy\", numpy.loadtxt(\"FILE\", delimiter=\",\"))`"
             }
             _ => INPUTS,
@@ -98,7 +98,7 @@ impl Kind {
 
     fn as_weights(&self) -> &'static str {
         match self {
-            Kind::Pickle(Pickled::Tensors) => {
+            FileKind::Pickle(Pickled::Tensors) => {
                 "write them in Python: `safetensors.torch.save_file(torch.load(\"FILE\"), \"model.safetensors\")`"
             }
             _ => WEIGHTS,

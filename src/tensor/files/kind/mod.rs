@@ -10,7 +10,7 @@ mod signatures;
 #[cfg(test)]
 mod tests;
 
-pub use advice::Role;
+pub use advice::FileRole;
 pub use pickle::Pickled;
 use std::fmt;
 
@@ -22,10 +22,10 @@ const SAMPLE: usize = 1 << 13;
 
 /// What a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// No bytes.
     Empty,
-    /// A zip archive; its entries say more ([`Kind::of_entries`]).
+    /// A zip archive; its entries say more ([`FileKind::of_entries`]).
     Zip,
     /// An archive of `torch.export.save`.
     Exported,
@@ -71,81 +71,85 @@ pub enum Kind {
     Binary,
 }
 
-impl Kind {
+impl FileKind {
     /// The kind of a file that begins with `head`: all of it, or at least [`HEAD`] bytes.
-    pub fn of(head: &[u8]) -> Kind {
+    pub fn of_head(head: &[u8]) -> FileKind {
         if head.is_empty() {
-            return Kind::Empty;
+            return FileKind::Empty;
         }
         if let Some(kind) = signatures::find(head) {
             return kind;
         }
         if is_safetensors(head) {
-            return Kind::Safetensors;
+            return FileKind::Safetensors;
         }
         if let Some(content) = pickle::of_stream(head) {
-            return Kind::Pickle(content);
+            return FileKind::Pickle(content);
         }
-        if let Some(encoding) = unicode(head) {
-            return Kind::Encoded(encoding);
+        if let Some(encoding) = unicode_encoding(head) {
+            return FileKind::Encoded(encoding);
         }
         if is_text(head) {
             return of_text(head);
         }
-        protobuf::kind(head).unwrap_or(Kind::Binary)
+        protobuf::model_kind(head).unwrap_or(FileKind::Binary)
     }
 
     /// The kind of a zip archive with entries of these names. `pickle` gives the bytes of an entry that is a pickle.
-    pub fn of_entries<'a>(names: impl Iterator<Item = &'a str> + Clone, pickle: impl Fn(&str) -> Vec<u8>) -> Kind {
+    pub fn of_entries<'a>(names: impl Iterator<Item = &'a str> + Clone, pickle: impl Fn(&str) -> Vec<u8>) -> FileKind {
         let find = |is: &dyn Fn(&'a str) -> bool| names.clone().find(|&n| is(n));
         // Entries lie in a folder that is named after the file, or at the top.
         let inner = |n: &'a str| n.split_once('/').map_or(n, |(_, rest)| rest);
         let below = |n: &'a str, path: &str| n.starts_with(path) || inner(n).starts_with(path);
         if find(&|n| below(n, "models/") && n.ends_with(".json")).is_some() {
-            return Kind::Exported;
+            return FileKind::Exported;
         }
         if find(&|n| below(n, "data/aotinductor/")).is_some() {
-            return Kind::Inductor;
+            return FileKind::Inductor;
         }
         if find(&|n| below(n, "code/") || below(n, "constants.pkl")).is_some() {
-            return Kind::TorchScript;
+            return FileKind::TorchScript;
         }
         if let Some(name) = find(&|n| below(n, "data.pkl")) {
-            return Kind::Pickle(pickle::of_object(&pickle(name)));
+            return FileKind::Pickle(pickle::of_object(&pickle(name)));
         }
         if find(&|n| n.ends_with(".npy")).is_some() {
-            return Kind::Npz;
+            return FileKind::Npz;
         }
         match find(&|n| n == "model.weights.h5") {
-            Some(_) => Kind::Model("a Keras model"),
-            None => Kind::Zip,
+            Some(_) => FileKind::Model("a Keras model"),
+            None => FileKind::Zip,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FileKind {
     /// What the file is: `an ONNX model`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Empty => "an empty file",
-            Kind::Zip => "a zip archive",
-            Kind::Exported => "an archive of `torch.export.save`",
-            Kind::Inductor => "a package of compiled code from `torch._inductor`",
-            Kind::TorchScript => "a TorchScript archive",
-            Kind::Pickle(p) => return p.fmt(f),
-            Kind::Npz => "an .npz archive of tensors",
-            Kind::Npy => "an .npy file of one tensor",
-            Kind::Safetensors => "a .safetensors file of tensors",
-            Kind::Gguf => "a GGUF file",
-            Kind::Onnx => "an ONNX model",
-            Kind::Hdf5 => "an HDF5 file",
-            Kind::Model(s) | Kind::Data(s) | Kind::Image(s) | Kind::Packed(s, _) | Kind::Program(s) => s,
-            Kind::LfsPointer => "a Git LFS pointer, not the file itself",
-            Kind::Html => "a page of HTML",
-            Kind::Json => "a JSON document",
-            Kind::Encoded(e) => return write!(f, "{e} text"),
-            Kind::Text => "text",
-            Kind::Binary => "a binary file of no known kind",
+            FileKind::Empty => "an empty file",
+            FileKind::Zip => "a zip archive",
+            FileKind::Exported => "an archive of `torch.export.save`",
+            FileKind::Inductor => "a package of compiled code from `torch._inductor`",
+            FileKind::TorchScript => "a TorchScript archive",
+            FileKind::Pickle(p) => return p.fmt(f),
+            FileKind::Npz => "an .npz archive of tensors",
+            FileKind::Npy => "an .npy file of one tensor",
+            FileKind::Safetensors => "a .safetensors file of tensors",
+            FileKind::Gguf => "a GGUF file",
+            FileKind::Onnx => "an ONNX model",
+            FileKind::Hdf5 => "an HDF5 file",
+            FileKind::Model(s)
+            | FileKind::Data(s)
+            | FileKind::Image(s)
+            | FileKind::Packed(s, _)
+            | FileKind::Program(s) => s,
+            FileKind::LfsPointer => "a Git LFS pointer, not the file itself",
+            FileKind::Html => "a page of HTML",
+            FileKind::Json => "a JSON document",
+            FileKind::Encoded(e) => return write!(f, "{e} text"),
+            FileKind::Text => "text",
+            FileKind::Binary => "a binary file of no known kind",
         })
     }
 }
@@ -159,7 +163,7 @@ fn is_safetensors(head: &[u8]) -> bool {
 }
 
 /// The encoding of a text in which most characters take two or four bytes.
-fn unicode(head: &[u8]) -> Option<&'static str> {
+fn unicode_encoding(head: &[u8]) -> Option<&'static str> {
     if head.starts_with(&[0xff, 0xfe, 0, 0]) || head.starts_with(&[0, 0, 0xfe, 0xff]) {
         return Some("UTF-32");
     }
@@ -196,33 +200,33 @@ fn is_text(head: &[u8]) -> bool {
 }
 
 /// The kind of a text, where that is one that fxc reads nothing of.
-fn of_text(head: &[u8]) -> Kind {
+fn of_text(head: &[u8]) -> FileKind {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let begins = |s: &str| {
         text.get(..s.len())
             .is_some_and(|t| t.eq_ignore_ascii_case(s.as_bytes()))
     };
     if begins("version https://git-lfs") {
-        return Kind::LfsPointer;
+        return FileKind::LfsPointer;
     }
     if begins("<!doctype html") || begins("<html") {
-        return Kind::Html;
+        return FileKind::Html;
     }
     if begins("<?xml") || begins("<net ") {
         let found = head.windows(5).any(|w| w == b"<net ");
         return if found {
-            Kind::Model("an OpenVINO model")
+            FileKind::Model("an OpenVINO model")
         } else {
-            Kind::Data("an XML document")
+            FileKind::Data("an XML document")
         };
     }
     if begins("<") && head.windows(10).any(|w| w == b"ir_version") {
-        return Kind::Onnx;
+        return FileKind::Onnx;
     }
     // No text of a graph begins with a brace, and none with a bracket around more than a name.
     match text {
-        [b'{', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'}')) => Kind::Json,
-        [b'[', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'{' | b'[')) => Kind::Json,
-        _ => Kind::Text,
+        [b'{', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'}')) => FileKind::Json,
+        [b'[', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'{' | b'[')) => FileKind::Json,
+        _ => FileKind::Text,
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn of_stream(head: &[u8]) -> Option<Pickled> {
 /// What the pickle holds that begins with `head`.
 pub(super) fn of_object(head: &[u8]) -> Pickled {
     // The first class that is named is that of the object; containers of tensors name what makes tensors, after themselves.
-    match classes(head).find(|c| !is_container(c)) {
+    match find_classes(head).find(|c| !is_container(c)) {
         Some(c) if is_tensor(&c) => Pickled::Tensors,
         Some(c) => Pickled::Object(c),
         None => Pickled::Other,
@@ -63,14 +63,16 @@ fn is_tensor(class: &str) -> bool {
 }
 
 /// The classes and functions that a pickle names, in its order.
-fn classes(head: &[u8]) -> impl Iterator<Item = String> {
+fn find_classes(head: &[u8]) -> impl Iterator<Item = String> {
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < head.len() {
             at += 1;
             match head[at - 1] {
                 op::GLOBAL => {
-                    let Some(class) = global(&head[at..]) else { continue };
+                    let Some(class) = parse_global(&head[at..]) else {
+                        continue;
+                    };
                     // The two lines.
                     at += class.len() + 2;
                     return Some(class);
@@ -87,9 +89,9 @@ fn classes(head: &[u8]) -> impl Iterator<Item = String> {
 }
 
 /// `module\nname\n`.
-fn global(rest: &[u8]) -> Option<String> {
+fn parse_global(rest: &[u8]) -> Option<String> {
     let mut lines = rest.get(..rest.len().min(512))?.split(|b| *b == b'\n');
-    let (module, name) = (dotted(lines.next()?)?, dotted(lines.next()?)?);
+    let (module, name) = (dotted_name(lines.next()?)?, dotted_name(lines.next()?)?);
     lines.next()?;
     Some(format!("{module}.{name}"))
 }
@@ -107,12 +109,12 @@ fn last_string(before: &[u8]) -> Option<(&str, &[u8])> {
     (2..before.len().min(256)).find_map(|back| {
         let at = before.len() - back;
         let is = before[at] == op::SHORT_BINUNICODE && usize::from(before[at + 1]) == back - 2;
-        Some((dotted(&before[at + 2..])?, &before[..at])).filter(|_| is)
+        Some((dotted_name(&before[at + 2..])?, &before[..at])).filter(|_| is)
     })
 }
 
 /// The text, if it is a name such as `torch._utils`.
-fn dotted(text: &[u8]) -> Option<&str> {
+fn dotted_name(text: &[u8]) -> Option<&str> {
     let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
     let ok = text.iter().all(word) && text.first().is_some_and(|b| !b.is_ascii_digit());
     std::str::from_utf8(text).ok().filter(|_| ok)

@@ -1,6 +1,6 @@
 //! Protocol buffers, which have no signature: a message is told by the numbers and the wire types of its fields.
 
-use super::Kind;
+use super::FileKind;
 
 /// How a field is encoded.
 #[derive(Clone, Copy, PartialEq)]
@@ -28,19 +28,21 @@ const ONNX_VERSION: u64 = 1;
 const ONNX_GRAPH: u64 = 7;
 
 /// The kind of the model whose message begins with `head`.
-pub(super) fn kind(head: &[u8]) -> Option<Kind> {
-    let fields = fields(head);
+pub(super) fn model_kind(head: &[u8]) -> Option<FileKind> {
+    let fields = read_fields(head);
     let known = |table: &[(u64, Wire)]| fields.iter().all(|f| table.contains(&(f.0, f.1)));
     let has = |n: u64| fields.iter().any(|f| f.0 == n);
     if has(ONNX_GRAPH) && has(ONNX_VERSION) && known(ONNX) {
-        return Some(Kind::Onnx);
+        return Some(FileKind::Onnx);
     }
     match &fields[..] {
         // `schema_version` 1, and meta graphs.
-        [(1, Wire::Varint, 1), (2, Wire::Bytes, n), ..] if *n > 1000 => Some(Kind::Model("a TensorFlow SavedModel")),
+        [(1, Wire::Varint, 1), (2, Wire::Bytes, n), ..] if *n > 1000 => {
+            Some(FileKind::Model("a TensorFlow SavedModel"))
+        }
         // `node`s, whose first field is a name.
         [(1, Wire::Bytes, _), (1, Wire::Bytes, _), ..] if head.get(2) == Some(&0x0a) => {
-            Some(Kind::Model("a TensorFlow graph"))
+            Some(FileKind::Model("a TensorFlow graph"))
         }
         // `specificationVersion` and `description`, then one of the kinds of models.
         [
@@ -48,19 +50,19 @@ pub(super) fn kind(head: &[u8]) -> Option<Kind> {
             (2, Wire::Bytes, _),
             ..,
             (200.., Wire::Bytes, _),
-        ] => Some(Kind::Model("a Core ML model")),
+        ] => Some(FileKind::Model("a Core ML model")),
         _ => None,
     }
 }
 
 /// The number and the encoding of each field of the message, and its value or length, as far as `head` goes. None of bytes that are
 /// no message.
-fn fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
+fn read_fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
     let mut out = vec![];
     let mut at = 0;
     while at < head.len() {
-        let Some(key) = varint(head, &mut at) else { break };
-        let Some(value) = varint(head, &mut at) else { break };
+        let Some(key) = read_varint(head, &mut at) else { break };
+        let Some(value) = read_varint(head, &mut at) else { break };
         let wire = match key & 7 {
             0 => Wire::Varint,
             2 => Wire::Bytes,
@@ -77,7 +79,7 @@ fn fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
     out
 }
 
-fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+fn read_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.get(*at)?;

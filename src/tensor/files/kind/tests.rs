@@ -25,60 +25,75 @@ fn kinds_are_told_by_their_first_bytes() {
     let plain = b"\x80\x04\x95\x05\0\0\0\0\0\0\0]\x94K\x01a.";
     let text = "graph main {\n    %x : f32[2] = placeholder x\n    output %x\n}\n";
     let tar = [vec![b'a'; 257], b"ustar\0".to_vec()].concat();
-    let cases: Vec<(Vec<u8>, Kind)> = vec![
-        (vec![], Kind::Empty),
-        (b"PK\x03\x04rest".to_vec(), Kind::Zip),
-        (b"\x93NUMPY\x01\0".to_vec(), Kind::Npy),
-        (b"GGUF\x03\0\0\0".to_vec(), Kind::Gguf),
-        (b"\x89HDF\r\n\x1a\n\0".to_vec(), Kind::Hdf5),
-        (b"\x1c\0\0\0TFL3".to_vec(), Kind::Model("a TensorFlow Lite model")),
-        (b"\x10\x01\0\0\0\0\0\0{\"w\":".to_vec(), Kind::Safetensors),
-        (state.to_vec(), Kind::Pickle(Pickled::Tensors)),
-        (object.to_vec(), Kind::Pickle(Pickled::Object("__main__.Net".into()))),
-        (framed.to_vec(), Kind::Pickle(Pickled::Object("__main__.Net".into()))),
-        (plain.to_vec(), Kind::Pickle(Pickled::Other)),
-        (onnx(), Kind::Onnx),
+    let cases: Vec<(Vec<u8>, FileKind)> = vec![
+        (vec![], FileKind::Empty),
+        (b"PK\x03\x04rest".to_vec(), FileKind::Zip),
+        (b"\x93NUMPY\x01\0".to_vec(), FileKind::Npy),
+        (b"GGUF\x03\0\0\0".to_vec(), FileKind::Gguf),
+        (b"\x89HDF\r\n\x1a\n\0".to_vec(), FileKind::Hdf5),
+        (b"\x1c\0\0\0TFL3".to_vec(), FileKind::Model("a TensorFlow Lite model")),
+        (b"\x10\x01\0\0\0\0\0\0{\"w\":".to_vec(), FileKind::Safetensors),
+        (state.to_vec(), FileKind::Pickle(Pickled::Tensors)),
+        (
+            object.to_vec(),
+            FileKind::Pickle(Pickled::Object("__main__.Net".into())),
+        ),
+        (
+            framed.to_vec(),
+            FileKind::Pickle(Pickled::Object("__main__.Net".into())),
+        ),
+        (plain.to_vec(), FileKind::Pickle(Pickled::Other)),
+        (onnx(), FileKind::Onnx),
         (
             b"<\n  ir_version: 10,\n  opset_import: [\"\" : 20]\n>\n".to_vec(),
-            Kind::Onnx,
+            FileKind::Onnx,
         ),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec(), Kind::Image("a PNG image")),
-        (b"\xff\xd8\xff\xe0\0\x10JFIF\0".to_vec(), Kind::Image("a JPEG image")),
-        (b"RIFF\x24\0\0\0WEBPVP8 ".to_vec(), Kind::Image("a WebP image")),
-        (b"\x1f\x8b\x08\0".to_vec(), Kind::Packed("a gzip file", "gunzip")),
-        (tar, Kind::Packed("a tar archive", "tar xf")),
+        (
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec(),
+            FileKind::Image("a PNG image"),
+        ),
+        (
+            b"\xff\xd8\xff\xe0\0\x10JFIF\0".to_vec(),
+            FileKind::Image("a JPEG image"),
+        ),
+        (b"RIFF\x24\0\0\0WEBPVP8 ".to_vec(), FileKind::Image("a WebP image")),
+        (b"\x1f\x8b\x08\0".to_vec(), FileKind::Packed("a gzip file", "gunzip")),
+        (tar, FileKind::Packed("a tar archive", "tar xf")),
         (
             b"\x7fELF\x02\x01".to_vec(),
-            Kind::Program("a compiled program or library"),
+            FileKind::Program("a compiled program or library"),
         ),
         (
             b"version https://git-lfs.github.com/spec/v1\noid".to_vec(),
-            Kind::LfsPointer,
+            FileKind::LfsPointer,
         ),
-        (b"<!DOCTYPE html>\n<html>".to_vec(), Kind::Html),
+        (b"<!DOCTYPE html>\n<html>".to_vec(), FileKind::Html),
         (
             b"<?xml version=\"1.0\"?>\n<net name=\"m\"".to_vec(),
-            Kind::Model("an OpenVINO model"),
+            FileKind::Model("an OpenVINO model"),
         ),
-        (b"{\n  \"model\": {}\n}".to_vec(), Kind::Json),
-        (utf16("\u{feff}graph(): ", u16::to_le_bytes), Kind::Encoded("UTF-16")),
-        (utf16("graph(): return", u16::to_le_bytes), Kind::Encoded("UTF-16")),
-        (utf16("graph(): return", u16::to_be_bytes), Kind::Encoded("UTF-16")),
-        (text.into(), Kind::Text),
-        (format!("\u{feff}{text}").into(), Kind::Text),
-        ("# größer\n".repeat(2000).into_bytes(), Kind::Text),
-        (b"# gr\xf6\xdfer\ngraph main { output () }\n".to_vec(), Kind::Text),
-        ((0u8..=255).cycle().take(5000).collect(), Kind::Binary),
-        (vec![0; 100_000], Kind::Binary),
+        (b"{\n  \"model\": {}\n}".to_vec(), FileKind::Json),
+        (
+            utf16("\u{feff}graph(): ", u16::to_le_bytes),
+            FileKind::Encoded("UTF-16"),
+        ),
+        (utf16("graph(): return", u16::to_le_bytes), FileKind::Encoded("UTF-16")),
+        (utf16("graph(): return", u16::to_be_bytes), FileKind::Encoded("UTF-16")),
+        (text.into(), FileKind::Text),
+        (format!("\u{feff}{text}").into(), FileKind::Text),
+        ("# größer\n".repeat(2000).into_bytes(), FileKind::Text),
+        (b"# gr\xf6\xdfer\ngraph main { output () }\n".to_vec(), FileKind::Text),
+        ((0u8..=255).cycle().take(5000).collect(), FileKind::Binary),
+        (vec![0; 100_000], FileKind::Binary),
     ];
     for (head, kind) in cases {
         assert_eq!(
-            Kind::of(&head[..head.len().min(HEAD)]),
+            FileKind::of_head(&head[..head.len().min(HEAD)]),
             kind,
             "{:?}",
             &head[..head.len().min(20)]
         );
-        for role in [Role::Model, Role::Inputs, Role::Weights] {
+        for role in [FileRole::Model, FileRole::Inputs, FileRole::Weights] {
             let advice = kind.advice(role, "f.bin");
             assert!(!advice.is_empty() && !advice.contains("FILE"), "{kind}: {advice}");
         }
@@ -87,18 +102,24 @@ fn kinds_are_told_by_their_first_bytes() {
 
 #[test]
 fn archives_are_told_by_their_entries() {
-    let of = |names: &[&str], pickle: &[u8]| Kind::of_entries(names.iter().copied(), |_| pickle.to_vec());
+    let of = |names: &[&str], pickle: &[u8]| FileKind::of_entries(names.iter().copied(), |_| pickle.to_vec());
     let state = b"\x80\x02}q\0X\x01\0\0\0wq\x01ctorch._utils\n_rebuild_parameter\n";
-    assert_eq!(of(&["m/archive_format", "m/models/model.json"], b""), Kind::Exported);
-    assert_eq!(of(&["m/data.pkl", "m/code/__torch__.py"], b""), Kind::TorchScript);
-    assert_eq!(of(&["m/data.pkl", "m/data/0"], state), Kind::Pickle(Pickled::Tensors));
-    assert_eq!(of(&["m/data/aotinductor/model/w.so"], b""), Kind::Inductor);
-    assert_eq!(of(&["x.npy", "y.npy"], b""), Kind::Npz);
+    assert_eq!(
+        of(&["m/archive_format", "m/models/model.json"], b""),
+        FileKind::Exported
+    );
+    assert_eq!(of(&["m/data.pkl", "m/code/__torch__.py"], b""), FileKind::TorchScript);
+    assert_eq!(
+        of(&["m/data.pkl", "m/data/0"], state),
+        FileKind::Pickle(Pickled::Tensors)
+    );
+    assert_eq!(of(&["m/data/aotinductor/model/w.so"], b""), FileKind::Inductor);
+    assert_eq!(of(&["x.npy", "y.npy"], b""), FileKind::Npz);
     assert_eq!(
         of(&["config.json", "model.weights.h5"], b""),
-        Kind::Model("a Keras model")
+        FileKind::Model("a Keras model")
     );
-    assert_eq!(of(&["word/document.xml"], b""), Kind::Zip);
+    assert_eq!(of(&["word/document.xml"], b""), FileKind::Zip);
 }
 
 /// No bytes are a reason to panic, or to take long.
@@ -109,7 +130,7 @@ fn any_bytes_have_a_kind() {
         for first in [&b"\x80\x02"[..], b"\x08\x0a", b"c\nc\n", b"{", b""] {
             let rest = (0..length).map(|_| random.next_u64() as u8);
             let bytes: Vec<u8> = first.iter().copied().chain(rest).collect();
-            assert!(!Kind::of(&bytes).to_string().is_empty());
+            assert!(!FileKind::of_head(&bytes).to_string().is_empty());
         }
     }
 }
