@@ -19,6 +19,7 @@ const NAMED: &[(&str, &str)] = &[
         "out save_mean save_invstd",
     ),
     ("aten._native_batch_norm_legit_no_training.out", "out0 out1 out2"),
+    ("aten._native_multi_head_attention.out", "out0 out1"),
     ("aten._softmax_backward_data.out", "grad_input"),
     ("aten._unique2.out", "out0 out1 out2"),
     ("aten._weight_norm_interface.out", "out0 out1"),
