@@ -7,7 +7,7 @@ use crate::diag::words::{clip, count};
 use crate::diag::{Code, Diagnostic, Diagnostics, fix};
 use crate::driver::{Session, diff, files};
 use crate::graph::{GraphModule, Node, NodeId, Opcode};
-use crate::infer::untyped::{self, Open};
+use crate::infer::untyped::{self, OpenPart};
 use crate::source::FileId;
 use crate::types::Val;
 use std::collections::HashSet;
@@ -114,8 +114,8 @@ fn established(m: &GraphModule) -> String {
         return format!("{head}: all types found");
     }
     let missing = m.entry().into_iter().find_map(|g| {
-        let all = untyped::untyped(g);
-        let missing: Vec<_> = all.into_iter().filter(|u| u.open == Open::Type).collect();
+        let all = untyped::find_untyped(g);
+        let missing: Vec<_> = all.into_iter().filter(|u| u.open == OpenPart::Type).collect();
         let first = *missing.first()?;
         let what = untyped::what_is_missing(g, &missing);
         Some(format!("{what}: {}", untyped::how_to_give(g, first)))

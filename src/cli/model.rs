@@ -137,7 +137,7 @@ impl Observer for PassPrinter {
 }
 
 fn parse_pass(name: &str) -> Result<String, String> {
-    let names = pass::all().map(|p| p.name);
+    let names = pass::all_passes().map(|p| p.name);
     match pass::by_name(name) {
         Some(_) => Ok(name.to_string()),
         None => Err(match nearest(name, names.clone()) {

@@ -67,7 +67,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         .into_iter()
         .filter(|n| !args.model.skip_pass.iter().any(|s| s == n))
         .collect();
-    let mut manager = PassManager::of(&names)?;
+    let mut manager = PassManager::from_names(&names)?;
     manager.validate()?;
     let first = manager
         .before_normalize()

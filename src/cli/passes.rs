@@ -20,7 +20,9 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 fn list() -> String {
-    let names = pass::all().map(|p| p.name).chain(pass::LIBRARY.iter().map(|t| t.0));
+    let names = pass::all_passes()
+        .map(|p| p.name)
+        .chain(pass::LIBRARY.iter().map(|t| t.0));
     let width = names.map(str::len).max().unwrap_or(0);
     let line = |mark: &str, name: &str, reason: &str| format!("{mark:>2}  {name:width$}  {reason}\n");
     let numbered = pass::PIPELINE.iter().enumerate();
@@ -44,7 +46,7 @@ fn show(name: &str) -> Outcome {
 
 fn unknown(name: &str) -> Stop {
     let d = Diagnostic::new(Code::E0807, format!("no pass is named `{name}`"));
-    let names: Vec<&str> = pass::all().map(|p| p.name).collect();
+    let names: Vec<&str> = pass::all_passes().map(|p| p.name).collect();
     let library = pass::LIBRARY.iter().find(|t| t.0 == name);
     match (library, nearest(name, names)) {
         (Some((_, at, _)), _) => d.help(format!("it takes arguments: see {at}")).into(),

@@ -6,7 +6,7 @@ use super::weights::{BY_OPTIONS, Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};
 use crate::import;
-use crate::rewrite::{self, Options, Report};
+use crate::rewrite::{self, RewriteOptions, RewriteReport};
 use std::path::Path;
 
 /// Apply rewrite rules to a model
@@ -63,12 +63,12 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         let d = Diagnostic::new(Code::E0806, "there is no rule to apply");
         return Err(d.help("name a file of rules with --rules").into());
     }
-    let options = Options {
+    let options = RewriteOptions {
         fast: args.fast_math,
         remarks: args.remarks,
         budget: args.budget,
         once: args.once,
-        ..Options::default()
+        ..RewriteOptions::default()
     };
     let report = rewrite::rewrite(&mut model.module, &rules, &options)?;
     app.session.check(&mut model.module, &[])?;
@@ -88,7 +88,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
 }
 
-fn show(app: &App, report: &Report, args: &Args) {
+fn show(app: &App, report: &RewriteReport, args: &Args) {
     if args.remarks {
         report.remarks.iter().for_each(|r| output::progress(&r.to_string()));
     }

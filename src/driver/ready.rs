@@ -85,7 +85,7 @@ fn interpreted(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lo
             })
         }
         (e, _) => {
-            session.report(e.diagnostic());
+            session.report(e.into_diagnostic());
             Err(Reported)
         }
     }

@@ -266,7 +266,7 @@ impl Session {
     /// [`Session::lower`] of a graph that refers to the module's attributes.
     pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
         self.try_lower(module, graph, dims).map_err(|e| {
-            self.report(e.diagnostic());
+            self.report(e.into_diagnostic());
             Reported
         })
     }
@@ -357,7 +357,7 @@ pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let types = declared_types(module, dims).into_iter();
     // An input that is not a tensor is compiled in, with its default.
-    let default = |p: NodeId| infer::literal(graph[p].args().first()?);
+    let default = |p: NodeId| infer::literal_value(graph[p].args().first()?);
     let types = types.zip(graph.placeholders()).map(|(t, p)| default(p).unwrap_or(t));
     types.collect()
 }

@@ -81,7 +81,7 @@ impl Tail {
 
     /// The inputs and attributes of which the tail's nodes know too little.
     fn missing(&self, graph: &Graph) -> Vec<Untyped> {
-        let mut missing = untyped::untyped(graph);
+        let mut missing = untyped::find_untyped(graph);
         missing.retain(|u| graph[u.node].users().any(|n| self.nodes.contains(&n)));
         missing
     }

@@ -1,6 +1,6 @@
 //! Ops in a region with autocast on: what they take is converted, by calls before them ([`crate::op::autocast`]).
 
-use super::wrappers::{CONVERSIONS, insert};
+use super::wrappers::{CONVERSIONS, insert_call};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
@@ -9,12 +9,17 @@ use crate::types::{DType, Val};
 use std::collections::HashMap;
 
 /// Converts what the node gives to its op as a region of autocast does.
-pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+pub(super) fn convert_operands(
+    module: &GraphModule,
+    graph: &mut Graph,
+    n: NodeId,
+    dtype: DType,
+) -> Result<(), Diagnostic> {
     let node = &graph[n];
     if node.op() == Opcode::CallModule {
         return match op::modules::is_guards(node.target()) {
             true => Ok(()),
-            false => Err(refused(graph, n, "a module's own call")),
+            false => Err(unknown_conversion_error(graph, n, "a module's own call")),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
@@ -23,8 +28,8 @@ pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype:
     }
     let Some(policy) = policy_of(&path) else { return Ok(()) };
     match policy {
-        Policy::Lower => to(graph, n, dtype),
-        Policy::Single => to(graph, n, DType::F32),
+        Policy::Lower => convert_all_to(graph, n, dtype),
+        Policy::Single => convert_all_to(graph, n, DType::F32),
         Policy::Widest => convert_all(graph, n, |x, all| {
             (CONVERSIONS[1], vec![x, Val::List(all.to_vec()), Val::DType(dtype)])
         }),
@@ -45,10 +50,10 @@ pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype:
                 (CONVERSIONS[2], args)
             });
         }
-        Policy::Power => return power(graph, n, dtype),
+        Policy::Power => return convert_matrix_power(graph, n, dtype),
         Policy::LstmCell => {
             let state = node.args().get(1).and_then(|hx| hx.items()?.get(1).cloned());
-            to(graph, n, dtype);
+            convert_all_to(graph, n, dtype);
             let mut args = graph[n].args().to_vec();
             if let (Some(Val::List(hx) | Val::Tuple(hx)), Some(state)) = (args.get_mut(1), state) {
                 hx[1] = state;
@@ -57,8 +62,8 @@ pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype:
         }
         Policy::GruCell => return gru_cell(graph, n, dtype),
         Policy::Pad if is_constant_pad(node) => {}
-        Policy::Pad => to(graph, n, DType::F32),
-        Policy::Mixed => return Err(refused(graph, n, "an op that is composed of others")),
+        Policy::Pad => convert_all_to(graph, n, DType::F32),
+        Policy::Mixed => return Err(unknown_conversion_error(graph, n, "an op that is composed of others")),
     }
     Ok(())
 }
@@ -68,7 +73,7 @@ fn to_dtype(x: Arg, dtype: DType) -> (&'static str, Vec<Arg>) {
     (CONVERSIONS[0], vec![x, Val::DType(dtype)])
 }
 
-fn to(graph: &mut Graph, n: NodeId, dtype: DType) {
+fn convert_all_to(graph: &mut Graph, n: NodeId, dtype: DType) {
     convert_all(graph, n, |x, _| to_dtype(x, dtype));
 }
 
@@ -78,7 +83,7 @@ fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) ->
     let mut made: HashMap<NodeId, NodeId> = HashMap::new();
     for i in graph[n].inputs() {
         let (target, args) = conversion(Val::Leaf(i), &all);
-        made.insert(i, insert(graph, n, target, args, vec![]));
+        made.insert(i, insert_call(graph, n, target, args, vec![]));
     }
     // What `out` names is written to, and stays what it is.
     let out = graph[n].kwarg("out").cloned();
@@ -90,7 +95,7 @@ fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) ->
 
 /// An einsum as the einsums that torch computes it by, of which the products convert.
 fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
-    let unknown = |graph: &Graph| Err(refused(graph, n, "an einsum of this kind"));
+    let unknown = |graph: &Graph| Err(unknown_conversion_error(graph, n, "an einsum of this kind"));
     let (equation, operands, path) = match graph[n].args() {
         [Val::Str(e), Val::List(v) | Val::Tuple(v), path @ ..] => (e.clone(), v.clone(), path.first().cloned()),
         [Val::Str(e), v @ ..] => (e.clone(), v.to_vec(), None),
@@ -112,12 +117,12 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
         if step.product {
             for x in &mut of {
                 let (target, args) = to_dtype(x.clone(), dtype);
-                *x = Val::Leaf(insert(graph, n, target, args, vec![]));
+                *x = Val::Leaf(insert_call(graph, n, target, args, vec![]));
             }
         }
         let args = vec![Val::Str(step.equation.into()), Val::List(of)];
         if i < last {
-            values.push(Val::Leaf(insert(graph, n, "torch.einsum", args, vec![])));
+            values.push(Val::Leaf(insert_call(graph, n, "torch.einsum", args, vec![])));
         } else {
             graph.set_args(n, args);
             graph.set_kwargs(n, vec![]);
@@ -127,21 +132,21 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
 }
 
 /// A power of a matrix: products from the square on, of the inverse for negative ones.
-fn power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let node = &graph[n];
     let exponent = node.args().get(1).or_else(|| node.kwarg("n")).and_then(Arg::as_int);
     match (exponent, node.args().first()) {
         (Some(0 | 1), _) => {}
-        (Some(2..), _) => to(graph, n, dtype),
-        (Some(-1), _) => to(graph, n, DType::F32),
+        (Some(2..), _) => convert_all_to(graph, n, dtype),
+        (Some(-1), _) => convert_all_to(graph, n, DType::F32),
         (Some(e), Some(x)) if e > i64::MIN => {
             let (target, args) = to_dtype(x.clone(), DType::F32);
-            let x = insert(graph, n, target, args, vec![]);
-            let inverse = insert(graph, n, "torch.linalg.inv", vec![Val::Leaf(x)], vec![]);
+            let x = insert_call(graph, n, target, args, vec![]);
+            let inverse = insert_call(graph, n, "torch.linalg.inv", vec![Val::Leaf(x)], vec![]);
             graph.set_args(n, vec![Val::Leaf(inverse), Val::int(-e)]);
-            to(graph, n, dtype);
+            convert_all_to(graph, n, dtype);
         }
-        _ => return Err(refused(graph, n, "a power that is not known")),
+        _ => return Err(unknown_conversion_error(graph, n, "a power that is not known")),
     }
     Ok(())
 }
@@ -160,9 +165,9 @@ fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic
         })
         .collect();
     let [x, h, w_ih, w_hh, b_ih, b_hh] = &given[..] else {
-        return Err(refused(graph, n, "a cell of this kind"));
+        return Err(unknown_conversion_error(graph, n, "a cell of this kind"));
     };
-    let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert(graph, n, target, args, vec![]));
+    let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert_call(graph, n, target, args, vec![]));
     let mut gates = |x: &Arg, w: &Arg, b: &Arg| {
         let args = [x, w, b].map(|v| match v {
             Val::Leaf(_) => {
@@ -202,7 +207,7 @@ fn is_constant_pad(n: &Node) -> bool {
     }
 }
 
-fn refused(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
+fn unknown_conversion_error(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
     let title = format!("what autocast makes of `{}` is not known", graph[n].target());
     let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
     d.note(format!("it is {what}, and stands in a region with autocast on"))

@@ -2,7 +2,7 @@
 
 use super::report;
 use super::resolve::resolve_node;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, refs, result_type};
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, kwarg_refs, result_type};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, Meaning, OpError, ParamType, Sizes};
@@ -46,7 +46,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
     let checked = match silent {
         true => Ok(()),
-        false => spelling.check_demands(&resolved.arg_types, &refs(&resolved.kwarg_types)),
+        false => spelling.check_demands(&resolved.arg_types, &kwarg_refs(&resolved.kwarg_types)),
     };
     let result = checked.and_then(|()| (call.op.rule)(&call, sizes));
     if silent {

@@ -1,7 +1,7 @@
 //! Types of control flow: the graphs are inferred for the types they are called with, and their results must agree.
 
 use super::call::has_unknown;
-use super::{Infer, Origin, Types, check_bytes, report};
+use super::{EquationOrigin, Infer, NodeTypes, check_bytes, report};
 use crate::control::{Control, ControlCall, result_items};
 use crate::diag::Code;
 use crate::graph::{Graph, GraphModule, NodeId};
@@ -17,7 +17,7 @@ const MAX_TURNS: usize = 1024;
 
 impl Infer<'_> {
     /// The type of a control-flow call.
-    pub(super) fn control(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, types: &Types) -> Type {
+    pub(super) fn infer_control(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, types: &NodeTypes) -> Type {
         let Some(call) = resolved.types() else {
             return Val::Unknown;
         };
@@ -42,17 +42,17 @@ impl Infer<'_> {
             return Ok(Val::Unknown);
         }
         match p.control {
-            Control::Cond => self.cond(graph, n, &p),
+            Control::Cond => self.infer_cond(graph, n, &p),
             Control::While => self.while_loop(graph, n, &p),
-            Control::Scan => self.scan(graph, n, &p),
+            Control::Scan => self.infer_scan(graph, n, &p),
             Control::Map => {
-                let (rows, count) = self.rows(graph, n, &p)?;
-                let result = self.called(&p.graphs[0], &[&rows[..], &p.extra].concat())?;
-                stacked(&result, &count)
+                let (rows, count) = self.scan_row_types(graph, n, &p)?;
+                let result = self.infer_callee(&p.graphs[0], &[&rows[..], &p.extra].concat())?;
+                stacked_type(&result, &count)
             }
             Control::AssociativeScan => {
-                let (rows, _) = self.rows(graph, n, &p)?;
-                let result = self.called(&p.graphs[0], &[&rows[..], &rows, &p.extra].concat())?;
+                let (rows, _) = self.scan_row_types(graph, n, &p)?;
+                let result = self.infer_callee(&p.graphs[0], &[&rows[..], &rows, &p.extra].concat())?;
                 self.agree_all(graph, n, &p.graphs[0], &result_items(&result), &rows)?;
                 Ok(Val::Tuple(p.rows.clone()))
             }
@@ -60,7 +60,7 @@ impl Infer<'_> {
     }
 
     /// The type that the graph `name` gives for positional inputs.
-    fn called(&mut self, name: &Arc<str>, inputs: &[Type]) -> OpResult<Type> {
+    fn infer_callee(&mut self, name: &Arc<str>, inputs: &[Type]) -> OpResult<Type> {
         let Some(callee) = self.module.graphs.get(name) else {
             // Lint has said so.
             return Ok(Val::Unknown);
@@ -70,27 +70,29 @@ impl Infer<'_> {
         if let Some((_, ty)) = self.memo.get(name).and_then(|m| m.iter().find(|(i, _)| *i == inputs)) {
             return Ok(ty.clone());
         }
-        let ty = self.graph(name, Some(&inputs));
+        let ty = self.infer_graph(name, Some(&inputs));
         self.memo.entry(name.clone()).or_default().push((inputs, ty.clone()));
         Ok(self.solver.apply(&ty))
     }
 
     /// Whether a graph is a branch that is not taken, or is called from one.
     pub(super) fn is_untaken(&self, name: &Arc<str>) -> bool {
-        self.untaken.iter().any(|u| u == name || calls(self.module, u, name))
+        self.untaken
+            .iter()
+            .any(|u| u == name || calls_transitively(self.module, u, name))
     }
 
-    fn cond(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
+    fn infer_cond(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         if let Some(predicate) = &p.predicate {
             one_bool(predicate, "the predicate of `cond`")?;
         }
         // A branch that is known to be taken says the type alone.
         if let Some(Val::Bool(b)) = &p.predicate {
-            return self.called(&p.graphs[usize::from(!b)], &p.carried);
+            return self.infer_callee(&p.graphs[usize::from(!b)], &p.carried);
         }
-        let yes = self.called(&p.graphs[0], &p.carried)?;
-        let no = self.called(&p.graphs[1], &p.carried)?;
-        self.agree(graph, n, &yes, &no).map_err(|why| {
+        let yes = self.infer_callee(&p.graphs[0], &p.carried)?;
+        let no = self.infer_callee(&p.graphs[1], &p.carried)?;
+        self.agree_types(graph, n, &yes, &no).map_err(|why| {
             let [a, b] = [&p.graphs[0], &p.graphs[1]];
             OpError::shape(format!("the branches of `cond` give different results: {why}"))
                 .note(format!("`{a}` gives {yes}"))
@@ -99,10 +101,10 @@ impl Infer<'_> {
     }
 
     fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
-        match self.counted(p) {
+        match self.eval_counted_loop(p) {
             Some(known) => {
                 // Its graphs still have types that hold in every turn.
-                let _ = self.quietly(|cx| cx.any_turn(graph, n, p));
+                let _ = self.without_diagnostics(|cx| cx.any_turn(graph, n, p));
                 Ok(known)
             }
             None => self.any_turn(graph, n, p),
@@ -110,26 +112,26 @@ impl Infer<'_> {
     }
 
     /// What a loop over known numbers carries after its last turn; `None` if it carries anything else.
-    fn counted(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
+    fn eval_counted_loop(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
         if p.carried.is_empty() || !p.carried.iter().all(is_number) {
             return None;
         }
         let before = self.done.len();
-        let last = self.quietly(|cx| cx.turns(p));
+        let last = self.without_diagnostics(|cx| cx.eval_loop_turns(p));
         self.done.truncate(before);
         last
     }
 
-    fn turns(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
+    fn eval_loop_turns(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
         let mut carried = p.carried.clone();
         for _ in 0..MAX_TURNS {
             let inputs = [&carried[..], &p.extra].concat();
-            match self.called(&p.graphs[0], &inputs).ok()? {
+            match self.infer_callee(&p.graphs[0], &inputs).ok()? {
                 Val::Bool(true) => {}
                 Val::Bool(false) => return Some(Val::Tuple(carried)),
                 _ => return None,
             }
-            carried = result_items(&self.called(&p.graphs[1], &inputs).ok()?);
+            carried = result_items(&self.infer_callee(&p.graphs[1], &inputs).ok()?);
             if carried.len() != p.carried.len() || !carried.iter().all(is_number) {
                 return None;
             }
@@ -142,16 +144,16 @@ impl Infer<'_> {
         // Numbers may change from turn to turn.
         let carried: Vec<Type> = p.carried.iter().map(any_number).collect();
         let inputs = [&carried[..], &p.extra].concat();
-        let test = self.called(&p.graphs[0], &inputs)?;
+        let test = self.infer_callee(&p.graphs[0], &inputs)?;
         one_bool(&test, &format!("the result of the test `{}`", p.graphs[0]))?;
-        let body = self.called(&p.graphs[1], &inputs)?;
+        let body = self.infer_callee(&p.graphs[1], &inputs)?;
         self.agree_all(graph, n, &p.graphs[1], &result_items(&body), &carried)?;
         Ok(Val::Tuple(carried))
     }
 
-    fn scan(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
-        let (rows, count) = self.rows(graph, n, p)?;
-        let result = self.called(&p.graphs[0], &[&p.carried[..], &rows, &p.extra].concat())?;
+    fn infer_scan(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
+        let (rows, count) = self.scan_row_types(graph, n, p)?;
+        let result = self.infer_callee(&p.graphs[0], &[&p.carried[..], &rows, &p.extra].concat())?;
         if result == Val::Unknown {
             return Ok(Val::Unknown);
         }
@@ -161,13 +163,13 @@ impl Infer<'_> {
         self.agree_all(graph, n, &p.graphs[0], &out, &p.carried)?;
         let mut all = p.carried.clone();
         for v in &rest {
-            all.push(stacked(v, &count)?);
+            all.push(stacked_type(v, &count)?);
         }
         Ok(Val::Tuple(all))
     }
 
     /// The types of the rows, and how many rows there are.
-    fn rows(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
+    fn scan_row_types(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
         let mut count: Option<Dim> = None;
         let mut rows = vec![];
         for v in &p.rows {
@@ -180,7 +182,7 @@ impl Infer<'_> {
             match &count {
                 None => count = Some(first.clone()),
                 Some(c) => self
-                    .same(graph, n, c, first)
+                    .equate_dims(graph, n, c, first)
                     .map_err(|()| OpError::shape(format!("the tensors walked along have {c} and {first} rows")))?,
             }
             rows.push(Val::Leaf(TensorType::new(dtype, rest.to_vec())));
@@ -202,7 +204,7 @@ impl Infer<'_> {
             return Err(OpError::shape(title));
         }
         for (i, (f, w)) in found.iter().zip(want).enumerate() {
-            self.agree(graph, n, f, w).map_err(|why| {
+            self.agree_types(graph, n, f, w).map_err(|why| {
                 OpError::shape(format!("`{name}` gives {f} for the carried value {i}, which is {w}"))
                     .note(why)
                     .help("values that are carried keep their dtype and shape")
@@ -211,8 +213,8 @@ impl Infer<'_> {
         Ok(())
     }
 
-    fn same(&mut self, graph: &Graph, n: NodeId, a: &Dim, b: &Dim) -> Result<(), ()> {
-        let origin = Origin::new(graph, n, "values that meet must have one shape".to_string());
+    fn equate_dims(&mut self, graph: &Graph, n: NodeId, a: &Dim, b: &Dim) -> Result<(), ()> {
+        let origin = EquationOrigin::new(graph, n, "values that meet must have one shape".to_string());
         match (a, b) {
             _ if a == b => Ok(()),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Ok(()),
@@ -221,7 +223,7 @@ impl Infer<'_> {
     }
 
     /// The one type that two values have, or why they have none.
-    fn agree(&mut self, graph: &Graph, n: NodeId, a: &Type, b: &Type) -> Result<Type, String> {
+    fn agree_types(&mut self, graph: &Graph, n: NodeId, a: &Type, b: &Type) -> Result<Type, String> {
         match (a, b) {
             (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
             (Val::Leaf(x), Val::Leaf(y)) => {
@@ -239,7 +241,7 @@ impl Infer<'_> {
                     return Err(differ());
                 }
                 for (d, e) in s.iter().zip(t) {
-                    self.same(graph, n, d, e).map_err(|()| differ())?;
+                    self.equate_dims(graph, n, d, e).map_err(|()| differ())?;
                 }
                 Ok(a.clone())
             }
@@ -247,7 +249,7 @@ impl Infer<'_> {
                 if x.len() != y.len() {
                     return Err(format!("{} values and {}", x.len(), y.len()));
                 }
-                let both = x.iter().zip(y).map(|(x, y)| self.agree(graph, n, x, y));
+                let both = x.iter().zip(y).map(|(x, y)| self.agree_types(graph, n, x, y));
                 let both = both.collect::<Result<Vec<_>, _>>()?;
                 Ok(if matches!(a, Val::List(_)) {
                     Val::List(both)
@@ -259,7 +261,7 @@ impl Infer<'_> {
                 let both = x
                     .iter()
                     .zip(y)
-                    .map(|(x, y)| Ok((x.0.clone(), self.agree(graph, n, &x.1, &y.1)?)));
+                    .map(|(x, y)| Ok((x.0.clone(), self.agree_types(graph, n, &x.1, &y.1)?)));
                 both.collect::<Result<Vec<_>, String>>().map(Val::Dict)
             }
             _ if a == b => Ok(a.clone()),
@@ -270,7 +272,7 @@ impl Infer<'_> {
 }
 
 /// Whether the graph `from`, or one that it names, names the graph `to`.
-fn calls(module: &GraphModule, from: &str, to: &str) -> bool {
+fn calls_transitively(module: &GraphModule, from: &str, to: &str) -> bool {
     let (mut seen, mut left) = (HashSet::new(), vec![from]);
     while let Some(graph) = left.pop().and_then(|name| module.graphs.get(name)) {
         let args = graph.iter().flat_map(|n| graph[n].args());
@@ -314,7 +316,7 @@ fn one_bool(ty: &Type, what: &str) -> OpResult<()> {
 }
 
 /// The type of `count` results stacked along a new dim 0.
-fn stacked(v: &Type, count: &Dim) -> OpResult<Type> {
+fn stacked_type(v: &Type, count: &Dim) -> OpResult<Type> {
     let ty = v.try_map(&mut |t: &TensorType| {
         let shape = t.shape.as_ref().map(|s| [std::slice::from_ref(count), s].concat());
         Ok(Val::Leaf(TensorType { dtype: t.dtype, shape }))

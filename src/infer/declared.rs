@@ -1,6 +1,6 @@
 //! Declared types against inferred ones.
 
-use super::solve::{Contradiction, Origin, Solver};
+use super::solve::{Contradiction, EquationOrigin, Solver};
 use crate::diag::Diagnostic;
 use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
@@ -25,7 +25,7 @@ impl Mismatch {
     /// Adds labels at the places that bound the sizes in question.
     pub fn label(&self, d: Diagnostic) -> Diagnostic {
         match self {
-            Mismatch::Size(c) => super::solve::label(d, c.because.clone()),
+            Mismatch::Size(c) => super::solve::label_causes(d, c.because.clone()),
             Mismatch::Kind => d,
         }
     }
@@ -33,7 +33,7 @@ impl Mismatch {
 
 /// The type that is both `a` (declared) and `b` (found): unknown parts of either are filled from the other, symbolic
 /// sizes become equations.
-pub fn merge(a: &Type, b: &Type, solver: &mut Solver, origin: &Origin) -> Result<Type, Mismatch> {
+pub fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &EquationOrigin) -> Result<Type, Mismatch> {
     match (a, b) {
         (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
         (Val::Leaf(x), Val::Leaf(y)) => merge_tensors(x, y, solver, origin).map(Val::Leaf),
@@ -46,7 +46,7 @@ pub fn merge(a: &Type, b: &Type, solver: &mut Solver, origin: &Origin) -> Result
             let items = y
                 .iter()
                 .enumerate()
-                .map(|(i, y)| merge(if item_type { &x[0] } else { &x[i] }, y, solver, origin));
+                .map(|(i, y)| merge_types(if item_type { &x[0] } else { &x[i] }, y, solver, origin));
             let items = items.collect::<Result<Vec<_>, _>>()?;
             Ok(if matches!(b, Val::List(_)) {
                 Val::List(items)
@@ -62,13 +62,13 @@ pub fn merge(a: &Type, b: &Type, solver: &mut Solver, origin: &Origin) -> Result
                 if k != l {
                     return Err(Mismatch::Kind);
                 }
-                Ok((k.clone(), merge(x, y, solver, origin)?))
+                Ok((k.clone(), merge_types(x, y, solver, origin)?))
             });
             Ok(Val::Dict(items.collect::<Result<Vec<_>, _>>()?))
         }
-        (Val::Int(x), Val::Int(y)) => size(x, y, solver, origin).map(Val::Int),
+        (Val::Int(x), Val::Int(y)) => merge_dims(x, y, solver, origin).map(Val::Int),
         (Val::Any(k), v) | (v, Val::Any(k)) => {
-            if kind(v) == Some(*k) {
+            if scalar_kind(v) == Some(*k) {
                 Ok(v.clone())
             } else {
                 Err(Mismatch::Kind)
@@ -96,7 +96,7 @@ pub fn says_more(declared: &Type, found: &Type) -> bool {
 }
 
 /// Whether a value of type `have` is what is declared, as far as that has sizes.
-pub fn keeps(declared: &Type, have: &Type) -> bool {
+pub fn matches_declared(declared: &Type, have: &Type) -> bool {
     match (declared, have) {
         (Val::Leaf(d), Val::Leaf(h)) => match (&d.shape, &h.shape) {
             (Some(x), Some(y)) => {
@@ -107,13 +107,13 @@ pub fn keeps(declared: &Type, have: &Type) -> bool {
             _ => d.dtype == h.dtype,
         },
         (Val::List(d) | Val::Tuple(d), Val::List(h) | Val::Tuple(h)) => {
-            d.len() == h.len() && d.iter().zip(h).all(|(d, h)| keeps(d, h))
+            d.len() == h.len() && d.iter().zip(h).all(|(d, h)| matches_declared(d, h))
         }
         _ => true,
     }
 }
 
-fn kind(v: &Type) -> Option<ScalarKind> {
+fn scalar_kind(v: &Type) -> Option<ScalarKind> {
     match v {
         Val::Int(_) => Some(ScalarKind::Int),
         Val::Float(_) => Some(ScalarKind::Float),
@@ -124,7 +124,7 @@ fn kind(v: &Type) -> Option<ScalarKind> {
     }
 }
 
-fn size(a: &Dim, b: &Dim, solver: &mut Solver, origin: &Origin) -> Result<Dim, Mismatch> {
+fn merge_dims(a: &Dim, b: &Dim, solver: &mut Solver, origin: &EquationOrigin) -> Result<Dim, Mismatch> {
     match (a, b) {
         (Dim::Unknown, d) | (d, Dim::Unknown) => Ok(d.clone()),
         _ => {
@@ -134,7 +134,12 @@ fn size(a: &Dim, b: &Dim, solver: &mut Solver, origin: &Origin) -> Result<Dim, M
     }
 }
 
-fn merge_tensors(a: &TensorType, b: &TensorType, solver: &mut Solver, origin: &Origin) -> Result<TensorType, Mismatch> {
+fn merge_tensors(
+    a: &TensorType,
+    b: &TensorType,
+    solver: &mut Solver,
+    origin: &EquationOrigin,
+) -> Result<TensorType, Mismatch> {
     if a.dtype != b.dtype {
         return Err(Mismatch::Kind);
     }
@@ -144,7 +149,7 @@ fn merge_tensors(a: &TensorType, b: &TensorType, solver: &mut Solver, origin: &O
             if x.len() != y.len() {
                 return Err(Mismatch::Kind);
             }
-            let dims = x.iter().zip(y).map(|(x, y)| size(x, y, solver, origin));
+            let dims = x.iter().zip(y).map(|(x, y)| merge_dims(x, y, solver, origin));
             Some(dims.collect::<Result<Vec<_>, _>>()?)
         }
     };

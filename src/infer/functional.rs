@@ -10,7 +10,7 @@
 //! does: a graph of the file says it.
 
 use super::resolve::own_graph;
-use super::wrappers::insert;
+use super::wrappers::insert_call;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
@@ -28,7 +28,7 @@ pub fn is_call(n: &Node) -> bool {
 }
 
 /// The op that such a call names.
-pub fn wrapped(n: &Node) -> Option<&str> {
+pub fn wrapped_op(n: &Node) -> Option<&str> {
     if !is_call(n) {
         return None;
     }
@@ -39,12 +39,14 @@ pub fn wrapped(n: &Node) -> Option<&str> {
 }
 
 /// Expands the call if the file defines the op. Otherwise inference reports an unknown op.
-pub fn expand(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
-    let Some(path) = wrapped(&graph[n]) else { return Ok(()) };
+pub fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+    let Some(path) = wrapped_op(&graph[n]) else {
+        return Ok(());
+    };
     let Some(callee) = own_graph(module, path) else {
         return Ok(());
     };
-    let mut call = Call {
+    let mut call = WrapperCall {
         kwargs: graph[n].kwargs().to_vec(),
         copies: vec![],
     };
@@ -56,8 +58,8 @@ pub fn expand(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), 
         let title = format!("`{}` cannot be read: {why}", graph[n].target());
         Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
     })?;
-    let result = insert(graph, n, &callee, vec![], call.kwargs);
-    let mut items = results(graph, n, &module.graphs[&callee], result);
+    let result = insert_call(graph, n, &callee, vec![], call.kwargs);
+    let mut items = leading_results(graph, n, &module.graphs[&callee], result);
     items.extend(call.copies);
     graph.set_target(n, Opcode::CallFunction, GATHERED);
     graph.set_kwargs(n, vec![]);
@@ -66,12 +68,12 @@ pub fn expand(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), 
 }
 
 /// The results that lead those of the wrapper: the op's own, or None.
-fn results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<Arg> {
+fn leading_results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<Arg> {
     match callee.iter().next_back().and_then(|o| callee[o].args().first()) {
         Some(Val::Tuple(v)) => (0..v.len())
             .map(|i| {
                 let args = vec![Val::Leaf(result), Val::int(i as i64)];
-                Val::Leaf(insert(graph, n, "operator.getitem", args, vec![]))
+                Val::Leaf(insert_call(graph, n, "operator.getitem", args, vec![]))
             })
             .collect(),
         None | Some(Val::None) => vec![Val::None],
@@ -80,13 +82,13 @@ fn results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<
 }
 
 /// A call being written out.
-struct Call {
+struct WrapperCall {
     kwargs: Vec<(Arc<str>, Arg)>,
     /// The copies that are written to.
     copies: Vec<Arg>,
 }
 
-impl Call {
+impl WrapperCall {
     fn take(&mut self, name: &str) -> Option<Arg> {
         let i = self.kwargs.iter().position(|(k, _)| &**k == name)?;
         Some(self.kwargs.remove(i).1)
@@ -97,7 +99,7 @@ impl Call {
         for name in written {
             let found = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
             let (_, arg) = found.ok_or_else(|| format!("it has no argument `{name}`, which the op writes to"))?;
-            *arg = arg.map(|&i| copy(graph, n, i));
+            *arg = arg.map(|&i| insert_clone(graph, n, i));
             self.copies.push(arg.clone());
         }
         Ok(())
@@ -106,34 +108,34 @@ impl Call {
     /// The second form: the bases are copied, and the arguments are views of the copies.
     fn of_bases(&mut self, graph: &mut Graph, n: NodeId, bases: &Arg) -> Result<(), String> {
         let bases = bases.items().ok_or("`_all_bases` must be a list")?;
-        self.copies = bases.iter().map(|b| b.map(|&i| copy(graph, n, i))).collect();
-        let lists = self.names("_length");
+        self.copies = bases.iter().map(|b| b.map(|&i| insert_clone(graph, n, i))).collect();
+        let lists = self.names_with_suffix("_length");
         for name in &lists {
             let length = self.take(&format!("_{name}_length")).unwrap_or(Val::None);
             let value = match length.as_int() {
                 None => Val::None,
                 Some(length) => {
-                    let views = (0..length).map(|i| self.view(graph, n, &format!("_{name}_{i}")));
+                    let views = (0..length).map(|i| self.insert_view(graph, n, &format!("_{name}_{i}")));
                     Val::List(views.collect::<Result<_, _>>()?)
                 }
             };
             self.kwargs.push((name.as_str().into(), value));
         }
-        for name in self.names("_base_index") {
-            let value = self.view(graph, n, &format!("_{name}"))?;
+        for name in self.names_with_suffix("_base_index") {
+            let value = self.insert_view(graph, n, &format!("_{name}"))?;
             self.kwargs.push((name.as_str().into(), value));
         }
         Ok(())
     }
 
     /// The names `x` of all arguments `_x…` with this end.
-    fn names(&self, end: &str) -> Vec<String> {
+    fn names_with_suffix(&self, end: &str) -> Vec<String> {
         let name = |k: &str| Some(k.strip_prefix('_')?.strip_suffix(end)?.to_string());
         self.kwargs.iter().filter_map(|(k, _)| name(k)).collect()
     }
 
     /// The view that the arguments with this prefix tell of.
-    fn view(&mut self, graph: &mut Graph, n: NodeId, prefix: &str) -> Result<Arg, String> {
+    fn insert_view(&mut self, graph: &mut Graph, n: NodeId, prefix: &str) -> Result<Arg, String> {
         let mut part = |name: &str| self.take(&format!("{prefix}_{name}"));
         let index = part("base_index").ok_or_else(|| format!("`{prefix}_base_index` is missing"))?;
         if index == Val::None {
@@ -151,32 +153,32 @@ impl Call {
             (Some(_), ..) => base,
             (_, (Some(size), Some(stride), Some(offset)), _) => {
                 let args = vec![base, size, stride, offset];
-                Val::Leaf(insert(graph, n, "torch.ops.aten.as_strided.default", args, vec![]))
+                Val::Leaf(insert_call(graph, n, "torch.ops.aten.as_strided.default", args, vec![]))
             }
             (_, _, (Some(dim), Some(start), Some(end))) => {
                 let args = vec![base, dim, start, end];
-                Val::Leaf(insert(graph, n, "torch.ops.aten.slice.Tensor", args, vec![]))
+                Val::Leaf(insert_call(graph, n, "torch.ops.aten.slice.Tensor", args, vec![]))
             }
             _ => base,
         })
     }
 }
 
-fn copy(graph: &mut Graph, n: NodeId, of: NodeId) -> NodeId {
-    insert(graph, n, "torch.ops.aten.clone.default", vec![Val::Leaf(of)], vec![])
+fn insert_clone(graph: &mut Graph, n: NodeId, of: NodeId) -> NodeId {
+    insert_call(graph, n, "torch.ops.aten.clone.default", vec![Val::Leaf(of)], vec![])
 }
 
 /// The inputs that a graph writes to, in its order: of an op's schema these are the mutable arguments.
 fn written_inputs(graph: &Graph) -> Vec<String> {
     let mut written = vec![];
-    for n in graph.iter().filter(|&n| writes(&graph[n])) {
+    for n in graph.iter().filter(|&n| writes_in_place(&graph[n])) {
         // A view of an input is written to as the input is.
         let mut at = graph[n].args().first().and_then(|a| a.as_leaf().copied());
         while let Some(i) = at {
             if graph[i].op() == Opcode::Placeholder {
                 written.push(i);
             }
-            let through = is_view(&graph[i]) || writes(&graph[i]);
+            let through = is_view(&graph[i]) || writes_in_place(&graph[i]);
             at = graph[i]
                 .args()
                 .first()
@@ -188,7 +190,7 @@ fn written_inputs(graph: &Graph) -> Vec<String> {
     inputs.map(|p| graph[p].target().to_string()).collect()
 }
 
-fn candidates(n: &Node) -> Vec<op::Candidate> {
+fn op_candidates(n: &Node) -> Vec<op::Candidate> {
     match n.op() {
         Opcode::CallFunction | Opcode::CallMethod => {
             op::candidates(&op::canonical_path(n.target(), n.op() == Opcode::CallMethod))
@@ -198,10 +200,10 @@ fn candidates(n: &Node) -> Vec<op::Candidate> {
 }
 
 /// Whether the node writes to its first argument.
-fn writes(n: &Node) -> bool {
-    candidates(n).iter().any(|c| c.form.is_some_and(|f| f.inplace))
+fn writes_in_place(n: &Node) -> bool {
+    op_candidates(n).iter().any(|c| c.form.is_some_and(|f| f.inplace))
 }
 
 fn is_view(n: &Node) -> bool {
-    candidates(n).iter().any(|c| c.op.aliases)
+    op_candidates(n).iter().any(|c| c.op.aliases)
 }

@@ -9,7 +9,7 @@ use crate::types::{ScalarKind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
 /// What is known at a place of a graph.
-pub(super) struct Known {
+pub(super) struct NodeFacts {
     /// The types of the nodes so far, as they are now: `x.unsqueeze_(0)` changes that of `x`.
     pub(super) types: SecondaryMap<NodeId, Type>,
     /// Where tensors lie; for several results, whether they have memory of their own.
@@ -21,9 +21,9 @@ pub(super) struct Known {
     objects: SecondaryMap<NodeId, Option<NodeId>>,
 }
 
-impl Known {
-    pub(super) fn new() -> Known {
-        Known {
+impl NodeFacts {
+    pub(super) fn new() -> NodeFacts {
+        NodeFacts {
             types: SecondaryMap::with_default(Val::Unknown),
             layouts: SecondaryMap::new(),
             certain: SecondaryMap::new(),
@@ -108,7 +108,7 @@ impl Known {
         }
         if used == MemoryUse::Asks {
             let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;
-            return Ok(value.flatten().unwrap_or_else(|| unknown(ty)));
+            return Ok(value.flatten().unwrap_or_else(|| forget_value(ty)));
         }
         if let (Some(at), Ok(x)) = (found, types.leaf("self")) {
             let mut window = StridedWindow::from_call(&types)?;
@@ -124,7 +124,7 @@ impl Known {
         let Some(Operand::Node(x)) = operands.args.first()?.as_leaf() else {
             return None;
         };
-        let same = !resolved.copies() && op.gives_operand(&types, ty, self.layouts[*x].as_ref());
+        let same = !resolved.copies_result() && op.gives_operand(&types, ty, self.layouts[*x].as_ref());
         same.then_some(*x)
     }
 
@@ -147,11 +147,11 @@ impl Known {
 }
 
 /// The type of a number or bool whose value is not known.
-fn unknown(ty: Type) -> Type {
+fn forget_value(ty: Type) -> Type {
     match ty {
         Val::Int(_) => Val::Any(ScalarKind::Int),
         Val::Bool(_) => Val::Any(ScalarKind::Bool),
-        Val::Tuple(v) => Val::Tuple(v.into_iter().map(unknown).collect()),
+        Val::Tuple(v) => Val::Tuple(v.into_iter().map(forget_value).collect()),
         ty => ty,
     }
 }
@@ -174,7 +174,7 @@ pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Op
             false => Layout::contiguous(shape),
         });
     }
-    match resolved.copies() {
+    match resolved.copies_result() {
         true => Some(Layout::contiguous(shape)),
         false => layout::of_call(&types, out, &of_param),
     }

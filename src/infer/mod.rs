@@ -25,13 +25,15 @@ mod wrappers;
 
 pub use crate::graph::place_note;
 pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
-pub use declared::keeps;
+pub use declared::matches_declared;
 pub use functional::GATHERED;
 pub use memory::result_layout;
 pub use report::op_error;
 pub use resolve::{graph_callee, is_open, resolve_node, resolve_with};
-pub use resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, map, operand_type, result_type};
-pub use solve::{Guard, Origin, Solver};
+pub use resolved::{
+    Callee, Operand, Resolved, arg_type, attribute_type, is_value, map_leaves, operand_type, result_type,
+};
+pub use solve::{EquationOrigin, Guard, Solver};
 pub use wrappers::{CONVERSIONS, expand_wrappers};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
@@ -41,7 +43,7 @@ use crate::types::{Dim, ScalarKind, Type, Val};
 use call::check_bytes;
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
-use memory::Known;
+use memory::NodeFacts;
 use std::collections::HashSet;
 use std::sync::Arc;
 use unknown::Unknowns;
@@ -97,7 +99,7 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
     cx.check_declarations();
     let entry = module.entry_name().cloned();
     if let Some(name) = &entry {
-        cx.graph(name, Some(&options.inputs));
+        cx.infer_graph(name, Some(&options.inputs));
     }
     let names: Vec<Arc<str>> = cx.module.graphs.keys().cloned().collect();
     for name in names {
@@ -105,8 +107,8 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
             continue;
         }
         match cx.module.printed && cx.is_untaken(&name) {
-            true => cx.quietly(|cx| cx.graph(&name, None)),
-            false => cx.graph(&name, None),
+            true => cx.without_diagnostics(|cx| cx.infer_graph(&name, None)),
+            false => cx.infer_graph(&name, None),
         };
     }
     let implied = std::mem::take(&mut cx.implied);
@@ -136,7 +138,7 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
     inference
 }
 
-type Types = SecondaryMap<NodeId, Type>;
+type NodeTypes = SecondaryMap<NodeId, Type>;
 
 /// The types a graph gives for given inputs, remembered so that each body is looked at once per combination.
 type Memo = Vec<(Vec<Type>, Type)>;
@@ -149,7 +151,7 @@ struct Infer<'m> {
     unknowns: Unknowns<'m>,
     /// Modules whose declarations are wrong, which was reported: their calls have no type.
     wrong_modules: HashSet<Arc<str>>,
-    done: IndexMap<Arc<str>, Types>,
+    done: IndexMap<Arc<str>, NodeTypes>,
     memo: IndexMap<Arc<str>, Memo>,
     /// Types of weights that modules' declarations imply.
     implied: IndexMap<Arc<str>, Type>,
@@ -198,14 +200,14 @@ impl<'m> Infer<'m> {
             }
             let meant = || e.code != Code::E0201 || op::modules::is_slip(&decl.class);
             if used || !self.module.printed && meant() {
-                self.diagnostics.push(unknown::declaration(self.module, name, e));
+                self.diagnostics.push(unknown::declaration_error(self.module, name, e));
             }
         }
     }
 
     /// Infers a graph's nodes and gives the type of its result. `inputs`: types from outside, for the leading
     /// placeholders.
-    fn graph(&mut self, name: &Arc<str>, inputs: Option<&[Type]>) -> Type {
+    fn infer_graph(&mut self, name: &Arc<str>, inputs: Option<&[Type]>) -> Type {
         let Some(graph) = self.module.graphs.get(name) else {
             return Val::Unknown;
         };
@@ -214,18 +216,18 @@ impl<'m> Infer<'m> {
             return Val::Unknown;
         }
         self.stack.push(name.clone());
-        let mut types = Types::with_default(Val::Unknown);
-        let mut known = Known::new();
+        let mut types = NodeTypes::with_default(Val::Unknown);
+        let mut known = NodeFacts::new();
         let mut inputs = inputs.unwrap_or_default().iter();
         let mut result = Val::None;
         for n in graph.iter() {
             let inferred = match graph[n].op() {
                 Opcode::Placeholder => {
-                    let ty = self.placeholder(graph, n, inputs.next());
+                    let ty = self.infer_placeholder(graph, n, inputs.next());
                     self.check_input(graph, n, ty)
                 }
                 _ => {
-                    let found = self.node(name, graph, n, &mut known);
+                    let found = self.type_of_node(name, graph, n, &mut known);
                     self.check_declared(graph, n, found)
                 }
             };
@@ -249,7 +251,7 @@ impl<'m> Infer<'m> {
     }
 
     /// What `f` gives; what it reports is dropped.
-    fn quietly<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+    fn without_diagnostics<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let kept = (
             std::mem::take(&mut self.diagnostics),
             std::mem::take(&mut self.unknowns),
@@ -260,7 +262,7 @@ impl<'m> Infer<'m> {
     }
 
     /// A placeholder's type: what is declared, made more precise by what is given.
-    fn placeholder(&mut self, graph: &Graph, n: NodeId, given: Option<&Type>) -> Type {
+    fn infer_placeholder(&mut self, graph: &Graph, n: NodeId, given: Option<&Type>) -> Type {
         let node = &graph[n];
         let declared = node.meta.ty.clone();
         let given = match given {
@@ -276,13 +278,15 @@ impl<'m> Infer<'m> {
         });
         match (declared, given) {
             (Some(d), Some(g)) => {
-                declared::merge(&d, &g, &mut self.solver, &Origin::of(graph, n)).unwrap_or_else(|e| {
-                    let title = format!("the input `{}` is declared {d} but is given {g}", node.target());
-                    let mut diagnostic = Diagnostic::new(Code::E0301, title).at_opt(node.meta.span, "declared here");
-                    diagnostic.notes.extend(e.notes());
-                    self.diagnostics.push(e.label(diagnostic));
-                    Val::Unknown
-                })
+                declared::merge_types(&d, &g, &mut self.solver, &EquationOrigin::from_annotation(graph, n))
+                    .unwrap_or_else(|e| {
+                        let title = format!("the input `{}` is declared {d} but is given {g}", node.target());
+                        let mut diagnostic =
+                            Diagnostic::new(Code::E0301, title).at_opt(node.meta.span, "declared here");
+                        diagnostic.notes.extend(e.notes());
+                        self.diagnostics.push(e.label(diagnostic));
+                        Val::Unknown
+                    })
             }
             (Some(t), None) | (None, Some(t)) => t,
             (None, None) => default.unwrap_or(Val::Unknown),
@@ -308,11 +312,11 @@ impl<'m> Infer<'m> {
         }
     }
 
-    fn lookup(&self, types: &Types, n: NodeId) -> Type {
+    fn lookup(&self, types: &NodeTypes, n: NodeId) -> Type {
         self.solver.apply(&types[n])
     }
 
-    fn node(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut Known) -> Type {
+    fn type_of_node(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut NodeFacts) -> Type {
         let types = &known.types;
         let node = &graph[n];
         if self.gaps.cover(node.meta.span) || node.op().is_call() && self.gaps.names(node.target()) {
@@ -330,14 +334,14 @@ impl<'m> Infer<'m> {
                 match resolved {
                     Ok(r) => {
                         self.note_implied(&r);
-                        let ty = self.call(graph, n, &r, known);
+                        let ty = self.infer_call(graph, n, &r, known);
                         known.note(n, &r, &ty);
                         ty
                     }
                     Err(e) => {
                         if e.code == Code::E0201 {
                             let ty = |i| self.solver.apply(&types[i]);
-                            let fits = |path: &str| resolve::fits(graph, n, &ty, path);
+                            let fits = |path: &str| resolve::args_fit_op(graph, n, &ty, path);
                             self.unknowns.add(self.module, graph, n, e, &fits);
                         } else {
                             self.diagnostics.push(e);
@@ -369,13 +373,13 @@ impl<'m> Infer<'m> {
         }
     }
 
-    fn call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, known: &Known) -> Type {
+    fn infer_call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, known: &NodeFacts) -> Type {
         let types = &known.types;
         if let Callee::Graph(name) = &resolved.callee {
             return self.graph_call(graph, n, name, resolved);
         }
         if resolved.op().is_some_and(|op| op.control().is_some()) {
-            return self.control(graph, n, resolved, types);
+            return self.infer_control(graph, n, resolved, types);
         }
         let mut sizes = Sizes::default();
         let found = call_type(resolved, &mut sizes).and_then(|ty| known.in_memory(resolved, ty));
@@ -383,10 +387,11 @@ impl<'m> Infer<'m> {
             Ok(ty) => {
                 let mut ok = true;
                 for (a, b, what) in sizes.equations {
-                    let origin = Origin::new(graph, n, what);
+                    let origin = EquationOrigin::new(graph, n, what);
                     if let Err(e) = self.solver.equate(&a, &b, &origin) {
                         ok = false;
-                        self.diagnostics.push(report::contradiction(graph, n, &origin, &e));
+                        self.diagnostics
+                            .push(report::contradiction_error(graph, n, &origin, &e));
                     }
                 }
                 if ok { self.solver.apply(&ty) } else { Val::Unknown }
@@ -442,7 +447,7 @@ impl<'m> Infer<'m> {
         if let Some((_, ty)) = self.memo.get(name).and_then(|m| m.iter().find(|(i, _)| *i == inputs)) {
             return ty.clone();
         }
-        let ty = self.graph(name, Some(&inputs));
+        let ty = self.infer_graph(name, Some(&inputs));
         self.memo.entry(name.clone()).or_default().push((inputs, ty.clone()));
         ty
     }
@@ -452,7 +457,12 @@ impl<'m> Infer<'m> {
         let Some(declared) = meta.ty.as_ref().filter(|_| meta.declared) else {
             return found;
         };
-        match declared::merge(declared, &found, &mut self.solver, &Origin::of(graph, n)) {
+        match declared::merge_types(
+            declared,
+            &found,
+            &mut self.solver,
+            &EquationOrigin::from_annotation(graph, n),
+        ) {
             Ok(ty) => {
                 if graph[n].op().is_call() && declared::says_more(declared, &found) {
                     self.claims.extend(self.stack.last().map(|g| (g.clone(), n)));
@@ -460,17 +470,17 @@ impl<'m> Infer<'m> {
                 ty
             }
             Err(e) => {
-                let d = report::declared(graph, n, declared, &found, &e);
+                let d = report::annotation_error(graph, n, declared, &found, &e);
                 self.diagnostics.push(d);
                 found
             }
         }
     }
 
-    fn finish(mut self) -> (IndexMap<Arc<str>, Types>, Inference) {
+    fn finish(mut self) -> (IndexMap<Arc<str>, NodeTypes>, Inference) {
         self.unknowns.report(&mut self.diagnostics);
         for (origin, e) in self.solver.check_guards() {
-            self.diagnostics.push(report::guard(&origin, &e));
+            self.diagnostics.push(report::guard_error(&origin, &e));
         }
         let mut done = std::mem::take(&mut self.done);
         for (name, types) in &mut done {
@@ -511,7 +521,7 @@ pub fn graph_inputs<T: Clone>(
             (Some(_), Some(_)) => return Err(format!("`{name}` is given twice")),
             (Some(v), None) | (None, Some(v)) => v.clone(),
             (None, None) => match callee[p].args().first() {
-                Some(d) => literal(d).ok_or_else(|| format!("the default of `{name}` is not a literal"))?,
+                Some(d) => literal_value(d).ok_or_else(|| format!("the default of `{name}` is not a literal"))?,
                 None => return Err(format!("nothing is given for `{name}`")),
             },
         });
@@ -520,7 +530,7 @@ pub fn graph_inputs<T: Clone>(
 }
 
 /// An argument without nodes as a value with any leaf.
-pub fn literal<T>(arg: &Arg) -> Option<Val<T>> {
+pub fn literal_value<T>(arg: &Arg) -> Option<Val<T>> {
     arg.try_map(&mut |_| Err(())).ok()
 }
 

@@ -2,7 +2,7 @@
 
 use super::declared::Mismatch;
 use super::resolved::{Callee, Operand, Resolved};
-use super::solve::{Contradiction, Origin};
+use super::solve::{Contradiction, EquationOrigin};
 use crate::diag::words::{a, clip, count, plural};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, NodeId, Opcode, place_note};
@@ -19,7 +19,7 @@ pub(super) fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic 
 }
 
 /// How a node's target reads in a message.
-pub(super) fn spelled(graph: &Graph, n: NodeId) -> String {
+pub(super) fn spell_target(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     match node.op() {
         Opcode::CallMethod => format!("method `{}`", node.target()),
@@ -31,7 +31,7 @@ pub(super) fn spelled(graph: &Graph, n: NodeId) -> String {
 /// Arguments that fit no overload (E0202, E0203).
 pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e: BindError) -> Diagnostic {
     let meta = &graph[n].meta;
-    let name = spelled(graph, n);
+    let name = spell_target(graph, n);
     let d = match e {
         BindError::Missing(p) => Diagnostic::new(Code::E0203, format!("{name} is called without `{p}`"))
             .at_opt(meta.span, format!("`{p}` is missing")),
@@ -64,20 +64,20 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
             found,
             origin,
         } => {
-            let span = argument(graph, n, &origin).or(meta.span);
+            let span = argument_span(graph, n, &origin).or(meta.span);
             let title = format!(
                 "argument `{param}` of {name} must be {}, not {}",
-                wanted(&expected),
+                describe_param_type(&expected),
                 a(found)
             );
             Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {}", a(found)))
         }
     };
-    with_place(schemas(d, path, candidate), graph, n)
+    with_place(note_schemas(d, path, candidate), graph, n)
 }
 
 /// Where the argument stands that a parameter is bound to.
-fn argument(graph: &Graph, n: NodeId, origin: &op::ParamOrigin) -> Option<Span> {
+fn argument_span(graph: &Graph, n: NodeId, origin: &op::ParamOrigin) -> Option<Span> {
     match origin {
         op::ParamOrigin::Positional(i) | op::ParamOrigin::Rest(i) => graph.text(n).arg_spans.get(*i).copied(),
         op::ParamOrigin::Keyword(i) => {
@@ -95,7 +95,7 @@ fn keyword_span(graph: &Graph, n: NodeId, name: &str) -> Option<(Span, Span)> {
 }
 
 /// What a parameter takes, in words: `an int, a list of ints or None`.
-fn wanted(ty: &ParamType) -> String {
+fn describe_param_type(ty: &ParamType) -> String {
     let mut kinds = vec![];
     kinds_of(ty, &mut kinds);
     match kinds.pop() {
@@ -124,7 +124,7 @@ fn kinds_of(ty: &ParamType, out: &mut Vec<String>) {
 }
 
 /// Adds the schemas that the spelling can have.
-fn schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
+fn note_schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
     let mut shown = op::signature_texts(path);
     if shown.is_empty() {
         let all = op::candidates(path);
@@ -160,7 +160,7 @@ pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &
         .as_deref()
         .and_then(|p| arg_span(graph, n, resolved, p))
         .or(node.meta.span);
-    let mut d = Diagnostic::new(e.code, e.title).at_opt(at, format!("in {}", spelled(graph, n)));
+    let mut d = Diagnostic::new(e.code, e.title).at_opt(at, format!("in {}", spell_target(graph, n)));
     let mut seen = vec![];
     for v in resolved.args.iter().chain(resolved.kwargs.iter().map(|(_, v)| v)) {
         for i in v.leaves().into_iter().filter_map(node_of) {
@@ -188,7 +188,7 @@ fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> D
     }
     let path = op::canonical_path(graph[n].target(), graph[n].op() == Opcode::CallMethod);
     match (resolved.op(), op::candidates(&path).first()) {
-        (Some(op), Some(c)) if c.op.name == op.name => schemas(d, &path, *c),
+        (Some(op), Some(c)) if c.op.name == op.name => note_schemas(d, &path, *c),
         (Some(op), _) => d.note(format!("its schema is {}", op.schema)),
         (None, _) => d,
     }
@@ -200,7 +200,7 @@ fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Optio
         return Some(value);
     }
     if let (Callee::Op(spelling), true) = (&resolved.callee, graph[n].op() != Opcode::CallModule) {
-        return argument(graph, n, spelling.origin(param)?);
+        return argument_span(graph, n, spelling.origin(param)?);
     }
     let call = resolved.call()?;
     let i = call.op.schema.index_of(param)?;
@@ -214,12 +214,12 @@ fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Optio
 }
 
 /// Sizes that cannot be equal (E0305).
-pub fn contradiction(graph: &Graph, n: NodeId, origin: &Origin, c: &Contradiction) -> Diagnostic {
-    with_place(guard(origin, c), graph, n)
+pub fn contradiction_error(graph: &Graph, n: NodeId, origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
+    with_place(guard_error(origin, c), graph, n)
 }
 
 /// A guard that cannot hold (E0305).
-pub fn guard(origin: &Origin, c: &Contradiction) -> Diagnostic {
+pub fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
     let mut d = Diagnostic::new(Code::E0305, origin.what.clone())
         .at_opt(origin.span, format!("{} would have to equal {}", c.left, c.right));
     d.notes.extend(c.why.clone());
@@ -227,7 +227,7 @@ pub fn guard(origin: &Origin, c: &Contradiction) -> Diagnostic {
 }
 
 /// An annotation that is not what the node gives (E0301).
-pub fn declared(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
+pub fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
     let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
     let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));
     d.notes.extend(e.notes());

@@ -4,7 +4,7 @@
 //! modules, whatever their spelling, become a row of the op table with one argument per parameter.
 
 use super::call::has_unknown;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, refs, weight_of};
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, kwarg_refs, weight_of};
 use super::{report, unknown};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
@@ -71,18 +71,18 @@ pub fn resolve_with(
     resolve_plain(module, caller, graph, node, ty).map_err(|d| match d.code {
         Code::E0201 if d.suggestions.is_empty() => {
             let own = unknown::own_names(module);
-            unknown::suggest(module, graph, node, d, &own, &|path| fits(graph, node, ty, path))
+            unknown::suggest_names(module, graph, node, d, &own, &|path| args_fit_op(graph, node, ty, path))
         }
         _ => d,
     })
 }
 
 /// Whether the arguments of a node fit an op of the table.
-pub(super) fn fits(graph: &Graph, node: NodeId, ty: &dyn Fn(NodeId) -> Type, path: &str) -> bool {
+pub(super) fn args_fit_op(graph: &Graph, node: NodeId, ty: &dyn Fn(NodeId) -> Type, path: &str) -> bool {
     let n = &graph[node];
     let args: Vec<_> = n.args().iter().map(|a| arg_type(a, ty)).collect();
     let kwargs: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, ty))).collect();
-    op::resolve(path, &args, &refs(&kwargs)).is_ok()
+    op::resolve(path, &args, &kwarg_refs(&kwargs)).is_ok()
 }
 
 /// [`resolve_with`], without a search for what an unknown name may be meant for.
@@ -125,7 +125,7 @@ pub(super) fn resolve_plain(
     };
     let checked = match module.declared_op(&path) {
         Some(_) => false,
-        None => op::check_signature(&path, &resolved.arg_types, &refs(&resolved.kwarg_types))
+        None => op::check_signature(&path, &resolved.arg_types, &kwarg_refs(&resolved.kwarg_types))
             .map_err(|(c, e)| report::bind_error(graph, node, &path, c, e))?,
     };
     if path.contains(".tensor_split") {
@@ -140,7 +140,7 @@ pub(super) fn resolve_plain(
         Some(w) if !resolved.out.is_empty() => w.packet.to_string(),
         _ => path,
     };
-    let (args, kwargs) = (&resolved.arg_types, refs(&resolved.kwarg_types));
+    let (args, kwargs) = (&resolved.arg_types, kwarg_refs(&resolved.kwarg_types));
     let found = match module.declared_op(&path) {
         Some(op) => op::resolve_among(&[op::Candidate { op, form: None }], args, &kwargs),
         None => op::resolve_checked(&path, args, &kwargs, checked),
@@ -167,7 +167,7 @@ pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
     let kwargs: Vec<(Arc<str>, Type)> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, &ty))).collect();
     let mut all = args.iter().chain(kwargs.iter().map(|(_, t)| t));
     let path = op::canonical_path(n.target(), n.op() == Opcode::CallMethod);
-    all.any(has_unknown) && module.declared_op(&path).is_none() && op::is_open(&path, &args, &refs(&kwargs))
+    all.any(has_unknown) && module.declared_op(&path).is_none() && op::is_open(&path, &args, &kwarg_refs(&kwargs))
 }
 
 /// Whether a function that torch has no signature of may take `out`: the table's own ops do, and one of torch's.
@@ -261,12 +261,12 @@ fn source_value(
 }
 
 /// What the file declares below a module.
-struct Declared<'a> {
+struct DeclaredBelow<'a> {
     module: &'a GraphModule,
     path: &'a str,
 }
 
-impl Below for Declared<'_> {
+impl Below for DeclaredBelow<'_> {
     fn has_attr(&self, path: &str) -> bool {
         self.module.attributes.contains_key(&*format!("{}.{path}", self.path))
     }
@@ -305,14 +305,14 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         .into_iter()
         .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
-    let below = Declared { module, path };
+    let below = DeclaredBelow { module, path };
     let guards = || op::modules::is_guards(path).then(op::modules::no_guards).flatten();
     let call =
         match (guards(), module.modules.get(path)) {
             (Some(call), _) => call,
             (None, Some(decl)) => op::modules::expand_module(decl.constructed(), inputs.len(), &names, &below)
                 .map_err(|e| match op::modules::check_constructed(decl.constructed()) {
-                    Err(e) => unknown::declaration(module, path, e),
+                    Err(e) => unknown::declaration_error(module, path, e),
                     Ok(()) => unknown::module_call(graph, node, decl.span, e),
                 })?,
             (None, None) => return Err(unknown::unknown_module(graph, node)),
@@ -341,7 +341,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         form: None,
     };
     let mut spelling = candidate
-        .bind_checked(&arg_types, &refs(&kwarg_types))
+        .bind_checked(&arg_types, &kwarg_refs(&kwarg_types))
         .map_err(|e| report::bind_error(graph, node, call.op.name, candidate, e))?;
     spelling.inplace |= call.inplace;
     Ok(Resolved {

@@ -43,7 +43,7 @@ pub struct Resolved {
 }
 
 /// Keyword arguments as spellings take them.
-pub(super) fn refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
+pub(super) fn kwarg_refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
     kwargs.iter().map(|(k, v)| (&**k, v)).collect()
 }
 
@@ -65,12 +65,12 @@ impl Resolved {
     }
 
     /// Whether the result is written to the first parameter.
-    pub fn inplace(&self) -> bool {
+    pub fn is_inplace(&self) -> bool {
         matches!(&self.callee, Callee::Op(s) if s.inplace)
     }
 
     /// Whether the result has memory of its own although its op may give its operand's.
-    pub fn copies(&self) -> bool {
+    pub fn copies_result(&self) -> bool {
         matches!(&self.callee, Callee::Op(s) if s.copies)
     }
 
@@ -79,7 +79,7 @@ impl Resolved {
         if let Some((o, _)) = self.out.first() {
             return Some(o.clone());
         }
-        if !self.inplace() {
+        if !self.is_inplace() {
             return None;
         }
         self.call()?.args.first()?.as_leaf().cloned()
@@ -88,7 +88,7 @@ impl Resolved {
     /// The call with types as arguments: what rules and meanings look at.
     pub fn types(&self) -> Option<Call<TensorType>> {
         match &self.callee {
-            Callee::Op(s) => Some(s.apply(&self.arg_types, &refs(&self.kwarg_types))),
+            Callee::Op(s) => Some(s.apply(&self.arg_types, &kwarg_refs(&self.kwarg_types))),
             Callee::Graph(_) => None,
         }
     }
@@ -102,15 +102,15 @@ impl Resolved {
                 .args
                 .iter()
                 .zip(&self.arg_types)
-                .map(|(a, t)| expand(a, t, apart))
+                .map(|(a, t)| expand_operand(a, t, apart))
                 .collect();
             let kwargs: Vec<_> = self
                 .kwargs
                 .iter()
                 .zip(&self.kwarg_types)
-                .map(|((k, a), (_, t))| (k.clone(), expand(a, t, apart)))
+                .map(|((k, a), (_, t))| (k.clone(), expand_operand(a, t, apart)))
                 .collect();
-            s.apply(&args, &refs(&kwargs))
+            s.apply(&args, &kwarg_refs(&kwargs))
         };
         let mut call = expanded(true);
         if s.op.schema.params.iter().any(|p| p.ty == ParamType::Any) {
@@ -127,14 +127,14 @@ impl Resolved {
     /// The call with arguments of any kind, given for each operand.
     pub fn apply<T: Clone>(&self, f: &mut dyn FnMut(&Operand) -> Val<T>) -> Option<Call<T>> {
         let Callee::Op(s) = &self.callee else { return None };
-        let args: Vec<Val<T>> = self.args.iter().map(|a| map(a, f)).collect();
-        let kwargs: Vec<(Arc<str>, Val<T>)> = self.kwargs.iter().map(|(k, a)| (k.clone(), map(a, f))).collect();
-        Some(s.apply(&args, &refs(&kwargs)))
+        let args: Vec<Val<T>> = self.args.iter().map(|a| map_leaves(a, f)).collect();
+        let kwargs: Vec<(Arc<str>, Val<T>)> = self.kwargs.iter().map(|(k, a)| (k.clone(), map_leaves(a, f))).collect();
+        Some(s.apply(&args, &kwarg_refs(&kwargs)))
     }
 }
 
 /// Maps every leaf to a value.
-pub fn map<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
+pub fn map_leaves<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
     let r: Result<Val<U>, std::convert::Infallible> = v.try_map(&mut |t| Ok(f(t)));
     match r {
         Ok(v) => v,
@@ -154,8 +154,8 @@ pub fn is_value<T>(v: &Val<T>) -> bool {
 }
 
 /// An argument with known values written out and, if `apart`, lists of tensors taken apart.
-fn expand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
-    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand(v, t, apart)).collect();
+fn expand_operand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
+    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand_operand(v, t, apart)).collect();
     match (arg, ty) {
         (Val::Leaf(o), t) => expand_leaf(o, t, apart),
         (Val::List(v), Val::List(t)) => Val::List(seq(v, t)),
@@ -163,11 +163,11 @@ fn expand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
         (Val::Dict(v), Val::Dict(t)) => Val::Dict(
             v.iter()
                 .zip(t)
-                .map(|((k, v), (_, t))| (k.clone(), expand(v, t, apart)))
+                .map(|((k, v), (_, t))| (k.clone(), expand_operand(v, t, apart)))
                 .collect(),
         ),
-        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
-        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
+        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], apart)))),
+        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], apart)))),
         _ => arg.clone(),
     }
 }

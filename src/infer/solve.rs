@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What demands an equation, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct EquationOrigin {
     /// torch's text of the error that would be raised, or what is declared.
     pub what: String,
     /// The node's name.
@@ -19,10 +19,10 @@ pub struct Origin {
     pub span: Option<Span>,
 }
 
-impl Origin {
+impl EquationOrigin {
     /// The demand `what` of node `n`.
-    pub fn new(graph: &Graph, n: NodeId, what: impl Into<String>) -> Origin {
-        Origin {
+    pub fn new(graph: &Graph, n: NodeId, what: impl Into<String>) -> EquationOrigin {
+        EquationOrigin {
             what: what.into(),
             node: graph[n].name().to_string(),
             span: graph[n].meta.span,
@@ -30,8 +30,8 @@ impl Origin {
     }
 
     /// The annotation of node `n`.
-    pub fn of(graph: &Graph, n: NodeId) -> Origin {
-        Origin::new(graph, n, format!("the annotation of `%{}`", graph[n].name()))
+    pub fn from_annotation(graph: &Graph, n: NodeId) -> EquationOrigin {
+        EquationOrigin::new(graph, n, format!("the annotation of `%{}`", graph[n].name()))
     }
 }
 
@@ -43,7 +43,7 @@ pub struct Guard {
     /// The other.
     pub right: Dim,
     /// What demands that they be equal.
-    pub origin: Origin,
+    pub origin: EquationOrigin,
 }
 
 /// An equation that cannot hold.
@@ -56,7 +56,7 @@ pub struct Contradiction {
     /// Why, if it is not just that they differ: a range, no whole number.
     pub why: Option<String>,
     /// The variables in the equation that are bound, to what, and what bound them.
-    pub because: Vec<(Arc<str>, Dim, Origin)>,
+    pub because: Vec<(Arc<str>, Dim, EquationOrigin)>,
 }
 
 /// Solves equations that are linear in one variable; keeps the others as guards.
@@ -64,7 +64,7 @@ pub struct Contradiction {
 pub struct Solver {
     ranges: IndexMap<Arc<str>, DimRange>,
     /// Variables that are determined; no right side holds a variable that is itself bound.
-    bound: IndexMap<Arc<str>, (Dim, Origin)>,
+    bound: IndexMap<Arc<str>, (Dim, EquationOrigin)>,
     guards: Vec<Guard>,
 }
 
@@ -110,7 +110,7 @@ impl Solver {
     }
 
     /// Demands that `a` and `b` be equal.
-    pub fn equate(&mut self, a: &Dim, b: &Dim, origin: &Origin) -> Result<(), Contradiction> {
+    pub fn equate(&mut self, a: &Dim, b: &Dim, origin: &EquationOrigin) -> Result<(), Contradiction> {
         let (left, right) = (self.apply_dim(a), self.apply_dim(b));
         if left == right || left == Dim::Unknown || right == Dim::Unknown {
             return Ok(());
@@ -120,7 +120,7 @@ impl Solver {
                 left: left.clone(),
                 right: right.clone(),
                 why,
-                because: s.because(a, b),
+                because: s.causes_of(a, b),
             })
         };
         let diff = left.sub(&right);
@@ -142,7 +142,7 @@ impl Solver {
         }
         for (x, y) in [(&left, &right), (&right, &left)] {
             if let Some(v) = x.as_var()
-                && !mentions(y, v)
+                && !mentions_var(y, v)
             {
                 self.bind(v.into(), y.clone(), origin);
                 return Ok(());
@@ -163,7 +163,7 @@ impl Solver {
         Ok(())
     }
 
-    fn bind(&mut self, var: Arc<str>, value: Dim, origin: &Origin) {
+    fn bind(&mut self, var: Arc<str>, value: Dim, origin: &EquationOrigin) {
         for (d, _) in self.bound.values_mut() {
             *d = d.substitute(&|v| (v == &*var).then(|| value.clone()));
         }
@@ -182,7 +182,7 @@ impl Solver {
         })
     }
 
-    fn because(&self, a: &Dim, b: &Dim) -> Vec<(Arc<str>, Dim, Origin)> {
+    fn causes_of(&self, a: &Dim, b: &Dim) -> Vec<(Arc<str>, Dim, EquationOrigin)> {
         let mut vars = BTreeSet::new();
         a.visit_vars(&mut |v| {
             vars.insert(v.to_string());
@@ -201,12 +201,12 @@ impl Solver {
     /// Adds to `d` what determined the sizes that stand in `ty` as variables.
     pub fn explain(&self, ty: &Type, d: Diagnostic) -> Diagnostic {
         let dims = ty.leaves().into_iter().filter_map(|t| t.shape.as_ref()).flatten();
-        let because = dims.flat_map(|dim| self.because(dim, dim)).collect();
-        label(d, because)
+        let because = dims.flat_map(|dim| self.causes_of(dim, dim)).collect();
+        label_causes(d, because)
     }
 
     /// Looks at the guards again with what is known now: those that hold are dropped, those that cannot are given back.
-    pub fn check_guards(&mut self) -> Vec<(Origin, Contradiction)> {
+    pub fn check_guards(&mut self) -> Vec<(EquationOrigin, Contradiction)> {
         let guards = std::mem::take(&mut self.guards);
         let mut bad = vec![];
         for g in guards {
@@ -229,7 +229,7 @@ impl Solver {
 }
 
 /// Adds labels at the places that determined these sizes.
-pub(super) fn label(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, Origin)>) -> Diagnostic {
+pub(super) fn label_causes(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, EquationOrigin)>) -> Diagnostic {
     for (var, value, origin) in because {
         let text = format!("`{var}` is {value} because of this: {}", origin.what);
         d = match origin.span {
@@ -242,7 +242,7 @@ pub(super) fn label(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, Origin)>) ->
     d
 }
 
-fn mentions(d: &Dim, var: &str) -> bool {
+fn mentions_var(d: &Dim, var: &str) -> bool {
     let mut found = false;
     d.visit_vars(&mut |v| found |= v == var);
     found
@@ -252,8 +252,8 @@ fn mentions(d: &Dim, var: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn origin(what: &str) -> Origin {
-        Origin {
+    fn origin(what: &str) -> EquationOrigin {
+        EquationOrigin {
             what: what.into(),
             node: "x".into(),
             span: None,

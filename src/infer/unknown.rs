@@ -1,7 +1,7 @@
 //! What inference says of names that nothing has: ops and modules that are not known.
 
 use super::functional;
-use super::report::{spelled, with_place};
+use super::report::{spell_target, with_place};
 use crate::diag::{Code, Diagnostic, Diagnostics, Names, nearest, words};
 use crate::graph::{Graph, GraphModule, Node, NodeId, Opcode, place_note};
 use crate::op::{self, meant, modules};
@@ -13,7 +13,8 @@ use std::cell::OnceCell;
 /// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
 pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     let span = graph.target_span(n);
-    let name = functional::wrapped(&graph[n]).map_or_else(|| spelled(graph, n), |op| format!("`torch.ops.{op}`"));
+    let name =
+        functional::wrapped_op(&graph[n]).map_or_else(|| spell_target(graph, n), |op| format!("`torch.ops.{op}`"));
     Diagnostic::new(Code::E0201, format!("unknown op: {name}")).at_opt(span, "")
 }
 
@@ -31,7 +32,7 @@ pub fn own_names(module: &GraphModule) -> Names<'_> {
 }
 
 /// Adds what an unknown name may be meant for. `fits` says whether the node's arguments fit an op of the table.
-pub fn suggest(
+pub fn suggest_names(
     module: &GraphModule,
     graph: &Graph,
     n: NodeId,
@@ -53,11 +54,11 @@ pub fn suggest(
     if let Some(help) = meant::how_replaced(&path) {
         return d.help(help);
     }
-    if let Some(op) = functional::wrapped(node) {
+    if let Some(op) = functional::wrapped_op(node) {
         return write_as_graph(d, op);
     }
     let d = class_help(d, graph, n);
-    let d = match spelling(graph, n, &path, own, fits) {
+    let d = match suggest_spelling(graph, n, &path, own, fits) {
         Some(Meant { shown, why, safe }) => match (graph.text(n).target_span, safe) {
             (Some(s), true) => return d.fix(s, shown, why),
             (Some(s), false) => d.suggest(s, shown, why),
@@ -113,7 +114,7 @@ fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
         name
     };
     let schema = name.replacen('.', "::", 1);
-    let (parameters, x) = parameters(node);
+    let (parameters, x) = likely_parameters(node);
     let d = d.help(format!(
         "an op of your own is defined as a graph of this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
          \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::custom::register`)"
@@ -137,7 +138,7 @@ fn write_as_graph(d: Diagnostic, op: &str) -> Diagnostic {
 }
 
 /// Parameters of a pointwise op's schema that the node's arguments fit, and the name of the first tensor among them.
-fn parameters(node: &Node) -> (String, String) {
+fn likely_parameters(node: &Node) -> (String, String) {
     let positional = node.args().iter().enumerate().map(|(i, a)| (format!("x{i}"), a));
     let named = node.kwargs().iter().map(|(k, a)| (k.to_string(), a));
     let mut shown: Vec<(&str, String)> = vec![];
@@ -173,7 +174,13 @@ struct Meant {
 /// How many spellings are tried with the arguments.
 const TRIED: usize = 12;
 
-fn spelling(graph: &Graph, n: NodeId, path: &str, own: &Names<'_>, fits: &dyn Fn(&str) -> bool) -> Option<Meant> {
+fn suggest_spelling(
+    graph: &Graph,
+    n: NodeId,
+    path: &str,
+    own: &Names<'_>,
+    fits: &dyn Fn(&str) -> bool,
+) -> Option<Meant> {
     let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
     let (found, same) = match meant::is_of_own_library(target) {
         true => (vec![], false),
@@ -242,7 +249,7 @@ impl<'m> Unknowns<'m> {
             let own = self.own.get_or_init(|| own_names(module));
             let title = d.title.clone();
             let unknown = Unknown {
-                diagnostic: suggest(module, graph, n, d.clone(), own, fits),
+                diagnostic: suggest_names(module, graph, n, d.clone(), own, fits),
                 spans: vec![],
                 places: vec![],
             };
@@ -277,7 +284,7 @@ impl<'m> Unknowns<'m> {
 }
 
 /// A module whose class or constructor arguments are wrong, shown where it is declared.
-pub fn declaration(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
+pub fn declaration_error(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
     let decl = &module.modules[name];
     let class_span = decl.places.as_ref().map(|p| p.class);
     let parameters = modules::constructor_params(&decl.class).unwrap_or_default();

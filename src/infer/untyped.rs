@@ -10,12 +10,12 @@ pub struct Untyped {
     /// Its node.
     pub node: NodeId,
     /// What is not known.
-    pub open: Open,
+    pub open: OpenPart,
 }
 
 /// What is not known of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenPart {
     /// Its type.
     Type,
     /// Sizes of the tensors that it is or holds.
@@ -25,25 +25,25 @@ pub enum Open {
 }
 
 /// The inputs and attributes of a typed graph that something uses and whose types leave something open, in order.
-pub fn untyped(graph: &Graph) -> Vec<Untyped> {
+pub fn find_untyped(graph: &Graph) -> Vec<Untyped> {
     let source = |n: &NodeId| matches!(graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
     let used = |n: &NodeId| graph[*n].users().next().is_some();
     let open = |n: NodeId| {
         let ty = graph[n].meta.ty.as_ref();
-        let open = ty.map_or(Some(Open::Type), open)?;
+        let open = ty.map_or(Some(OpenPart::Type), open_part)?;
         Some(Untyped { node: n, open })
     };
     graph.iter().filter(source).filter(used).filter_map(open).collect()
 }
 
-fn open(ty: &Type) -> Option<Open> {
+fn open_part(ty: &Type) -> Option<OpenPart> {
     match ty {
-        Val::Unknown => Some(Open::Type),
-        Val::Any(_) => Some(Open::Number),
-        Val::Leaf(t) if t.fixed_shape().is_none() => Some(Open::Sizes),
-        Val::Int(d) if d.as_const().is_none() => Some(Open::Number),
-        Val::List(v) | Val::Tuple(v) => v.iter().find_map(open),
-        Val::Dict(v) => v.iter().find_map(|(_, x)| open(x)),
+        Val::Unknown => Some(OpenPart::Type),
+        Val::Any(_) => Some(OpenPart::Number),
+        Val::Leaf(t) if t.fixed_shape().is_none() => Some(OpenPart::Sizes),
+        Val::Int(d) if d.as_const().is_none() => Some(OpenPart::Number),
+        Val::List(v) | Val::Tuple(v) => v.iter().find_map(open_part),
+        Val::Dict(v) => v.iter().find_map(|(_, x)| open_part(x)),
         _ => None,
     }
 }
@@ -61,11 +61,11 @@ pub fn what_is_missing(graph: &Graph, missing: &[Untyped]) -> String {
         n => (format!("{name} and {n} others"), true),
     };
     match (first.open, many) {
-        (Open::Type, false) => format!("{names} has no type"),
-        (Open::Type, true) => format!("{names} have no types"),
-        (Open::Sizes, _) => format!("sizes of {names} are not known"),
-        (Open::Number, false) => format!("the value of {names} is not known"),
-        (Open::Number, true) => format!("the values of {names} are not known"),
+        (OpenPart::Type, false) => format!("{names} has no type"),
+        (OpenPart::Type, true) => format!("{names} have no types"),
+        (OpenPart::Sizes, _) => format!("sizes of {names} are not known"),
+        (OpenPart::Number, false) => format!("the value of {names} is not known"),
+        (OpenPart::Number, true) => format!("the values of {names} are not known"),
     }
 }
 
@@ -74,9 +74,9 @@ pub fn explain_missing(graph: &Graph, missing: &[Untyped], mut d: Diagnostic) ->
     const SHOWN: usize = 4;
     for (i, u) in missing.iter().take(SHOWN).enumerate() {
         let text = match u.open {
-            Open::Type => "it has no type",
-            Open::Sizes => "its sizes are not known",
-            Open::Number => "its value is not known",
+            OpenPart::Type => "it has no type",
+            OpenPart::Sizes => "its sizes are not known",
+            OpenPart::Number => "its value is not known",
         };
         d = match graph[u.node].meta.span {
             Some(s) if i == 0 => d.at(s, text),
@@ -98,7 +98,7 @@ pub fn how_to_give(graph: &Graph, u: Untyped) -> String {
         (Opcode::GetAttr, _) => {
             format!("write `param {target} : f32[…]`, or name the file that has it: `weights \"FILE.safetensors\"`")
         }
-        (_, Open::Number) => format!("pass its value: `{target}=3`"),
+        (_, OpenPart::Number) => format!("pass its value: `{target}=3`"),
         _ => format!("write `%{name} : f32[…]`, or pass `{target}:f32[…]`"),
     }
 }

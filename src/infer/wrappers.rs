@@ -8,7 +8,7 @@
 //! The module that was read keeps its wrappers, so that it prints as it was. Inference and the interpreter look at a copy, whose
 //! nodes have the same ids; inlining, the first pass, writes the module itself out.
 
-use super::autocast::convert;
+use super::autocast::convert_operands;
 use super::functional;
 use super::resolve::graph_callee;
 use crate::diag::Diagnostic;
@@ -28,19 +28,19 @@ pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diag
     if !graphs.any(|g| g.iter().any(|n| is_wrapper(&g[n]))) {
         return Ok(None);
     }
-    let mut w = Writer {
+    let mut w = AutocastWriter {
         module,
         names: HashMap::new(),
         work: vec![],
         written: HashMap::new(),
     };
     if let Some(entry) = module.entry_name() {
-        w.name(entry, None);
+        w.graph_name(entry, None);
     }
     w.run()?;
     for name in module.graphs.keys() {
         if !w.written.contains_key(name) {
-            w.name(name, None);
+            w.graph_name(name, None);
             w.run()?;
         }
     }
@@ -57,7 +57,7 @@ pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diag
 }
 
 /// What a call of `wrap_with_autocast` sets autocast on the CPU to; `None` if it leaves it as it is, or is another call.
-fn setting(n: &Node) -> Option<Option<DType>> {
+fn autocast_setting(n: &Node) -> Option<Option<DType>> {
     if n.op() != Opcode::CallFunction || op::canonical_path(n.target(), false) != "higher_order.wrap_with_autocast" {
         return None;
     }
@@ -77,10 +77,10 @@ fn setting(n: &Node) -> Option<Option<DType>> {
 
 /// Whether the node is a region with autocast on.
 fn is_on(n: &Node) -> bool {
-    matches!(setting(n), Some(Some(_)))
+    matches!(autocast_setting(n), Some(Some(_)))
 }
 
-struct Writer<'m> {
+struct AutocastWriter<'m> {
     module: &'m GraphModule,
     /// The graph that stands for one of the module's where autocast has this dtype, or is off.
     names: HashMap<(Arc<str>, Option<DType>), Arc<str>>,
@@ -88,9 +88,9 @@ struct Writer<'m> {
     written: HashMap<Arc<str>, Graph>,
 }
 
-impl Writer<'_> {
+impl AutocastWriter<'_> {
     /// The name of the graph as it runs under `mode`: its own for the first that asks.
-    fn name(&mut self, graph: &Arc<str>, mode: Option<DType>) -> Arc<str> {
+    fn graph_name(&mut self, graph: &Arc<str>, mode: Option<DType>) -> Arc<str> {
         let key = (graph.clone(), mode);
         if let Some(name) = self.names.get(&key) {
             return name.clone();
@@ -115,21 +115,21 @@ impl Writer<'_> {
 
     fn run(&mut self) -> Result<(), Diagnostic> {
         while let Some((source, mode)) = self.work.pop() {
-            let graph = self.graph(&source, mode)?;
-            let name = self.name(&source, mode);
+            let graph = self.write_graph(&source, mode)?;
+            let name = self.graph_name(&source, mode);
             self.written.insert(name, graph);
         }
         Ok(())
     }
 
-    fn graph(&mut self, source: &Arc<str>, mode: Option<DType>) -> Result<Graph, Diagnostic> {
+    fn write_graph(&mut self, source: &Arc<str>, mode: Option<DType>) -> Result<Graph, Diagnostic> {
         let mut graph = self.module.graphs[source].clone();
         for n in graph.ids() {
             if !graph[n].op().is_call() {
                 continue;
             }
             let callee = graph_callee(self.module, source, &graph, n);
-            let set = setting(&graph[n]);
+            let set = autocast_setting(&graph[n]);
             self.rename(&mut graph, n, set.unwrap_or(mode));
             if is_on(&graph[n]) {
                 let mut args = graph[n].args().to_vec();
@@ -138,14 +138,14 @@ impl Writer<'_> {
             }
             match callee {
                 Some((name, 0)) if is_target(&graph[n], &name) => {
-                    let name = self.name(&name, mode);
+                    let name = self.graph_name(&name, mode);
                     graph.set_target(n, Opcode::CallFunction, &name);
                 }
                 Some(_) => {}
-                None if functional::is_call(&graph[n]) => functional::expand(self.module, &mut graph, n)?,
+                None if functional::is_call(&graph[n]) => functional::expand_call(self.module, &mut graph, n)?,
                 None => {
                     if let Some(dtype) = mode {
-                        convert(self.module, &mut graph, n, dtype)?;
+                        convert_operands(self.module, &mut graph, n, dtype)?;
                     }
                 }
             }
@@ -170,7 +170,7 @@ impl Writer<'_> {
     fn rename_in(&mut self, arg: &mut Arg, mode: Option<DType>) -> bool {
         match arg {
             Val::Graph(g) if self.module.graphs.contains_key(g) => {
-                *g = self.name(&g.clone(), mode);
+                *g = self.graph_name(&g.clone(), mode);
                 true
             }
             Val::List(v) | Val::Tuple(v) => v.iter_mut().fold(false, |any, a| self.rename_in(a, mode) | any),
@@ -186,7 +186,7 @@ fn is_target(n: &Node, name: &Arc<str>) -> bool {
 }
 
 /// Adds a call before a node, at its place in the source.
-pub(super) fn insert(
+pub(super) fn insert_call(
     graph: &mut Graph,
     before: NodeId,
     target: &str,

@@ -3,7 +3,7 @@
 use super::cell::TensorCell;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, NodeId};
-use crate::infer::{self, literal};
+use crate::infer::{self, literal_value};
 use crate::op::sharing::takes_shared;
 use crate::op::{Call, OpResult};
 use crate::types::Val;
@@ -44,7 +44,7 @@ impl GraphFrame<'_> {
         if let Some(v) = self.inputs.next() {
             return Ok(v);
         }
-        node.args().first().and_then(literal).ok_or_else(|| {
+        node.args().first().and_then(literal_value).ok_or_else(|| {
             let title = format!(
                 "Expected positional argument for parameter {}, but one was not passed in!",
                 node.target()

@@ -25,7 +25,7 @@ pub struct RunningNode<'a> {
 /// What a hook says: a value that is the node's result, or `None` to run the node as usual.
 pub type Hooked = Result<Option<RuntimeValue>, Diagnostic>;
 
-/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`RunningNode::call_target`] computes
+/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`RunningNode::call`] computes
 /// what the node would with other arguments.
 pub trait Hooks {
     /// Called before a node runs. By default the method of its opcode is asked.

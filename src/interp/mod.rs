@@ -344,11 +344,11 @@ impl<'m> Interpreter<'m> {
             }
         };
         if let Callee::Graph(name) = &resolved.callee {
-            let args: Vec<_> = resolved.args.iter().map(|a| infer::map(a, &mut fetch)).collect();
+            let args: Vec<_> = resolved.args.iter().map(|a| infer::map_leaves(a, &mut fetch)).collect();
             let kwargs: Vec<_> = resolved
                 .kwargs
                 .iter()
-                .map(|(k, a)| (k.clone(), infer::map(a, &mut fetch)))
+                .map(|(k, a)| (k.clone(), infer::map_leaves(a, &mut fetch)))
                 .collect();
             if let Some(e) = missing {
                 return Err(e);
@@ -372,11 +372,12 @@ impl<'m> Interpreter<'m> {
             .iter()
             .map(|(o, _)| self.fetch_operand(frame, n, o))
             .collect::<Result<_, _>>()?;
-        let result = eval::apply_in_draw_order(&call, resolved.inplace()).unwrap_or_else(|| apply_with_writes(&call));
+        let result =
+            eval::apply_in_draw_order(&call, resolved.is_inplace()).unwrap_or_else(|| apply_with_writes(&call));
         let result = result.and_then(|v| match &out[..] {
             [_, ..] => write_all(&out, v),
-            _ if resolved.copies() => Ok(v.map(|c| TensorCell::new(c.fresh().tensor().clone()))),
-            _ if resolved.inplace() => frame.store_in_place(&call, v),
+            _ if resolved.copies_result() => Ok(v.map(|c| TensorCell::new(c.fresh().tensor().clone()))),
+            _ if resolved.is_inplace() => frame.store_in_place(&call, v),
             _ => Ok(v),
         });
         result.map_err(|e| {
@@ -407,7 +408,7 @@ fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), 
         return Ok(());
     };
     let have = eval::type_of(value);
-    if infer::keeps(declared, &have) {
+    if infer::matches_declared(declared, &have) {
         return Ok(());
     }
     let title = format!("`%{}` is annotated {declared} but is {have}", graph[n].name());

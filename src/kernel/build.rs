@@ -66,9 +66,9 @@ use std::collections::HashMap;
 /// let (ids, table, out) = (k.input("ids", I64, &[10]), k.input("table", F32, &[100, 32]), k.output("out", F32, &[10, 32]));
 /// k.parallel(&[10], |k, i| {
 ///     let id = k.load(ids, i[0]);
-///     let id = k.bounded(id, 100, Bound::Check);
+///     let id = k.bounded(id, 100, IndexBound::Check);
 ///     k.vector(32, |k, j| {
-///         let v = k.load(table, Index::from(j).plus(id, 32));
+///         let v = k.load(table, Index::from(j).plus_dynamic(id, 32));
 ///         k.store(out, i[0] * 32 + j, v);
 ///     });
 /// });

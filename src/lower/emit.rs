@@ -1,6 +1,6 @@
 //! From fused tensor IR to a program: clusters become loop nests, contractions and calls steps of their own.
 
-use super::access::access;
+use super::access::resolve_access;
 use super::contract;
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
@@ -18,9 +18,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Makes a program of tensor IR, whose buffers have no place in the arena yet.
-pub(super) fn emit(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerError> {
-    let hosts = tail::candidates(tir, fusion);
-    let mut l = Lowering {
+pub(super) fn emit_program(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerError> {
+    let hosts = tail::find_hosts(tir, fusion);
+    let mut l = ProgramBuilder {
         tir,
         fusion,
         program: Program::default(),
@@ -31,19 +31,19 @@ pub(super) fn emit(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerError> {
         hosts,
     };
     let inputs = tir.inputs.iter().enumerate();
-    l.program.inputs = inputs.map(|(i, (name, v))| l.input(i, name, v)).collect();
+    l.program.inputs = inputs.map(|(i, (name, v))| l.program_input(i, name, v)).collect();
     for &u in &fusion.order {
         let unit = fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist");
-        l.unit(u, unit)?;
-        let names = l.names(u, unit);
+        l.emit_unit(u, unit)?;
+        let names = l.node_names(u, unit);
         l.program.nodes.resize(l.program.steps.len(), names);
     }
     l.explain();
-    l.outputs()?;
+    l.emit_outputs()?;
     Ok(l.program)
 }
 
-struct Lowering<'a> {
+struct ProgramBuilder<'a> {
     tir: &'a Tir,
     fusion: &'a Fusion,
     program: Program,
@@ -58,8 +58,8 @@ struct Lowering<'a> {
     hosting: HashSet<ValueId>,
 }
 
-impl Lowering<'_> {
-    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> ProgramInput {
+impl ProgramBuilder<'_> {
+    fn program_input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> ProgramInput {
         let ty = v
             .as_leaf()
             .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
@@ -120,7 +120,7 @@ impl Lowering<'_> {
 
     fn operand(&mut self, v: ValueId) -> BufferOperand {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
-        let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
+        let a = resolve_access(self.tir, v, &stored).expect("views have strides, see Tir::view");
         let buffer = self.buffer(a.base);
         BufferOperand {
             buffer,
@@ -130,7 +130,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
+    fn emit_unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         match unit {
             Unit::Cluster(c) => {
@@ -146,12 +146,12 @@ impl Lowering<'_> {
                 }
                 let name = self.kernel_name(c.members.iter().map(|m| m.value));
                 let s = schedule::schedule(self.tir, self.fusion, c, &name);
-                let s = s.map_err(|e| internal(&name, &e.to_string()))?;
+                let s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
                 self.kernels.insert(id, self.program.fusion.kernels.len());
-                self.program.fusion.kernel(self.tir, self.fusion, c, &name, &s);
+                self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);
                 match (self.hosts.get(&id), s) {
                     (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
-                    (_, s) => s.into_iter().try_for_each(|s| self.kernel(s)),
+                    (_, s) => s.into_iter().try_for_each(|s| self.emit_kernel(s)),
                 }
             }
             // Runs where its tail would.
@@ -165,10 +165,10 @@ impl Lowering<'_> {
                 | Def::Special {
                     args,
                     how: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
-                }) => self.contract(v, def, args),
+                }) => self.emit_contract(v, def, args),
                 _ => {
-                    let s = special::kernels::write(self.tir, v, &stored);
-                    self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
+                    let s = special::kernels::write_kernel(self.tir, v, &stored);
+                    self.emit_kernel(s.map_err(|e| internal_error(&self.tir.value(v).name, &e.to_string()))?)
                 }
             },
             &Unit::Call(i) => {
@@ -185,15 +185,15 @@ impl Lowering<'_> {
     /// What fusion did not join.
     fn explain(&mut self) {
         let report = &mut self.program.fusion;
-        report.notes(self.tir, self.fusion, &self.kernels);
-        for (contraction, kernel, why) in tail::apart(self.tir, self.fusion, &self.hosts) {
+        report.add_notes(self.tir, self.fusion, &self.kernels);
+        for (contraction, kernel, why) in tail::refused_tails(self.tir, self.fusion, &self.hosts) {
             let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
             report.note_apart(a, b, why);
         }
     }
 
     /// The names of the nodes that a unit computes.
-    fn names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
+    fn node_names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
         let mut values: Vec<ValueId> = match unit {
             Unit::Cluster(c) => c.members.iter().map(|m| m.value).collect(),
             Unit::Value(v) => vec![*v],
@@ -208,7 +208,7 @@ impl Lowering<'_> {
         names
     }
 
-    fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
+    fn emit_contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
         let operands: Vec<BufferOperand> = args.iter().map(|&a| self.operand(a)).collect();
         let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
         let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
@@ -222,7 +222,7 @@ impl Lowering<'_> {
             }
             None => (v, Activation::None),
         };
-        let what = contract::step(def, &operands, dtype, &shape, act, last)?;
+        let what = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
         let out = self.buffer(result);
         self.program.steps.push(Step::Contract { what, out, tail: None });
         Ok(())
@@ -239,15 +239,15 @@ impl Lowering<'_> {
         let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
         let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
         if !flat {
-            self.program.fusion.note_apart(a, b, tail::Apart::Places);
-            self.contract(host, def, &args)?;
-            return self.kernel(s);
+            self.program.fusion.note_apart(a, b, tail::TailRefusal::Places);
+            self.emit_contract(host, def, &args)?;
+            return self.emit_kernel(s);
         }
         let how = "on each piece of the result while it is in cache";
         self.program.fusion.note_together(a, b, how);
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
-        self.contract(host, def, &args)?;
+        self.emit_contract(host, def, &args)?;
         let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
         self.program.kernels.push(s.kernel);
         let kernel = self.program.kernels.len() - 1;
@@ -270,7 +270,7 @@ impl Lowering<'_> {
         names.join("_and_")
     }
 
-    fn kernel(&mut self, s: Scheduled) -> Result<(), LowerError> {
+    fn emit_kernel(&mut self, s: Scheduled) -> Result<(), LowerError> {
         let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
         self.program.kernels.push(s.kernel);
         let kernel = self.program.kernels.len() - 1;
@@ -296,20 +296,20 @@ fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> 
     })
 }
 
-fn internal(name: &str, what: &str) -> LowerError {
+fn internal_error(name: &str, what: &str) -> LowerError {
     let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
     d.help("this is a fault in fxc; run it with --interpret, and please report the graph")
         .into()
 }
 
-impl Lowering<'_> {
-    fn outputs(&mut self) -> Result<(), LowerError> {
+impl ProgramBuilder<'_> {
+    fn emit_outputs(&mut self) -> Result<(), LowerError> {
         let Some(output) = &self.tir.output else {
             return Err(OpError::refused("the graph has no output").into());
         };
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         let result = output.map(|&v| {
-            let a = access(self.tir, v, &stored).expect("results have buffers");
+            let a = resolve_access(self.tir, v, &stored).expect("results have buffers");
             (v, a.base)
         });
         let bases: Vec<ValueId> = result.leaves().iter().map(|(_, b)| *b).collect();

@@ -10,7 +10,7 @@
 //! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
 //! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
 
-use super::ir::{Def, Special, Tir, ValueDef, ValueId, Window};
+use super::ir::{Def, SpatialWindow, Special, Tir, ValueDef, ValueId};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
 use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
@@ -38,7 +38,7 @@ pub(in crate::lower) fn relayout(tir: &mut Tir) -> OpResult<()> {
 
 /// The same tensor IR with islands channels last.
 fn islands_last(old: &Tir) -> OpResult<Tir> {
-    let wants = wants(old);
+    let wants = gains_channels_last(old);
     let n = old.values.len();
     let mut r = Relayout {
         new: Tir::default(),
@@ -48,7 +48,7 @@ fn islands_last(old: &Tir) -> OpResult<Tir> {
         last: vec![None; n],
     };
     for i in 0..n {
-        r.value(ValueId(i as u32))?;
+        r.relayout_value(ValueId(i as u32))?;
     }
     let (mut new, plain) = (r.new, r.plain);
     let at = |v: &ValueId| plain[v.0 as usize];
@@ -66,7 +66,7 @@ fn islands_last(old: &Tir) -> OpResult<Tir> {
 }
 
 /// For each value, whether something that reads it gains by its lying channels last.
-fn wants(tir: &Tir) -> Vec<bool> {
+fn gains_channels_last(tir: &Tir) -> Vec<bool> {
     let n = tir.values.len();
     let mut wants = vec![false; n];
     // Whether something other than a view reads it.
@@ -166,12 +166,12 @@ struct Relayout<'a> {
 }
 
 impl Relayout<'_> {
-    fn plain(&self, v: ValueId) -> ValueId {
+    fn plain_value(&self, v: ValueId) -> ValueId {
         self.plain[v.0 as usize]
     }
 
     /// The value channels last, if it lies so.
-    fn last(&mut self, v: ValueId) -> OpResult<Option<ValueId>> {
+    fn channels_last_value(&mut self, v: ValueId) -> OpResult<Option<ValueId>> {
         if let Some(l) = self.last[v.0 as usize] {
             return Ok(Some(l));
         }
@@ -179,7 +179,7 @@ impl Relayout<'_> {
         if shape.len() < 3 || shape.contains(&0) {
             return Ok(None);
         }
-        let Some(mut a) = self.new.access(self.plain(v)) else {
+        let Some(mut a) = self.new.access(self.plain_value(v)) else {
             return Ok(None);
         };
         a.strides[1..].rotate_left(1);
@@ -194,7 +194,8 @@ impl Relayout<'_> {
     /// A view of the value channels last, wherever its elements are.
     fn view_last(&mut self, v: ValueId) -> OpResult<ValueId> {
         let shape = &self.old.value(v).shape;
-        self.new.view(self.plain(v), to_last(shape.len()), &last_shape(shape))
+        self.new
+            .view(self.plain_value(v), to_last(shape.len()), &last_shape(shape))
     }
 
     fn has_last(&mut self, v: ValueId) -> OpResult<bool> {
@@ -203,16 +204,16 @@ impl Relayout<'_> {
             // It lies either way: stay with what was chosen.
             return Ok(self.last[v.0 as usize].is_some());
         }
-        Ok(rank >= 3 && self.last(v)?.is_some())
+        Ok(rank >= 3 && self.channels_last_value(v)?.is_some())
     }
 
-    fn value(&mut self, v: ValueId) -> OpResult<()> {
+    fn relayout_value(&mut self, v: ValueId) -> OpResult<()> {
         let old = self.old;
         let d = old.value(v);
         self.new.name = d.name.clone();
         let done = match &d.def {
             Def::View { arg, map } => {
-                let p = self.new.view(self.plain(*arg), map.clone(), &d.shape)?;
+                let p = self.new.view(self.plain_value(*arg), map.clone(), &d.shape)?;
                 self.plain.push(p);
                 true
             }
@@ -223,11 +224,11 @@ impl Relayout<'_> {
             Def::Contract { args, how } if is_island_conv(d) => self.conv(v, args, how)?,
             _ => false,
         };
-        if done { Ok(()) } else { self.keep(v) }
+        if done { Ok(()) } else { self.keep_layout(v) }
     }
 
     /// The value as it is, on plain operands.
-    fn keep(&mut self, v: ValueId) -> OpResult<()> {
+    fn keep_layout(&mut self, v: ValueId) -> OpResult<()> {
         let old = self.old;
         let d = old.value(v);
         let mut def = d.def.clone();
@@ -235,17 +236,17 @@ impl Relayout<'_> {
             Def::Pointwise { args, .. } | Def::Contract { args, .. } | Def::Special { args, .. } => {
                 args.iter_mut().for_each(|a| *a = self.plain[a.0 as usize]);
             }
-            Def::Reduce { arg, .. } => *arg = self.plain(*arg),
+            Def::Reduce { arg, .. } => *arg = self.plain_value(*arg),
             _ => {}
         }
-        self.contiguous(&mut def)?;
-        let p = self.push(v, &d.shape, def)?;
+        self.copy_unreadable(&mut def)?;
+        let p = self.push_new_form(v, &d.shape, def)?;
         self.plain.push(p);
         Ok(())
     }
 
     /// Copies the operands that contractions cannot read as they lie now.
-    fn contiguous(&mut self, def: &mut Def) -> OpResult<()> {
+    fn copy_unreadable(&mut self, def: &mut Def) -> OpResult<()> {
         let (args, inner) = match def {
             Def::Contract {
                 args,
@@ -275,7 +276,7 @@ impl Relayout<'_> {
     }
 
     /// Pushes the new form of `v`, which keeps what is known of it.
-    fn push(&mut self, v: ValueId, shape: &[usize], def: Def) -> OpResult<ValueId> {
+    fn push_new_form(&mut self, v: ValueId, shape: &[usize], def: Def) -> OpResult<ValueId> {
         let p = self.new.push(self.old.value(v).dtype, shape, def)?;
         if let Some(&a) = self.old.activations.get(&v) {
             self.new.activations.insert(p, a);
@@ -289,7 +290,7 @@ impl Relayout<'_> {
     /// Pushes `v` channels last.
     fn push_last(&mut self, v: ValueId, def: Def) -> OpResult<bool> {
         let shape = self.old.value(v).shape.clone();
-        let l = self.push(v, &last_shape(&shape), def)?;
+        let l = self.push_new_form(v, &last_shape(&shape), def)?;
         let p = self.new.view(l, to_first(shape.len()), &shape)?;
         self.plain.push(p);
         self.last[v.0 as usize] = Some(l);
@@ -315,8 +316,8 @@ impl Relayout<'_> {
         }
         if is_copy(expr) && self.wants[v.0 as usize] {
             // A copy for the sake of an order that is not wanted any more.
-            self.plain.push(self.plain(args[0]));
-            self.last[v.0 as usize] = self.last(args[0])?;
+            self.plain.push(self.plain_value(args[0]));
+            self.last[v.0 as usize] = self.channels_last_value(args[0])?;
             return Ok(true);
         }
         let rank = shape.len();
@@ -324,15 +325,15 @@ impl Relayout<'_> {
         for &a in args {
             let own = &old.value(a).shape;
             new.push(match own.len() {
-                0 => self.plain(a),
-                r if r == rank => match self.last(a)? {
+                0 => self.plain_value(a),
+                r if r == rank => match self.channels_last_value(a)? {
                     Some(l) => l,
                     None => self.view_last(a)?,
                 },
                 _ => {
                     let mut wide = vec![1; rank - own.len()];
                     wide.extend(own);
-                    let w = self.new.view(self.plain(a), IndexMap::Reshape, &wide)?;
+                    let w = self.new.view(self.plain_value(a), IndexMap::Reshape, &wide)?;
                     self.new.view(w, to_last(rank), &last_shape(&wide))?
                 }
             });
@@ -352,7 +353,9 @@ impl Relayout<'_> {
             dims: dims.clone(),
             ..(**how).clone()
         });
-        let Some(arg) = self.last(arg)? else { return Ok(false) };
+        let Some(arg) = self.channels_last_value(arg)? else {
+            return Ok(false);
+        };
         self.push_last(v, Def::Reduce { arg, dims, how })
     }
 
@@ -363,7 +366,7 @@ impl Relayout<'_> {
         for &a in args {
             last += self.has_last(a)? as usize;
         }
-        let inner = |w: &Window| (w.first == 2).then(|| Window { first: 1, ..w.clone() });
+        let inner = |w: &SpatialWindow| (w.first == 2).then(|| SpatialWindow { first: 1, ..w.clone() });
         let how = match how {
             _ if 2 * last < args.len().max(1) || last == 0 => None,
             Special::MaxPool(w) => inner(w).map(Special::MaxPool),
@@ -389,7 +392,7 @@ impl Relayout<'_> {
         let Some(how) = how else { return Ok(false) };
         let mut new = vec![];
         for &a in args {
-            new.push(match self.last(a)? {
+            new.push(match self.channels_last_value(a)? {
                 Some(l) => l,
                 None => self.view_last(a)?,
             });
@@ -400,8 +403,8 @@ impl Relayout<'_> {
     fn conv(&mut self, v: ValueId, args: &[ValueId], how: &Contraction) -> OpResult<bool> {
         let old = self.old;
         let d = old.value(v);
-        let last = self.last(args[0])?;
-        let mut new: Vec<ValueId> = args.iter().map(|&a| self.plain(a)).collect();
+        let last = self.channels_last_value(args[0])?;
+        let mut new: Vec<ValueId> = args.iter().map(|&a| self.plain_value(a)).collect();
         if let Some(l) = last {
             new[0] = l;
         }
@@ -409,7 +412,7 @@ impl Relayout<'_> {
             args: new,
             how: how.clone(),
         };
-        self.contiguous(&mut def)?;
+        self.copy_unreadable(&mut def)?;
         let out = self.wants[v.0 as usize] || is_degenerate(&d.shape);
         let id = match out {
             true => {
@@ -417,7 +420,7 @@ impl Relayout<'_> {
                 self.last[v.0 as usize].expect("just pushed")
             }
             false => {
-                let p = self.push(v, &d.shape, def)?;
+                let p = self.push_new_form(v, &d.shape, def)?;
                 self.plain.push(p);
                 p
             }

@@ -32,7 +32,7 @@ mod tests;
 
 pub use contract::expansion;
 pub use ir::access;
-pub use pipeline::{PIPELINE, lower_tir, trace};
+pub use pipeline::{PIPELINE, lower_tir, lower_tir_traced};
 pub use refused::LowerError;
 
 use crate::graph::{Graph, GraphModule};
@@ -52,7 +52,7 @@ pub fn lower_traced(
     dims: &HashMap<String, i64>,
     seen: &mut dyn FnMut(&'static str, &Tir),
 ) -> Result<Program, LowerError> {
-    let mut program = trace(Tir::read(module, graph, dims)?, seen)?;
+    let mut program = lower_tir_traced(Tir::read(module, graph, dims)?, seen)?;
     program.mutations = graph.mutations.clone();
     let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
     program.places = graph.iter().filter_map(placed).collect();

@@ -12,11 +12,11 @@ pub struct StepInfo {
     pub name: &'static str,
     /// What it does, and why it stands where it does.
     pub doc: &'static str,
-    change: Change,
+    change: StepChange,
 }
 
 /// What a step changes.
-enum Change {
+enum StepChange {
     /// The tensor IR.
     Tir(fn(&mut Tir) -> OpResult<()>),
     /// It decides which values one kernel computes.
@@ -27,72 +27,72 @@ enum Change {
     Program(fn(&mut Program)),
 }
 
-const fn step(name: &'static str, doc: &'static str, change: Change) -> StepInfo {
+const fn step_info(name: &'static str, doc: &'static str, change: StepChange) -> StepInfo {
     StepInfo { name, doc, change }
 }
 
 /// The steps, after reading.
 pub const PIPELINE: [StepInfo; 8] = [
-    step(
+    step_info(
         "layout",
         "islands of convolutions lie channels last, before anything depends on the order of dims",
-        Change::Tir(layout::relayout),
+        StepChange::Tir(layout::relayout),
     ),
-    step(
+    step_info(
         "merge-reductions",
         "a reduction that is computed twice is computed once",
-        Change::Tir(Tir::merge_reductions),
+        StepChange::Tir(Tir::merge_reductions),
     ),
-    step(
+    step_info(
         "copy-results",
         "results that are views are copied, because a result is a whole row-major buffer",
-        Change::Tir(Tir::copy_view_results),
+        StepChange::Tir(Tir::copy_view_results),
     ),
-    step(
+    step_info(
         "fuse",
         "pointwise values and reductions gather in clusters, one kernel each",
-        Change::Fuse(fuse),
+        StepChange::Fuse(fuse),
     ),
-    step(
+    step_info(
         "emit",
         "each cluster becomes a loop nest, everything else a step of `math` or a routine",
-        Change::Emit(emit::emit),
+        StepChange::Emit(emit::emit_program),
     ),
-    step(
+    step_info(
         "expand",
         "a 1x1 convolution and the depthwise one on its result become one step",
-        Change::Program(expansion::join),
+        StepChange::Program(expansion::join_expansions),
     ),
-    step(
+    step_info(
         "place",
         "intermediate buffers that do not live together share the arena",
-        Change::Program(place::place),
+        StepChange::Program(place::place_buffers),
     ),
-    step(
+    step_info(
         "stream",
         "stores go past the caches only where the next step reads nothing of them",
-        Change::Program(place::keep_in_caches),
+        StepChange::Program(place::keep_in_caches),
     ),
 ];
 
 /// Lowers tensor IR.
 pub fn lower_tir(tir: Tir) -> Result<Program, LowerError> {
-    trace(tir, &mut |_, _| ())
+    lower_tir_traced(tir, &mut |_, _| ())
 }
 
 /// [`lower_tir`], which shows the tensor IR after each step that may change it.
-pub fn trace(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
+pub fn lower_tir_traced(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
     let (mut fusion, mut program) = (Fusion::default(), Program::default());
     seen("read", &tir);
     for step in &PIPELINE {
         match step.change {
-            Change::Tir(run) => {
+            StepChange::Tir(run) => {
                 run(&mut tir)?;
                 seen(step.name, &tir);
             }
-            Change::Fuse(run) => fusion = run(&tir),
-            Change::Emit(run) => program = run(&tir, &fusion)?,
-            Change::Program(run) => run(&mut program),
+            StepChange::Fuse(run) => fusion = run(&tir),
+            StepChange::Emit(run) => program = run(&tir, &fusion)?,
+            StepChange::Program(run) => run(&mut program),
         }
     }
     Ok(program)

@@ -3,7 +3,7 @@
 //! The kernels run in the kernel interpreter, so what is tested is fusion, scheduling, views and the memory plan; code
 //! generation has tests of its own.
 
-use super::ir::access::access;
+use super::ir::access::resolve_access;
 use super::ir::{Def, Tir, ValueId};
 use super::lower_tir;
 use crate::kernel::interpret;
@@ -215,7 +215,7 @@ fn evaluate(t: &Tir, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
             }
             Def::View { arg, .. } => {
                 // The view's own definition, through a buffer for its operand.
-                let a = access(t, v, &|v| v == *arg).expect("one view of a buffer has strides");
+                let a = resolve_access(t, v, &|v| v == *arg).expect("one view of a buffer has strides");
                 (0..n)
                     .map(|i| {
                         let at = index(i, &def.shape);

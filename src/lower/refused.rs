@@ -31,14 +31,14 @@ pub enum LowerError {
 
 impl LowerError {
     /// What is said where nothing but a program will do.
-    pub fn diagnostic(self) -> Diagnostic {
+    pub fn into_diagnostic(self) -> Diagnostic {
         match self {
             LowerError::Refused(Refused(d)) | LowerError::Failed(d) => *d,
         }
     }
 
     /// The same error with its place.
-    pub(super) fn placed(self, place: impl FnOnce(Diagnostic) -> Diagnostic) -> LowerError {
+    pub(super) fn with_place(self, place: impl FnOnce(Diagnostic) -> Diagnostic) -> LowerError {
         match self {
             LowerError::Refused(Refused(d)) => LowerError::Refused(Refused(Box::new(place(*d)))),
             LowerError::Failed(d) => LowerError::Failed(Box::new(place(*d))),

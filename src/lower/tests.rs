@@ -2,8 +2,8 @@
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
+use super::lower_tir_traced;
 use super::schedule::schedule;
-use super::trace;
 use crate::kernel::{Kernel, Stmt};
 
 fn tir(text: &str) -> Tir {
@@ -38,7 +38,7 @@ fn kernels(text: &str) -> Vec<Kernel> {
 /// The tensor IR after a step of the pipeline.
 fn after(step: &str, text: &str) -> String {
     let mut found = String::new();
-    let lowered = trace(tir(text), &mut |name, t| {
+    let lowered = lower_tir_traced(tir(text), &mut |name, t| {
         if name == step {
             found = t.to_string();
         }

@@ -8,11 +8,11 @@ use cranelift_entity::EntityRef;
 use std::sync::Arc;
 
 /// Positional and keyword arguments of a node.
-pub type Arguments = (Vec<Arg>, Vec<(Arc<str>, Arg)>);
+pub type NodeArguments = (Vec<Arg>, Vec<(Arc<str>, Arg)>);
 
 /// One argument per parameter as a canonical node has them: in the schema's order, trailing defaults dropped,
 /// keyword-only ones by name where they are not the default.
-pub fn canonical_args(op: &Op, args: Vec<Arg>) -> Arguments {
+pub fn canonical_args(op: &Op, args: Vec<Arg>) -> NodeArguments {
     let (mut positional, mut kwargs) = (vec![], vec![]);
     let mut keep = 0;
     for (p, v) in op.schema.params.iter().zip(args) {
@@ -99,14 +99,14 @@ pub fn write_key(a: &Arg, out: &mut String) {
 
 /// Where new nodes come from: their place, and whose stead they take.
 #[derive(Clone, Debug, Default)]
-pub struct Source {
+pub struct NodeOrigin {
     place: Meta,
     provenance: Vec<Arc<str>>,
 }
 
-impl Source {
+impl NodeOrigin {
     /// New nodes stand for node `n` by the work of `pass`.
-    pub fn of(graph: &Graph, n: NodeId, pass: &str) -> Source {
+    pub fn from_node(graph: &Graph, n: NodeId, pass: &str) -> NodeOrigin {
         let meta = &graph[n].meta;
         let mut provenance = meta.provenance.clone();
         let name: Arc<str> = graph[n].name().into();
@@ -116,7 +116,7 @@ impl Source {
         provenance.push(pass.into());
         let mut place = Meta::default();
         place.take_place_of(meta);
-        Source { place, provenance }
+        NodeOrigin { place, provenance }
     }
 
     /// Marks a node that was just made.
@@ -132,14 +132,14 @@ impl Source {
 pub struct GraphBuilder<'g> {
     /// The graph.
     pub graph: &'g mut Graph,
-    source: Source,
+    source: NodeOrigin,
     /// Whether an op that decomposes is to stay as it is.
     keep: fn(&Op) -> bool,
 }
 
 impl<'g> GraphBuilder<'g> {
     /// A builder of nodes that come from `source`; ops that decompose stay whole where `keep` says so.
-    pub fn new(graph: &'g mut Graph, source: Source, keep: fn(&Op) -> bool) -> GraphBuilder<'g> {
+    pub fn new(graph: &'g mut Graph, source: NodeOrigin, keep: fn(&Op) -> bool) -> GraphBuilder<'g> {
         GraphBuilder { graph, source, keep }
     }
 
@@ -177,13 +177,13 @@ impl<'g> GraphBuilder<'g> {
     }
 
     /// A built value as an argument.
-    pub fn arg(v: &Val<Traced>) -> Arg {
+    pub fn to_arg(v: &Val<Traced>) -> Arg {
         v.map(|t| NodeId::new(t.id as usize))
     }
 
     /// Adds the node of a canonical call.
     pub fn node(&mut self, call: &Call<Traced>, ty: Type) -> NodeId {
-        let (args, kwargs) = canonical_args(call.op, call.args.iter().map(Self::arg).collect());
+        let (args, kwargs) = canonical_args(call.op, call.args.iter().map(Self::to_arg).collect());
         let n = self
             .graph
             .create_node(Opcode::CallFunction, call.op.name, args, kwargs, None);
@@ -192,25 +192,25 @@ impl<'g> GraphBuilder<'g> {
     }
 
     /// The value of a node of this type: itself, or its items taken out one by one.
-    fn value(&mut self, n: NodeId, ty: &Type) -> Val<Traced> {
+    fn node_value(&mut self, n: NodeId, ty: &Type) -> Val<Traced> {
         match ty {
             Val::Leaf(t) => Val::Leaf(Traced {
                 id: n.index() as u32,
                 ty: t.clone(),
             }),
-            Val::List(v) => Val::List(self.items(n, v)),
-            Val::Tuple(v) => Val::Tuple(self.items(n, v)),
+            Val::List(v) => Val::List(self.item_values(n, v)),
+            Val::Tuple(v) => Val::Tuple(self.item_values(n, v)),
             t => t.map(|_| unreachable!("scalars hold no tensors")),
         }
     }
 
-    fn items(&mut self, n: NodeId, types: &[Type]) -> Vec<Val<Traced>> {
+    fn item_values(&mut self, n: NodeId, types: &[Type]) -> Vec<Val<Traced>> {
         let mut out = vec![];
         for (i, t) in types.iter().enumerate() {
             let args = vec![Val::Leaf(n), Val::int(i as i64)];
             let item = self.graph.call_op(OpId::ItemOf, args);
             self.source.mark(self.graph, item, t.clone());
-            out.push(self.value(item, t));
+            out.push(self.node_value(item, t));
         }
         out
     }
@@ -229,7 +229,7 @@ impl Build for GraphBuilder<'_> {
             return Ok(ty.map(|_| unreachable!("no leaves")));
         }
         let n = self.node(&call, ty.clone());
-        Ok(self.value(n, &ty))
+        Ok(self.node_value(n, &ty))
     }
 }
 
@@ -238,7 +238,7 @@ pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
     let users: Vec<NodeId> = graph[old].users().collect();
     for u in users {
         if let Some(i) = item_index(graph, u, old)
-            && let Some(item) = item(value, i)
+            && let Some(item) = item_at(value, i)
         {
             let item = item.clone();
             replace_with_value(graph, u, &item);
@@ -262,7 +262,7 @@ pub fn item_index(graph: &Graph, user: NodeId, of: NodeId) -> Option<i64> {
     }
 }
 
-fn item(value: &Arg, i: i64) -> Option<&Arg> {
+fn item_at(value: &Arg, i: i64) -> Option<&Arg> {
     let items = value.items()?;
     let i = if i < 0 { i.checked_add(items.len() as i64)? } else { i };
     items.get(usize::try_from(i).ok()?)

@@ -31,7 +31,7 @@ fn the_examples_are_what_the_passes_do() {
         example: include_str!("examples/decompose.md"),
         run: |m, _| decompose(m, |_| false),
     };
-    let mut list: Vec<&Pass> = all().collect();
+    let mut list: Vec<&Pass> = all_passes().collect();
     list.push(&decompose);
     for p in list {
         let (before, after) = example(p.example);
@@ -55,7 +55,7 @@ fn the_examples_are_what_the_passes_do() {
 fn passes_keep_what_is_known_of_nodes() {
     let options = PassOptions::default();
     // What assert-sizes writes stands for nothing in the user's program.
-    for p in all().filter(|p| p.name != "assert-sizes") {
+    for p in all_passes().filter(|p| p.name != "assert-sizes") {
         let mut m = parsed(example(p.example).0);
         let mut old = std::collections::HashSet::new();
         for g in m.graphs.values_mut() {

@@ -1,32 +1,32 @@
 //! Lists of passes with an order to keep and checks between them (torch's `PassManager`).
 
-use super::{Context, Pass, PassOptions, PassReport, PassRun, by_name, node_count, verify};
+use super::{Pass, PassContext, PassOptions, PassReport, PassRun, by_name, node_count, verify};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::GraphModule;
 use std::time::Instant;
 
 /// What a pass does to a module; gives how many things it changed.
-pub type Run<'a> = Box<dyn FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a>;
+pub type PassFn<'a> = Box<dyn FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a>;
 
 /// A check that runs after each pass.
-pub type Check<'a> = Box<dyn Fn(&GraphModule) -> Result<(), Diagnostic> + 'a>;
+pub type PassCheck<'a> = Box<dyn Fn(&GraphModule) -> Result<(), Diagnostic> + 'a>;
 
 /// A pass of a list.
-struct Entry<'a> {
+struct PassEntry<'a> {
     name: &'static str,
-    run: Run<'a>,
+    run: PassFn<'a>,
     /// What must hold before it (torch's `requires`).
-    requires: Option<Check<'a>>,
+    requires: Option<PassCheck<'a>>,
     /// What must hold after it (torch's `ensures`).
-    ensures: Option<Check<'a>>,
+    ensures: Option<PassCheck<'a>>,
 }
 
 /// Passes in order. Built-in ones go by name; a function is a pass too.
 #[derive(Default)]
 pub struct PassManager<'a> {
-    passes: Vec<Entry<'a>>,
+    passes: Vec<PassEntry<'a>>,
     constraints: Vec<(String, String)>,
-    checks: Vec<Check<'a>>,
+    checks: Vec<PassCheck<'a>>,
     /// Whether the checks run only once, after the last pass, instead of after each.
     pub check_at_end: bool,
     /// Whether a check that fails is a remark of the pass rather than an error (torch's `suppress_check_failures`).
@@ -49,7 +49,7 @@ pub const LEVEL_FREE: [&str; 6] = [
     "assert-sizes",
 ];
 
-fn usage(title: String) -> Diagnostic {
+fn usage_error(title: String) -> Diagnostic {
     Diagnostic::new(Code::E0807, title)
 }
 
@@ -63,10 +63,10 @@ impl<'a> PassManager<'a> {
     }
 
     /// The built-in passes of these names, which must be in an order in which each has what it needs ([`ORDER`]).
-    pub fn of(names: &[&str]) -> Result<PassManager<'a>, Diagnostic> {
+    pub fn from_names(names: &[&str]) -> Result<PassManager<'a>, Diagnostic> {
         let mut m = PassManager::new();
         for name in names {
-            m.add(by_name(name).ok_or_else(|| unknown(name))?);
+            m.add(by_name(name).ok_or_else(|| unknown_pass_error(name))?);
         }
         for (a, b) in ORDER {
             m.add_constraint(a, b);
@@ -93,9 +93,9 @@ impl<'a> PassManager<'a> {
     pub fn add_pass(
         &mut self,
         name: &'static str,
-        run: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+        run: impl FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a,
     ) {
-        self.passes.push(Entry {
+        self.passes.push(PassEntry {
             name,
             run: Box::new(run),
             requires: None,
@@ -108,10 +108,10 @@ impl<'a> PassManager<'a> {
         &mut self,
         name: &'static str,
         requires: impl Fn(&GraphModule) -> Result<(), Diagnostic> + 'a,
-        run: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+        run: impl FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a,
         ensures: impl Fn(&GraphModule) -> Result<(), Diagnostic> + 'a,
     ) {
-        self.passes.push(Entry {
+        self.passes.push(PassEntry {
             name,
             run: Box::new(run),
             requires: Some(Box::new(requires)),
@@ -147,7 +147,7 @@ impl<'a> PassManager<'a> {
         for (i, a) in names.iter().enumerate() {
             for (j, b) in names.iter().enumerate().skip(i + 1) {
                 if self.constraints.iter().any(|(x, y)| x == b && y == a) {
-                    return Err(usage(format!(
+                    return Err(usage_error(format!(
                         "pass schedule constraint violated. Expected {b} before {a} but found {a} at index {i} and {b} at \
                          index {j} in pass list."
                     )));
@@ -160,7 +160,7 @@ impl<'a> PassManager<'a> {
     /// Brings the passes into an order that keeps the constraints, and otherwise the one they were given in.
     pub fn solve_constraints(&mut self) -> Result<(), Diagnostic> {
         let mut left = std::mem::take(&mut self.passes);
-        let mut out: Vec<Entry<'a>> = vec![];
+        let mut out: Vec<PassEntry<'a>> = vec![];
         while !left.is_empty() {
             let free = (0..left.len()).find(|&i| {
                 let name = left[i].name;
@@ -175,7 +175,7 @@ impl<'a> PassManager<'a> {
                 );
                 out.extend(left);
                 self.passes = out;
-                return Err(usage(title));
+                return Err(usage_error(title));
             };
             out.push(left.remove(i));
         }
@@ -209,7 +209,9 @@ impl<'a> PassManager<'a> {
                     self.passes[i].name,
                     before.join(", ")
                 );
-                let run = self.one(i, module, options).map_err(|found| noted(found, &note))?;
+                let run = self
+                    .run_pass(i, module, options)
+                    .map_err(|found| note_all(found, &note))?;
                 changed += run.changed;
                 observe(&run, module);
                 report.runs.push(run);
@@ -221,10 +223,10 @@ impl<'a> PassManager<'a> {
         Ok(report)
     }
 
-    fn one(&mut self, i: usize, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
+    fn run_pass(&mut self, i: usize, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
         let last = i + 1 == self.passes.len();
         let entry = &mut self.passes[i];
-        let mut cx = Context {
+        let mut cx = PassContext {
             options,
             remarks: vec![],
         };
@@ -261,9 +263,9 @@ impl<'a> PassManager<'a> {
 
 /// A pass that runs `pass` again and again, until it changes nothing or `rounds` are over (torch's `loop_pass`).
 pub fn loop_pass<'a>(
-    mut pass: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+    mut pass: impl FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a,
     rounds: usize,
-) -> impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a {
+) -> impl FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a {
     move |module, cx| {
         let mut total = 0;
         for _ in 0..rounds {
@@ -277,15 +279,15 @@ pub fn loop_pass<'a>(
     }
 }
 
-fn noted(found: Diagnostics, note: &str) -> Diagnostics {
+fn note_all(found: Diagnostics, note: &str) -> Diagnostics {
     let mut out = Diagnostics::new();
     found.into_iter().for_each(|d| out.push(d.note(note)));
     out
 }
 
-fn unknown(name: &str) -> Diagnostic {
-    let names: Vec<&str> = super::all().map(|p| p.name).collect();
-    let d = usage(format!("no pass is named `{name}`"));
+fn unknown_pass_error(name: &str) -> Diagnostic {
+    let names: Vec<&str> = super::all_passes().map(|p| p.name).collect();
+    let d = usage_error(format!("no pass is named `{name}`"));
     match nearest(name, names.iter().copied()) {
         Some(n) => d.help(format!("a similar name is `{n}`")),
         None => d.help(format!("the passes are {}", names.join(", "))),
@@ -298,7 +300,7 @@ mod tests {
 
     #[test]
     fn constraints_are_checked_and_solved() {
-        let mut m = PassManager::of(&["cse", "normalize", "dce"]).unwrap();
+        let mut m = PassManager::from_names(&["cse", "normalize", "dce"]).unwrap();
         let e = m.validate().unwrap_err();
         assert!(
             e.title
@@ -313,12 +315,17 @@ mod tests {
         let e = m.solve_constraints().unwrap_err();
         assert!(e.title.starts_with("Circular dependency detected"), "{}", e.title);
         assert_eq!(m.names().len(), 3);
-        assert!(PassManager::of(&["cze"]).is_err());
+        assert!(PassManager::from_names(&["cze"]).is_err());
         assert_eq!(
-            PassManager::of(&["inline", "cse"]).unwrap().before_normalize(),
+            PassManager::from_names(&["inline", "cse"]).unwrap().before_normalize(),
             Some("cse")
         );
-        assert_eq!(PassManager::of(&["normalize", "cse"]).unwrap().before_normalize(), None);
+        assert_eq!(
+            PassManager::from_names(&["normalize", "cse"])
+                .unwrap()
+                .before_normalize(),
+            None
+        );
     }
 
     #[test]
@@ -344,10 +351,10 @@ mod tests {
     fn requirements_checks_and_loops() {
         let named = |m: &GraphModule, n: &str| match m.name == n {
             true => Ok(()),
-            false => Err(usage(format!("{} is not {n}", m.name))),
+            false => Err(usage_error(format!("{} is not {n}", m.name))),
         };
         let rename = |to: &'static str| {
-            move |m: &mut GraphModule, _: &mut Context| {
+            move |m: &mut GraphModule, _: &mut PassContext| {
                 m.name = to.into();
                 Ok(1)
             }
@@ -391,7 +398,7 @@ mod tests {
     fn errors_name_the_passes_before() {
         let mut m = PassManager::new();
         m.add_pass("good", |_, _| Ok(1));
-        m.add_pass("bad", |_, _| Err(usage("broken".into())));
+        m.add_pass("bad", |_, _| Err(usage_error("broken".into())));
         let e = m
             .run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {})
             .unwrap_err();

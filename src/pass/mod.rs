@@ -46,7 +46,7 @@ pub struct Pass {
     /// A graph before and after, in Markdown.
     pub example: &'static str,
     /// Changes the module and gives how many things it changed.
-    pub run: fn(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic>,
+    pub run: fn(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic>,
 }
 
 macro_rules! pass {
@@ -104,7 +104,7 @@ pub const LIBRARY: &[(&str, &str, &str)] = &[
 ];
 
 /// Every pass: those of the pipeline, then the extra ones.
-pub fn all() -> impl Iterator<Item = &'static Pass> + Clone {
+pub fn all_passes() -> impl Iterator<Item = &'static Pass> + Clone {
     PIPELINE.iter().chain(EXTRA)
 }
 
@@ -139,7 +139,7 @@ impl Default for PassOptions {
 }
 
 /// What a pass sees beside the module.
-pub struct Context<'o> {
+pub struct PassContext<'o> {
     /// How the pipeline runs.
     pub options: &'o PassOptions,
     /// Why a pass did not do what it might have done.
@@ -203,7 +203,7 @@ pub fn optimize_with(
 
 /// Runs one pass.
 pub fn run_pass(p: &Pass, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
-    let mut cx = Context {
+    let mut cx = PassContext {
         options,
         remarks: vec![],
     };
@@ -226,7 +226,7 @@ pub fn run_pass(p: &Pass, module: &mut GraphModule, options: &PassOptions) -> Re
 
 /// The pass named `name`.
 pub fn by_name(name: &str) -> Option<&'static Pass> {
-    all().find(|p| p.name == name)
+    all_passes().find(|p| p.name == name)
 }
 
 fn node_count(module: &GraphModule) -> usize {
@@ -234,7 +234,7 @@ fn node_count(module: &GraphModule) -> usize {
 }
 
 /// Identities, folding, common values and dead code once more.
-fn clean(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+fn clean(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut changed = identities::run(module, cx)?;
     changed += fold::run(module, cx)?;
     changed += cse::run(module, cx)?;

@@ -118,7 +118,7 @@
 //!
 //! let g = Graph::trace(&["x"], |_, p| p[0].method("transpose", (0, 1)));
 //! let mut module = GraphModule::new("g", g);
-//! let inputs = vec![Val::Leaf(TensorType::fixed(DType::F32, &[2, 3]))];
+//! let inputs = vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3]))];
 //! assert!(infer(&mut module, &InferOptions { inputs }).is_empty());
 //! let g = module.entry().unwrap();
 //! let ty = g[g.find("transpose").unwrap()].meta.ty.as_ref().unwrap();
@@ -129,17 +129,17 @@
 //! ```
 //! use fxc::diag::Diagnostic;
 //! use fxc::graph::{Graph, GraphModule};
-//! use fxc::interp::{Hooked, Hooks, Interpreter, Running};
+//! use fxc::interp::{Hooked, Hooks, Interpreter, RunningNode};
 //! use fxc::Tensor;
 //! use fxc::types::Val;
 //!
 //! struct Watch(Vec<String>);
 //! impl Hooks for Watch {
-//!     fn call_method(&mut self, at: Running<'_>) -> Hooked {
+//!     fn call_method(&mut self, at: RunningNode<'_>) -> Hooked {
 //!         // Takes over: exp(x) is computed as x, every other method as it is.
 //!         Ok((at.target() == "exp").then(|| at.args[0].clone()))
 //!     }
-//!     fn after(&mut self, g: &Graph, n: fxc::graph::NodeId, _: &fxc::interp::Value) -> Result<(), Diagnostic> {
+//!     fn after_node(&mut self, g: &Graph, n: fxc::graph::NodeId, _: &fxc::interp::RuntimeValue) -> Result<(), Diagnostic> {
 //!         self.0.push(g[n].name().to_string());
 //!         Ok(())
 //!     }

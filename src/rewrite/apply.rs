@@ -8,7 +8,7 @@ use super::Rule;
 use super::condition::Eval;
 use super::matcher::Match;
 use super::pattern::{Hole, Pattern};
-use super::view::{Callee, Views};
+use super::view::{ViewCallee, Views};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::infer::{self, Operand};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What will be done for a match.
-pub(super) struct Plan {
+pub(super) struct ReplacementPlan {
     /// Before which node; `None` is the end.
     before: Option<NodeId>,
     /// The replacement's holes.
@@ -30,19 +30,19 @@ pub(super) struct Plan {
 }
 
 /// How a match is to be replaced, or why it cannot be.
-pub(super) fn plan(
+pub(super) fn plan_replacement(
     module: &GraphModule,
     graph: &Graph,
     rule: &Rule,
     found: &Match,
     views: &mut Views,
     caller: &str,
-) -> Result<Plan, String> {
+) -> Result<ReplacementPlan, String> {
     let pattern = &rule.pattern;
     let outputs: Option<Vec<NodeId>> = (0..pattern.outputs.len()).map(|i| found.output(pattern, i)).collect();
     let outputs = outputs.ok_or("a result of the pattern is not a node")?;
     let matched = found.matched(pattern);
-    let holes = holes(module, graph, rule, found)?;
+    let holes = hole_values(module, graph, rule, found)?;
     let mut read: Vec<NodeId> = holes.values().flat_map(|v| v.leaves()).filter_map(node_of).collect();
     read.sort_unstable();
     read.dedup();
@@ -65,9 +65,9 @@ pub(super) fn plan(
             return Err(format!("`%{}` is an operand and a result", graph[n].name()));
         }
     }
-    let before = place(graph, &matched, &outputs, &read)?;
+    let before = insertion_point(graph, &matched, &outputs, &read)?;
     across_writes(module, caller, graph, rule, &matched, before, views)?;
-    Ok(Plan {
+    Ok(ReplacementPlan {
         before,
         holes,
         matched,
@@ -83,7 +83,7 @@ fn node_of(o: &Operand) -> Option<NodeId> {
 }
 
 /// The values of the replacement's holes.
-fn holes(
+fn hole_values(
     module: &GraphModule,
     graph: &Graph,
     rule: &Rule,
@@ -128,7 +128,12 @@ fn has_unknown(v: &Val<Operand>) -> bool {
 }
 
 /// Before which node the replacement goes: after what it reads, before what reads it.
-fn place(graph: &Graph, matched: &[NodeId], outputs: &[NodeId], read: &[NodeId]) -> Result<Option<NodeId>, String> {
+fn insertion_point(
+    graph: &Graph,
+    matched: &[NodeId],
+    outputs: &[NodeId],
+    read: &[NodeId],
+) -> Result<Option<NodeId>, String> {
     if let [only] = outputs {
         return Ok(Some(*only));
     }
@@ -184,8 +189,8 @@ fn across_writes(
     let shares = |p: &Pattern| {
         p.calls().any(|n| {
             p.views(n).iter().any(|v| match &v.callee {
-                Callee::Op(op, inplace) => op.aliases || *inplace,
-                Callee::Other(..) => true,
+                ViewCallee::Op(op, inplace) => op.aliases || *inplace,
+                ViewCallee::Other(..) => true,
             })
         })
     };
@@ -209,18 +214,18 @@ pub(super) struct Applied {
 }
 
 /// Writes the replacement.
-pub(super) fn apply(
+pub(super) fn apply_plan(
     module: &GraphModule,
     graph: &mut Graph,
     rule: &Rule,
     found: &Match,
-    plan: Plan,
+    plan: ReplacementPlan,
     keep_types: bool,
 ) -> Result<Applied, Diagnostic> {
     let _ = found;
     let before = graph.insert_point();
     graph.set_insert_point(plan.before.map_or(InsertPoint::End, InsertPoint::Before));
-    let mut writer = Writer {
+    let mut writer = ReplacementWriter {
         module,
         graph,
         rule,
@@ -229,7 +234,7 @@ pub(super) fn apply(
         made: vec![],
         before: plan.before,
     };
-    let results = writer.replacement(&plan.holes).and_then(|r| match keep_types {
+    let results = writer.write_replacement(&plan.holes).and_then(|r| match keep_types {
         true => writer.check_types(&plan.outputs, &r).map(|()| r),
         false => Ok(r),
     });
@@ -285,7 +290,7 @@ fn erase(graph: &mut Graph, matched: &[NodeId]) {
 }
 
 /// Writes the nodes of one replacement.
-struct Writer<'a> {
+struct ReplacementWriter<'a> {
     module: &'a GraphModule,
     graph: &'a mut Graph,
     rule: &'a Rule,
@@ -296,15 +301,15 @@ struct Writer<'a> {
     before: Option<NodeId>,
 }
 
-impl Writer<'_> {
+impl ReplacementWriter<'_> {
     /// The replacement's results.
-    fn replacement(&mut self, holes: &HashMap<NodeId, Val<Operand>>) -> Result<Vec<Arg>, Diagnostic> {
+    fn write_replacement(&mut self, holes: &HashMap<NodeId, Val<Operand>>) -> Result<Vec<Arg>, Diagnostic> {
         let rule = self.rule;
         let p = &rule.replacement;
         let mut map: HashMap<NodeId, Arg> = HashMap::new();
         for (n, _) in p.holes() {
             if let Some(v) = holes.get(&n) {
-                let arg = v.try_map(&mut |o| Ok::<_, Diagnostic>(Val::Leaf(self.operand(o))))?;
+                let arg = v.try_map(&mut |o| Ok::<_, Diagnostic>(Val::Leaf(self.operand_node(o))))?;
                 map.insert(n, arg);
             }
         }
@@ -320,8 +325,8 @@ impl Writer<'_> {
             let new = self
                 .graph
                 .create_node(node.op(), node.target(), args, kwargs, Some(node.name()));
-            self.mark(new);
-            let ty = infer::infer_node(self.module, self.graph, new).map_err(|d| self.misfit(d))?;
+            self.mark_provenance(new);
+            let ty = infer::infer_node(self.module, self.graph, new).map_err(|d| self.misfit_error(d))?;
             let meta = self.graph.meta_mut(new);
             meta.ty = (ty != Val::Unknown).then_some(ty);
             map.insert(n, Val::Leaf(new));
@@ -330,7 +335,7 @@ impl Writer<'_> {
     }
 
     /// A bound value as a node: a module's attributes and the items of lists are read by nodes of their own.
-    fn operand(&mut self, o: &Operand) -> NodeId {
+    fn operand_node(&mut self, o: &Operand) -> NodeId {
         match o {
             Operand::Node(n) => *n,
             Operand::Attr(path) => {
@@ -341,7 +346,7 @@ impl Writer<'_> {
                     return n;
                 }
                 let n = self.graph.get_attr(path);
-                self.mark(n);
+                self.mark_provenance(n);
                 self.graph.meta_mut(n).ty = Some(infer::attribute_type(self.module, path));
                 n
             }
@@ -351,7 +356,7 @@ impl Writer<'_> {
                     let ty = infer::operand_type(self.module, self.graph, &Operand::Item(*n, path[..=depth].to_vec()));
                     let args = vec![Val::Leaf(at), Val::int(i as i64)];
                     at = self.graph.call_function("operator.getitem", args, vec![]);
-                    self.mark(at);
+                    self.mark_provenance(at);
                     self.graph.meta_mut(at).ty = Some(ty);
                 }
                 at
@@ -360,7 +365,7 @@ impl Writer<'_> {
     }
 
     /// Gives a new node the place and the provenance of what it replaces.
-    fn mark(&mut self, n: NodeId) {
+    fn mark_provenance(&mut self, n: NodeId) {
         let place = self.graph[self.source].meta.clone();
         let mut provenance: IndexSet<Arc<str>> = IndexSet::new();
         for &m in self.matched {
@@ -382,7 +387,7 @@ impl Writer<'_> {
         for (&o, n) in old.iter().zip(new) {
             let before = self.graph[o].meta.ty.clone().unwrap_or(Val::Unknown);
             let after = infer::arg_type(n, &|n| self.graph[n].meta.ty.clone().unwrap_or(Val::Unknown));
-            if differ(&before, &after) {
+            if types_differ(&before, &after) {
                 let name = self.graph[o].name();
                 let title = format!(
                     "the rule `{}` gives {after} for `%{name}`, which is {before}",
@@ -397,7 +402,7 @@ impl Writer<'_> {
     }
 
     /// The replacement does not type where it is put.
-    fn misfit(&self, d: Diagnostic) -> Diagnostic {
+    fn misfit_error(&self, d: Diagnostic) -> Diagnostic {
         let name = self.graph[self.source].name();
         let title = format!(
             "the replacement of the rule `{}` does not fit at `%{name}`",
@@ -425,12 +430,12 @@ fn substitute(p: &Pattern, arg: &Arg, map: &HashMap<NodeId, Arg>) -> Arg {
     match arg {
         Val::List(v) => Val::List(seq(v)),
         Val::Tuple(v) => Val::Tuple(seq(v)),
-        _ => infer::map(arg, &mut |n| map.get(n).cloned().unwrap_or(Val::Unknown)),
+        _ => infer::map_leaves(arg, &mut |n| map.get(n).cloned().unwrap_or(Val::Unknown)),
     }
 }
 
 /// Whether two types certainly differ.
-fn differ(a: &Type, b: &Type) -> bool {
+fn types_differ(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Val::Unknown, _) | (_, Val::Unknown) => false,
         (Val::Leaf(a), Val::Leaf(b)) => {
@@ -444,7 +449,7 @@ fn differ(a: &Type, b: &Type) -> bool {
             x != y || matches!((&a.shape, &b.shape), (Some(x), Some(y)) if dims(x, y))
         }
         (Val::List(a) | Val::Tuple(a), Val::List(b) | Val::Tuple(b)) => {
-            a.len() != b.len() || a.iter().zip(b).any(|(a, b)| differ(a, b))
+            a.len() != b.len() || a.iter().zip(b).any(|(a, b)| types_differ(a, b))
         }
         (Val::Leaf(_), _) | (_, Val::Leaf(_)) => true,
         _ => false,

@@ -13,7 +13,7 @@ use crate::source::Span;
 use crate::syntax::ast::{self, BinaryOp, Item, Op, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::types::{DType, Val};
-use names::Names;
+use names::RuleNames;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -33,26 +33,26 @@ pub fn compile(file: &ast::File) -> (Vec<Rule>, Diagnostics) {
             continue;
         }
         first.insert(r.name.text.clone(), r.name.span);
-        rules.extend(rule(r, &mut out));
+        rules.extend(compile_rule(r, &mut out));
     }
     (rules, out)
 }
 
-fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
+fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let mut found = Diagnostics::new();
-    let mut names = Names::default();
-    names.parameters(r, &mut found);
+    let mut names = RuleNames::default();
+    names.add_parameters(r, &mut found);
     let pattern = Side::build(r, &names, false, &mut found);
     let unnamed = pattern.unnamed.clone();
-    let pattern = pattern.infer(&r.pattern, &mut found);
+    let pattern = pattern.into_pattern(&r.pattern, &mut found);
     let fault = pattern.fault().or_else(|| pattern.search_fault());
     if let Some(e) = fault.filter(|_| !found.has_errors()) {
         let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot match: {e}", r.name.text));
         found.push(d.at(r.name.span, "this rule"));
     }
-    names.nodes(&pattern, &unnamed);
+    names.add_nodes(&pattern, &unnamed);
     let replacement = Side::build(r, &names, true, &mut found);
-    let replacement = replacement.infer(&r.replacement, &mut found);
+    let replacement = replacement.into_pattern(&r.replacement, &mut found);
     if let Some(e) = replacement.fault() {
         let d = Diagnostic::new(
             Code::E0801,
@@ -85,7 +85,7 @@ fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
 }
 
 /// A call with a name.
-struct Call<'b> {
+struct NamedCall<'b> {
     op: Opcode,
     target: &'b ast::Name,
     args: &'b ast::Args,
@@ -100,7 +100,7 @@ struct Side<'a> {
     holes: HashMap<NodeId, Hole>,
     /// Holes and nodes by name.
     known: HashMap<String, NodeId>,
-    names: &'a Names,
+    names: &'a RuleNames,
     replacement: bool,
     /// Whether calls nest, as in a rule of one line.
     nests: bool,
@@ -112,7 +112,7 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn build(r: &ast::Rewrite, names: &'a Names, replacement: bool, out: &'a mut Diagnostics) -> Built {
+    fn build(r: &ast::Rewrite, names: &'a RuleNames, replacement: bool, out: &'a mut Diagnostics) -> Built {
         let body = if replacement { &r.replacement } else { &r.pattern };
         let mut s = Side {
             graph: Graph::new(),
@@ -121,7 +121,7 @@ impl<'a> Side<'a> {
             names,
             replacement,
             nests: r.one_line,
-            mentioned: nested::mentioned(body),
+            mentioned: nested::mentioned_names(body),
             unnamed: HashSet::new(),
             out,
         };
@@ -178,7 +178,7 @@ impl<'a> Side<'a> {
             Op::GetAttr { target } => (Opcode::GetAttr, target, &ast::Args::default()),
             Op::Output { value } => {
                 let v = if self.nests {
-                    self.result(value)
+                    self.compile_result(value)
                 } else {
                     self.value(value)
                 };
@@ -204,7 +204,7 @@ impl<'a> Side<'a> {
         let Some(name) = &s.name else { return };
         let (ty, span) = (s.ty.as_ref(), s.span);
         self.call(
-            Call {
+            NamedCall {
                 op,
                 target,
                 args,
@@ -217,7 +217,7 @@ impl<'a> Side<'a> {
     }
 
     /// The node of a call, or the hole of alternatives; `named` is where its name stands.
-    fn call(&mut self, c: Call, named: Span) -> Option<NodeId> {
+    fn call(&mut self, c: NamedCall, named: Span) -> Option<NodeId> {
         if c.op.is_call() && &*c.target.text == EITHER && !self.replacement {
             return self.either_of(&c, named);
         }
@@ -248,19 +248,19 @@ impl<'a> Side<'a> {
     fn value(&mut self, v: &Value) -> Arg {
         let seq = |s: &mut Self, x: &[Value]| x.iter().map(|x| s.value(x)).collect::<Vec<_>>();
         match &v.kind {
-            ValueKind::Node(n) => self.named(n, v.span),
-            ValueKind::Literal(n) => self.named(&format!("${n}"), v.span),
-            ValueKind::Rest(n) => self.named(&format!("*{n}"), v.span),
+            ValueKind::Node(n) => self.resolve_name(n, v.span),
+            ValueKind::Literal(n) => self.resolve_name(&format!("${n}"), v.span),
+            ValueKind::Rest(n) => self.resolve_name(&format!("*{n}"), v.span),
             ValueKind::List(x) => Val::List(seq(self, x)),
             ValueKind::Tuple(x) => Val::Tuple(seq(self, x)),
             ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (self.value(k), self.value(x))).collect()),
             ValueKind::Slice(x) => Val::Slice(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
             ValueKind::Range(x) => Val::Range(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
-            ValueKind::Binary(BinaryOp::Or, ..) if !self.replacement => self.either(v),
-            ValueKind::Call(f, args) if self.is_op(f) => self.nested(f, args, v.span),
-            ValueKind::Bound(b) => self.bound(b, v.span),
-            ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) => self.computed(v),
-            ValueKind::Name(n) if self.is_size(n) => self.computed(v),
+            ValueKind::Binary(BinaryOp::Or, ..) if !self.replacement => self.either_hole(v),
+            ValueKind::Call(f, args) if self.is_op(f) => self.compile_nested(f, args, v.span),
+            ValueKind::Bound(b) => self.compile_bound(b, v.span),
+            ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) => self.computed_hole(v),
+            ValueKind::Name(n) if self.is_size(n) => self.computed_hole(v),
             _ => resolve::value(v, &mut |_, _| None, self.out),
         }
     }
@@ -269,7 +269,7 @@ impl<'a> Side<'a> {
         DType::from_short(n).is_none() && !resolve::is_torch_name(n)
     }
 
-    fn computed(&mut self, v: &Value) -> Arg {
+    fn computed_hole(&mut self, v: &Value) -> Arg {
         self.names.check_condition(v, self.out);
         let name = format!("{v}");
         if let Some(&n) = self.known.get(&name) {
@@ -280,13 +280,14 @@ impl<'a> Side<'a> {
     }
 
     /// `%a or %b or 1`: a hole for the first of these that matches. It comes after what its alternatives are.
-    fn either(&mut self, v: &Value) -> Arg {
+    fn either_hole(&mut self, v: &Value) -> Arg {
         let name = format!("{v}");
         if let Some(&n) = self.known.get(&name) {
             return Val::Leaf(n);
         }
         let list = self.operands_of_or(v);
-        self.alternatives(&name, list, v.span).map_or(Val::Unknown, Val::Leaf)
+        self.add_alternatives(&name, list, v.span)
+            .map_or(Val::Unknown, Val::Leaf)
     }
 
     fn operands_of_or(&mut self, v: &Value) -> Vec<Arg> {
@@ -301,7 +302,7 @@ impl<'a> Side<'a> {
     }
 
     /// `%r = call_function either(%a, %b, 1)`: the same with a name.
-    fn either_of(&mut self, c: &Call, named: Span) -> Option<NodeId> {
+    fn either_of(&mut self, c: &NamedCall, named: Span) -> Option<NodeId> {
         if let Some((k, _)) = c.args.keyword.first() {
             let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
             self.out.push(d.at(k.span, "alternatives are positional"));
@@ -311,14 +312,14 @@ impl<'a> Side<'a> {
             let d = Diagnostic::new(Code::E0801, "`either` without alternatives matches nothing");
             self.out.push(d.at(c.span, "an alternative is missing"));
         }
-        let made = self.alternatives(c.name, list, c.span);
+        let made = self.add_alternatives(c.name, list, c.span);
         if made.is_none() {
             self.defined_twice(c.name, named);
         }
         made
     }
 
-    fn alternatives(&mut self, name: &str, list: Vec<Arg>, span: Span) -> Option<NodeId> {
+    fn add_alternatives(&mut self, name: &str, list: Vec<Arg>, span: Span) -> Option<NodeId> {
         let made = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name);
         let n = made.ok()?;
         self.graph.meta_mut(n).span = Some(span);
@@ -327,7 +328,7 @@ impl<'a> Side<'a> {
         Some(n)
     }
 
-    fn named(&mut self, name: &str, span: Span) -> Arg {
+    fn resolve_name(&mut self, name: &str, span: Span) -> Arg {
         if self.replacement && self.names.sometimes.contains(name) {
             let sign = if name.starts_with(['$', '*']) { "" } else { "%" };
             let title = format!("only some alternatives of the pattern bind `{sign}{name}`");
@@ -346,7 +347,7 @@ impl<'a> Side<'a> {
         let made = match hole {
             Some(h) => self.add_hole(name, h, Some(span)),
             None => {
-                self.out.push(self.names.unbound(name, span));
+                self.out.push(self.names.unbound_error(name, span));
                 None
             }
         };
@@ -363,7 +364,7 @@ struct Built {
 
 impl Built {
     /// The pattern, with what inference finds wrong with it.
-    fn infer(self, body: &ast::Body, out: &mut Diagnostics) -> Pattern {
+    fn into_pattern(self, body: &ast::Body, out: &mut Diagnostics) -> Pattern {
         if self.graph.output().is_none() {
             let d = Diagnostic::new(Code::E0104, "a side of a rule has no output");
             out.push(d.at(body.close, "ends here without `output`"));

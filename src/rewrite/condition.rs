@@ -3,7 +3,7 @@
 //! Python's arithmetic on numbers; sizes may be symbolic. What cannot be told is [`Val::Unknown`], and a condition that
 //! is not known does not hold.
 
-use super::matcher::{Match, shown};
+use super::matcher::{Match, show_value};
 use super::pattern::Pattern;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
@@ -71,7 +71,7 @@ pub struct Eval<'a> {
 impl Eval<'_> {
     /// Whether a condition holds; `None` if that cannot be told.
     pub fn holds(&self, v: &Value) -> Result<Option<bool>, String> {
-        Ok(truth(&self.value(v)?))
+        Ok(truth_value(&self.value(v)?))
     }
 
     /// The value of an expression. An error says why there is none.
@@ -81,39 +81,41 @@ impl Eval<'_> {
             Ok(Box::new([self.value(&x[0])?, self.value(&x[1])?, self.value(&x[2])?]))
         };
         Ok(match &v.kind {
-            ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_) => self.named(v).unwrap_or(Val::Unknown),
+            ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_) => {
+                self.named_value(v).unwrap_or(Val::Unknown)
+            }
             ValueKind::Name(n) => match self.found.dims.get(n) {
                 Some(d) => Val::Int(d.clone()),
-                None => self.plain(v),
+                None => self.eval_literal(v),
             },
             ValueKind::List(x) => Val::List(self.items(x)?),
             ValueKind::Tuple(x) => Val::Tuple(all(x)?),
             ValueKind::Slice(x) => Val::Slice(three(x)?),
             ValueKind::Range(x) => Val::Range(three(x)?),
-            ValueKind::Unary(op, a) => unary(*op, &self.value(a)?)?,
+            ValueKind::Unary(op, a) => eval_unary(*op, &self.value(a)?)?,
             ValueKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => self.logic(*op, a, b)?,
             ValueKind::Binary(op, a, b) => {
                 let (a, b) = (self.value(a)?, self.value(b)?);
-                match self.compared(*op, &a, &b) {
+                match self.compare_sizes(*op, &a, &b) {
                     Some(holds) => Val::Bool(holds),
-                    None => binary(*op, &a, &b)?,
+                    None => eval_binary(*op, &a, &b)?,
                 }
             }
             ValueKind::Call(f, args) => match (&*f.text, &args.positional[..]) {
-                ("bound", [x]) => Val::Bool(self.named(x).is_some()),
-                ("default", [x, otherwise]) => match self.named(x) {
+                ("bound", [x]) => Val::Bool(self.named_value(x).is_some()),
+                ("default", [x, otherwise]) => match self.named_value(x) {
                     Some(v) => v,
                     None => self.value(otherwise)?,
                 },
                 (name, args) => self.call(name, &all(args)?)?,
             },
-            _ => self.plain(v),
+            _ => self.eval_literal(v),
         })
     }
 
     /// A comparison of sizes that their ranges decide.
-    fn compared(&self, op: BinaryOp, a: &V, b: &V) -> Option<bool> {
-        let difference = dim(a)?.sub(&dim(b)?);
+    fn compare_sizes(&self, op: BinaryOp, a: &V, b: &V) -> Option<bool> {
+        let difference = to_dim(a)?.sub(&to_dim(b)?);
         let (name, factor, offset) = difference.as_linear()?;
         let range = self.module.dims.get(name);
         let at = |size: i64| factor.checked_mul(size)?.checked_add(offset);
@@ -136,7 +138,7 @@ impl Eval<'_> {
     }
 
     /// What the parts of an expression are, for a remark: `$d` is 1, `rank(%x)` is not known.
-    pub fn parts(&self, v: &Value) -> Vec<String> {
+    pub fn describe_parts(&self, v: &Value) -> Vec<String> {
         let mut out = vec![];
         self.add_parts(v, &mut out);
         out.dedup();
@@ -153,7 +155,7 @@ impl Eval<'_> {
             }
             ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Call(..) => out.push(match self.value(v) {
                 Ok(Val::Unknown) => format!("`{v}` is not known"),
-                Ok(value) => format!("`{v}` is {}", shown(self.graph, &value)),
+                Ok(value) => format!("`{v}` is {}", show_value(self.graph, &value)),
                 Err(why) => format!("`{v}` cannot be computed: {why}"),
             }),
             ValueKind::Name(n) => match self.found.dims.get(n).map(|d| (d, d.as_const())) {
@@ -177,12 +179,12 @@ impl Eval<'_> {
         Ok(out)
     }
 
-    fn plain(&self, v: &Value) -> V {
+    fn eval_literal(&self, v: &Value) -> V {
         resolve::value(v, &mut |_, _| None, &mut Default::default())
     }
 
     /// What a parameter or node of the pattern stands for; `None` if it stands only in alternatives that were not taken.
-    fn named(&self, v: &Value) -> Option<V> {
+    fn named_value(&self, v: &Value) -> Option<V> {
         let of = |name: &str| self.pattern.find(name).and_then(|n| self.found.value(n));
         match &v.kind {
             // `%xs` is the list of what `*%xs` stands for.
@@ -233,7 +235,7 @@ impl Eval<'_> {
             "rank" => shape().map_or(Val::Unknown, |s| Val::int(s.len() as i64)),
             "numel" => tensor().map_or(Val::Unknown, |t| int(t.numel())),
             "size" => match (shape(), args.get(1).and_then(Val::as_int)) {
-                (Some(s), Some(i)) => item(&s, i).map_or(Val::Unknown, |d| int(d.clone())),
+                (Some(s), Some(i)) => item_at(&s, i).map_or(Val::Unknown, |d| int(d.clone())),
                 _ => Val::Unknown,
             },
             "users" => match first {
@@ -247,12 +249,12 @@ impl Eval<'_> {
                 .and_then(|v| v.first().copied())
                 .map_or(Val::Unknown, Val::int),
             "step" => match (self.vector(first), args.get(1).and_then(Val::as_int)) {
-                (Some(v), Some(n)) => step(&v, n).map_or(Val::Unknown, Val::int),
+                (Some(v), Some(n)) => common_step(&v, n).map_or(Val::Unknown, Val::int),
                 _ => Val::Unknown,
             },
             "len" => first.items().map_or(Val::Unknown, |v| Val::int(v.len() as i64)),
             "min" | "max" => match args {
-                [a, b] => extreme(name == "max", a, b),
+                [a, b] => pick_extremum(name == "max", a, b),
                 _ => Val::Unknown,
             },
             _ => return Err(format!("`{name}` is not a function of rules")),
@@ -294,13 +296,13 @@ impl Eval<'_> {
             };
         }
         match v {
-            Val::Leaf(Operand::Node(n)) => self.filled(*n),
+            Val::Leaf(Operand::Node(n)) => self.filled_number(*n),
             Val::Leaf(_) => Val::Unknown,
             v => v.clone(),
         }
     }
 
-    fn filled(&self, n: NodeId) -> V {
+    fn filled_number(&self, n: NodeId) -> V {
         let node = &self.graph[n];
         let name = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
         let candidates = op::candidates(&name);
@@ -314,7 +316,7 @@ impl Eval<'_> {
             }
             None => None,
         };
-        value.and_then(infer::literal).unwrap_or(Val::Unknown)
+        value.and_then(infer::literal_value).unwrap_or(Val::Unknown)
     }
 
     /// The elements of a constant vector of integers.
@@ -326,7 +328,7 @@ impl Eval<'_> {
 }
 
 /// The distance, modulo `n`, from each element to the next; 1 for a single one. `None` where they differ or leave `0..n`.
-fn step(v: &[i64], n: i64) -> Option<i64> {
+fn common_step(v: &[i64], n: i64) -> Option<i64> {
     if v.is_empty() || !v.iter().all(|i| (0..n).contains(i)) {
         return None;
     }
@@ -335,12 +337,12 @@ fn step(v: &[i64], n: i64) -> Option<i64> {
     steps.all(|s| s == first).then_some(first)
 }
 
-fn item<T>(items: &[T], i: i64) -> Option<&T> {
+fn item_at<T>(items: &[T], i: i64) -> Option<&T> {
     let i = if i < 0 { i.checked_add(items.len() as i64)? } else { i };
     items.get(usize::try_from(i).ok()?)
 }
 
-fn truth(v: &V) -> Option<bool> {
+fn truth_value(v: &V) -> Option<bool> {
     match v {
         Val::Bool(b) => Some(*b),
         Val::Int(d) => d.as_const().map(|c| c != 0),
@@ -350,20 +352,20 @@ fn truth(v: &V) -> Option<bool> {
     }
 }
 
-fn unary(op: UnaryOp, a: &V) -> Result<V, String> {
+fn eval_unary(op: UnaryOp, a: &V) -> Result<V, String> {
     Ok(match (op, a) {
-        (UnaryOp::Not, a) => truth(a).map_or(Val::Unknown, |b| Val::Bool(!b)),
+        (UnaryOp::Not, a) => truth_value(a).map_or(Val::Unknown, |b| Val::Bool(!b)),
         (_, Val::Unknown) => Val::Unknown,
         (UnaryOp::Neg, Val::Float(x)) => Val::Float(-x),
         (UnaryOp::Neg, a) => {
-            let d = dim(a).ok_or_else(|| format!("`-` of {}", crate::diag::words::a(a.kind_name())))?;
-            whole(d.neg())?
+            let d = to_dim(a).ok_or_else(|| format!("`-` of {}", crate::diag::words::a(a.kind_name())))?;
+            checked_int(d.neg())?
         }
     })
 }
 
 /// An int as a size; bools are ints, as in Python.
-fn dim(v: &V) -> Option<Dim> {
+fn to_dim(v: &V) -> Option<Dim> {
     match v {
         Val::Int(d) => Some(d.clone()),
         Val::Bool(b) => Some(Dim::Const(*b as i64)),
@@ -371,30 +373,30 @@ fn dim(v: &V) -> Option<Dim> {
     }
 }
 
-fn whole(d: Dim) -> Result<V, String> {
+fn checked_int(d: Dim) -> Result<V, String> {
     match d {
         Dim::Unknown => Err("a number overflows 64 bits, or is divided by zero".into()),
         d => Ok(Val::Int(d)),
     }
 }
 
-fn binary(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
+fn eval_binary(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
     use BinaryOp::*;
     let known = |t: Option<bool>| t.map_or(Val::Unknown, Val::Bool);
     match op {
-        Eq => Ok(known(equal(a, b))),
-        Ne => Ok(known(equal(a, b).map(|e| !e))),
-        Lt => Ok(known(order(a, b).map(|o| o == Ordering::Less))),
-        Le => Ok(known(order(a, b).map(|o| o != Ordering::Greater))),
-        Gt => Ok(known(order(a, b).map(|o| o == Ordering::Greater))),
-        Ge => Ok(known(order(a, b).map(|o| o != Ordering::Less))),
-        In => Ok(known(contains(b, a))),
-        NotIn => Ok(known(contains(b, a).map(|c| !c))),
-        _ => arithmetic(op, a, b),
+        Eq => Ok(known(values_equal(a, b))),
+        Ne => Ok(known(values_equal(a, b).map(|e| !e))),
+        Lt => Ok(known(compare_values(a, b).map(|o| o == Ordering::Less))),
+        Le => Ok(known(compare_values(a, b).map(|o| o != Ordering::Greater))),
+        Gt => Ok(known(compare_values(a, b).map(|o| o == Ordering::Greater))),
+        Ge => Ok(known(compare_values(a, b).map(|o| o != Ordering::Less))),
+        In => Ok(known(list_contains(b, a))),
+        NotIn => Ok(known(list_contains(b, a).map(|c| !c))),
+        _ => eval_arithmetic(op, a, b),
     }
 }
 
-fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
+fn eval_arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
     use BinaryOp::*;
     if matches!((a, b), (Val::Unknown, _) | (_, Val::Unknown)) {
         return Ok(Val::Unknown);
@@ -404,10 +406,10 @@ fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
     {
         return Ok(Val::List([x, y].concat()));
     }
-    if let (Some(x), Some(y)) = (dim(a), dim(b))
+    if let (Some(x), Some(y)) = (to_dim(a), to_dim(b))
         && op != Div
     {
-        return whole(match op {
+        return checked_int(match op {
             Add => x.add(&y),
             Sub => x.sub(&y),
             Mul => x.mul(&y),
@@ -437,8 +439,8 @@ fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
 }
 
 /// Python's `==`; `None` if it depends on what is not known.
-fn equal(a: &V, b: &V) -> Option<bool> {
-    if let (Some(x), Some(y)) = (dim(a), dim(b)) {
+fn values_equal(a: &V, b: &V) -> Option<bool> {
+    if let (Some(x), Some(y)) = (to_dim(a), to_dim(b)) {
         return match x.sub(&y) {
             Dim::Const(c) => Some(c == 0),
             _ => None,
@@ -450,7 +452,7 @@ fn equal(a: &V, b: &V) -> Option<bool> {
             if x.len() != y.len() {
                 return Some(false);
             }
-            let each: Vec<Option<bool>> = x.iter().zip(y).map(|(x, y)| equal(x, y)).collect();
+            let each: Vec<Option<bool>> = x.iter().zip(y).map(|(x, y)| values_equal(x, y)).collect();
             if each.contains(&Some(false)) {
                 return Some(false);
             }
@@ -463,28 +465,28 @@ fn equal(a: &V, b: &V) -> Option<bool> {
     }
 }
 
-fn order(a: &V, b: &V) -> Option<Ordering> {
-    if let (Some(x), Some(y)) = (dim(a), dim(b)) {
+fn compare_values(a: &V, b: &V) -> Option<Ordering> {
+    if let (Some(x), Some(y)) = (to_dim(a), to_dim(b)) {
         return x.sub(&y).as_const().map(|c| c.cmp(&0));
     }
     a.as_f64()?.partial_cmp(&b.as_f64()?)
 }
 
-fn contains(list: &V, x: &V) -> Option<bool> {
+fn list_contains(list: &V, x: &V) -> Option<bool> {
     let items = list.items()?;
-    let each: Vec<Option<bool>> = items.iter().map(|y| equal(x, y)).collect();
+    let each: Vec<Option<bool>> = items.iter().map(|y| values_equal(x, y)).collect();
     if each.contains(&Some(true)) {
         return Some(true);
     }
     each.iter().all(|e| e.is_some()).then_some(false)
 }
 
-fn extreme(greatest: bool, a: &V, b: &V) -> V {
-    if let (Some(x), Some(y)) = (dim(a), dim(b)) {
+fn pick_extremum(greatest: bool, a: &V, b: &V) -> V {
+    if let (Some(x), Some(y)) = (to_dim(a), to_dim(b)) {
         let d = if greatest { x.max_of(&y) } else { x.min_of(&y) };
         return if d == Dim::Unknown { Val::Unknown } else { Val::Int(d) };
     }
-    match order(a, b) {
+    match compare_values(a, b) {
         Some(o) => (if (o == Ordering::Greater) == greatest { a } else { b }).clone(),
         None => Val::Unknown,
     }

@@ -8,11 +8,11 @@ mod arguments;
 mod check;
 mod text;
 
-pub(super) use text::shown;
+pub(super) use text::show_value;
 
 use super::Rule;
 use super::pattern::Pattern;
-use super::view::{Callee, View, Views, same};
+use super::view::{CallView, ViewCallee, Views, is_same_value};
 use crate::diag::words;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{Operand, operand_type};
@@ -74,7 +74,7 @@ enum GoalPart<'p> {
 
 /// A state of the search.
 #[derive(Clone, Default)]
-struct State<'p> {
+struct SearchState<'p> {
     found: Match,
     goals: Vec<Goal<'p>>,
     /// Expressions of the pattern, compared once everything is bound.
@@ -116,17 +116,17 @@ impl<'a> Matcher<'a> {
     }
 
     /// The match whose first result is node `n`.
-    pub fn at(&mut self, n: NodeId) -> Option<Match> {
+    pub fn match_at(&mut self, n: NodeId) -> Option<Match> {
         let pattern = self.pattern;
         self.near = None;
-        let mut state = State::default();
+        let mut state = SearchState::default();
         let root = GoalPart::Arg(pattern.outputs.first()?);
         state.goals.push((root, Val::Leaf(Operand::Node(n))));
         self.solve(state).map(|s| s.found)
     }
 
     /// Why the last search found nothing, if the pattern's first result did match.
-    pub fn why(&self) -> Option<String> {
+    pub fn failure_reason(&self) -> Option<String> {
         self.near
             .as_ref()
             .filter(|(depth, _)| *depth > 0)
@@ -134,29 +134,29 @@ impl<'a> Matcher<'a> {
     }
 
     /// Whether a match that fails here gets further than those before it, so that a remark would say why.
-    fn is_nearest(&self, state: &State<'_>) -> bool {
+    fn is_nearest(&self, state: &SearchState<'_>) -> bool {
         self.near.as_ref().is_none_or(|(d, _)| state.found.nodes.len() > *d)
     }
 
-    fn fail<T>(&mut self, state: &State<'_>, why: impl FnOnce() -> String) -> Option<T> {
+    fn fail<T>(&mut self, state: &SearchState<'_>, why: impl FnOnce() -> String) -> Option<T> {
         if self.is_nearest(state) {
             self.near = Some((state.found.nodes.len(), why()));
         }
         None
     }
 
-    fn solve(&mut self, mut state: State<'a>) -> Option<State<'a>> {
+    fn solve(&mut self, mut state: SearchState<'a>) -> Option<SearchState<'a>> {
         loop {
             if self.steps == 0 {
                 return self.fail(&state, || format!("the search was given up after {MAX_STEPS} steps"));
             }
             self.steps -= 1;
             let Some((part, value)) = state.goals.pop() else {
-                return self.rest(state);
+                return self.finish_search(state);
             };
             let choices = match part {
-                GoalPart::Node(p) => self.node(&mut state, p, &value)?,
-                GoalPart::Arg(arg) => self.arg(&mut state, arg, value)?,
+                GoalPart::Node(p) => self.match_node(&mut state, p, &value)?,
+                GoalPart::Arg(arg) => self.match_arg(&mut state, arg, value)?,
             };
             match choices.len() {
                 0 => {}
@@ -173,12 +173,14 @@ impl<'a> Matcher<'a> {
     }
 
     /// All goals are met: what is not bound yet, then what can be checked only now.
-    fn rest(&mut self, state: State<'a>) -> Option<State<'a>> {
+    fn finish_search(&mut self, state: SearchState<'a>) -> Option<SearchState<'a>> {
         let missing = self.pattern.required().find(|n| !state.found.nodes.contains_key(n));
         let Some(missing) = missing else {
-            return self.check(state);
+            return self.check_state(state);
         };
-        let (p, candidates) = self.connected(&state).unwrap_or_else(|| (missing, self.graph.ids()));
+        let (p, candidates) = self
+            .connected_node(&state)
+            .unwrap_or_else(|| (missing, self.graph.ids()));
         for n in candidates {
             let mut next = state.clone();
             next.goals.push((GoalPart::Node(p), Val::Leaf(Operand::Node(n))));
@@ -191,7 +193,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// A node of the pattern that is not bound but has an operand that is, and the users of that operand.
-    fn connected(&self, state: &State<'a>) -> Option<(NodeId, Vec<NodeId>)> {
+    fn connected_node(&self, state: &SearchState<'a>) -> Option<(NodeId, Vec<NodeId>)> {
         let unbound = self.pattern.required().filter(|n| !state.found.nodes.contains_key(n));
         unbound.into_iter().find_map(|p| {
             let inputs = self.pattern.graph[p].inputs();
@@ -204,7 +206,12 @@ impl<'a> Matcher<'a> {
     }
 
     /// The alternatives of goals under which pattern node `p` is `value`.
-    fn node(&mut self, state: &mut State<'a>, p: NodeId, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+    fn match_node(
+        &mut self,
+        state: &mut SearchState<'a>,
+        p: NodeId,
+        value: &Val<Operand>,
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
         let Val::Leaf(operand) = value else {
             return self.fail(state, || {
                 format!(
@@ -222,7 +229,7 @@ impl<'a> Matcher<'a> {
             };
         }
         if self.pattern.graph[p].op() == Opcode::GetAttr {
-            return self.attribute(state, p, operand);
+            return self.match_attribute(state, p, operand);
         }
         let Operand::Node(n) = operand else {
             return self.fail(state, || "no node computes this value".into());
@@ -239,7 +246,7 @@ impl<'a> Matcher<'a> {
             });
         };
         let pattern = self.pattern;
-        let fitting: Vec<&'a View<NodeId>> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
+        let fitting: Vec<&'a CallView<NodeId>> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
         if fitting.is_empty() {
             return self.fail(state, || {
                 let wanted = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
@@ -250,7 +257,7 @@ impl<'a> Matcher<'a> {
         self.type_of(state, p, operand)?;
         let mut out = vec![];
         for v in fitting {
-            orders(v, &view, &mut out);
+            operand_orders(v, &view, &mut out);
         }
         if out.is_empty() {
             return self.fail(state, || format!("`%{}` has other arguments", graph[n].name()));
@@ -258,7 +265,12 @@ impl<'a> Matcher<'a> {
         Some(out)
     }
 
-    fn attribute(&mut self, state: &mut State<'a>, p: NodeId, operand: &Operand) -> Option<Vec<Vec<Goal<'a>>>> {
+    fn match_attribute(
+        &mut self,
+        state: &mut SearchState<'a>,
+        p: NodeId,
+        operand: &Operand,
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
         let path: Option<Arc<str>> = match operand {
             Operand::Attr(path) => Some(path.clone()),
             Operand::Node(n) if self.graph[*n].op() == Opcode::GetAttr => Some(self.graph[*n].target().into()),
@@ -273,18 +285,18 @@ impl<'a> Matcher<'a> {
     }
 
     /// Checks the type that the pattern gives its node.
-    fn type_of(&mut self, state: &mut State<'a>, p: NodeId, operand: &Operand) -> Option<()> {
+    fn type_of(&mut self, state: &mut SearchState<'a>, p: NodeId, operand: &Operand) -> Option<()> {
         let pattern = self.pattern;
         let meta = &pattern.graph[p].meta;
         let Some(declared) = meta.ty.as_ref().filter(|_| meta.declared) else {
             return Some(());
         };
-        self.fits(state, declared, operand_type(self.module, self.graph, operand), p)
+        self.match_type(state, declared, operand_type(self.module, self.graph, operand), p)
     }
 }
 
 /// The goals for the arguments of a call, in each order of its operands.
-fn orders<'p>(wanted: &'p View<NodeId>, found: &Rc<View<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
+fn operand_orders<'p>(wanted: &'p CallView<NodeId>, found: &Rc<CallView<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
     if wanted.args.len() != found.args.len() || wanted.kwargs.len() != found.kwargs.len() {
         return;
     }
@@ -307,16 +319,18 @@ fn orders<'p>(wanted: &'p View<NodeId>, found: &Rc<View<Operand>>, out: &mut Vec
         goals
     };
     out.push(args(&|i| i));
-    if swaps(&found.callee, &found.args) && !same(&found.args[0], &found.args[1]) {
+    if operands_commute(&found.callee, &found.args) && !is_same_value(&found.args[0], &found.args[1]) {
         out.push(args(&|i| if i < 2 { 1 - i } else { i }));
     }
 }
 
 /// Whether the first two operands may change places: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
-fn swaps(callee: &Callee, args: &[Val<Operand>]) -> bool {
-    let Callee::Op(op, false) = callee else { return false };
+fn operands_commute(callee: &ViewCallee, args: &[Val<Operand>]) -> bool {
+    let ViewCallee::Op(op, false) = callee else {
+        return false;
+    };
     let plain = |(a, p): (&Val<Operand>, &crate::op::Param)| match &p.default {
-        Some(d) => same(a, &crate::op::lift_literal(d)),
+        Some(d) => is_same_value(a, &crate::op::lift_literal(d)),
         None => a.is_none(),
     };
     op.commutative && args.len() >= 2 && args.iter().zip(&op.schema.params).skip(2).all(plain)

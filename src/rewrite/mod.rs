@@ -18,7 +18,7 @@
 //! no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ, NaN
 //! is NaN. A parameter given where the op takes a list is the whole list. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
 //!
-//! A match is refused, with the reason in the [`Report`]'s remarks, if a value inside of it is used outside and is not a result
+//! A match is refused, with the reason in the [`RewriteReport`]'s remarks, if a value inside of it is used outside and is not a result
 //! of the rule, if its condition is false or not known, or if it would move a computation across a write.
 
 mod apply;
@@ -36,7 +36,7 @@ mod tests;
 pub use compile::compile;
 pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
-pub use view::same;
+pub use view::is_same_value;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, Loc, NodeId};
@@ -93,7 +93,7 @@ impl Rule {
 
 /// How rules are applied.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RewriteOptions {
     /// Whether rules marked `fast` run.
     pub fast: bool,
     /// Whether to say why near matches failed.
@@ -107,9 +107,9 @@ pub struct Options {
     pub keep_types: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for RewriteOptions {
+    fn default() -> RewriteOptions {
+        RewriteOptions {
             fast: false,
             remarks: false,
             budget: None,
@@ -151,16 +151,16 @@ impl std::fmt::Display for Remark {
 
 /// What rewriting did.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct RewriteReport {
     /// How often each rule fired, in the order of the rules.
     pub fired: Vec<(Arc<str>, usize)>,
     /// What fired where and, if asked for, what nearly did.
     pub remarks: Vec<Remark>,
-    /// Rules that [`Options::budget`] stopped while they still matched, each with the graph.
+    /// Rules that [`RewriteOptions::budget`] stopped while they still matched, each with the graph.
     pub stopped: Vec<(Arc<str>, Arc<str>)>,
 }
 
-impl Report {
+impl RewriteReport {
     /// How often rules fired.
     pub fn total(&self) -> usize {
         self.fired.iter().map(|(_, n)| n).sum()
@@ -173,10 +173,14 @@ impl Report {
 /// # Errors
 /// A rule that does not come to an end and has no budget (E0804), or whose replacement has another type or does not fit
 /// where it is put (E0805). The module is then as the rules before left it.
-pub fn rewrite(module: &mut GraphModule, rules: &[Rule], options: &Options) -> Result<Report, Diagnostic> {
-    let mut report = Report {
+pub fn rewrite(
+    module: &mut GraphModule,
+    rules: &[Rule],
+    options: &RewriteOptions,
+) -> Result<RewriteReport, Diagnostic> {
+    let mut report = RewriteReport {
         fired: rules.iter().map(|r| (r.name.clone(), 0)).collect(),
-        ..Report::default()
+        ..RewriteReport::default()
     };
     let names: Vec<Arc<str>> = module.graphs.keys().cloned().collect();
     for name in names {
@@ -198,15 +202,15 @@ fn rewrite_graph(
     name: &Arc<str>,
     graph: &mut Graph,
     rules: &[Rule],
-    options: &Options,
-    report: &mut Report,
+    options: &RewriteOptions,
+    report: &mut RewriteReport,
 ) -> Result<(), Diagnostic> {
-    let mut run = Run {
+    let mut run = GraphRewriter {
         module,
         name,
         rules,
         options,
-        index: index(rules, options),
+        index: index_rules(rules, options),
         views: view::Views::default(),
         fired: vec![0; rules.len()],
         written: own::Written::default(),
@@ -221,7 +225,7 @@ fn rewrite_graph(
 }
 
 /// For each thing a node may call, the rules whose first result calls it.
-fn index(rules: &[Rule], options: &Options) -> HashMap<Arc<str>, Vec<usize>> {
+fn index_rules(rules: &[Rule], options: &RewriteOptions) -> HashMap<Arc<str>, Vec<usize>> {
     let mut out: HashMap<Arc<str>, Vec<usize>> = HashMap::new();
     for (i, r) in rules.iter().enumerate() {
         if r.mark == Some(RewriteMark::Fast) && !options.fast {
@@ -238,30 +242,30 @@ fn index(rules: &[Rule], options: &Options) -> HashMap<Arc<str>, Vec<usize>> {
 }
 
 /// Rules being applied to one graph.
-struct Run<'a> {
+struct GraphRewriter<'a> {
     module: &'a GraphModule,
     name: &'a Arc<str>,
     rules: &'a [Rule],
-    options: &'a Options,
+    options: &'a RewriteOptions,
     index: HashMap<Arc<str>, Vec<usize>>,
     views: view::Views,
     fired: Vec<usize>,
     written: own::Written,
     budget: usize,
-    report: &'a mut Report,
+    report: &'a mut RewriteReport,
 }
 
-impl Run<'_> {
+impl GraphRewriter<'_> {
     /// Tries every rule at every node once; whether any fired.
     fn sweep(&mut self, graph: &mut Graph) -> Result<bool, Diagnostic> {
         let before: usize = self.fired.iter().sum();
         for n in graph.ids() {
-            while graph.is_live(n) && self.at(graph, n)? {}
+            while graph.is_live(n) && self.apply_at(graph, n)? {}
         }
         Ok(self.fired.iter().sum::<usize>() > before)
     }
 
-    fn candidates(&mut self, graph: &Graph, n: NodeId) -> Vec<usize> {
+    fn candidate_rules(&mut self, graph: &Graph, n: NodeId) -> Vec<usize> {
         let Some(view) = self.views.get(self.module, self.name, graph, n) else {
             return vec![];
         };
@@ -269,11 +273,11 @@ impl Run<'_> {
     }
 
     /// Applies the first rule that matches at `n`; whether one did.
-    fn at(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
-        for i in self.candidates(graph, n) {
+    fn apply_at(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
+        for i in self.candidate_rules(graph, n) {
             let rule = &self.rules[i];
             let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
-            let Some(found) = matcher.at(n) else { continue };
+            let Some(found) = matcher.match_at(n) else { continue };
             let again = match self.options.once {
                 true => self.written.has_part_in(rule, &found),
                 false => self.written.finds_itself(i, rule, &found),
@@ -281,7 +285,7 @@ impl Run<'_> {
             if again {
                 continue;
             }
-            let Ok(plan) = apply::plan(self.module, graph, rule, &found, &mut self.views, self.name) else {
+            let Ok(plan) = apply::plan_replacement(self.module, graph, rule, &found, &mut self.views, self.name) else {
                 continue;
             };
             if self.fired[i] >= self.budget {
@@ -289,7 +293,7 @@ impl Run<'_> {
                 continue;
             }
             let remark = self.remark(graph, n, i, None);
-            let applied = apply::apply(self.module, graph, rule, &found, plan, self.options.keep_types)?;
+            let applied = apply::apply_plan(self.module, graph, rule, &found, plan, self.options.keep_types)?;
             applied.changed.iter().for_each(|&c| self.views.forget(c));
             self.written.note(i, found, &applied.made);
             self.report.fired[i].1 += 1;
@@ -303,7 +307,7 @@ impl Run<'_> {
     /// Stops a rule that has used up its budget: where a budget was asked for with what there is, else with an error.
     fn stop(&mut self, rule: usize) -> Result<(), Diagnostic> {
         if self.options.budget.is_none() {
-            return Err(endless(&self.rules[rule], self.budget));
+            return Err(endless_rule_error(&self.rules[rule], self.budget));
         }
         let stopped = (self.rules[rule].name.clone(), self.name.clone());
         if !self.report.stopped.contains(&stopped) {
@@ -327,12 +331,14 @@ impl Run<'_> {
     /// Says of every place where a rule's first op stands why the rule does not match there.
     fn near_misses(&mut self, graph: &Graph) {
         for n in graph.ids() {
-            for i in self.candidates(graph, n) {
+            for i in self.candidate_rules(graph, n) {
                 let rule = &self.rules[i];
                 let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
-                let why = match matcher.at(n) {
-                    Some(found) => apply::plan(self.module, graph, rule, &found, &mut self.views, self.name).err(),
-                    None => matcher.why(),
+                let why = match matcher.match_at(n) {
+                    Some(found) => {
+                        apply::plan_replacement(self.module, graph, rule, &found, &mut self.views, self.name).err()
+                    }
+                    None => matcher.failure_reason(),
                 };
                 if let Some(why) = why {
                     let remark = self.remark(graph, n, i, Some(why));
@@ -343,7 +349,7 @@ impl Run<'_> {
     }
 }
 
-fn endless(rule: &Rule, budget: usize) -> Diagnostic {
+fn endless_rule_error(rule: &Rule, budget: usize) -> Diagnostic {
     let title = format!("the rule `{}` does not terminate", rule.name);
     Diagnostic::new(Code::E0804, title)
         .at_opt(rule.span, format!("fired {budget} times in one graph"))

@@ -6,7 +6,7 @@
 //! by its condition, and goes on as long as these change.
 
 use super::pattern::Hole;
-use super::view::same;
+use super::view::is_same_value;
 use super::{Match, Rule};
 use crate::graph::NodeId;
 use crate::types::Val;
@@ -50,7 +50,7 @@ impl Written {
             .holes()
             .all(|(n, _)| match (before.values.get(&n), found.values.get(&n)) {
                 (Some(Val::Leaf(_)), Some(Val::Leaf(_))) if free => true,
-                (Some(a), Some(b)) => same(a, b),
+                (Some(a), Some(b)) => is_same_value(a, b),
                 (a, b) => a.is_none() && b.is_none(),
             })
     }

@@ -1,6 +1,6 @@
 //! A graph in which some placeholders are holes: what a rule looks for, or what it puts in place.
 
-use super::view::{Callee, View};
+use super::view::{CallView, ViewCallee};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::op;
@@ -51,7 +51,7 @@ pub struct Pattern {
     /// The results, in order.
     pub outputs: Vec<Arg>,
     /// Each call as the rows it may be.
-    views: HashMap<NodeId, Vec<View<NodeId>>>,
+    views: HashMap<NodeId, Vec<CallView<NodeId>>>,
     /// What every match binds.
     always: HashSet<NodeId>,
 }
@@ -76,7 +76,7 @@ impl Pattern {
         let views = graph
             .iter()
             .filter(|&n| graph[n].op().is_call())
-            .map(|n| (n, views(&graph, &holes, n)))
+            .map(|n| (n, call_views(&graph, &holes, n)))
             .collect();
         let mut pattern = Pattern {
             graph,
@@ -225,7 +225,7 @@ impl Pattern {
     }
 
     /// What a call may be.
-    pub(super) fn views(&self, n: NodeId) -> &[View<NodeId>] {
+    pub(super) fn views(&self, n: NodeId) -> &[CallView<NodeId>] {
         self.views.get(&n).map_or(&[], Vec::as_slice)
     }
 
@@ -263,7 +263,7 @@ impl Pattern {
 
 /// The rows that a call of a pattern may be, each with one argument per parameter. A hole that is the whole argument for a
 /// list stands for the list, of any length: `$k` of `max_pool2d(%x, $k)` is `[3, 3]`.
-fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<NodeId>> {
+fn call_views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<CallView<NodeId>> {
     let node = &graph[n];
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     let arg_types: Vec<Type> = node.args().iter().map(|a| infer::arg_type(a, &ty)).collect();
@@ -275,7 +275,7 @@ fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<No
     let types: Vec<(&str, &Type)> = kwarg_types.iter().map(|(k, t)| (&**k, t)).collect();
     let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
     let whole = |n: &NodeId| holes.get(n).is_some_and(|h| !matches!(h, Hole::Rest));
-    let mut out: Vec<View<NodeId>> = vec![];
+    let mut out: Vec<CallView<NodeId>> = vec![];
     if node.op() != Opcode::CallModule {
         let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
         for candidate in op::candidates(&path) {
@@ -283,10 +283,10 @@ fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<No
                 continue;
             };
             let args = spelling.apply_with(node.args(), &kwargs, &whole).args;
-            let callee = Callee::Op(spelling.op, spelling.inplace);
-            let known = |v: &View<NodeId>| v.callee == callee && same_args(&v.args, &args);
+            let callee = ViewCallee::Op(spelling.op, spelling.inplace);
+            let known = |v: &CallView<NodeId>| v.callee == callee && same_args(&v.args, &args);
             if !out.iter().any(known) {
-                out.push(View {
+                out.push(CallView {
                     writes: spelling.inplace,
                     callee,
                     args,
@@ -296,8 +296,8 @@ fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<No
         }
     }
     if out.is_empty() {
-        out.push(View {
-            callee: Callee::Other(node.op(), node.target().into()),
+        out.push(CallView {
+            callee: ViewCallee::Other(node.op(), node.target().into()),
             args: node.args().to_vec(),
             kwargs: node.kwargs().to_vec(),
             writes: false,
@@ -307,5 +307,5 @@ fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<No
 }
 
 fn same_args(a: &[Arg], b: &[Arg]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| super::same(a, b))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| super::is_same_value(a, b))
 }

@@ -3,14 +3,14 @@
 use super::torch::{
     MatchOptions, NamedMatcher, SubgraphMatcher, compare_graphs, replace_pattern, replace_pattern_with_filters,
 };
-use super::{Options, Report, Rule, compile, rewrite};
+use super::{RewriteOptions, RewriteReport, Rule, compile, rewrite};
 use crate::graph::trace::{IntoArg, Proxy};
 use crate::graph::{Arg, Graph, GraphModule};
 use crate::infer::{InferOptions, infer};
 use crate::source::FileId;
 use crate::types::Val;
 
-fn run(text: &str) -> (GraphModule, Report) {
+fn run(text: &str) -> (GraphModule, RewriteReport) {
     let (tree, found) = crate::syntax::parse_text(FileId(0), text);
     assert!(found.is_empty(), "{found:?}");
     let (rules, found) = compile(&tree);
@@ -19,10 +19,10 @@ fn run(text: &str) -> (GraphModule, Report) {
     assert!(found.is_empty(), "{found:?}");
     let found = infer(&mut module, &InferOptions::default());
     assert!(found.is_empty(), "{found:?}");
-    let options = Options {
+    let options = RewriteOptions {
         fast: true,
         remarks: true,
-        ..Options::default()
+        ..RewriteOptions::default()
     };
     let report = rewrite(&mut module, &rules, &options).unwrap_or_else(|d| panic!("{d:?}"));
     let mut again = module.clone();
@@ -41,7 +41,7 @@ fn targets(m: &GraphModule) -> Vec<String> {
     calls.map(|n| g[n].target().to_string()).collect()
 }
 
-fn failure(r: &Report, rule: &str) -> String {
+fn failure(r: &RewriteReport, rule: &str) -> String {
     let near = r.remarks.iter().find(|m| &*m.rule == rule && m.failed.is_some());
     near.and_then(|m| m.failed.clone()).unwrap_or_default()
 }
@@ -400,7 +400,7 @@ fn torchs_matcher_has_torchs_limits_and_words() {
     let mul = square.find("mul").unwrap();
     assert!(
         super::Matcher::new(&module, "", &square, &rule, &mut views)
-            .at(mul)
+            .match_at(mul)
             .is_some()
     );
 

@@ -65,7 +65,7 @@ pub struct SubgraphMatcher<'p> {
     returning: Vec<NodeId>,
 }
 
-fn error<T>(text: impl Into<String>) -> Result<T, PatternError> {
+fn pattern_error<T>(text: impl Into<String>) -> Result<T, PatternError> {
     Err(PatternError(text.into()))
 }
 
@@ -73,13 +73,13 @@ impl<'p> SubgraphMatcher<'p> {
     /// A matcher of `pattern`, which must have a result and no dead code.
     pub fn new(pattern: &'p Graph, options: MatchOptions) -> Result<SubgraphMatcher<'p>, PatternError> {
         let Some(output) = pattern.output() else {
-            return error("SubgraphMatcher cannot be initialized with an empty pattern");
+            return pattern_error("SubgraphMatcher cannot be initialized with an empty pattern");
         };
         let dead = |n: NodeId| {
             pattern[n].users().len() == 0 && !matches!(pattern[n].op(), Opcode::Output | Opcode::Placeholder)
         };
         if pattern.iter().any(dead) {
-            return error("SubgraphMatcher cannot be initialized with a pattern with dead code");
+            return pattern_error("SubgraphMatcher cannot be initialized with a pattern with dead code");
         }
         let returning = pattern[output].inputs();
         let anchors = match options.match_output {
@@ -155,7 +155,7 @@ impl<'p> SubgraphMatcher<'p> {
                 return;
             }
             let mut map = map.clone();
-            if self.nodes(graph, anchor, n, &mut map) {
+            if self.match_nodes(graph, anchor, n, &mut map) {
                 chosen.push(n);
                 self.anchors_from(graph, i + 1, chosen, &map, out);
                 chosen.pop();
@@ -164,7 +164,7 @@ impl<'p> SubgraphMatcher<'p> {
     }
 
     /// Matches pattern node `p` with `n`, and what they depend on. The work list replaces torch's recursion.
-    fn nodes(&self, graph: &Graph, p: NodeId, n: NodeId, map: &mut HashMap<NodeId, Arg>) -> bool {
+    fn match_nodes(&self, graph: &Graph, p: NodeId, n: NodeId, map: &mut HashMap<NodeId, Arg>) -> bool {
         let mut todo = vec![(p, n)];
         while let Some((p, n)) = todo.pop() {
             if let Some(known) = map.get(&p) {
@@ -173,19 +173,19 @@ impl<'p> SubgraphMatcher<'p> {
                 }
                 return false;
             }
-            if map.values().any(|a| a.as_leaf() == Some(&n)) || !self.equal(graph, p, n) {
+            if map.values().any(|a| a.as_leaf() == Some(&n)) || !self.is_same_call(graph, p, n) {
                 return false;
             }
             map.insert(p, Val::Leaf(n));
             if self.pattern[p].op() == Opcode::Placeholder {
                 continue;
             }
-            let Some(pairs) = arguments(self.pattern, p, graph, n) else {
+            let Some(pairs) = pair_arguments(self.pattern, p, graph, n) else {
                 return false;
             };
             let mut next = vec![];
             for (a, b) in &pairs {
-                if !self.argument(a, b, map, &mut next) {
+                if !self.match_argument(a, b, map, &mut next) {
                     return false;
                 }
             }
@@ -195,7 +195,7 @@ impl<'p> SubgraphMatcher<'p> {
         true
     }
 
-    fn equal(&self, graph: &Graph, p: NodeId, n: NodeId) -> bool {
+    fn is_same_call(&self, graph: &Graph, p: NodeId, n: NodeId) -> bool {
         let (a, b) = (&self.pattern[p], &graph[n]);
         if a.op() == Opcode::Placeholder && !self.options.match_placeholder {
             return true;
@@ -212,7 +212,13 @@ impl<'p> SubgraphMatcher<'p> {
             }
     }
 
-    fn argument(&self, a: &Arg, b: &Arg, map: &mut HashMap<NodeId, Arg>, next: &mut Vec<(NodeId, NodeId)>) -> bool {
+    fn match_argument(
+        &self,
+        a: &Arg,
+        b: &Arg,
+        map: &mut HashMap<NodeId, Arg>,
+        next: &mut Vec<(NodeId, NodeId)>,
+    ) -> bool {
         match (a, b) {
             (Val::Leaf(p), Val::Leaf(n)) => {
                 next.push((*p, *n));
@@ -222,7 +228,7 @@ impl<'p> SubgraphMatcher<'p> {
             | (Val::Tuple(x), Val::Tuple(y))
             | (Val::List(x), Val::Tuple(y))
             | (Val::Tuple(x), Val::List(y)) => {
-                x.len() == y.len() && x.iter().zip(y).all(|(a, b)| self.argument(a, b, map, next))
+                x.len() == y.len() && x.iter().zip(y).all(|(a, b)| self.match_argument(a, b, map, next))
             }
             (Val::Leaf(p), b) => {
                 if self.pattern[*p].op() != Opcode::Placeholder {
@@ -268,19 +274,19 @@ impl NamedMatcher {
         const NO_DICT: &str = "Expecting the input graph to have a dict output as the last element";
         let mut pattern = pattern.clone();
         let Some(output) = pattern.output() else {
-            return error(NO_DICT);
+            return pattern_error(NO_DICT);
         };
         let Some(Val::Tuple(results) | Val::List(results)) = pattern[output].args().first().cloned() else {
-            return error(NO_DICT);
+            return pattern_error(NO_DICT);
         };
         let Some((Val::Dict(named), rest)) = results.split_last() else {
-            return error(NO_DICT);
+            return pattern_error(NO_DICT);
         };
         let mut names = vec![];
         for (k, v) in named {
             match (k, v) {
                 (Val::Str(k), Val::Leaf(n)) => names.push((k.to_string(), *n)),
-                _ => return error("the names of a pattern are nodes of it"),
+                _ => return pattern_error("the names of a pattern are nodes of it"),
             }
         }
         let result = match rest {
@@ -326,7 +332,7 @@ pub fn compare_graphs(left: &Graph, right: &Graph) -> bool {
 
 /// The arguments of two calls in pairs; `None` if they differ in number or names. Calls of overloads are compared
 /// parameter by parameter, others as they are written.
-fn arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec<(Arg, Arg)>> {
+fn pair_arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec<(Arg, Arg)>> {
     let bound = |g: &Graph, n: NodeId| -> Option<Vec<Arg>> {
         let node = &g[n];
         let path = op::canonical_path(node.target(), false);

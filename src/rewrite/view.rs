@@ -10,29 +10,29 @@ use std::sync::Arc;
 
 /// What a node calls.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Callee {
+pub enum ViewCallee {
     /// A row of the op table, and whether the result is written to its first argument.
     Op(&'static Op, bool),
     /// What no row knows: a graph of the file, a function of the user's.
     Other(Opcode, Arc<str>),
 }
 
-impl Callee {
+impl ViewCallee {
     /// A text that only equal callees share.
     pub fn key(&self) -> Arc<str> {
         match self {
-            Callee::Op(op, false) => op.name.into(),
-            Callee::Op(op, true) => format!("{} (in place)", op.name).into(),
-            Callee::Other(op, target) => format!("{op} {target}").into(),
+            ViewCallee::Op(op, false) => op.name.into(),
+            ViewCallee::Op(op, true) => format!("{} (in place)", op.name).into(),
+            ViewCallee::Other(op, target) => format!("{op} {target}").into(),
         }
     }
 }
 
 /// A node's callee and arguments: one per parameter for a row of the table, else as they are written.
 #[derive(Clone, Debug)]
-pub struct View<T> {
+pub struct CallView<T> {
     /// What is called.
-    pub callee: Callee,
+    pub callee: ViewCallee,
     /// Arguments by position.
     pub args: Vec<Val<T>>,
     /// Arguments by name; empty for a row of the table.
@@ -44,14 +44,20 @@ pub struct View<T> {
 /// The nodes' views, made when they are asked for.
 #[derive(Default)]
 pub struct Views {
-    known: SecondaryMap<NodeId, Option<Option<Rc<View<Operand>>>>>,
+    known: SecondaryMap<NodeId, Option<Option<Rc<CallView<Operand>>>>>,
 }
 
 impl Views {
     /// The view of a call; `None` for a node that is none.
-    pub fn get(&mut self, module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<Rc<View<Operand>>> {
+    pub fn get(
+        &mut self,
+        module: &GraphModule,
+        caller: &str,
+        graph: &Graph,
+        n: NodeId,
+    ) -> Option<Rc<CallView<Operand>>> {
         if self.known[n].is_none() {
-            self.known[n] = Some(view(module, caller, graph, n).map(Rc::new));
+            self.known[n] = Some(view_call(module, caller, graph, n).map(Rc::new));
         }
         self.known[n].clone().flatten()
     }
@@ -62,7 +68,7 @@ impl Views {
     }
 }
 
-fn view(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<View<Operand>> {
+fn view_call(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<CallView<Operand>> {
     let node = &graph[n];
     if !node.op().is_call() {
         return None;
@@ -72,16 +78,16 @@ fn view(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<
         && let Resolves::Op(spelling) = &resolved.callee
         && let Some(call) = resolved.call()
     {
-        return Some(View {
-            callee: Callee::Op(spelling.op, resolved.inplace()),
+        return Some(CallView {
+            callee: ViewCallee::Op(spelling.op, resolved.is_inplace()),
             args: call.args,
             kwargs: vec![],
             writes: resolved.written().is_some(),
         });
     }
     let operand = |a: &crate::graph::Arg| a.map(|&n| Operand::Node(n));
-    Some(View {
-        callee: Callee::Other(node.op(), node.target().into()),
+    Some(CallView {
+        callee: ViewCallee::Other(node.op(), node.target().into()),
         args: node.args().iter().map(operand).collect(),
         kwargs: node.kwargs().iter().map(|(k, v)| (k.clone(), operand(v))).collect(),
         writes: node.op() == Opcode::CallMethod && node.target().ends_with('_'),
@@ -89,16 +95,19 @@ fn view(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<
 }
 
 /// Whether two values are the same, bit for bit: 1, 1.0 and True differ, 0.0 and -0.0 too, and NaN is NaN.
-pub fn same<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
+pub fn is_same_value<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
     let bits = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
-    let seq = |a: &[Val<T>], b: &[Val<T>]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b));
+    let seq = |a: &[Val<T>], b: &[Val<T>]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_value(a, b));
     match (a, b) {
         (Val::Float(x), Val::Float(y)) => bits(x, y),
         (Val::Complex(a, b), Val::Complex(c, d)) => bits(a, c) && bits(b, d),
         (Val::List(a), Val::List(b)) | (Val::Tuple(a), Val::Tuple(b)) => seq(a, b),
         (Val::Slice(a), Val::Slice(b)) | (Val::Range(a), Val::Range(b)) => seq(&a[..], &b[..]),
         (Val::Dict(a), Val::Dict(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|((k, x), (l, y))| same(k, l) && same(x, y))
+            a.len() == b.len()
+                && a.iter()
+                    .zip(b)
+                    .all(|((k, x), (l, y))| is_same_value(k, l) && is_same_value(x, y))
         }
         _ => a == b,
     }

@@ -4,7 +4,7 @@
 //! lists, tuples, dicts and slices around tensors. [`Val`] is that structure, generic over what stands for a tensor:
 //!
 //! * `Val<NodeId>` is a graph argument (`graph::Arg`): the leaf is a reference to a node;
-//! * `Val<Tensor>` is a run-time value (`interp::Value`);
+//! * `Val<Tensor>` is a run-time value (`interp::RuntimeValue`);
 //! * `Val<TensorType>` is a type ([`Type`](super::Type)): what inference knows of a value before it exists.
 
 use super::{DType, Dim};

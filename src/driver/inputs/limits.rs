@@ -36,7 +36,7 @@ impl Limit {
 pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
     let mut module = module.clone();
     let wrong = infer::infer(&mut module, &InferOptions::default()).has_errors();
-    let passes = PassManager::of(&["inline", "functionalize", "normalize"]);
+    let passes = PassManager::from_names(&["inline", "functionalize", "normalize"]);
     let (false, Ok(mut passes)) = (wrong, passes) else {
         return BTreeMap::new();
     };

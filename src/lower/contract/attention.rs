@@ -1,6 +1,6 @@
 //! Attention: from the call to one step.
 
-use super::{Contract, broadcast_to, unsigned};
+use super::{Contract, broadcast_to, unsigned_strides};
 use crate::lower::ir::same_dim;
 use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
 use crate::math::contract::{Attention, Mask};
@@ -9,7 +9,12 @@ use crate::program::BufferOperand;
 use crate::types::{DType, TensorType};
 
 /// The step: `out` is the shape of the result as `how` lays it out.
-pub(in crate::lower) fn step(operands: &[BufferOperand], dtype: DType, how: &Attend, out: &[usize]) -> Contract {
+pub(in crate::lower) fn attention_step(
+    operands: &[BufferOperand],
+    dtype: DType,
+    how: &Attend,
+    out: &[usize],
+) -> Contract {
     let strides = |o: &BufferOperand| {
         let s: Vec<usize> = o
             .strides
@@ -26,7 +31,7 @@ pub(in crate::lower) fn step(operands: &[BufferOperand], dtype: DType, how: &Att
     let mut added = vec![];
     let [mask, bias] = how.masks.map(|dtype| {
         let (dtype, o) = (dtype?, rest.next()?);
-        let s = unsigned(&o);
+        let s = unsigned_strides(&o);
         added.push(o);
         Some(Mask {
             dtype,
@@ -61,7 +66,7 @@ pub(in crate::lower) fn step(operands: &[BufferOperand], dtype: DType, how: &Att
 
 /// `scaled_dot_product_attention` or `biased_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes,
 /// no dropout.
-pub(in crate::lower) fn recognise(
+pub(in crate::lower) fn recognise_attention(
     tir: &mut Tir,
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
@@ -107,11 +112,17 @@ pub(in crate::lower) fn recognise(
         rows_first: tir.users_swap_dims_1_2 && rank == 4,
     };
     let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
-    push(tir, dtype, result, args, how).map(Some)
+    push_attention(tir, dtype, result, args, how).map(Some)
 }
 
 /// The attention's value, seen in the order of torch.
-fn push(tir: &mut Tir, dtype: DType, result: Vec<usize>, args: Vec<ValueId>, how: Attend) -> OpResult<ValueId> {
+fn push_attention(
+    tir: &mut Tir,
+    dtype: DType,
+    result: Vec<usize>,
+    args: Vec<ValueId>,
+    how: Attend,
+) -> OpResult<ValueId> {
     let mut out = result.clone();
     out.splice(0..0, vec![1; 4 - out.len()]);
     if how.rows_first {

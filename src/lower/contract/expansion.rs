@@ -10,7 +10,7 @@ use std::fmt;
 const WORTH: usize = 512 << 10;
 
 /// Joins every such pair of steps.
-pub(in crate::lower) fn join(program: &mut Program) {
+pub(in crate::lower) fn join_expansions(program: &mut Program) {
     let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
     for (i, s) in program.steps.iter().enumerate() {
         for b in s.buffers() {
@@ -22,7 +22,7 @@ pub(in crate::lower) fn join(program: &mut Program) {
     }
     let mut gone = vec![false; program.steps.len()];
     for first in 0..program.steps.len() {
-        let Some((between, conv)) = host(program, first) else {
+        let Some((between, conv)) = first_conv(program, first) else {
             continue;
         };
         let Some(&[a, second, ref others @ ..]) = uses.get(&between.buffer).map(|u| &u[..]) else {
@@ -32,11 +32,12 @@ pub(in crate::lower) fn join(program: &mut Program) {
             continue;
         }
         let joined = match others {
-            [] => joined(program, first, second, between.clone(), conv),
-            _ => depthwise_of(program, second, &between, &conv).map(|_| Err(Apart::Shared)),
+            [] => join_pair(program, first, second, between.clone(), conv),
+            _ => depthwise_of(program, second, &between, &conv).map(|_| Err(ExpansionRefusal::Shared)),
         };
         let Some(joined) = joined else { continue };
-        let names = [between.buffer, result(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
+        let names =
+            [between.buffer, contract_output(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
         let size = program.buffers[between.buffer.0].byte_count();
         match &joined {
             Ok(_) => {
@@ -65,7 +66,7 @@ pub(in crate::lower) fn join(program: &mut Program) {
 }
 
 /// The convolution of step `i`, and its result with what its tail does to that alone.
-fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
+fn first_conv(program: &Program, i: usize) -> Option<(Between, Conv)> {
     let Step::Contract {
         what: Contract::Conv(conv, _),
         out,
@@ -88,7 +89,7 @@ fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
 }
 
 /// Why two such convolutions stay two steps.
-enum Apart {
+enum ExpansionRefusal {
     /// Other steps read what is between them.
     Shared,
     /// The second one's tail does.
@@ -99,13 +100,17 @@ enum Apart {
     Small(usize),
 }
 
-impl fmt::Display for Apart {
+impl fmt::Display for ExpansionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Apart::Shared => f.write_str("other steps read what is between them too, so it has to be in memory"),
-            Apart::Tail => f.write_str("what runs on the second result reads what is between them"),
-            Apart::Form => f.write_str("their layouts, taps, strides or padding are none that run in bands of rows"),
-            Apart::Small(n) => write!(
+            ExpansionRefusal::Shared => {
+                f.write_str("other steps read what is between them too, so it has to be in memory")
+            }
+            ExpansionRefusal::Tail => f.write_str("what runs on the second result reads what is between them"),
+            ExpansionRefusal::Form => {
+                f.write_str("their layouts, taps, strides or padding are none that run in bands of rows")
+            }
+            ExpansionRefusal::Small(n) => write!(
                 f,
                 "the {} between them stay in a second-level cache anyhow",
                 shown_bytes(*n)
@@ -115,7 +120,7 @@ impl fmt::Display for Apart {
 }
 
 /// What step `i` writes, if it is a contraction.
-fn result(step: &Step) -> BufferId {
+fn contract_output(step: &Step) -> BufferId {
     match step {
         Step::Contract { out, .. } => *out,
         _ => BufferId(0),
@@ -143,7 +148,13 @@ fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv
 }
 
 /// The step that does what `first` and `second` do, or why there is none; `None` if they are no such pair.
-fn joined(program: &Program, first: usize, second: usize, between: Between, conv: Conv) -> Option<Result<Step, Apart>> {
+fn join_pair(
+    program: &Program,
+    first: usize,
+    second: usize,
+    between: Between,
+    conv: Conv,
+) -> Option<Result<Step, ExpansionRefusal>> {
     let desc = depthwise_of(program, second, &between, &conv)?;
     let [a, b] = [first, second].map(|i| match &program.steps[i] {
         Step::Contract {
@@ -155,13 +166,13 @@ fn joined(program: &Program, first: usize, second: usize, between: Between, conv
     });
     let ((operands, ..), (more, out, tail)) = (a?, b?);
     if tail.iter().any(|t| t.buffers.contains(&between.buffer)) {
-        return Some(Err(Apart::Tail));
+        return Some(Err(ExpansionRefusal::Tail));
     }
     if !desc.suits() {
-        return Some(Err(Apart::Form));
+        return Some(Err(ExpansionRefusal::Form));
     }
     if desc.between() < WORTH {
-        return Some(Err(Apart::Small(desc.between())));
+        return Some(Err(ExpansionRefusal::Small(desc.between())));
     }
     let all = operands.iter().chain(&more[1..]).cloned().collect();
     Some(Ok(Step::Contract {

@@ -13,7 +13,7 @@ use crate::program::{BufferOperand, Contract};
 use crate::types::DType;
 
 /// Non-negative strides, as `math` takes them; sizes of one may have any.
-fn unsigned(o: &BufferOperand) -> Vec<usize> {
+fn unsigned_strides(o: &BufferOperand) -> Vec<usize> {
     o.strides.iter().map(|&s| s.max(0) as usize).collect()
 }
 
@@ -53,7 +53,7 @@ pub(in crate::lower) fn matmul(
 
 /// The strides of the last two dims, the other way round if `swap`.
 fn last_strides(o: &BufferOperand, swap: bool) -> [usize; 2] {
-    let s = unsigned(o);
+    let s = unsigned_strides(o);
     let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
     if swap { [c, r] } else { [r, c] }
 }
@@ -122,7 +122,7 @@ fn broadcast_to(o: &BufferOperand, out: &[usize]) -> BufferOperand {
 }
 
 /// Three spatial values of up to three: missing dims stand in front.
-fn three(v: &[usize], fill: usize) -> [usize; 3] {
+fn pad_to_three(v: &[usize], fill: usize) -> [usize; 3] {
     let mut out = [fill; 3];
     out[3 - v.len()..].copy_from_slice(v);
     out
@@ -156,13 +156,13 @@ pub(in crate::lower) fn conv(
         in_channels: channels,
         out_channels,
         groups: how.groups,
-        input: three(spatial, 1),
-        kernel: three(&w.shape[2..], 1),
-        stride: three(&how.stride, 1),
-        padding: three(&how.padding, 0),
-        dilation: three(&how.dilation, 1),
+        input: pad_to_three(spatial, 1),
+        kernel: pad_to_three(&w.shape[2..], 1),
+        stride: pad_to_three(&how.stride, 1),
+        padding: pad_to_three(&how.padding, 0),
+        dilation: pad_to_three(&how.dilation, 1),
         transposed: how.transposed,
-        output_padding: three(&how.output_padding, 0),
+        output_padding: pad_to_three(&how.output_padding, 0),
         bias: how.bias.is_some(),
         input_layout: layout(last[0]),
         output_layout: layout(last[1]),
@@ -177,7 +177,7 @@ pub(in crate::lower) fn conv(
 }
 
 /// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
-pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
+pub(in crate::lower) fn prepare_operands(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
     let conv = matches!(how, Contraction::Conv(_));
     for a in args {
         let shape = tir.value(*a).shape.clone();
@@ -191,7 +191,7 @@ pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [Va
 }
 
 /// The step of a contraction.
-pub(in crate::lower) fn step(
+pub(in crate::lower) fn contraction_step(
     def: &Def,
     operands: &[BufferOperand],
     dtype: DType,
@@ -218,7 +218,7 @@ pub(in crate::lower) fn step(
         Def::Special {
             how: Special::Attention(how),
             ..
-        } => attention::step(operands, dtype, how, out),
+        } => attention::attention_step(operands, dtype, how, out),
         Def::Special {
             how:
                 Special::Recurrent {
@@ -227,7 +227,7 @@ pub(in crate::lower) fn step(
                     projected,
                 },
             ..
-        } => self::recurrent::step(*cell, *reverse, *projected, operands)?,
+        } => self::recurrent::recurrent_step(*cell, *reverse, *projected, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })
 }

@@ -8,7 +8,7 @@ use crate::program::{BufferOperand, Contract};
 use crate::types::{DType, TensorType, Val};
 
 /// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout as steps of their own; `None` for anything else, which stays a library call.
-pub(in crate::lower) fn recognise(
+pub(in crate::lower) fn recognise_recurrent(
     tir: &mut Tir,
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
@@ -30,7 +30,7 @@ pub(in crate::lower) fn recognise(
         Cell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
         _ => vec![*ids.leaf("hx")?],
     };
-    let mut net = Network {
+    let mut net = RecurrentNetwork {
         cell,
         biases: ids.bool("has_biases")?,
         projected: false,
@@ -40,13 +40,13 @@ pub(in crate::lower) fn recognise(
     };
     let sets = net.layers.saturating_mul(net.directions);
     net.projected = cell == Cell::Lstm && params.len() == sets.saturating_mul(net.per_set() + 1);
-    if !net.fits(tir, x, &params, &states) {
+    if !net.is_supported(tir, x, &params, &states) {
         return Ok(None);
     }
     net.build(tir, x, &params, &states).map(Some)
 }
 
-struct Network {
+struct RecurrentNetwork {
     cell: Cell,
     biases: bool,
     /// Whether each set ends with the projection of its output.
@@ -56,14 +56,14 @@ struct Network {
     batch_first: bool,
 }
 
-impl Network {
+impl RecurrentNetwork {
     fn per_set(&self) -> usize {
         let own = if self.biases { 4 } else { 2 };
         own + self.projected as usize
     }
 
     /// Whether dtypes and sizes are such that the steps here compute it; the library call reports what is wrong with others.
-    fn fits(&self, tir: &Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> bool {
+    fn is_supported(&self, tir: &Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> bool {
         let sets = self.layers * self.directions;
         let f32s = params
             .iter()
@@ -98,36 +98,40 @@ impl Network {
     }
 
     fn build(&self, tir: &mut Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> OpResult<Val<Traced>> {
-        let mut x = if self.batch_first { swapped(tir, x)? } else { x };
+        let mut x = if self.batch_first {
+            swap_leading_dims(tir, x)?
+        } else {
+            x
+        };
         let mut last: Vec<Vec<ValueId>> = vec![vec![]; states.len()];
         for layer in 0..self.layers {
             let mut outs = vec![];
             for d in 0..self.directions {
                 let set = layer * self.directions + d;
                 let p = &params[set * self.per_set()..(set + 1) * self.per_set()];
-                let (out, finals) = self.direction(tir, x, p, states, set, d == 1)?;
+                let (out, finals) = self.push_direction(tir, x, p, states, set, d == 1)?;
                 outs.push(out);
                 last.iter_mut().zip(finals).for_each(|(l, f)| l.push(f));
             }
             x = if outs.len() == 1 {
                 outs[0]
             } else {
-                joined(tir, &outs, 2)?
+                concat_values(tir, &outs, 2)?
             };
         }
         if self.batch_first {
-            x = swapped(tir, x)?;
+            x = swap_leading_dims(tir, x)?;
         }
         let mut results = vec![Val::Leaf(tir.traced(x))];
         for l in &last {
-            let v = if l.len() == 1 { l[0] } else { joined(tir, l, 0)? };
+            let v = if l.len() == 1 { l[0] } else { concat_values(tir, l, 0)? };
             results.push(Val::Leaf(tir.traced(v)));
         }
         Ok(Val::Tuple(results))
     }
 
     /// One layer in one direction: its outputs `[time, batch, hidden]`, and its last states `[1, batch, hidden]`.
-    fn direction(
+    fn push_direction(
         &self,
         tir: &mut Tir,
         x: ValueId,
@@ -150,7 +154,7 @@ impl Network {
         let hidden = states.last().map_or(state, |&s| tir.value(s).shape[2]);
         let mut operands = vec![inputs];
         for &s in states {
-            operands.push(sliced(tir, s, set, 1)?);
+            operands.push(slice_items(tir, s, set, 1)?);
         }
         operands.push(p[1]);
         operands.extend(projection);
@@ -170,25 +174,25 @@ impl Network {
         let def = Def::Special { args: operands, how };
         let steps = time * batch * state;
         let all = tir.push(DType::F32, &[steps + lstm * batch * hidden], def)?;
-        let out = part(tir, all, 0, [time, batch, state])?;
+        let out = flat_view(tir, all, 0, [time, batch, state])?;
         let last = if reverse { 0 } else { time - 1 };
-        let mut finals = vec![part(tir, all, last * batch * state, [1, batch, state])?];
+        let mut finals = vec![flat_view(tir, all, last * batch * state, [1, batch, state])?];
         if lstm == 1 {
-            finals.push(part(tir, all, steps, [1, batch, hidden])?);
+            finals.push(flat_view(tir, all, steps, [1, batch, hidden])?);
         }
         Ok((out, finals))
     }
 }
 
 /// `[a, b, n]` as a view `[b, a, n]`.
-fn swapped(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+fn swap_leading_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
     let s = tir.value(v).shape.clone();
     let map = IndexMap::Affine(vec![same_dim(1), same_dim(0), same_dim(2)]);
     tir.view(v, map, &[s[1], s[0], s[2]])
 }
 
 /// The elements from `first` on of a flat value, in row-major order.
-fn part(tir: &mut Tir, v: ValueId, first: usize, shape: [usize; 3]) -> OpResult<ValueId> {
+fn flat_view(tir: &mut Tir, v: ValueId, first: usize, shape: [usize; 3]) -> OpResult<ValueId> {
     let steps = [(shape[1] * shape[2]) as i64, shape[2] as i64, 1];
     let index = AffineIndex {
         offset: first as i64,
@@ -198,7 +202,7 @@ fn part(tir: &mut Tir, v: ValueId, first: usize, shape: [usize; 3]) -> OpResult<
 }
 
 /// Items `first .. first + count` along dim 0.
-fn sliced(tir: &mut Tir, v: ValueId, first: usize, count: usize) -> OpResult<ValueId> {
+fn slice_items(tir: &mut Tir, v: ValueId, first: usize, count: usize) -> OpResult<ValueId> {
     let mut shape = tir.value(v).shape.clone();
     if (first, count) == (0, shape[0]) {
         return Ok(v);
@@ -211,7 +215,7 @@ fn sliced(tir: &mut Tir, v: ValueId, first: usize, count: usize) -> OpResult<Val
     tir.view(v, IndexMap::Affine(vec![index, same_dim(1), same_dim(2)]), &shape)
 }
 
-fn joined(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
+fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
     let mut shape = tir.value(parts[0]).shape.clone();
     shape[dim] = parts.iter().map(|&v| tir.value(v).shape[dim]).sum();
     let def = Def::Special {
@@ -222,7 +226,7 @@ fn joined(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
 }
 
 /// The step of a recurrent layer whose operands are those of [`Network::direction`].
-pub(in crate::lower) fn step(
+pub(in crate::lower) fn recurrent_step(
     cell: Cell,
     reverse: bool,
     projected: bool,

@@ -17,7 +17,7 @@ pub type Along = Vec<Option<usize>>;
 
 /// A value within a cluster.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct ClusterMember {
     /// The value.
     pub value: ValueId,
     /// Its level.
@@ -34,12 +34,12 @@ pub struct Cluster {
     /// Which dims of it are reduced.
     pub reduced: Vec<bool>,
     /// In value order.
-    pub members: Vec<Member>,
+    pub members: Vec<ClusterMember>,
 }
 
 impl Cluster {
     /// The member that is `v`.
-    pub fn member(&self, v: ValueId) -> Option<&Member> {
+    pub fn member(&self, v: ValueId) -> Option<&ClusterMember> {
         self.members
             .binary_search_by_key(&v, |m| m.value)
             .ok()
@@ -52,7 +52,7 @@ impl Cluster {
     }
 
     /// How a value of `shape` at `level` lies in the space, by its dims other than one, in order.
-    pub(in crate::lower) fn place(&self, shape: &[usize], level: Level) -> Option<Along> {
+    pub(in crate::lower) fn place_shape(&self, shape: &[usize], level: Level) -> Option<Along> {
         let dim = |d: usize| {
             if level == Level::Reduced && self.reduced[d] {
                 1
@@ -82,7 +82,7 @@ pub(in crate::lower) struct Users {
 }
 
 /// The users of every value.
-pub(in crate::lower) fn users(tir: &Tir) -> Vec<Users> {
+pub(in crate::lower) fn collect_users(tir: &Tir) -> Vec<Users> {
     let mut users = vec![Users::default(); tir.values.len()];
     for v in tir.output.iter().flat_map(|o| o.leaves()) {
         users[v.0 as usize].output = true;
@@ -105,7 +105,7 @@ pub(in crate::lower) fn users(tir: &Tir) -> Vec<Users> {
 }
 
 /// The value under a chain of views that only rename dims, and the dims of it: `along` says where the dims of `v` lie.
-pub fn trace(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
+pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
     let def = tir.value(v);
     let Def::View { arg, map } = &def.def else {
         return Some((v, along.clone()));
@@ -139,7 +139,7 @@ pub fn trace(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
             .collect::<Option<Along>>()?,
         IndexMap::Strided { .. } => return None,
     };
-    trace(tir, *arg, &inner)
+    trace_views(tir, *arg, &inner)
 }
 
 /// The dims of an operand of shape `shape` that broadcasts to a value whose dims lie `along`.

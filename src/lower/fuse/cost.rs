@@ -12,26 +12,26 @@ use crate::scalar::{ScalarExpr, ScalarNode, ScalarOp};
 use std::collections::BTreeSet;
 
 /// The value whose buffer an operand is: views looked through.
-pub(in crate::lower) fn base(tir: &Tir, mut v: ValueId) -> ValueId {
+pub(in crate::lower) fn base_value(tir: &Tir, mut v: ValueId) -> ValueId {
     while let Def::View { arg, .. } = &tir.value(v).def {
         v = *arg;
     }
     v
 }
 
-fn bytes(tir: &Tir, v: ValueId) -> usize {
+fn byte_size(tir: &Tir, v: ValueId) -> usize {
     tir.value(v).numel() * tir.value(v).dtype.size()
 }
 
 /// The buffers that a cluster reads from outside, with how many bytes of each.
-pub(in crate::lower) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
+pub(in crate::lower) fn outside_reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
     let mut seen = BTreeSet::new();
     let mut out = vec![];
     for m in &c.members {
         for o in tir.operands(m.value) {
-            let b = base(tir, o);
+            let b = base_value(tir, o);
             if c.member(b).is_none() && seen.insert(b) {
-                out.push((b, bytes(tir, o).min(bytes(tir, b))));
+                out.push((b, byte_size(tir, o).min(byte_size(tir, b))));
             }
         }
     }
@@ -39,35 +39,35 @@ pub(in crate::lower) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
 }
 
 /// What a cluster costs whose values are `stored` or not.
-pub(in crate::lower) fn cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
+pub(in crate::lower) fn cluster_cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
     let mut cost = Cost {
-        reads: reads(tir, c).iter().fold(0, |n, r| n.saturating_add(r.1)),
+        reads: outside_reads(tir, c).iter().fold(0, |n, r| n.saturating_add(r.1)),
         ..Cost::default()
     };
     for m in &c.members {
         match stored(m.value) {
-            true => cost.writes = cost.writes.saturating_add(bytes(tir, m.value)),
-            false => cost.kept = cost.kept.saturating_add(bytes(tir, m.value)),
+            true => cost.writes = cost.writes.saturating_add(byte_size(tir, m.value)),
+            false => cost.kept = cost.kept.saturating_add(byte_size(tir, m.value)),
         }
         let points = match (&tir.value(m.value).def, m.level) {
             (Def::Reduce { arg, .. }, _) => tir.value(*arg).numel(),
             (_, Level::Full | Level::Reduced) => tir.value(m.value).numel(),
         };
-        cost.arithmetic += points as f64 * weight(tir, m.value) / estimate::LANES;
+        cost.arithmetic += points as f64 * element_cost(tir, m.value) / estimate::LANES;
     }
     cost
 }
 
 /// Nanoseconds of one element of a value, as a scalar.
-fn weight(tir: &Tir, v: ValueId) -> f64 {
+fn element_cost(tir: &Tir, v: ValueId) -> f64 {
     match &tir.value(v).def {
-        Def::Pointwise { expr, .. } => expression(expr),
-        Def::Reduce { how, .. } => 0.25 + expression(&how.pre),
+        Def::Pointwise { expr, .. } => expr_cost(expr),
+        Def::Reduce { how, .. } => 0.25 + expr_cost(&how.pre),
         _ => 0.0,
     }
 }
 
-fn expression(e: &ScalarExpr) -> f64 {
+fn expr_cost(e: &ScalarExpr) -> f64 {
     let node = |n: ScalarNode| match n {
         ScalarNode::Op(ScalarOp::Unary(op, _)) => estimate::unary_nanoseconds(op),
         ScalarNode::Op(ScalarOp::Binary(op, ..)) => estimate::binary_nanoseconds(op),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Explained {
     /// Adds a cluster that was scheduled as kernels.
-    pub(in crate::lower) fn kernel(
+    pub(in crate::lower) fn add_kernel(
         &mut self,
         tir: &Tir,
         fusion: &Fusion,
@@ -30,18 +30,18 @@ impl Explained {
             nodes,
             space: c.space.clone(),
             reduced: (0..c.space.len()).filter(|&d| c.reduced[d]).collect(),
-            cost: cost::cost(tir, c, &|v| fusion.stored[v.0 as usize]),
+            cost: cost::cluster_cost(tir, c, &|v| fusion.stored[v.0 as usize]),
             kernels: kernels.len(),
             places: String::new(),
             notes: vec![],
-            results: results(tir, fusion, c),
+            results: stored_names(tir, fusion, c),
         });
     }
 }
 
 impl Explained {
     /// Adds what fusion found about clusters and others. `numbers` are the units' positions here.
-    pub(in crate::lower) fn notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
+    pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
         let beside = fusion.beside.iter().filter_map(|(a, b, why)| {
@@ -74,7 +74,7 @@ impl Explained {
 }
 
 /// The names of the values that a cluster stores.
-fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
+fn stored_names(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
     let stored = c
         .members
         .iter()

@@ -5,7 +5,7 @@
 //! read through views (their loops would suit neither) and kernels whose rows are so short that losing the merged loop of one would
 //! cost more than a launch.
 
-use super::cluster::{Along, Cluster, Member, Users, broadcast_along, trace};
+use super::cluster::{Along, Cluster, ClusterMember, Users, broadcast_along, trace_views};
 use super::cost::{self, Cost, LAUNCH};
 use super::join::MAX_MEMBERS;
 use super::{Fuser, UnitId};
@@ -109,9 +109,9 @@ impl fmt::Display for MergeRefusal {
 
 impl Fuser<'_> {
     /// Merges clusters that do not depend on each other where it pays.
-    pub(in crate::lower) fn horizontal(&mut self, users: &[Users]) {
+    pub(in crate::lower) fn merge_horizontally(&mut self, users: &[Users]) {
         let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
-        for u in self.topological() {
+        for u in self.topological_order() {
             let Some(c) = self.cluster(u).filter(|c| self.may_be_beside(c).is_ok()) else {
                 continue;
             };
@@ -120,10 +120,10 @@ impl Fuser<'_> {
             let found = others
                 .iter()
                 .rev()
-                .find_map(|&o| Some((o, self.beside(o, u, users).ok()?)));
+                .find_map(|&o| Some((o, self.judge_merge(o, u, users).ok()?)));
             match found {
                 Some((o, why)) => {
-                    let (a, b) = (self.first(o), self.first(u));
+                    let (a, b) = (self.first_value(o), self.first_value(u));
                     if self.merge(o, u).is_ok() {
                         self.beside.push((a, b, why));
                     }
@@ -141,7 +141,7 @@ impl Fuser<'_> {
     /// Says of kernels that follow each other, of which one is small or which read the same, why they are not one.
     pub(in crate::lower) fn explain_neighbours(&mut self, order: &[UnitId], users: &[Users]) {
         let stores = |c: &Cluster| {
-            let stored = |m: &Member| self.is_stored(m.value, &users[m.value.0 as usize]);
+            let stored = |m: &ClusterMember| self.is_stored(m.value, &users[m.value.0 as usize]);
             c.members.iter().any(stored)
         };
         let kernels = order.iter().copied().filter(|&u| self.cluster(u).is_some_and(stores));
@@ -151,14 +151,14 @@ impl Fuser<'_> {
             let &[a, b] = pair else { continue };
             found.extend(
                 self.not_beside(a, b, users)
-                    .map(|why| (self.first(a), self.first(b), why)),
+                    .map(|why| (self.first_value(a), self.first_value(b), why)),
             );
         }
         self.not_beside = found;
     }
 
     /// The first value of a cluster.
-    fn first(&self, u: UnitId) -> ValueId {
+    fn first_value(&self, u: UnitId) -> ValueId {
         self.cluster(u).map_or(ValueId(0), |c| c.members[0].value)
     }
 
@@ -166,10 +166,10 @@ impl Fuser<'_> {
     fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<MergeRefusal> {
         let (x, y) = (self.cluster(a)?, self.cluster(b)?);
         let small = [x, y].map(|c| self.cost(c, users).nanoseconds() <= self.tir.limits.small);
-        if small == [false; 2] && self.shared(x, y).1 < SHARED {
+        if small == [false; 2] && self.shared_reads(x, y).1 < SHARED {
             return None;
         }
-        if self.dependent(a, b) {
+        if self.are_dependent(a, b) {
             return Some(MergeRefusal::Dependent);
         }
         if x.space != y.space {
@@ -179,19 +179,19 @@ impl Fuser<'_> {
             return Some(MergeRefusal::Dims);
         }
         let why = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
-        let why = why.or_else(|| self.beside(a, b, users).err());
+        let why = why.or_else(|| self.judge_merge(a, b, users).err());
         let full = x.members.len() + y.members.len() >= MAX_MEMBERS;
         Some(why.unwrap_or(if full { MergeRefusal::Full } else { MergeRefusal::Late }))
     }
 
-    fn dependent(&self, a: UnitId, b: UnitId) -> bool {
+    fn are_dependent(&self, a: UnitId, b: UnitId) -> bool {
         self.deps[a.as_u32() as usize].contains(b) || self.deps[b.as_u32() as usize].contains(a)
     }
 
     /// How many buffers both read, and bytes of those.
-    fn shared(&self, x: &Cluster, y: &Cluster) -> (usize, usize) {
-        let others = cost::reads(self.tir, y);
-        let reads = cost::reads(self.tir, x);
+    fn shared_reads(&self, x: &Cluster, y: &Cluster) -> (usize, usize) {
+        let others = cost::outside_reads(self.tir, y);
+        let reads = cost::outside_reads(self.tir, x);
         let both = reads.iter().filter(|r| others.contains(r));
         both.fold((0, 0), |(n, bytes), r| (n + 1, bytes.saturating_add(r.1)))
     }
@@ -205,7 +205,7 @@ impl Fuser<'_> {
         }
         for m in &c.members {
             for o in self.tir.operands(m.value) {
-                if matches!(self.tir.value(cost::base(self.tir, o)).def, Def::Contract { .. }) {
+                if matches!(self.tir.value(cost::base_value(self.tir, o)).def, Def::Contract { .. }) {
                     return Err(MergeRefusal::Product);
                 }
                 if !self.reads_in_order(c, m, o) {
@@ -217,7 +217,7 @@ impl Fuser<'_> {
     }
 
     /// Whether the member `m` of `c` reads the operand `o` along the dims of the space as they come.
-    fn reads_in_order(&self, c: &Cluster, m: &Member, o: ValueId) -> bool {
+    fn reads_in_order(&self, c: &Cluster, m: &ClusterMember, o: ValueId) -> bool {
         let along = match &self.tir.value(m.value).def {
             Def::Pointwise { .. } => broadcast_along(&self.tir.value(o).shape, &m.along),
             // The operand lies along the whole space.
@@ -225,19 +225,19 @@ impl Fuser<'_> {
         };
         let in_order = |a: &Along| a.iter().flatten().is_sorted();
         along.len() == self.tir.value(o).shape.len()
-            && trace(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
+            && trace_views(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
     }
 
     /// Why `a` and `b` are better one kernel, or why they are not.
-    fn beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, MergeRefusal> {
-        let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.dependent(a, b)) else {
+    fn judge_merge(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, MergeRefusal> {
+        let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.are_dependent(a, b)) else {
             return Err(MergeRefusal::Dependent);
         };
         let (of_x, of_y) = (self.cost(x, users), self.cost(y, users));
-        let (shared, bytes) = self.shared(x, y);
+        let (shared, bytes) = self.shared_reads(x, y);
         let buffers = |c: &Cluster| {
-            let stored = |m: &&Member| self.is_stored(m.value, &users[m.value.0 as usize]);
-            cost::reads(self.tir, c).len() + c.members.iter().filter(stored).count()
+            let stored = |m: &&ClusterMember| self.is_stored(m.value, &users[m.value.0 as usize]);
+            cost::outside_reads(self.tir, c).len() + c.members.iter().filter(stored).count()
         };
         let buffers = buffers(x) + buffers(y) - shared;
         if buffers > BUFFERS {
@@ -257,6 +257,6 @@ impl Fuser<'_> {
     }
 
     fn cost(&self, c: &Cluster, users: &[Users]) -> Cost {
-        cost::cost(self.tir, c, &|v| self.is_stored(v, &users[v.0 as usize]))
+        cost::cluster_cost(self.tir, c, &|v| self.is_stored(v, &users[v.0 as usize]))
     }
 }

@@ -1,7 +1,7 @@
 //! When values may be computed together: the conditions of fusion, and the words for each that fails.
 
-use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
-use super::cost::base;
+use super::cluster::{Along, Cluster, Level, broadcast_along, trace_views};
+use super::cost::base_value;
 use super::{Fuser, Unit, UnitId};
 use crate::lower::ir::ValueId;
 use std::fmt;
@@ -41,25 +41,25 @@ impl fmt::Display for Refusal {
 
 impl Fuser<'_> {
     /// The cluster `u`, if it has room and `v` in it makes no cycle.
-    fn joinable(&self, u: UnitId, v: ValueId) -> Result<&Cluster, Refusal> {
+    fn joinable_cluster(&self, u: UnitId, v: ValueId) -> Result<&Cluster, Refusal> {
         let c = self.cluster(u).ok_or(Refusal::NoKernel)?;
         if c.members.len() >= MAX_MEMBERS {
             return Err(Refusal::Full);
         }
-        if !self.acyclic(v, u) {
+        if !self.keeps_acyclic(v, u) {
             return Err(Refusal::Between);
         }
         Ok(c)
     }
 
     /// Whether `v`, lying `along` the space of `u`, finds every operand that `u` computes at its own point.
-    fn aligned(&self, c: &Cluster, u: UnitId, v: ValueId, along: &Along) -> bool {
+    fn is_aligned(&self, c: &Cluster, u: UnitId, v: ValueId, along: &Along) -> bool {
         self.tir.operands(v).iter().all(|&o| {
-            if self.unit(base(self.tir, o)) != Some(u) {
+            if self.owning_unit(base_value(self.tir, o)) != Some(u) {
                 return true;
             }
             let shape = &self.tir.value(o).shape;
-            let Some((base, found)) = trace(self.tir, o, &broadcast_along(shape, along)) else {
+            let Some((base, found)) = trace_views(self.tir, o, &broadcast_along(shape, along)) else {
                 return false;
             };
             c.member(base).is_some_and(|m| m.along == found)
@@ -67,15 +67,15 @@ impl Fuser<'_> {
     }
 
     /// Whether `v` may join `u` without making a cycle.
-    fn acyclic(&self, v: ValueId, u: UnitId) -> bool {
+    fn keeps_acyclic(&self, v: ValueId, u: UnitId) -> bool {
         self.operand_units(v)
             .iter()
-            .all(|&o| o == u || !self.deps[index(o)].contains(u))
+            .all(|&o| o == u || !self.deps[unit_index(o)].contains(u))
     }
 
     /// Where in the space of `u` the pointwise value `v` lies, if it may join.
-    pub(in crate::lower) fn fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
-        let c = self.joinable(u, v)?;
+    pub(in crate::lower) fn pointwise_fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
+        let c = self.joinable_cluster(u, v)?;
         let shape = &self.tir.value(v).shape;
         let levels: &[Level] = if c.has_reduction() {
             &[Level::Full, Level::Reduced]
@@ -84,8 +84,8 @@ impl Fuser<'_> {
         };
         let mut why = Refusal::Sizes;
         for &level in levels {
-            match c.place(shape, level) {
-                Some(along) if self.aligned(c, u, v, &along) => return Ok((level, along)),
+            match c.place_shape(shape, level) {
+                Some(along) if self.is_aligned(c, u, v, &along) => return Ok((level, along)),
                 Some(_) => why = Refusal::Elsewhere,
                 None => {}
             }
@@ -98,7 +98,7 @@ impl Fuser<'_> {
         let (Some(a), Some(b)) = (self.cluster(into), self.cluster(from)) else {
             return Err(Refusal::NoKernel);
         };
-        let independent = !self.deps[index(into)].contains(from) && !self.deps[index(from)].contains(into);
+        let independent = !self.deps[unit_index(into)].contains(from) && !self.deps[unit_index(from)].contains(into);
         let same = a.space == b.space && (a.reduced == b.reduced || !a.has_reduction() || !b.has_reduction());
         if !independent {
             return Err(Refusal::Between);
@@ -113,27 +113,27 @@ impl Fuser<'_> {
         if a.members.len() + b.members.len() >= MAX_MEMBERS {
             return Err(Refusal::Full);
         }
-        let Some(Unit::Cluster(b)) = self.units[index(from)].take() else {
+        let Some(Unit::Cluster(b)) = self.units[unit_index(from)].take() else {
             return Err(Refusal::NoKernel);
         };
         for m in &b.members {
             self.unit_of[m.value.0 as usize] = Some(into);
         }
-        if let Some(Unit::Cluster(a)) = &mut self.units[index(into)] {
+        if let Some(Unit::Cluster(a)) = &mut self.units[unit_index(into)] {
             if b.has_reduction() {
                 a.reduced = b.reduced;
             }
             a.members.extend(b.members);
             a.members.sort_by_key(|m| m.value);
         }
-        let both = [into, from].map(|u| self.deps[index(u)].clone());
+        let both = [into, from].map(|u| self.deps[unit_index(u)].clone());
         for (i, d) in self.deps.iter_mut().enumerate() {
             if d.contains(from) {
                 d.remove(from);
                 d.insert(into);
             }
-            if i == index(into) || d.contains(into) {
-                both.iter().for_each(|b| d.add(b));
+            if i == unit_index(into) || d.contains(into) {
+                both.iter().for_each(|b| d.union_with(b));
             }
         }
         Ok(())
@@ -147,10 +147,10 @@ impl Fuser<'_> {
         arg: ValueId,
         dims: &[usize],
     ) -> Result<(Vec<bool>, Along), Refusal> {
-        let c = self.joinable(u, v)?;
+        let c = self.joinable_cluster(u, v)?;
         let shape = &self.tir.value(arg).shape;
-        let along = c.place(shape, Level::Full).ok_or(Refusal::Sizes)?;
-        let (base, found) = trace(self.tir, arg, &along).ok_or(Refusal::Elsewhere)?;
+        let along = c.place_shape(shape, Level::Full).ok_or(Refusal::Sizes)?;
+        let (base, found) = trace_views(self.tir, arg, &along).ok_or(Refusal::Elsewhere)?;
         let m = c.member(base).ok_or(Refusal::Elsewhere)?;
         if m.level != Level::Full || m.along != found {
             return Err(Refusal::Elsewhere);
@@ -176,6 +176,6 @@ impl Fuser<'_> {
     }
 }
 
-fn index(u: UnitId) -> usize {
+fn unit_index(u: UnitId) -> usize {
     u.as_u32() as usize
 }

@@ -20,7 +20,7 @@ pub mod join;
 pub(super) mod tail;
 mod units;
 
-use self::cluster::{Along, Cluster, Level, Member, Users, users};
+use self::cluster::{Along, Cluster, ClusterMember, Level, Users, collect_users};
 use self::horizontal::{Beside, MergeRefusal};
 use self::join::Refusal;
 use self::units::Units;
@@ -84,7 +84,7 @@ pub(in crate::lower) struct Fuser<'a> {
 
 /// Decides which values are computed together.
 pub fn fuse(tir: &Tir) -> Fusion {
-    let users = users(tir);
+    let users = collect_users(tir);
     let n = tir.values.len();
     let mut f = Fuser {
         tir,
@@ -106,8 +106,8 @@ pub fn fuse(tir: &Tir) -> Fusion {
             f.visit(v);
         }
     }
-    f.horizontal(&users);
-    let order = f.topological();
+    f.merge_horizontally(&users);
+    let order = f.topological_order();
     f.explain_neighbours(&order, &users);
     let stored = (0..n).map(|i| f.is_stored(ValueId(i as u32), &users[i])).collect();
     Fusion {
@@ -161,7 +161,7 @@ impl Fuser<'_> {
     fn visit(&mut self, v: ValueId) {
         match &self.tir.value(v).def {
             Def::Pointwise { args, .. } if args.iter().any(|a| self.activated.get(a) == Some(&v)) => {
-                self.unit_of[v.0 as usize] = self.unit(args[0]);
+                self.unit_of[v.0 as usize] = self.owning_unit(args[0]);
             }
             Def::Input(_) | Def::Constant(_) | Def::View { .. } => {}
             Def::Contract { .. } | Def::Special { .. } => {
@@ -174,7 +174,7 @@ impl Fuser<'_> {
                     if self.tir.calls[*call].has_side_effects() {
                         // Random numbers are drawn in the graph's order.
                         let before: Vec<UnitId> = self.last_effect.replace(id).into_iter().collect();
-                        self.depend(id, &before);
+                        self.add_dependencies(id, &before);
                     }
                 }
             }
@@ -183,7 +183,7 @@ impl Fuser<'_> {
         }
     }
 
-    pub(in crate::lower) fn unit(&self, v: ValueId) -> Option<UnitId> {
+    pub(in crate::lower) fn owning_unit(&self, v: ValueId) -> Option<UnitId> {
         self.unit_of[v.0 as usize]
     }
 
@@ -192,7 +192,7 @@ impl Fuser<'_> {
             .tir
             .operands(v)
             .iter()
-            .filter_map(|&o| self.unit(cost::base(self.tir, o)))
+            .filter_map(|&o| self.owning_unit(cost::base_value(self.tir, o)))
             .collect();
         units.sort_unstable();
         units.dedup();
@@ -216,13 +216,13 @@ impl Fuser<'_> {
         let mut all = Units::default();
         for &o in on.iter().filter(|&&o| o != u) {
             all.insert(o);
-            all.add(&self.deps[o.0 as usize]);
+            all.union_with(&self.deps[o.0 as usize]);
         }
         all
     }
 
     /// Records that `u`, and with it all that depend on it, depends on `on`.
-    fn depend(&mut self, u: UnitId, on: &[UnitId]) {
+    fn add_dependencies(&mut self, u: UnitId, on: &[UnitId]) {
         // What it depends on already it depends on with all that follows.
         let known = &self.deps[u.0 as usize];
         if on.iter().all(|&o| o == u || known.contains(o)) {
@@ -231,7 +231,7 @@ impl Fuser<'_> {
         let new = self.with_deps(on, u);
         for (i, d) in self.deps.iter_mut().enumerate() {
             if i == u.0 as usize || d.contains(u) {
-                d.add(&new);
+                d.union_with(&new);
             }
         }
     }
@@ -250,19 +250,19 @@ impl Fuser<'_> {
         }
     }
 
-    fn add(&mut self, u: UnitId, v: ValueId, level: Level, along: Along) {
+    fn add_member(&mut self, u: UnitId, v: ValueId, level: Level, along: Along) {
         if let Some(Unit::Cluster(c)) = &mut self.units[u.0 as usize] {
-            c.members.push(Member { value: v, level, along });
+            c.members.push(ClusterMember { value: v, level, along });
         }
         self.unit_of[v.0 as usize] = Some(u);
         let on = self.operand_units(v);
-        self.depend(u, &on);
+        self.add_dependencies(u, &on);
     }
 
     fn pointwise(&mut self, v: ValueId) {
         let mut joins = vec![];
         for u in self.operand_units(v) {
-            match self.fits(u, v) {
+            match self.pointwise_fits(u, v) {
                 Ok(_) => joins.push(u),
                 Err(why) => self.refuse(v, u, why),
             }
@@ -270,7 +270,7 @@ impl Fuser<'_> {
         let Some(&into) = joins.last() else {
             let shape = self.tir.value(v).shape.clone();
             let along = shape.iter().enumerate().map(|(d, &s)| (s != 1).then_some(d)).collect();
-            let members = vec![Member {
+            let members = vec![ClusterMember {
                 value: v,
                 level: Level::Full,
                 along,
@@ -292,8 +292,8 @@ impl Fuser<'_> {
             }
         }
         // A merge may have changed what fits; it never makes the join illegal, but the place is to be found again.
-        match self.fits(into, v) {
-            Ok((level, along)) => self.add(into, v, level, along),
+        match self.pointwise_fits(into, v) {
+            Ok((level, along)) => self.add_member(into, v, level, along),
             Err(_) => unreachable!("a merge keeps the space"),
         }
     }
@@ -304,13 +304,13 @@ impl Fuser<'_> {
         };
         let (arg, dims) = (*arg, dims.clone());
         let shape = self.tir.value(arg).shape.clone();
-        let of = self.unit(cost::base(self.tir, arg));
+        let of = self.owning_unit(cost::base_value(self.tir, arg));
         match of.map(|u| (u, self.reduce_fits(u, v, arg, &dims))) {
             Some((u, Ok((reduced, along)))) => {
                 if let Some(Unit::Cluster(c)) = &mut self.units[u.0 as usize] {
                     c.reduced = reduced;
                 }
-                return self.add(u, v, Level::Reduced, along);
+                return self.add_member(u, v, Level::Reduced, along);
             }
             Some((u, Err(why))) => self.refuse(v, u, why),
             None => {}
@@ -319,7 +319,7 @@ impl Fuser<'_> {
         let along = (0..shape.len())
             .map(|d| (!reduced[d] && shape[d] != 1).then_some(d))
             .collect();
-        let members = vec![Member {
+        let members = vec![ClusterMember {
             value: v,
             level: Level::Reduced,
             along,
@@ -343,14 +343,14 @@ impl Fuser<'_> {
             Def::Contract { .. } if self.activated.contains_key(&v) => false,
             Def::Pointwise { args, .. } if args.iter().any(|a| self.activated.get(a) == Some(&v)) => true,
             Def::Pointwise { .. } | Def::Reduce { .. } => {
-                users.output || users.values.iter().any(|&u| self.unit(u) != self.unit(v))
+                users.output || users.values.iter().any(|&u| self.owning_unit(u) != self.owning_unit(v))
             }
             _ => true,
         }
     }
 
     /// The units with operands before users.
-    pub(in crate::lower) fn topological(&self) -> Vec<UnitId> {
+    pub(in crate::lower) fn topological_order(&self) -> Vec<UnitId> {
         let mut order: Vec<UnitId> = (0..self.units.len())
             .filter(|&i| self.units[i].is_some())
             .map(|i| UnitId(i as u32))

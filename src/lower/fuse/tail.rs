@@ -23,7 +23,7 @@ pub(in crate::lower) struct Host {
 
 /// Why a kernel that reads a contraction's result is not its tail.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::lower) enum Apart {
+pub(in crate::lower) enum TailRefusal {
     /// Others read the result too.
     Shared,
     /// The result is one of the graph's.
@@ -40,27 +40,27 @@ pub(in crate::lower) enum Apart {
     Places,
 }
 
-impl fmt::Display for Apart {
+impl fmt::Display for TailRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Apart::Shared => "other steps read the result too, so it has to be in memory",
-            Apart::Result => "the result is one of the graph's, so it has to be in memory",
-            Apart::Reduces => "it reduces, and a piece of the result is not a whole row",
-            Apart::Several => "it does not store one f32 value, which would go where the result goes",
-            Apart::Sizes => "it has more or fewer elements than the result",
-            Apart::Taken => "it runs on the result of another product",
-            Apart::Places => "it wants elements of the result at other places than its own",
+            TailRefusal::Shared => "other steps read the result too, so it has to be in memory",
+            TailRefusal::Result => "the result is one of the graph's, so it has to be in memory",
+            TailRefusal::Reduces => "it reduces, and a piece of the result is not a whole row",
+            TailRefusal::Several => "it does not store one f32 value, which would go where the result goes",
+            TailRefusal::Sizes => "it has more or fewer elements than the result",
+            TailRefusal::Taken => "it runs on the result of another product",
+            TailRefusal::Places => "it wants elements of the result at other places than its own",
         })
     }
 }
 
 /// For each kernel that reads contractions' results and is not their tail: the contraction, a value of the kernel, and why.
-pub(in crate::lower) fn apart(
+pub(in crate::lower) fn refused_tails(
     tir: &Tir,
     fusion: &Fusion,
     hosts: &HashMap<UnitId, Host>,
-) -> Vec<(ValueId, ValueId, Apart)> {
-    let users = users(tir, fusion);
+) -> Vec<(ValueId, ValueId, TailRefusal)> {
+    let users = contraction_users(tir, fusion);
     let hosting: Vec<ValueId> = hosts.values().map(|h| h.contraction).collect();
     let mut all: Vec<ValueId> = users.keys().copied().collect();
     all.retain(|v| tir.value(*v).numel() > 0 && !hosting.contains(v) && !fusion.activated.contains_key(v));
@@ -69,17 +69,17 @@ pub(in crate::lower) fn apart(
     for v in all {
         let by = &users[&v];
         for u in by.iter().flatten() {
-            let Some(Unit::Cluster(c)) = unit(fusion, *u) else {
+            let Some(Unit::Cluster(c)) = unit_at(fusion, *u) else {
                 continue;
             };
             let result = only_result(tir, fusion, c);
             let why = match (by.len(), result) {
-                (2.., _) if by.contains(&None) => Apart::Result,
-                (2.., _) => Apart::Shared,
-                _ if c.reduced.contains(&true) => Apart::Reduces,
-                (_, None) => Apart::Several,
-                (_, Some(r)) if tir.value(r).numel() != tir.value(v).numel() => Apart::Sizes,
-                _ => Apart::Taken,
+                (2.., _) if by.contains(&None) => TailRefusal::Result,
+                (2.., _) => TailRefusal::Shared,
+                _ if c.reduced.contains(&true) => TailRefusal::Reduces,
+                (_, None) => TailRefusal::Several,
+                (_, Some(r)) if tir.value(r).numel() != tir.value(v).numel() => TailRefusal::Sizes,
+                _ => TailRefusal::Taken,
             };
             let stored = c.members.iter().map(|m| m.value);
             let mut stored = stored.filter(|v| fusion.stored[v.0 as usize]);
@@ -90,13 +90,13 @@ pub(in crate::lower) fn apart(
 }
 
 /// For each cluster that may be a tail, its contraction.
-pub(in crate::lower) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
-    let users = users(tir, fusion);
+pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
+    let users = contraction_users(tir, fusion);
     let position: HashMap<ValueId, usize> = fusion
         .order
         .iter()
         .enumerate()
-        .filter_map(|(n, &u)| match unit(fusion, u) {
+        .filter_map(|(n, &u)| match unit_at(fusion, u) {
             Some(Unit::Value(v)) => Some((*v, n)),
             _ => None,
         })
@@ -112,7 +112,7 @@ pub(in crate::lower) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
     }
     let mut found = HashMap::new();
     for &u in &fusion.order {
-        let Some(Unit::Cluster(c)) = unit(fusion, u) else {
+        let Some(Unit::Cluster(c)) = unit_at(fusion, u) else {
             continue;
         };
         let Some(result) = only_result(tir, fusion, c) else {
@@ -130,7 +130,7 @@ pub(in crate::lower) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
     found
 }
 
-fn unit(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
+fn unit_at(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
     fusion.units[u.as_u32() as usize].as_ref()
 }
 
@@ -147,7 +147,7 @@ fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
 }
 
 /// For each contraction, the units that read its result, `None` standing for the program's result.
-fn users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
+fn contraction_users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
     let base = |mut v: ValueId| {
         while let Def::View { arg, .. } = &tir.value(v).def {
             v = *arg;
@@ -156,7 +156,7 @@ fn users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
     };
     let mut unit_of: HashMap<ValueId, UnitId> = HashMap::new();
     for &u in &fusion.order {
-        match unit(fusion, u) {
+        match unit_at(fusion, u) {
             Some(Unit::Cluster(c)) => unit_of.extend(c.members.iter().map(|m| (m.value, u))),
             Some(Unit::Value(v)) => {
                 unit_of.insert(*v, u);
@@ -199,7 +199,7 @@ pub(in crate::lower) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> b
     };
     let here = |i: &Index| i.dynamic.is_empty() && i.affine.base == 0 && i.affine.terms() == [(var, 1)];
     let plain = |stmt: &Stmt| match stmt {
-        Stmt::Let(_, Inst::Load(b, i, None)) => here(i) || (!of_host(*b) && fixed(i, var)),
+        Stmt::Let(_, Inst::Load(b, i, None)) => here(i) || (!of_host(*b) && is_invariant(i, var)),
         Stmt::Let(_, Inst::Load(..) | Inst::Index(_) | Inst::Bounded(..)) | Stmt::Loop(_) => false,
         Stmt::Let(..) => true,
         Stmt::Store(_, i, _) => here(i),
@@ -207,7 +207,7 @@ pub(in crate::lower) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> b
     l.vector && k.extent(var) == numel && no_scratch(k) && l.body.iter().all(plain)
 }
 
-fn fixed(i: &Index, var: Var) -> bool {
+fn is_invariant(i: &Index, var: Var) -> bool {
     i.dynamic.is_empty() && i.affine.stride(var) == 0
 }
 

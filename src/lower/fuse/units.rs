@@ -32,7 +32,7 @@ impl Units {
     }
 
     /// Adds every unit of another set.
-    pub fn add(&mut self, other: &Units) {
+    pub fn union_with(&mut self, other: &Units) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
@@ -59,7 +59,7 @@ mod tests {
             s
         };
         let mut a = set(&[0, 63, 64]);
-        a.add(&set(&[1, 200]));
+        a.union_with(&set(&[1, 200]));
         assert_eq!(a.count(), 5);
         assert!([0, 1, 63, 64, 200].iter().all(|&i| a.contains(UnitId::new(i))));
         a.remove(UnitId::new(64));

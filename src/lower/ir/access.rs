@@ -19,7 +19,7 @@ pub struct Access {
 
 impl Access {
     /// The whole buffer of `v`, row-major.
-    pub fn whole(v: ValueId, shape: &[usize]) -> Access {
+    pub fn whole_buffer(v: ValueId, shape: &[usize]) -> Access {
         let strides = contiguous_strides(shape).into_iter().map(|s| s as i64).collect();
         Access {
             base: v,
@@ -39,7 +39,7 @@ impl Access {
     }
 
     /// The access of a view of this window of shape `from`, or `None` if no strides say it.
-    fn through(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
+    fn compose_view(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
         match map {
             IndexMap::Affine(dims) => {
                 let (offset, strides) = compose_affine(dims, self.offset, &self.strides, to.len());
@@ -101,7 +101,7 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
 
 /// Where the elements of every value are. `stored` says which values have a buffer of their own. A view that no strides
 /// express, or one of a value without a buffer, has no access: it must be copied.
-pub fn access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
+pub fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
     // Follow the chain of views down to a buffer, then compose on the way back.
     let mut chain = vec![v];
     let mut at = v;
@@ -112,11 +112,11 @@ pub fn access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option
         }
         chain.push(at);
     }
-    let mut a = Access::whole(at, &tir.value(at).shape);
+    let mut a = Access::whole_buffer(at, &tir.value(at).shape);
     for pair in chain.windows(2).rev() {
         let (to, from) = (tir.value(pair[0]), tir.value(pair[1]));
         let Def::View { map, .. } = &to.def else { return None };
-        a = a.through(&from.shape, map, &to.shape)?;
+        a = a.compose_view(&from.shape, map, &to.shape)?;
     }
     Some(a)
 }

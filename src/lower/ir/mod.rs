@@ -10,7 +10,7 @@ mod text;
 
 pub use scheduled::{Scheduled, Stored};
 
-use self::access::{Access, access};
+use self::access::{Access, resolve_access};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
 use crate::scalar::ScalarExpr;
@@ -98,11 +98,11 @@ pub enum Special {
         value: crate::tensor::Scalar,
     },
     /// Maximum over windows of `args[0]`.
-    MaxPool(Window),
+    MaxPool(SpatialWindow),
     /// Mean over windows of `args[0]`.
     AvgPool {
         /// The windows.
-        window: Window,
+        window: SpatialWindow,
         /// Whether the border counts as elements.
         count_include_pad: bool,
         /// What to divide by instead of the count.
@@ -113,7 +113,7 @@ pub enum Special {
         /// The dim.
         dim: usize,
         /// Which of them.
-        how: Running,
+        how: ScanOp,
     },
     /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias: a contraction rather
     /// than a kernel.
@@ -131,7 +131,7 @@ pub enum Special {
 
 /// What a scan computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Running {
+pub enum ScanOp {
     /// The sum so far.
     Sum,
     /// The product so far.
@@ -155,7 +155,7 @@ pub struct Attend {
 
 /// Windows over dims that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct SpatialWindow {
     /// The first of these dims.
     pub first: usize,
     /// Size per dim.
@@ -190,7 +190,7 @@ impl ValueDef {
 
 /// A library call.
 #[derive(Clone, Debug)]
-pub struct RoutineCall {
+pub struct TirRoutineCall {
     /// The op and its arguments.
     pub call: Call<ValueId>,
     /// The tensors among the results, flattened; an empty one stands for a call that gives none.
@@ -199,7 +199,7 @@ pub struct RoutineCall {
     pub graphs: Vec<Tir>,
 }
 
-impl RoutineCall {
+impl TirRoutineCall {
     /// Whether it may do more than compute: draw random numbers, or call graphs that do.
     pub fn has_side_effects(&self) -> bool {
         self.call.op.effect != op::Effect::Pure || !self.graphs.is_empty()
@@ -233,7 +233,7 @@ pub struct Tir {
     /// Values, operands before users.
     pub values: Vec<ValueDef>,
     /// Library calls.
-    pub calls: Vec<RoutineCall>,
+    pub calls: Vec<TirRoutineCall>,
     /// The program's inputs: name and value (or the plain value for inputs that are not tensors).
     pub inputs: Vec<(Arc<str>, Val<ValueId>)>,
     /// The first values of the inputs that are buffers which the graph gives new values.
@@ -305,7 +305,7 @@ impl Tir {
 
     /// Adds a library call whose results have been pushed. What is to run must be a value: an assertion, which gives none, gets an
     /// empty one.
-    pub(in crate::lower) fn add_call(&mut self, mut call: RoutineCall) -> OpResult<()> {
+    pub(in crate::lower) fn add_call(&mut self, mut call: TirRoutineCall) -> OpResult<()> {
         if call.results.is_empty() {
             let def = Def::Routine {
                 call: self.calls.len(),
@@ -392,7 +392,7 @@ impl Tir {
 
     /// Where the elements of `v` are, every value that is not a view having a buffer.
     pub(in crate::lower) fn access(&self, v: ValueId) -> Option<Access> {
-        access(self, v, &|v| !matches!(self.value(v).def, Def::View { .. }))
+        resolve_access(self, v, &|v| !matches!(self.value(v).def, Def::View { .. }))
     }
 
     /// A row-major copy of `v`.

@@ -8,7 +8,7 @@ use crate::tensor::ALIGN;
 
 /// A buffer to place.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Life {
+pub struct LiveRange {
     /// Bytes.
     pub size: usize,
     /// The step that writes it.
@@ -19,7 +19,7 @@ pub struct Life {
 
 /// Offsets, one per buffer, and the arena's size. Sizes that add up to more than can be addressed saturate: such an arena is
 /// never made.
-pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
+pub fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].size), i));
     let mut offsets = vec![0usize; lives.len()];
@@ -29,7 +29,7 @@ pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
     let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
     let mut total = 0usize;
     for i in order {
-        let Life { size, first, last } = lives[i];
+        let LiveRange { size, first, last } = lives[i];
         let size = size.next_multiple_of(ALIGN);
         let mut at = 0usize;
         let mut others: Vec<usize> = match last - first < placed.len() {
@@ -60,14 +60,14 @@ mod tests {
 
     #[test]
     fn buffers_alive_together_do_not_overlap() {
-        let lives: Vec<Life> = (0..60)
-            .map(|i: usize| Life {
+        let lives: Vec<LiveRange> = (0..60)
+            .map(|i: usize| LiveRange {
                 size: (i * 37) % 500 + 1,
                 first: i / 2,
                 last: i / 2 + (i * 7) % 9,
             })
             .collect();
-        let (offsets, total) = plan(&lives);
+        let (offsets, total) = plan_offsets(&lives);
         for (i, a) in lives.iter().enumerate() {
             assert!(offsets[i] + a.size <= total && offsets[i] % ALIGN == 0);
             for (j, b) in lives.iter().enumerate().skip(i + 1) {

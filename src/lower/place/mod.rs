@@ -6,19 +6,19 @@ use crate::kernel::{BufferRole, LARGE};
 use crate::program::{BufferPlace, Program, Step};
 
 /// Places the buffers in the arena.
-pub(in crate::lower) fn place(program: &mut Program) {
-    let mut lives: Vec<Option<memory::Life>> = vec![None; program.buffers.len()];
+pub(in crate::lower) fn place_buffers(program: &mut Program) {
+    let mut lives: Vec<Option<memory::LiveRange>> = vec![None; program.buffers.len()];
     for (i, step) in program.steps.iter().enumerate() {
         for b in step.buffers() {
             let size = program.buffers[b.0].byte_count();
             let first = lives[b.0].map_or(i, |l| l.first);
-            lives[b.0] = Some(memory::Life { size, first, last: i });
+            lives[b.0] = Some(memory::LiveRange { size, first, last: i });
         }
     }
     let in_arena = |b: &usize| matches!(program.buffers[*b].place, BufferPlace::Arena(_));
     let in_arena: Vec<usize> = (0..lives.len()).filter(in_arena).collect();
-    let lives: Vec<memory::Life> = in_arena.iter().map(|&b| lives[b].unwrap_or_default()).collect();
-    let (offsets, total) = memory::plan(&lives);
+    let lives: Vec<memory::LiveRange> = in_arena.iter().map(|&b| lives[b].unwrap_or_default()).collect();
+    let (offsets, total) = memory::plan_offsets(&lives);
     for (&b, offset) in in_arena.iter().zip(offsets) {
         program.buffers[b].place = BufferPlace::Arena(offset);
     }

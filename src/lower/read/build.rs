@@ -1,6 +1,6 @@
 //! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
 
-use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
+use crate::lower::ir::{Def, Tir, TirRoutineCall, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
     self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, SoftmaxPart, Traced,
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 impl Tir {
     /// The values of a call.
-    pub(in crate::lower) fn apply(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
+    pub(in crate::lower) fn push_call(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
         let types = call.map(|t| t.ty.clone());
         let ids = call.map(|t| ValueId(t.id));
-        if let Some(r) = crate::lower::special::recognise(self, &types, &ids)? {
+        if let Some(r) = crate::lower::special::recognise_special(self, &types, &ids)? {
             return Ok(Val::Leaf(self.traced(r)));
         }
         match call.op.meaning {
@@ -23,11 +23,11 @@ impl Tir {
                 let args = p
                     .operands
                     .iter()
-                    .map(|&i| leaf(&ids, i))
+                    .map(|&i| tensor_operand(&ids, i))
                     .collect::<OpResult<Vec<_>>>()?;
-                let shape = fixed(&p.out)?;
+                let shape = known_shape(&p.out)?;
                 let v = self.push(p.out.dtype, &shape, Def::Pointwise { expr: p.expr, args })?;
-                if let Some(a) = activation(&types) {
+                if let Some(a) = activation_of(&types) {
                     self.activations.insert(v, a);
                 }
                 Ok(Val::Leaf(self.traced(v)))
@@ -35,7 +35,7 @@ impl Tir {
             Meaning::Reduce(f) => self.reduce(f(&types)?, &ids),
             Meaning::View(f) => {
                 let view = f(&types)?;
-                let v = self.view(leaf(&ids, view.operand)?, view.map, &view.shape)?;
+                let v = self.view(tensor_operand(&ids, view.operand)?, view.map, &view.shape)?;
                 Ok(Val::Leaf(self.traced(v)))
             }
             Meaning::Decompose(f) => f(self, &call),
@@ -53,7 +53,7 @@ impl Tir {
                 "`{}` calls graphs, which a decomposition cannot",
                 call.op.name
             ))),
-            Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise(self, &types, &ids)? {
+            Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise_recurrent(self, &types, &ids)? {
                 Some(r) => Ok(r),
                 None => self.routine(call.op, ids, &types),
             },
@@ -61,10 +61,10 @@ impl Tir {
     }
 
     fn reduce(&mut self, r: Reduction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
-        let arg = leaf(ids, r.operand)?;
+        let arg = tensor_operand(ids, r.operand)?;
         let mut kept = self.value(arg).shape.clone();
         r.dims.iter().for_each(|&d| kept[d] = 1);
-        let out = fixed(&r.out)?;
+        let out = known_shape(&r.out)?;
         let how = Arc::new(r);
         let def = Def::Reduce {
             arg,
@@ -79,11 +79,11 @@ impl Tir {
     fn contract(&mut self, mut how: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
         let mut args = vec![];
         for operand in how.operands_mut() {
-            args.push(leaf(ids, *operand)?);
+            args.push(tensor_operand(ids, *operand)?);
             *operand = args.len() - 1;
         }
-        crate::lower::contract::prepare(self, &how, &mut args)?;
-        let shape = fixed(how.out())?;
+        crate::lower::contract::prepare_operands(self, &how, &mut args)?;
+        let shape = known_shape(how.out())?;
         let v = self.push(how.out().dtype, &shape, Def::Contract { args, how })?;
         Ok(Val::Leaf(self.traced(v)))
     }
@@ -108,7 +108,7 @@ impl Tir {
             results.push(v);
             Ok(Val::Leaf(self.traced(v)))
         })?;
-        self.add_call(RoutineCall {
+        self.add_call(TirRoutineCall {
             call,
             results,
             graphs: vec![],
@@ -119,7 +119,7 @@ impl Tir {
 
 impl Build for Tir {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        self.apply(with_defaults(op, args))
+        self.push_call(with_defaults(op, args))
     }
 
     fn note_softmax(&mut self, value: &Traced, part: SoftmaxPart) {
@@ -138,18 +138,18 @@ pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<V
     Call { op, args }
 }
 
-fn leaf(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
+fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
     let found = call.args[param].as_leaf().copied();
     found.ok_or_else(|| OpError::refused(format!("`{}` needs a tensor here", call.op.name)))
 }
 
-fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
+fn known_shape(t: &TensorType) -> OpResult<Vec<usize>> {
     t.fixed_shape()
         .ok_or_else(|| OpError::refused(format!("the size of {t} is not known")))
 }
 
 /// The activation of `math` that a pointwise call is.
-fn activation(call: &Call<TensorType>) -> Option<Activation> {
+fn activation_of(call: &Call<TensorType>) -> Option<Activation> {
     let bounds = call.op.facts.clamp?;
     if call.leaf("self").ok()?.dtype != DType::F32 {
         return None;

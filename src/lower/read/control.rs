@@ -1,11 +1,11 @@
 //! Control flow: each graph that is called becomes tensor IR of its own, for the types it is called with.
 
-use super::Reader;
+use super::GraphReader;
 use crate::control::{Control, ControlCall, result_items};
 use crate::diag::Code;
 use crate::graph::{NodeId, Opcode};
 use crate::lower::LowerError;
-use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
+use crate::lower::ir::{Def, Tir, TirRoutineCall, ValueId};
 use crate::op::control::control_parts;
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
@@ -13,18 +13,18 @@ use crate::types::{TensorType, Type, Val};
 /// How deep graphs that call graphs may nest.
 const MAX_DEPTH: usize = 64;
 
-impl Reader<'_> {
+impl GraphReader<'_> {
     /// An error of a graph that node `n` calls.
-    pub(in crate::lower) fn inside(&self, n: NodeId, e: LowerError) -> LowerError {
+    pub(in crate::lower) fn note_caller(&self, n: NodeId, e: LowerError) -> LowerError {
         let node = &self.graph[n];
-        e.placed(|d| match d.labels.first() {
+        e.with_place(|d| match d.labels.first() {
             Some(_) => d.note(format!("called by `%{}`", node.name())),
             None => d.at_opt(node.meta.span, "while compiling this"),
         })
     }
 
     /// A control-flow call: tensor IR for its graphs, and values for the tensors of its result.
-    pub(in crate::lower) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
+    pub(in crate::lower) fn read_control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
             let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
             return Err(OpError::refused(title).into());
@@ -33,7 +33,7 @@ impl Reader<'_> {
         let p = control_parts(&types)?;
         let mut graphs = vec![];
         for (i, name) in p.graphs.iter().enumerate() {
-            let inputs = inputs(&p, i)?;
+            let inputs = graph_inputs(&p, i)?;
             let Some(graph) = self.module.graphs.get(name) else {
                 return Err(OpError::new(Code::E0110, format!("there is no graph `{name}`")).into());
             };
@@ -56,13 +56,13 @@ impl Reader<'_> {
             }
             graphs.push(Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?);
         }
-        let ty = result(&p, &graphs)?;
-        Ok(self.tir.control(call, graphs, &ty)?)
+        let ty = control_result_type(&p, &graphs)?;
+        Ok(self.tir.push_control(call, graphs, &ty)?)
     }
 }
 
 impl Tir {
-    fn control(&mut self, call: &Call<Traced>, graphs: Vec<Tir>, ty: &Type) -> OpResult<Val<ValueId>> {
+    fn push_control(&mut self, call: &Call<Traced>, graphs: Vec<Tir>, ty: &Type) -> OpResult<Val<ValueId>> {
         let index = self.calls.len();
         let mut results = vec![];
         let out = ty.try_map(&mut |t: &TensorType| {
@@ -77,7 +77,7 @@ impl Tir {
             results.push(v);
             Ok(Val::Leaf(v))
         })?;
-        self.add_call(RoutineCall {
+        self.add_call(TirRoutineCall {
             call: call.map(|t| ValueId(t.id)),
             results,
             graphs,
@@ -87,8 +87,8 @@ impl Tir {
 }
 
 /// The types that graph `i` is called with.
-fn inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
-    let rows = p.rows.iter().map(row).collect::<OpResult<Vec<_>>>()?;
+fn graph_inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
+    let rows = p.rows.iter().map(row_type).collect::<OpResult<Vec<_>>>()?;
     let number = |v: &Type| !matches!(v, Val::Leaf(_) | Val::None);
     if matches!(p.control, Control::While | Control::Scan) && p.carried.iter().any(number) {
         let title = "a number that is carried is known only when the graph runs";
@@ -105,7 +105,7 @@ fn inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
     .inspect(|v: &Vec<Type>| debug_assert!(i < p.graphs.len() && v.len() >= p.rows.len()))
 }
 
-fn row(v: &Type) -> OpResult<Type> {
+fn row_type(v: &Type) -> OpResult<Type> {
     match v.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) {
         Some((dtype, shape)) if !shape.is_empty() => Ok(Val::Leaf(TensorType::with_fixed_shape(dtype, &shape[1..]))),
         _ => Err(OpError::shape(format!("rows of {v} cannot be taken"))),
@@ -119,7 +119,7 @@ fn result_of(tir: &Tir) -> Type {
 }
 
 /// The type of the call's result, by what its graphs give.
-fn result(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
+fn control_result_type(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
     let first = result_of(&graphs[0]);
     let differ = |a: &Type, b: &Type| {
         OpError::new(

@@ -28,7 +28,7 @@ impl Tir {
         inputs: &[Type],
         depth: usize,
     ) -> Result<Tir, LowerError> {
-        let mut reader = Reader {
+        let mut reader = GraphReader {
             module,
             graph,
             dims,
@@ -40,13 +40,13 @@ impl Tir {
             constants: HashMap::new(),
         };
         for n in graph.iter() {
-            reader.node(n)?;
+            reader.read_node(n)?;
         }
         Ok(reader.tir)
     }
 }
 
-pub(in crate::lower) struct Reader<'a> {
+pub(in crate::lower) struct GraphReader<'a> {
     pub(in crate::lower) module: &'a GraphModule,
     pub(in crate::lower) graph: &'a Graph,
     pub(in crate::lower) dims: &'a HashMap<String, i64>,
@@ -61,8 +61,8 @@ pub(in crate::lower) struct Reader<'a> {
     constants: HashMap<Arc<str>, ValueId>,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, n: NodeId) -> Result<(), LowerError> {
+impl GraphReader<'_> {
+    fn read_node(&mut self, n: NodeId) -> Result<(), LowerError> {
         let node = &self.graph[n];
         self.tir.name = node.name().into();
         self.tir.users_swap_dims_1_2 = self.users_swap_dims_1_2(n);
@@ -70,11 +70,11 @@ impl Reader<'_> {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
             Opcode::CallFunction => {
-                let call = self.call(n).map_err(|e| self.error(n, e))?;
+                let call = self.call(n).map_err(|e| self.locate_error(n, e))?;
                 let result = match call.op.control() {
-                    Some(_) => self.control(&call).map_err(|d| self.inside(n, d))?,
+                    Some(_) => self.read_control(&call).map_err(|d| self.note_caller(n, d))?,
                     None => {
-                        let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;
+                        let result = self.tir.push_call(call).map_err(|e| self.locate_error(n, e))?;
                         result.map(|t| ValueId(t.id))
                     }
                 };
@@ -86,7 +86,7 @@ impl Reader<'_> {
             }
             op => Err(OpError::refused(format!("`{op}` is not canonical"))),
         };
-        let value = value.map_err(|e| self.error(n, e))?;
+        let value = value.map_err(|e| self.locate_error(n, e))?;
         self.env.insert(n, value);
         Ok(())
     }
@@ -113,9 +113,9 @@ impl Reader<'_> {
         users.peek().is_some() && users.all(turns)
     }
 
-    fn error(&self, n: NodeId, e: OpError) -> LowerError {
+    fn locate_error(&self, n: NodeId, e: OpError) -> LowerError {
         let node = &self.graph[n];
-        LowerError::from(e).placed(|d| match node.meta.span {
+        LowerError::from(e).with_place(|d| match node.meta.span {
             Some(_) => d.at_opt(node.meta.span, "while compiling this"),
             None => d.note(format!("while compiling `%{}`", node.name())),
         })
@@ -132,11 +132,11 @@ impl Reader<'_> {
         let ty = self.given.get(self.placeholders).cloned().unwrap_or_else(own);
         self.placeholders += 1;
         let name: Arc<str> = node.target().into();
-        self.input(name, &ty)
+        self.add_input(name, &ty)
     }
 
     /// An input of the program; of a nested one, as many as it has tensors.
-    fn input(&mut self, name: Arc<str>, ty: &Type) -> OpResult<Val<ValueId>> {
+    fn add_input(&mut self, name: Arc<str>, ty: &Type) -> OpResult<Val<ValueId>> {
         let index = self.tir.inputs.len();
         let value = match ty {
             Type::Leaf(t) => {
@@ -158,19 +158,19 @@ impl Reader<'_> {
             }
             // Callers of graphs give an input for each placeholder.
             nested if self.depth == 0 && self.given.is_empty() && !nested.leaves().is_empty() => {
-                return self.items(&name, nested);
+                return self.add_item_inputs(&name, nested);
             }
-            other => self.plain(other)?,
+            other => self.bind_plain_value(other)?,
         };
         self.tir.inputs.push((name, value.clone()));
         Ok(value)
     }
 
     /// The items of a nested input, called `name.0` or `name.key`.
-    fn items(&mut self, name: &str, ty: &Type) -> OpResult<Val<ValueId>> {
+    fn add_item_inputs(&mut self, name: &str, ty: &Type) -> OpResult<Val<ValueId>> {
         let mut all = |v: &[Type]| {
             let items = v.iter().enumerate();
-            let read = |(i, t): (usize, &Type)| self.input(format!("{name}.{i}").into(), t);
+            let read = |(i, t): (usize, &Type)| self.add_input(format!("{name}.{i}").into(), t);
             items.map(read).collect::<OpResult<Vec<_>>>()
         };
         match ty {
@@ -183,20 +183,27 @@ impl Reader<'_> {
                         (Some(s), _) => s.to_string(),
                         (_, i) => i.unwrap_or_default().to_string(),
                     };
-                    pairs.push((self.plain(k)?, self.input(format!("{name}.{key}").into(), t)?));
+                    pairs.push((
+                        self.bind_plain_value(k)?,
+                        self.add_input(format!("{name}.{key}").into(), t)?,
+                    ));
                 }
                 Ok(Val::Dict(pairs))
             }
-            other => self.plain(other),
+            other => self.bind_plain_value(other),
         }
     }
 
     /// A value without tensors, its sizes bound.
-    fn plain(&self, v: &Type) -> OpResult<Val<ValueId>> {
+    fn bind_plain_value(&self, v: &Type) -> OpResult<Val<ValueId>> {
         match v {
             Val::Int(d) => Ok(Val::int(self.bind(d)?)),
-            Val::List(v) => Ok(Val::List(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
-            Val::Tuple(v) => Ok(Val::Tuple(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
+            Val::List(v) => Ok(Val::List(
+                v.iter().map(|x| self.bind_plain_value(x)).collect::<OpResult<_>>()?,
+            )),
+            Val::Tuple(v) => Ok(Val::Tuple(
+                v.iter().map(|x| self.bind_plain_value(x)).collect::<OpResult<_>>()?,
+            )),
             v => v.try_map(&mut |t: &TensorType| Err(OpError::refused(format!("a tensor {t} inside an input")))),
         }
     }
@@ -260,7 +267,7 @@ impl Reader<'_> {
     }
 
     fn arg(&self, a: &Val<NodeId>) -> OpResult<Val<ValueId>> {
-        let a = self.bound(a)?;
+        let a = self.bind_sizes(a)?;
         a.try_map(&mut |n| {
             let found = self.env.get(n).cloned();
             found.ok_or_else(|| {
@@ -273,11 +280,11 @@ impl Reader<'_> {
     }
 
     /// The argument with symbolic ints bound.
-    fn bound(&self, a: &Val<NodeId>) -> OpResult<Val<NodeId>> {
+    fn bind_sizes(&self, a: &Val<NodeId>) -> OpResult<Val<NodeId>> {
         Ok(match a {
             Val::Int(d @ Dim::Poly(_)) => Val::int(self.bind(d)?),
-            Val::List(v) => Val::List(v.iter().map(|x| self.bound(x)).collect::<OpResult<_>>()?),
-            Val::Tuple(v) => Val::Tuple(v.iter().map(|x| self.bound(x)).collect::<OpResult<_>>()?),
+            Val::List(v) => Val::List(v.iter().map(|x| self.bind_sizes(x)).collect::<OpResult<_>>()?),
+            Val::Tuple(v) => Val::Tuple(v.iter().map(|x| self.bind_sizes(x)).collect::<OpResult<_>>()?),
             v => v.clone(),
         })
     }

@@ -19,7 +19,7 @@ const VECTOR_BLOCK: usize = 1 << 16;
 impl Scheduler<'_> {
     /// The length of the blocks in which the first loop of a row is summed, if it is long: each addition to an f32 sum loses a
     /// rounding of that sum, so that few large ones are better than many. The lanes of a vector share the row among them.
-    pub(super) fn block(&self, k: &KernelBuilder, row: &[LoopDim], inits: &[(ReduceOp, Value)]) -> Option<usize> {
+    pub(super) fn block_len(&self, k: &KernelBuilder, row: &[LoopDim], inits: &[(ReduceOp, Value)]) -> Option<usize> {
         let sums = inits
             .iter()
             .any(|&(op, v)| op == ReduceOp::Add && k.dtype(v) == DType::F32);
@@ -51,27 +51,27 @@ impl Scheduler<'_> {
         let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
         let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
         let sums = k.reduce(blocks, false, &of, |k, b| {
-            let inner = identities(k, inits);
-            let vars = vars.part(row[0].last, 0, len, b);
+            let inner = identity_inits(k, inits);
+            let vars = vars.with_part(row[0].last, 0, len, b);
             self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
         });
         if rest == 0 {
             return sums;
         }
-        let vars = vars.behind(row[0].last, blocks * len);
+        let vars = vars.with_offset(row[0].last, blocks * len);
         row[0].extent = rest;
         // From the identity too, not from the sum.
         let begun: Vec<(ReduceOp, [Value; 1])> = inits.iter().zip(sums).map(|(&(op, _), v)| (op, [v])).collect();
         let begun: Vec<(ReduceOp, &[Value])> = begun.iter().map(|(op, v)| (*op, &v[..])).collect();
         k.reduce(1, false, &begun, |k, _| {
-            let inner = identities(k, inits);
+            let inner = identity_inits(k, inits);
             self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
         })
     }
 }
 
 /// What the inner loops of these reductions begin with.
-pub(super) fn identities(k: &mut KernelBuilder, inits: &[(ReduceOp, Value)]) -> Vec<(ReduceOp, Value)> {
+pub(super) fn identity_inits(k: &mut KernelBuilder, inits: &[(ReduceOp, Value)]) -> Vec<(ReduceOp, Value)> {
     let of = |&(op, v): &(ReduceOp, Value)| {
         let dtype = k.dtype(v);
         (op, k.constant(op.identity(dtype)))

@@ -1,8 +1,8 @@
 //! Emission: the loops of a scheduled cluster, stage after stage, written through a [`KernelBuilder`].
 
-use super::blocks::identities;
+use super::blocks::identity_inits;
 use super::vars::Vars;
-use super::{LoopDim, Scheduler, Source, Stored};
+use super::{LoopDim, OperandSource, Scheduler, Stored};
 use crate::kernel::{Affine, BufferRole, KernelBuilder, ReduceOp, Value, Var};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
@@ -54,7 +54,7 @@ impl Scheduler<'_> {
         let mut inputs = BTreeSet::new();
         for sources in self.sources.values() {
             inputs.extend(sources.iter().filter_map(|s| match s {
-                Source::Load(base, ..) => Some(*base),
+                OperandSource::Load(base, ..) => Some(*base),
                 _ => None,
             }));
         }
@@ -63,7 +63,7 @@ impl Scheduler<'_> {
             .members
             .iter()
             .map(|m| m.value)
-            .filter(|&v| self.stored(v))
+            .filter(|&v| self.is_stored(v))
             .collect();
         let mut names = BTreeSet::new();
         let all = inputs
@@ -96,13 +96,13 @@ impl Scheduler<'_> {
             // Only what the loop of its own stage computes can be kept for later ones.
             let (reduces, stores) = self.stage_roots(stage);
             let roots = self.loop_roots(&reduces, &stores);
-            for v in self.needed(&roots, stage) {
+            for v in self.needed_members(&roots, stage) {
                 let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
                     continue;
                 };
                 let def = self.tir.value(v);
                 if self.stage[&v] == stage
-                    && !self.stored(v)
+                    && !self.is_stored(v)
                     && is_expensive(expr)
                     && self.used_in_later_stage(v)
                     && numel.saturating_mul(def.dtype.size()) <= MAX_LOCAL_BYTES
@@ -123,7 +123,7 @@ impl Scheduler<'_> {
             .filter(|&v| self.is_reduce(v) && self.stage[&v] == stage + 1);
         let stores = members
             .iter()
-            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.stored(m.value))
+            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.is_stored(m.value))
             .map(|m| m.value);
         (reduces.collect(), stores.collect())
     }
@@ -131,7 +131,7 @@ impl Scheduler<'_> {
     /// The full members that a loop must compute for these reductions and stores.
     pub(in crate::lower) fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
         let operands = reduces.iter().filter_map(|r| match self.sources[r][0] {
-            Source::Member(v) => Some(v),
+            OperandSource::Member(v) => Some(v),
             _ => None,
         });
         stores.iter().copied().chain(operands).collect()
@@ -140,34 +140,34 @@ impl Scheduler<'_> {
     pub(in crate::lower) fn used_in_later_stage(&self, v: ValueId) -> bool {
         self.sources.iter().any(|(u, s)| {
             let loop_of_user = self.stage[u] - self.is_reduce(*u) as usize;
-            loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, Source::Member(m) if *m == v))
+            loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, OperandSource::Member(m) if *m == v))
         })
     }
 
-    pub(in crate::lower) fn body(&mut self, k: &mut KernelBuilder) {
+    pub(in crate::lower) fn emit_body(&mut self, k: &mut KernelBuilder) {
         let kept = self.kept.clone();
         let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
         // The vectors lie along the last kept dim in maps and columns.
         let vector_kept = self.row.is_empty() || self.columns;
         match extents.len() {
-            0 => self.point(k, Vars::default()),
+            0 => self.emit_point(k, Vars::default()),
             1 if vector_kept => k.parallel_vector(extents[0], |k, v| {
-                self.point(k, Vars::default().with(&kept, &[v]));
+                self.emit_point(k, Vars::default().with_loops(&kept, &[v]));
             }),
             n if vector_kept => k.parallel(&extents[..n - 1], |k, v| {
-                let outer = Vars::default().with(&kept[..n - 1], v);
+                let outer = Vars::default().with_loops(&kept[..n - 1], v);
                 k.vector(extents[n - 1], |k, v| {
-                    self.point(k, outer.with(&kept[n - 1..], &[v]));
+                    self.emit_point(k, outer.with_loops(&kept[n - 1..], &[v]));
                 });
             }),
             _ => k.parallel(&extents, |k, v| {
-                self.point(k, Vars::default().with(&kept, v));
+                self.emit_point(k, Vars::default().with_loops(&kept, v));
             }),
         }
     }
 
     /// One point of the kept dims: all stages.
-    fn point(&mut self, k: &mut KernelBuilder, vars: Vars) {
+    fn emit_point(&mut self, k: &mut KernelBuilder, vars: Vars) {
         self.reduced_values.clear();
         if self.row.is_empty() {
             let roots: Vec<ValueId> = self
@@ -175,9 +175,9 @@ impl Scheduler<'_> {
                 .members
                 .iter()
                 .map(|m| m.value)
-                .filter(|&v| self.stored(v))
+                .filter(|&v| self.is_stored(v))
                 .collect();
-            self.full(k, &vars, 0, &roots, &roots);
+            self.emit_full_members(k, &vars, 0, &roots, &roots);
             return;
         }
         let last = self.stage.values().copied().max().unwrap_or(0);
@@ -198,10 +198,10 @@ impl Scheduler<'_> {
             .collect();
         for v in ready {
             if !self.is_reduce(v) {
-                let value = self.compute(k, vars, v, &HashMap::new());
+                let value = self.emit_pointwise(k, vars, v, &HashMap::new());
                 self.reduced_values.insert(v, value);
             }
-            if self.stored(v) {
+            if self.is_stored(v) {
                 self.store(k, vars, v, self.reduced_values[&v]);
             }
         }
@@ -246,12 +246,12 @@ impl Scheduler<'_> {
         stores: &[ValueId],
     ) {
         let Some((first, rest)) = row.split_first() else {
-            self.full(k, vars, stage, stores, stores);
+            self.emit_full_members(k, vars, stage, stores, stores);
             return;
         };
         let vector = rest.is_empty() && !self.columns;
         let mut body = |k: &mut KernelBuilder, v: Var| {
-            let vars = vars.with(std::slice::from_ref(first), &[v]);
+            let vars = vars.with_loops(std::slice::from_ref(first), &[v]);
             self.store_nest(k, &vars, rest, stage, stores);
         };
         if vector {
@@ -272,18 +272,18 @@ impl Scheduler<'_> {
         stores: &[ValueId],
     ) -> Vec<Value> {
         let (first, rest) = row.split_first().expect("a cluster with reductions has a row");
-        if let Some(len) = self.block(k, row, inits) {
+        if let Some(len) = self.block_len(k, row, inits) {
             return self.reduce_blocks(k, vars, row, len, inits, stage, reduces, stores);
         }
         let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
         let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
         let vector = rest.is_empty() && !self.columns;
         k.reduce(first.extent, vector, &of, |k, v| {
-            let vars = vars.with(std::slice::from_ref(first), &[v]);
+            let vars = vars.with_loops(std::slice::from_ref(first), &[v]);
             if rest.is_empty() {
                 return self.reduce_values(k, &vars, stage, reduces, stores);
             }
-            let inner = identities(k, inits);
+            let inner = identity_inits(k, inits);
             self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
         })
     }
@@ -298,7 +298,7 @@ impl Scheduler<'_> {
         stores: &[ValueId],
     ) -> Vec<Value> {
         let roots = self.loop_roots(reduces, stores);
-        let known = self.full(k, vars, stage, &roots, stores);
+        let known = self.emit_full_members(k, vars, stage, &roots, stores);
         reduces
             .iter()
             .map(|&r| {
@@ -314,7 +314,7 @@ impl Scheduler<'_> {
     }
 
     /// Computes full members at one point: `roots` and what they need; stores `stores`, and keeps what later stages want.
-    fn full(
+    fn emit_full_members(
         &mut self,
         k: &mut KernelBuilder,
         vars: &Vars,
@@ -323,9 +323,9 @@ impl Scheduler<'_> {
         stores: &[ValueId],
     ) -> HashMap<ValueId, Value> {
         let mut known: HashMap<ValueId, Value> = HashMap::new();
-        for v in self.needed(roots, stage) {
+        for v in self.needed_members(roots, stage) {
             let earlier = self.stage[&v] < stage;
-            let value = if earlier && self.stored(v) {
+            let value = if earlier && self.is_stored(v) {
                 let m = self.cluster.member(v).expect("needed values are members");
                 let strides = self.own_strides(v, &m.along);
                 k.load(self.bufs[&v], vars.index(0, &strides))
@@ -333,7 +333,7 @@ impl Scheduler<'_> {
                 let at = self.row_index(vars);
                 k.load(self.locals[&v], at)
             } else {
-                self.compute(k, vars, v, &known)
+                self.emit_pointwise(k, vars, v, &known)
             };
             known.insert(v, value);
             if !earlier {
@@ -350,7 +350,7 @@ impl Scheduler<'_> {
     }
 
     /// The full members that `roots` need in the loop of `stage`, in order.
-    pub(in crate::lower) fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
+    pub(in crate::lower) fn needed_members(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
         let mut needed = BTreeSet::new();
         let mut todo: Vec<ValueId> = roots.to_vec();
         while let Some(v) = todo.pop() {
@@ -358,10 +358,10 @@ impl Scheduler<'_> {
             if !full || !needed.insert(v) {
                 continue;
             }
-            let at_hand = self.stage[&v] < stage && (self.stored(v) || self.locals.contains_key(&v));
+            let at_hand = self.stage[&v] < stage && (self.is_stored(v) || self.locals.contains_key(&v));
             if !at_hand {
                 todo.extend(self.sources[&v].iter().filter_map(|s| match s {
-                    Source::Member(m) => Some(*m),
+                    OperandSource::Member(m) => Some(*m),
                     _ => None,
                 }));
             }
@@ -377,7 +377,7 @@ impl Scheduler<'_> {
         terms.fold(Affine::from(0), |a, t| a + t)
     }
 
-    fn compute(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, known: &HashMap<ValueId, Value>) -> Value {
+    fn emit_pointwise(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, known: &HashMap<ValueId, Value>) -> Value {
         let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
             unreachable!("reductions come from loops")
         };
@@ -399,16 +399,16 @@ impl Scheduler<'_> {
         value
     }
 
-    fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &Source, known: &HashMap<ValueId, Value>) -> Value {
+    fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &OperandSource, known: &HashMap<ValueId, Value>) -> Value {
         match s {
-            Source::Number(x) => k.constant(*x),
-            Source::Member(v) => known
+            OperandSource::Number(x) => k.constant(*x),
+            OperandSource::Member(v) => known
                 .get(v)
                 .or_else(|| self.reduced_values.get(v))
                 .copied()
                 .expect("computed before"),
-            Source::Load(base, offset, strides) => k.load(self.bufs[base], vars.index(*offset, strides)),
-            Source::Inline(v, along) => {
+            OperandSource::Load(base, offset, strides) => k.load(self.bufs[base], vars.index(*offset, strides)),
+            OperandSource::Inline(v, along) => {
                 let Def::Pointwise { expr, .. } = &self.tir.value(*v).def else {
                     unreachable!("see is_inlined")
                 };

@@ -17,8 +17,8 @@ mod vars;
 
 use crate::kernel::{Buf, KernelBuilder, Value, VerifyError};
 use crate::lower::fuse::Fusion;
-use crate::lower::fuse::cluster::{Along, Cluster, Level, broadcast_along, trace};
-use crate::lower::ir::access::access;
+use crate::lower::fuse::cluster::{Along, Cluster, Level, broadcast_along, trace_views};
+use crate::lower::ir::access::resolve_access;
 use crate::lower::ir::{Def, Tir, ValueId};
 pub use crate::lower::ir::{Scheduled, Stored};
 use crate::op::SoftmaxPart;
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Where an operand of a member comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::lower) enum Source {
+pub(in crate::lower) enum OperandSource {
     /// A number.
     Number(Scalar),
     /// Computed at the same point by the cluster.
@@ -51,7 +51,7 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) fusion: &'a Fusion,
     pub(in crate::lower) cluster: &'a Cluster,
     /// For each member, its operands.
-    pub(in crate::lower) sources: BTreeMap<ValueId, Vec<Source>>,
+    pub(in crate::lower) sources: BTreeMap<ValueId, Vec<OperandSource>>,
     /// For each member, the loop over the row that computes it (full), or the loops that come before it (reduced).
     pub(in crate::lower) stage: HashMap<ValueId, usize>,
     pub(in crate::lower) kept: Vec<LoopDim>,
@@ -92,7 +92,7 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
     }
     let mut k = KernelBuilder::new(name);
     s.declare(&mut k);
-    s.body(&mut k);
+    s.emit_body(&mut k);
     Ok(vec![Scheduled {
         kernel: k.finish()?,
         buffers: s.buffers,
@@ -101,44 +101,44 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
 
 /// Analysis.
 impl Scheduler<'_> {
-    pub(in crate::lower) fn stored(&self, v: ValueId) -> bool {
+    pub(in crate::lower) fn is_stored(&self, v: ValueId) -> bool {
         self.fusion.stored[v.0 as usize] || self.handed.contains(&v)
     }
 
-    fn source(&self, operand: ValueId, along: &Along) -> Source {
+    fn operand_source(&self, operand: ValueId, along: &Along) -> OperandSource {
         let def = self.tir.value(operand);
         let along = broadcast_along(&def.shape, along);
-        if let Some((base, found)) = trace(self.tir, operand, &along) {
+        if let Some((base, found)) = trace_views(self.tir, operand, &along) {
             if self.cluster.member(base).is_some() {
-                return Source::Member(base);
+                return OperandSource::Member(base);
             }
             if self.fusion.inlined[base.0 as usize] {
-                return Source::Inline(base, found);
+                return OperandSource::Inline(base, found);
             }
             if let Def::Constant(t) = &self.tir.value(base).def
                 && let Some(x) = t.item()
             {
-                return Source::Number(x);
+                return OperandSource::Number(x);
             }
         }
-        let a = access(self.tir, operand, &|v| self.stored(v)).expect("views have strides, see Tir::view");
+        let a = resolve_access(self.tir, operand, &|v| self.is_stored(v)).expect("views have strides, see Tir::view");
         let mut strides = vec![0; self.cluster.space.len()];
         for (d, s) in along.iter().zip(&a.strides) {
             if let Some(d) = d {
                 strides[*d] += s;
             }
         }
-        Source::Load(a.base, a.offset, strides)
+        OperandSource::Load(a.base, a.offset, strides)
     }
 
     fn find_sources(&mut self) {
         for m in &self.cluster.members {
             let sources = match &self.tir.value(m.value).def {
-                Def::Pointwise { args, .. } => args.iter().map(|&a| self.source(a, &m.along)).collect(),
+                Def::Pointwise { args, .. } => args.iter().map(|&a| self.operand_source(a, &m.along)).collect(),
                 Def::Reduce { arg, .. } => {
                     // The operand lies along the whole space, not only the kept dims.
                     let shape = &self.tir.value(*arg).shape;
-                    vec![self.source(*arg, &full_along(self.cluster, shape))]
+                    vec![self.operand_source(*arg, &full_along(self.cluster, shape))]
                 }
                 _ => unreachable!("only pointwise values and reductions are members"),
             };
@@ -153,7 +153,7 @@ impl Scheduler<'_> {
     /// Whether a value is a softmax's quotient of operands that are both at hand, the sum once for a row: it is a product with the
     /// sum's inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
     pub(in crate::lower) fn multiplies_by_inverse(&self, v: ValueId) -> bool {
-        let &[Source::Member(a), Source::Member(b)] = &self.sources[&v][..] else {
+        let &[OperandSource::Member(a), OperandSource::Member(b)] = &self.sources[&v][..] else {
             return false;
         };
         let level = |v: ValueId| self.cluster.member(v).map(|m| m.level);
@@ -164,7 +164,7 @@ impl Scheduler<'_> {
     fn find_stages(&mut self) {
         for m in &self.cluster.members {
             let before = self.sources[&m.value].iter().filter_map(|s| match s {
-                Source::Member(o) => Some(self.stage[o]),
+                OperandSource::Member(o) => Some(self.stage[o]),
                 _ => None,
             });
             let stage = before.max().unwrap_or(0) + self.is_reduce(m.value) as usize;
@@ -177,11 +177,11 @@ impl Scheduler<'_> {
         let mut all: Vec<Vec<i64>> = vec![];
         for m in &self.cluster.members {
             for s in &self.sources[&m.value] {
-                if let Source::Load(_, _, strides) = s {
+                if let OperandSource::Load(_, _, strides) = s {
                     all.push(strides.clone());
                 }
             }
-            if self.stored(m.value) {
+            if self.is_stored(m.value) {
                 all.push(self.own_strides(m.value, &m.along));
             }
         }
@@ -215,7 +215,7 @@ impl Scheduler<'_> {
         for m in &self.cluster.members {
             look(m.value, &m.along);
             for s in &self.sources[&m.value] {
-                if let Source::Inline(v, along) = s {
+                if let OperandSource::Inline(v, along) = s {
                     look(*v, along);
                 }
             }

@@ -14,7 +14,7 @@
 
 use super::emit::{is_expensive, reduce_op};
 use super::vars::Vars;
-use super::{LoopDim, Scheduled, Scheduler, Source, Stored};
+use super::{LoopDim, OperandSource, Scheduled, Scheduler, Stored};
 use crate::kernel::{Affine, Buf, BufferRole, KernelBuilder, ReduceOp, Value, VerifyError};
 use crate::lower::fuse::cluster::Level;
 use crate::lower::fuse::cost;
@@ -65,8 +65,9 @@ impl Scheduler<'_> {
             _ => kept,
         };
         let members = &self.cluster.members;
-        let early = |m: &crate::lower::fuse::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == 0;
-        let takes = cost::cost(self.tir, self.cluster, &|v| self.stored(v)).nanoseconds();
+        let early =
+            |m: &crate::lower::fuse::cluster::ClusterMember| m.level == Level::Reduced && self.stage[&m.value] == 0;
+        let takes = cost::cluster_cost(self.tir, self.cluster, &|v| self.is_stored(v)).nanoseconds();
         if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
             return None;
         }
@@ -116,7 +117,7 @@ impl Scheduler<'_> {
                 out.push(self.of_parts(&format!("{name}_{what}"), stage, range, cut)?);
             }
             if !reduces.is_empty() {
-                out.push(self.total(&format!("{name}_total"), stage, cut)?);
+                out.push(self.combine_kernel(&format!("{name}_total"), stage, cut)?);
             }
         }
         Ok(out)
@@ -124,7 +125,7 @@ impl Scheduler<'_> {
 
     /// Finds the values that one kernel leaves for another: what is reduced, and what is expensive and wanted again.
     fn hand_on(&mut self) {
-        let later = |m: &crate::lower::fuse::cluster::Member| match &self.tir.value(m.value).def {
+        let later = |m: &crate::lower::fuse::cluster::ClusterMember| match &self.tir.value(m.value).def {
             Def::Pointwise { expr, .. } => is_expensive(expr) && self.used_in_later_stage(m.value),
             _ => false,
         };
@@ -188,8 +189,8 @@ impl Scheduler<'_> {
         extents.push(range.parts);
         k.parallel(&extents, |k, v| {
             let part = v[outer.len()];
-            let vars = Vars::default().with(outer, v);
-            let vars = vars.part(row[0].last, range.from, range.len, part);
+            let vars = Vars::default().with_loops(outer, v);
+            let vars = vars.with_part(row[0].last, range.from, range.len, part);
             let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
                 s.load_reduced(k, vars, &inputs);
                 let found = s.part_loops(k, vars, &row, stage, &reduces, &stores);
@@ -200,7 +201,7 @@ impl Scheduler<'_> {
             };
             match lanes.first() {
                 None => point(self, k, &vars),
-                Some(l) => k.vector(l.extent, |k, j| point(self, k, &vars.with(lanes, &[j]))),
+                Some(l) => k.vector(l.extent, |k, j| point(self, k, &vars.with_loops(lanes, &[j]))),
             }
         });
         self.finish(k)
@@ -254,27 +255,27 @@ impl Scheduler<'_> {
     fn inputs_of(&self, stage: usize, reduces: &[ValueId], stores: &[ValueId]) -> BTreeSet<ValueId> {
         let roots = self.loop_roots(reduces, stores);
         let mut out = BTreeSet::new();
-        let needed = self.needed(&roots, stage);
+        let needed = self.needed_members(&roots, stage);
         for &v in &needed {
-            match self.stage[&v] < stage && self.stored(v) {
+            match self.stage[&v] < stage && self.is_stored(v) {
                 true => drop(out.insert(v)),
-                false => out.extend(self.outside(v)),
+                false => out.extend(self.outside_buffers(v)),
             }
         }
         out.extend(
             reduces
                 .iter()
-                .flat_map(|&r| self.outside(r))
+                .flat_map(|&r| self.outside_buffers(r))
                 .filter(|v| !needed.contains(v)),
         );
         out
     }
 
     /// The buffers that one member's operands lie in: those of other units, and reduced values.
-    fn outside(&self, v: ValueId) -> Vec<ValueId> {
-        let of = |s: &Source| match s {
-            Source::Load(b, ..) => Some(*b),
-            Source::Member(m) => {
+    fn outside_buffers(&self, v: ValueId) -> Vec<ValueId> {
+        let of = |s: &OperandSource| match s {
+            OperandSource::Load(b, ..) => Some(*b),
+            OperandSource::Member(m) => {
                 let reduced = self.cluster.member(*m).is_some_and(|m| m.level == Level::Reduced);
                 reduced.then_some(*m)
             }
@@ -284,13 +285,14 @@ impl Scheduler<'_> {
     }
 
     /// The kernel that combines the parts of a stage and computes what depends on its reductions alone.
-    fn total(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
+    fn combine_kernel(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
         let (reduces, _) = self.stage_roots(stage);
-        let ready =
-            |m: &&crate::lower::fuse::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == stage + 1;
+        let ready = |m: &&crate::lower::fuse::cluster::ClusterMember| {
+            m.level == Level::Reduced && self.stage[&m.value] == stage + 1
+        };
         let outputs: Vec<ValueId> = self.cluster.members.iter().filter(ready).map(|m| m.value).collect();
         let maps = outputs.iter().filter(|v| !self.is_reduce(**v));
-        let mut inputs: BTreeSet<ValueId> = maps.flat_map(|&v| self.outside(v)).collect();
+        let mut inputs: BTreeSet<ValueId> = maps.flat_map(|&v| self.outside_buffers(v)).collect();
         inputs.retain(|v| !outputs.contains(v));
         let mut k = KernelBuilder::new(name);
         self.begin(&mut k, &inputs, &outputs);
@@ -299,7 +301,7 @@ impl Scheduler<'_> {
         let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
             s.load_reduced(k, vars, &inputs);
             for (&r, &b) in reduces.iter().zip(&parts) {
-                let x = s.combined(k, vars, r, b, cut);
+                let x = s.combine_parts(k, vars, r, b, cut);
                 s.reduced_values.insert(r, x);
             }
             s.reduced_members(k, vars, stage + 1);
@@ -307,14 +309,14 @@ impl Scheduler<'_> {
         match kept.split_last() {
             None => point(self, &mut k, &Vars::default()),
             Some((lane, [])) => k.parallel_vector(lane.extent, |k, j| {
-                point(self, k, &Vars::default().with(&kept, &[j]));
+                point(self, k, &Vars::default().with_loops(&kept, &[j]));
             }),
             Some((lane, outer)) => {
                 let extents: Vec<usize> = outer.iter().map(|l| l.extent).collect();
                 k.parallel(&extents, |k, v| {
-                    let vars = Vars::default().with(outer, v);
+                    let vars = Vars::default().with_loops(outer, v);
                     k.vector(lane.extent, |k, j| {
-                        point(self, k, &vars.with(std::slice::from_ref(lane), &[j]))
+                        point(self, k, &vars.with_loops(std::slice::from_ref(lane), &[j]))
                     });
                 });
             }
@@ -323,7 +325,7 @@ impl Scheduler<'_> {
     }
 
     /// A reduction of the present row from its parts.
-    fn combined(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
+    fn combine_parts(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
         let (op, acc) = self.combine_of(r);
         let init = k.initial_value(op, acc);
         let alone = self.kept.is_empty();

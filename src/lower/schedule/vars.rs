@@ -14,21 +14,21 @@ pub(in crate::lower) struct Vars {
 
 impl Vars {
     /// With one variable for each of these loops.
-    pub fn with(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
+    pub fn with_loops(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
         let mut v = self.clone();
         v.terms.extend(dims.iter().zip(vars).map(|(d, &v)| (d.last, 1, v)));
         v
     }
 
     /// With the part of a dim that begins at `from + len * part`.
-    pub fn part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
+    pub fn with_part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
         let mut v = self.clone();
         v.terms.push((dim, len as i64, part));
-        v.behind(dim, from)
+        v.with_offset(dim, from)
     }
 
     /// With a dim that begins `count` elements further on.
-    pub fn behind(&self, dim: usize, count: usize) -> Vars {
+    pub fn with_offset(&self, dim: usize, count: usize) -> Vars {
         let mut v = self.clone();
         v.from.push((dim, count as i64));
         v

@@ -3,23 +3,23 @@
 use crate::kernel::{
     Affine, Buf, Cond, Index, IndexBound, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest_value,
 };
-use crate::lower::ir::access::{Access, access};
-use crate::lower::ir::{Def, Scheduled, Special, Stored, Tir, ValueId, Window};
+use crate::lower::ir::access::{Access, resolve_access};
+use crate::lower::ir::{Def, Scheduled, SpatialWindow, Special, Stored, Tir, ValueId};
 use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
 use crate::types::DType;
 
 /// A special kernel being written.
-struct Writer<'a> {
+struct SpecialWriter<'a> {
     tir: &'a Tir,
     stored: &'a dyn Fn(ValueId) -> bool,
     k: KernelBuilder,
     buffers: Vec<ValueId>,
 }
 
-impl Writer<'_> {
-    fn operand(&mut self, v: ValueId) -> (Buf, Access) {
-        let a = access(self.tir, v, self.stored).expect("views have strides, see Tir::view");
+impl SpecialWriter<'_> {
+    fn bind_operand(&mut self, v: ValueId) -> (Buf, Access) {
+        let a = resolve_access(self.tir, v, self.stored).expect("views have strides, see Tir::view");
         if let Some(i) = self.buffers.iter().position(|&b| b == a.base) {
             return (Buf(i as u32), a);
         }
@@ -29,39 +29,39 @@ impl Writer<'_> {
         (self.k.input(&name, def.dtype, &def.shape), a)
     }
 
-    fn result(&mut self, v: ValueId) -> (Buf, Access) {
+    fn bind_result(&mut self, v: ValueId) -> (Buf, Access) {
         let def = self.tir.value(v);
         self.buffers.push(v);
         (
             self.k.output(&def.name, def.dtype, &def.shape),
-            Access::whole(v, &def.shape),
+            Access::whole_buffer(v, &def.shape),
         )
     }
 }
 
-pub(super) fn at(a: &Access, vars: &[Affine]) -> Affine {
+pub(super) fn element_index(a: &Access, vars: &[Affine]) -> Affine {
     let terms = vars.iter().zip(&a.strides).map(|(v, &s)| v.clone() * s);
     terms.fold(Affine::from(a.offset), |x, t| x + t)
 }
 
-pub(super) fn affine(vars: &[Var]) -> Vec<Affine> {
+pub(super) fn affine_vars(vars: &[Var]) -> Vec<Affine> {
     vars.iter().map(|&v| Affine::from(v)).collect()
 }
 
 /// The kernel of a special value.
-pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
+pub fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
     let def = tir.value(v);
     let Def::Special { args, how } = &def.def else {
         unreachable!("the caller matched it")
     };
-    let mut w = Writer {
+    let mut w = SpecialWriter {
         tir,
         stored,
         k: KernelBuilder::new(&*def.name),
         buffers: vec![],
     };
-    let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.operand(a)).collect();
-    let out = w.result(v);
+    let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.bind_operand(a)).collect();
+    let out = w.bind_result(v);
     let k = &mut w.k;
     let (shape, first) = (&def.shape, &tir.value(args[0]).shape);
     match how {
@@ -70,31 +70,31 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
             write_concat(k, &operands, &sizes, &out, *dim);
         }
         Special::Rows { wrap } => write_rows(k, &operands, &out, first, &tir.value(args[1]).shape, *wrap),
-        Special::Pad { before, value } => each(k, shape, &out, |k, i| {
+        Special::Pad { before, value } => store_each(k, shape, &out, |k, i| {
             let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
             let conds = src
                 .iter()
                 .zip(first)
                 .map(|(s, &n)| Cond::within(s.clone(), n))
                 .collect();
-            k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value)
+            k.load_or(operands[0].0, element_index(&operands[0].1, &src), conds, *value)
         }),
-        Special::MaxPool(window) => each(k, shape, &out, |k, i| {
+        Special::MaxPool(window) => store_each(k, shape, &out, |k, i| {
             let init = lowest_value(def.dtype);
-            windowed(k, ReduceOp::Max, def.dtype, window, first, &operands[0], i, init)
+            reduce_window(k, ReduceOp::Max, def.dtype, window, first, &operands[0], i, init)
         }),
         Special::AvgPool {
             window,
             count_include_pad,
             divisor,
-        } => each(k, shape, &out, |k, i| {
+        } => store_each(k, shape, &out, |k, i| {
             let zero = Scalar::from_i64(def.dtype, 0);
-            let sum = windowed(k, ReduceOp::Add, def.dtype, window, first, &operands[0], i, zero);
+            let sum = reduce_window(k, ReduceOp::Add, def.dtype, window, first, &operands[0], i, zero);
             let n = pool_count(k, window, first, i, *count_include_pad, *divisor);
             let n = k.cast(def.dtype, n);
             k.binary(Binary::Div, sum, n)
         }),
-        Special::Scan { dim, how } => super::scan::write(k, &operands[0], &out, shape, *dim, *how),
+        Special::Scan { dim, how } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *how),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
     Ok(Scheduled {
@@ -104,25 +104,25 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
 }
 
 /// Every element of the result by itself: what `value` gives at its index is stored there.
-fn each(
+fn store_each(
     k: &mut KernelBuilder,
     shape: &[usize],
     out: &(Buf, Access),
     value: impl FnOnce(&mut KernelBuilder, &[Affine]) -> Value,
 ) {
-    over(k, shape, |k, i| {
+    loop_over(k, shape, |k, i| {
         let x = value(k, i);
-        k.store(out.0, at(&out.1, i), x);
+        k.store(out.0, element_index(&out.1, i), x);
     });
 }
 
 /// Loops over all of `shape`: parallel outside, a vector loop over the last dim.
-pub(super) fn over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
+pub(super) fn loop_over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
     match shape {
         [] => body(k, &[]),
         [n] => k.parallel_vector(*n, |k, v| body(k, &[v.into()])),
         [outer @ .., n] => k.parallel(outer, |k, o| {
-            let mut vars = affine(o);
+            let mut vars = affine_vars(o);
             k.vector(*n, |k, v| {
                 vars.push(v.into());
                 body(k, &vars);
@@ -145,18 +145,18 @@ fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usi
             if runs {
                 let zeros = vec![Affine::from(0); shape.len() - dim];
                 let full: Vec<Affine> = outer.iter().cloned().chain(zeros).collect();
-                let from = at(a, &full);
-                let to = at(&out.1, &full) + first * out.1.strides[dim];
+                let from = element_index(a, &full);
+                let to = element_index(&out.1, &full) + first * out.1.strides[dim];
                 k.vector(rest, |k, j| {
                     let x = k.load(*buf, from + j);
                     k.store(out.0, to + j, x);
                 });
             } else {
                 k.map_nest(&shape[dim..], |k, inner| {
-                    let mut full: Vec<Affine> = outer.iter().cloned().chain(affine(inner)).collect();
-                    let x = k.load(*buf, at(a, &full));
+                    let mut full: Vec<Affine> = outer.iter().cloned().chain(affine_vars(inner)).collect();
+                    let x = k.load(*buf, element_index(a, &full));
                     full[dim] = full[dim].clone() + first;
-                    k.store(out.0, at(&out.1, &full), x);
+                    k.store(out.0, element_index(&out.1, &full), x);
                 });
             }
             first += shape[dim] as i64;
@@ -166,7 +166,7 @@ fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usi
         copies(k, &[]);
     } else {
         let outer = sizes[0][..dim].to_vec();
-        k.parallel(&outer, |k, v| copies(k, &affine(v)));
+        k.parallel(&outer, |k, v| copies(k, &affine_vars(v)));
     }
 }
 
@@ -180,7 +180,7 @@ fn write_rows(
 ) {
     let bound = if wrap { IndexBound::Wrap } else { IndexBound::Check };
     let body = |k: &mut KernelBuilder, outer: &[Affine]| {
-        let id = k.load(operands[1].0, at(&operands[1].1, outer));
+        let id = k.load(operands[1].0, element_index(&operands[1].1, outer));
         let id = k.cast(DType::I64, id);
         let id = k.bounded(id, table[0], bound);
         let row = Access {
@@ -189,41 +189,41 @@ fn write_rows(
         };
         let stride = operands[0].1.strides[0];
         let copy = |k: &mut KernelBuilder, inner: &[Affine]| {
-            let index = Index::from(at(&row, inner)).plus_dynamic(id, stride);
+            let index = Index::from(element_index(&row, inner)).plus_dynamic(id, stride);
             let x = k.load(operands[0].0, index);
             let full: Vec<Affine> = outer.iter().chain(inner).cloned().collect();
-            k.store(out.0, at(&out.1, &full), x);
+            k.store(out.0, element_index(&out.1, &full), x);
         };
         if table.len() == 1 {
             copy(k, &[]);
         } else {
-            k.map_nest(&table[1..], |k, v| copy(k, &affine(v)));
+            k.map_nest(&table[1..], |k, v| copy(k, &affine_vars(v)));
         }
     };
     if rows.is_empty() {
         body(k, &[]);
     } else {
-        k.parallel(rows, |k, v| body(k, &affine(v)));
+        k.parallel(rows, |k, v| body(k, &affine_vars(v)));
     }
 }
 
 /// A reduction over the window at output index `i`.
-fn windowed(
+fn reduce_window(
     k: &mut KernelBuilder,
     op: ReduceOp,
     dtype: DType,
-    w: &Window,
+    w: &SpatialWindow,
     from: &[usize],
     x: &(Buf, Access),
     i: &[Affine],
     outside: Scalar,
 ) -> Value {
     #[allow(clippy::too_many_arguments, reason = "the state of a recursion, one call a dim")]
-    fn go(
+    fn reduce_window_dim(
         k: &mut KernelBuilder,
         op: ReduceOp,
         dtype: DType,
-        w: &Window,
+        w: &SpatialWindow,
         from: &[usize],
         x: &(Buf, Access),
         at_dims: Vec<Affine>,
@@ -235,7 +235,7 @@ fn windowed(
     ) -> Value {
         let lead = w.first;
         if s == w.kernel.len() {
-            let index = at(&x.1, &at_dims);
+            let index = element_index(&x.1, &at_dims);
             return if conds.is_empty() {
                 k.load(x.0, index)
             } else {
@@ -249,17 +249,30 @@ fn windowed(
             let mut dims = at_dims;
             dims[lead + s] = pos;
             let inner = k.constant(op.identity(dtype));
-            vec![go(k, op, dtype, w, from, x, dims, s + 1, conds, i, outside, inner)]
+            vec![reduce_window_dim(
+                k,
+                op,
+                dtype,
+                w,
+                from,
+                x,
+                dims,
+                s + 1,
+                conds,
+                i,
+                outside,
+                inner,
+            )]
         })[0]
     }
     let init = k.initial_value(op, dtype);
-    go(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
+    reduce_window_dim(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
 }
 
 /// How many elements a window's mean is over: an i64 value.
 fn pool_count(
     k: &mut KernelBuilder,
-    w: &Window,
+    w: &SpatialWindow,
     from: &[usize],
     i: &[Affine],
     count_include_pad: bool,

@@ -3,14 +3,14 @@
 pub(super) mod kernels;
 mod scan;
 
-use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
+use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::op::{Build, Call, OpId, OpResult};
 use crate::scalar::ScalarExpr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
 
 /// The value of a call that has a kernel here, or `None` for one that has not.
-pub(in crate::lower) fn recognise(
+pub(in crate::lower) fn recognise_special(
     tir: &mut Tir,
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
@@ -34,17 +34,17 @@ pub(in crate::lower) fn recognise(
         Some(OpId::AdaptiveAvgPool1d) => adaptive_avg_pool(tir, ids, 1),
         Some(OpId::AdaptiveAvgPool2d) => adaptive_avg_pool(tir, ids, 2),
         Some(OpId::AdaptiveAvgPool3d) => adaptive_avg_pool(tir, ids, 3),
-        Some(OpId::Cumsum) => running(tir, types, ids, Running::Sum),
-        Some(OpId::Cumprod) => running(tir, types, ids, Running::Product),
+        Some(OpId::Cumsum) => push_scan(tir, types, ids, ScanOp::Sum),
+        Some(OpId::Cumprod) => push_scan(tir, types, ids, ScanOp::Product),
         Some(OpId::ScaledDotProductAttention | OpId::BiasedAttention) => {
-            crate::lower::contract::attention::recognise(tir, types, ids)
+            crate::lower::contract::attention::recognise_attention(tir, types, ids)
         }
         _ => Ok(None),
     }
 }
 
 /// `v` converted to `dtype`, as a value of its own (fused into its producer where it can be).
-fn converted(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
+fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
     let from = tir.value(v).dtype;
     if from == dtype {
         return Ok(v);
@@ -134,7 +134,7 @@ fn pad(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     .map(Some)
 }
 
-fn sizes(ids: &Call<ValueId>, name: &str, n: usize) -> OpResult<Option<Vec<usize>>> {
+fn sizes_arg(ids: &Call<ValueId>, name: &str, n: usize) -> OpResult<Option<Vec<usize>>> {
     let v = ids.ints(name)?;
     let v: Option<Vec<usize>> = v.iter().map(|&x| usize::try_from(x).ok()).collect();
     Ok(v.map(|v| if v.len() == 1 { vec![v[0]; n] } else { v })
@@ -142,22 +142,22 @@ fn sizes(ids: &Call<ValueId>, name: &str, n: usize) -> OpResult<Option<Vec<usize
 }
 
 /// Windows over the last dims of a value of `rank`.
-fn window(ids: &Call<ValueId>, rank: usize, spatial: usize, dilated: bool) -> OpResult<Option<Window>> {
-    let Some(kernel) = sizes(ids, "kernel_size", spatial)? else {
+fn window_args(ids: &Call<ValueId>, rank: usize, spatial: usize, dilated: bool) -> OpResult<Option<SpatialWindow>> {
+    let Some(kernel) = sizes_arg(ids, "kernel_size", spatial)? else {
         return Ok(None);
     };
     let stride = match ids.ints("stride") {
-        Ok(s) if !s.is_empty() => sizes(ids, "stride", spatial)?,
+        Ok(s) if !s.is_empty() => sizes_arg(ids, "stride", spatial)?,
         _ => Some(kernel.clone()),
     };
-    let padding = sizes(ids, "padding", spatial)?;
+    let padding = sizes_arg(ids, "padding", spatial)?;
     let dilation = if dilated {
-        sizes(ids, "dilation", spatial)?
+        sizes_arg(ids, "dilation", spatial)?
     } else {
         Some(vec![1; spatial])
     };
     Ok(match (stride, padding, dilation) {
-        (Some(stride), Some(padding), Some(dilation)) => Some(Window {
+        (Some(stride), Some(padding), Some(dilation)) => Some(SpatialWindow {
             first: rank.saturating_sub(spatial),
             kernel,
             stride,
@@ -176,7 +176,7 @@ fn spatial_dims(name: &str) -> usize {
         .unwrap_or(2) as usize
 }
 
-fn pooled(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> OpResult<Option<ValueId>> {
+fn push_pool(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> OpResult<Option<ValueId>> {
     let out = (types.op.rule)(types, &mut Default::default())?;
     let shape = out.as_leaf().and_then(|t| t.fixed_shape());
     let dtype = tir.value(x).dtype;
@@ -189,18 +189,18 @@ fn pooled(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> 
 fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let spatial = spatial_dims(types.op.name);
     let x = *ids.leaf("self")?;
-    let Some(w) = window(ids, tir.value(x).shape.len(), spatial, true)? else {
+    let Some(w) = window_args(ids, tir.value(x).shape.len(), spatial, true)? else {
         return Ok(None);
     };
     let dtype = tir.value(x).dtype;
     if dtype.compute_dtype() == dtype {
-        return pooled(tir, types, x, Special::MaxPool(w));
+        return push_pool(tir, types, x, Special::MaxPool(w));
     }
     // Kernels reduce in f32 what halves hold; a maximum is none the less exact.
     let narrow = tir.traced(x);
     let b: &mut dyn Build = tir;
     let wide = ValueId(b.to_dtype(&narrow, dtype.compute_dtype())?.id);
-    let Some(out) = pooled(tir, types, wide, Special::MaxPool(w))? else {
+    let Some(out) = push_pool(tir, types, wide, Special::MaxPool(w))? else {
         return Ok(None);
     };
     let out = tir.traced(out);
@@ -221,11 +221,11 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     } else {
         None
     };
-    let Some(window) = window(ids, tir.value(x).shape.len(), spatial, false)? else {
+    let Some(window) = window_args(ids, tir.value(x).shape.len(), spatial, false)? else {
         return Ok(None);
     };
     let count_include_pad = ids.bool("count_include_pad")?;
-    pooled(
+    push_pool(
         tir,
         types,
         x,
@@ -272,7 +272,7 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     Ok(Some(ValueId(result.id)))
 }
 
-fn running(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: Running) -> OpResult<Option<ValueId>> {
+fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: ScanOp) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
     let out = (types.op.rule)(types, &mut Default::default())?;
@@ -284,8 +284,8 @@ fn running(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: Ru
     }
     let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
     // Half precision is computed in f32, and each result rounded.
-    let x = converted(tir, x, dtype)?;
-    let x = converted(tir, x, dtype.compute_dtype())?;
+    let x = convert_value(tir, x, dtype)?;
+    let x = convert_value(tir, x, dtype.compute_dtype())?;
     let y = tir.push(
         dtype.compute_dtype(),
         &shape,
@@ -294,5 +294,5 @@ fn running(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: Ru
             how: Special::Scan { dim, how },
         },
     )?;
-    converted(tir, y, dtype).map(Some)
+    convert_value(tir, y, dtype).map(Some)
 }

@@ -3,9 +3,9 @@
 //! torch carries those of f32 in f64. Rows of f32 are summed in blocks here: what a block's elements come to from its first one
 //! on, then what all before it come to as two f32 numbers, a sum and what its roundings lost, and then both together, in vectors.
 
-use super::kernels::{affine, at, over};
+use super::kernels::{affine_vars, element_index, loop_over};
 use crate::kernel::{Affine, Buf, KernelBuilder, Value};
-use crate::lower::ir::Running;
+use crate::lower::ir::ScanOp;
 use crate::lower::ir::access::Access;
 use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
@@ -20,7 +20,7 @@ const SIDE: usize = 4;
 
 /// What carries a running result along: f32 would lose a rounding at every element.
 #[derive(Clone, Copy, PartialEq)]
-enum Carry {
+enum ScanCarry {
     /// The result itself: integers, and f64.
     Plain,
     /// An f64 result of f32.
@@ -30,35 +30,35 @@ enum Carry {
 }
 
 /// The kernel of a running result along `dim`.
-pub(super) fn write(
+pub(super) fn write_scan(
     k: &mut KernelBuilder,
     x: &(Buf, Access),
     out: &(Buf, Access),
     shape: &[usize],
     dim: usize,
-    how: Running,
+    how: ScanOp,
 ) {
-    let scan = Scan { x, out, dim, how };
+    let scan = ScanKernel { x, out, dim, how };
     let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
     let (n, along) = (shape[dim], dim + 1 == shape.len());
     let is_f32 = scan.dtype(k) == DType::F32;
     let carry = match how {
-        _ if !is_f32 => Carry::Plain,
-        Running::Sum if !along => Carry::Compensated,
-        _ => Carry::Wide,
+        _ if !is_f32 => ScanCarry::Plain,
+        ScanOp::Sum if !along => ScanCarry::Compensated,
+        _ => ScanCarry::Wide,
     };
-    if is_f32 && along && how == Running::Sum && n >= 4 * BLOCK {
+    if is_f32 && along && how == ScanOp::Sum && n >= 4 * BLOCK {
         return match others.is_empty() {
-            true => scan.row(k, &[], n),
-            false => k.parallel(&others, |k, v| scan.row(k, &affine(v), n)),
+            true => scan.emit_long_row(k, &[], n),
+            false => k.parallel(&others, |k, v| scan.emit_long_row(k, &affine_vars(v), n)),
         };
     }
     let Some(last) = others.last_mut() else {
-        return scan.plain(k, &[vec![]], n, carry);
+        return scan.emit_plain(k, &[vec![]], n, carry);
     };
     if !along {
         // Along another dim the sums of a row lie side by side.
-        return over(k, &others, |k, v| scan.plain(k, &[v.to_vec()], n, carry));
+        return loop_over(k, &others, |k, v| scan.emit_plain(k, &[v.to_vec()], n, carry));
     }
     // Rows side by side hide the latency of an addition. More than two long ones would meet in the same set of the L1 cache where
     // a row is a power of two.
@@ -68,26 +68,26 @@ pub(super) fn write(
     *last /= together;
     k.parallel(&others, |k, v| {
         let outers = (0..together as i64).map(|n| {
-            let mut o = affine(v);
+            let mut o = affine_vars(v);
             if let Some(x) = o.last_mut() {
                 *x = x.clone() * together as i64 + n;
             }
             o
         });
-        scan.plain(k, &outers.collect::<Vec<_>>(), n, carry);
+        scan.emit_plain(k, &outers.collect::<Vec<_>>(), n, carry);
     });
 }
 
 /// What is read and written.
-struct Scan<'a> {
+struct ScanKernel<'a> {
     x: &'a (Buf, Access),
     out: &'a (Buf, Access),
     dim: usize,
-    how: Running,
+    how: ScanOp,
 }
 
 /// Scratch of the rows of one thread.
-struct Scratch {
+struct ScanScratch {
     /// The running sum of each element's block.
     within: Buf,
     /// What each block comes to.
@@ -96,36 +96,36 @@ struct Scratch {
     before: [Buf; 2],
 }
 
-impl Scan<'_> {
+impl ScanKernel<'_> {
     fn dtype(&self, k: &KernelBuilder) -> DType {
         k.buffer_dtype(self.out.0)
     }
 
     /// The index of an element of the scanned dim.
-    fn place(&self, outer: &[Affine], j: Affine) -> Vec<Affine> {
+    fn index_at(&self, outer: &[Affine], j: Affine) -> Vec<Affine> {
         let mut i = outer.to_vec();
         i.insert(self.dim, j);
         i
     }
 
     fn load(&self, k: &mut KernelBuilder, outer: &[Affine], j: Affine) -> Value {
-        k.load(self.x.0, at(&self.x.1, &self.place(outer, j)))
+        k.load(self.x.0, element_index(&self.x.1, &self.index_at(outer, j)))
     }
 
     fn store(&self, k: &mut KernelBuilder, outer: &[Affine], j: Affine, v: Value) {
-        k.store(self.out.0, at(&self.out.1, &self.place(outer, j)), v);
+        k.store(self.out.0, element_index(&self.out.1, &self.index_at(outer, j)), v);
     }
 
     /// Element after element, some rows side by side: each waits for its own last addition.
-    fn plain(&self, k: &mut KernelBuilder, outers: &[Vec<Affine>], n: usize, carry: Carry) {
-        let start = self.start(k, carry);
+    fn emit_plain(&self, k: &mut KernelBuilder, outers: &[Vec<Affine>], n: usize, carry: ScanCarry) {
+        let start = self.initial_carry(k, carry);
         let each = start.len();
         k.scan(n, &start.repeat(outers.len()), |k, j, carried| {
             // Loads first: none waits for a store that only looks like one to its place.
             let values: Vec<_> = outers.iter().map(|o| self.load(k, o, j.into())).collect();
             let mut next = vec![];
             for ((outer, carried), v) in outers.iter().zip(carried.chunks(each)).zip(values) {
-                let (carried, result) = self.add(k, carry, carried, v);
+                let (carried, result) = self.add_to_carry(k, carry, carried, v);
                 self.store(k, outer, j.into(), result);
                 next.extend(carried);
             }
@@ -133,32 +133,38 @@ impl Scan<'_> {
         });
     }
 
-    fn start(&self, k: &mut KernelBuilder, carry: Carry) -> Vec<Value> {
+    fn initial_carry(&self, k: &mut KernelBuilder, carry: ScanCarry) -> Vec<Value> {
         let of = match carry {
-            Carry::Wide => DType::F64,
+            ScanCarry::Wide => DType::F64,
             _ => self.dtype(k),
         };
-        let start = k.constant(Scalar::from_i64(of, (self.how == Running::Product) as i64));
-        vec![start; if carry == Carry::Compensated { 2 } else { 1 }]
+        let start = k.constant(Scalar::from_i64(of, (self.how == ScanOp::Product) as i64));
+        vec![start; if carry == ScanCarry::Compensated { 2 } else { 1 }]
     }
 
     /// What is carried once `v` is added, and the result.
-    fn add(&self, k: &mut KernelBuilder, carry: Carry, carried: &[Value], v: Value) -> (Vec<Value>, Value) {
+    fn add_to_carry(
+        &self,
+        k: &mut KernelBuilder,
+        carry: ScanCarry,
+        carried: &[Value],
+        v: Value,
+    ) -> (Vec<Value>, Value) {
         let op = match self.how {
-            Running::Sum => Binary::Add,
-            Running::Product => Binary::Mul,
+            ScanOp::Sum => Binary::Add,
+            ScanOp::Product => Binary::Mul,
         };
         match carry {
-            Carry::Plain => {
+            ScanCarry::Plain => {
                 let next = k.binary(op, carried[0], v);
                 (vec![next], next)
             }
-            Carry::Wide => {
+            ScanCarry::Wide => {
                 let (dtype, v) = (k.dtype(v), k.cast(DType::F64, v));
                 let next = k.binary(op, carried[0], v);
                 (vec![next], k.cast(dtype, next))
             }
-            Carry::Compensated => {
+            ScanCarry::Compensated => {
                 let (sum, lost) = (carried[0], carried[1]);
                 let v = k.binary(Binary::Sub, v, lost);
                 let next = k.binary(Binary::Add, sum, v);
@@ -170,8 +176,8 @@ impl Scan<'_> {
     }
 
     /// A long row of f32.
-    fn row(&self, k: &mut KernelBuilder, outer: &[Affine], n: usize) {
-        let scratch = Scratch {
+    fn emit_long_row(&self, k: &mut KernelBuilder, outer: &[Affine], n: usize) {
+        let scratch = ScanScratch {
             within: k.local("within", DType::F32, &[BLOCKS * BLOCK]),
             sums: k.local("sums", DType::F32, &[BLOCKS]),
             before: ["sum", "lost"].map(|name| k.local(name, DType::F32, &[BLOCKS])),
@@ -200,7 +206,7 @@ impl Scan<'_> {
     fn chunk(
         &self,
         k: &mut KernelBuilder,
-        scratch: &Scratch,
+        scratch: &ScanScratch,
         outer: &[Affine],
         from: Affine,
         blocks: usize,
@@ -224,10 +230,10 @@ impl Scan<'_> {
             let b = Affine::from(b);
             let [sum, lost] = scratch.before.map(|part| k.load(part, b.clone()));
             k.vector(BLOCK, |k, j| {
-                let within = k.load(scratch.within, element(&b, j.into()));
+                let within = k.load(scratch.within, block_element(&b, j.into()));
                 let small = k.binary(Binary::Add, within, lost);
                 let result = k.binary(Binary::Add, sum, small);
-                self.store(k, outer, from.clone() + element(&b, j.into()), result);
+                self.store(k, outer, from.clone() + block_element(&b, j.into()), result);
             });
         });
         carried
@@ -237,7 +243,7 @@ impl Scan<'_> {
     fn blocks(
         &self,
         k: &mut KernelBuilder,
-        scratch: &Scratch,
+        scratch: &ScanScratch,
         outer: &[Affine],
         from: &Affine,
         first: Affine,
@@ -245,7 +251,7 @@ impl Scan<'_> {
     ) {
         let zero = k.constant(Scalar::F32(0.0));
         let sums = k.scan(BLOCK, &vec![zero; count], |k, j, sums| {
-            let place = |b: usize| element(&(first.clone() + b as i64), j.into());
+            let place = |b: usize| block_element(&(first.clone() + b as i64), j.into());
             // Loads first: none waits for a store that only looks like one to its place.
             let values: Vec<_> = (0..count)
                 .map(|b| self.load(k, outer, from.clone() + place(b)))
@@ -267,7 +273,7 @@ impl Scan<'_> {
 }
 
 /// The place of an element of a block.
-fn element(block: &Affine, j: Affine) -> Affine {
+fn block_element(block: &Affine, j: Affine) -> Affine {
     block.clone() * BLOCK as i64 + j
 }
 

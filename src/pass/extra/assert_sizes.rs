@@ -8,14 +8,14 @@
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::infer;
-use crate::pass::Context;
+use crate::pass::PassContext;
 use crate::scalar::Compare;
 use crate::types::{Dim, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module. Only the entry graph has inputs of its own.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut conditions: Vec<(Dim, Compare, Dim)> = vec![];
     for (name, range) in &module.dims {
         let size = Dim::var(name);
@@ -30,7 +30,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
         Some(g) => std::mem::take(g),
         None => return Ok(0),
     };
-    let made = write(module, &mut graph, &conditions, cx);
+    let made = write_conditions(module, &mut graph, &conditions, cx);
     if let Some(slot) = module.entry_mut() {
         *slot = graph;
     }
@@ -38,11 +38,11 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
 }
 
 /// Writes the conditions after the inputs and gives how many those were.
-fn write(
+fn write_conditions(
     module: &GraphModule,
     graph: &mut Graph,
     conditions: &[(Dim, Compare, Dim)],
-    cx: &mut Context,
+    cx: &mut PassContext,
 ) -> Result<usize, Diagnostic> {
     let Some(last) = graph.placeholders().last().copied() else {
         return Ok(0);
@@ -50,7 +50,7 @@ fn write(
     let first = graph.next(last);
     let before = graph.insert_point();
     graph.set_insert_point(first.map_or(InsertPoint::End, InsertPoint::Before));
-    let mut writer = Writer {
+    let mut writer = AssertionWriter {
         graph,
         sizes: HashMap::new(),
     };
@@ -73,13 +73,13 @@ fn write(
     Ok(made)
 }
 
-struct Writer<'g> {
+struct AssertionWriter<'g> {
     graph: &'g mut Graph,
     /// The nodes that give sizes by name.
     sizes: HashMap<Arc<str>, NodeId>,
 }
 
-impl Writer<'_> {
+impl AssertionWriter<'_> {
     fn call(&mut self, target: &str, args: Vec<Arg>) -> NodeId {
         let n = self.graph.create_node(Opcode::CallFunction, target, args, vec![], None);
         self.graph.meta_mut(n).provenance = vec!["assert-sizes".into()];
@@ -90,7 +90,7 @@ impl Writer<'_> {
         if left.as_const().is_some() && right.as_const().is_some() {
             return None;
         }
-        let (a, b) = (self.value(left)?, self.value(right)?);
+        let (a, b) = (self.size_value(left)?, self.size_value(right)?);
         let (target, sign) = match compare {
             Compare::Eq => ("operator.eq", "=="),
             Compare::Ne => ("operator.ne", "!="),
@@ -110,7 +110,7 @@ impl Writer<'_> {
     }
 
     /// A size that is a number, or `a*N + b`.
-    fn value(&mut self, d: &Dim) -> Option<Arg> {
+    fn size_value(&mut self, d: &Dim) -> Option<Arg> {
         if let Some(c) = d.as_const() {
             return Some(Val::int(c));
         }

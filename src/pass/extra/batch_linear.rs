@@ -7,13 +7,13 @@
 #![doc = include_str!("../examples/batch-linear.md")]
 
 use super::group;
-use super::merge_matmul::{Linear, join};
+use super::merge_matmul::{Linear, concat_tensors};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
 use crate::op::emit::list_val;
 use crate::op::{Build, OpId, OpResult, Traced};
-use crate::pass::build::{GraphBuilder, Source};
-use crate::pass::{Context, each_graph};
+use crate::pass::build::{GraphBuilder, NodeOrigin};
+use crate::pass::{PassContext, each_graph};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
@@ -24,19 +24,19 @@ use std::collections::HashMap;
 const MOST: usize = 1 << 20;
 
 /// What products of one group have in common: the types of input, weight and bias.
-type Kind = (TensorType, TensorType, Option<TensorType>);
+type LinearGroupKey = (TensorType, TensorType, Option<TensorType>);
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         if !group::is_free(module, graph) {
             return Ok(0);
         }
         let mut linears: HashMap<NodeId, Linear> = HashMap::new();
-        let mut kinds: IndexMap<Kind, Vec<NodeId>> = IndexMap::new();
+        let mut kinds: IndexMap<LinearGroupKey, Vec<NodeId>> = IndexMap::new();
         for n in graph.iter() {
-            if let Some(l) = Linear::of(module, graph, n)
-                && let Some(kind) = kind(graph, &l)
+            if let Some(l) = Linear::from_node(module, graph, n)
+                && let Some(kind) = group_key(graph, &l)
             {
                 kinds.entry(kind).or_default().push(n);
                 linears.insert(n, l);
@@ -44,11 +44,11 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         }
         let mut changed = 0;
         for nodes in kinds.values() {
-            for members in group::independent(graph, nodes) {
+            for members in group::independent_groups(graph, nodes) {
                 let list: Vec<&Linear> = members.iter().map(|n| &linears[n]).collect();
                 let distinct = list.iter().any(|l| l.input != list[0].input);
                 // Products of one input are what merge-matmul makes one of, without copying the input.
-                if distinct && batch(module, graph, &list).is_some() {
+                if distinct && batch_products(module, graph, &list).is_some() {
                     changed += 1;
                 }
             }
@@ -58,7 +58,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 /// The kind of a product that is worth batching.
-fn kind(graph: &Graph, l: &Linear) -> Option<Kind> {
+fn group_key(graph: &Graph, l: &Linear) -> Option<LinearGroupKey> {
     let input = graph[l.input].meta.ty.as_ref()?.as_leaf()?.clone();
     let rows = match input.shape.as_deref()? {
         [rows, _] => rows.as_const().map_or(1, |r| r.max(1) as usize),
@@ -68,7 +68,7 @@ fn kind(graph: &Graph, l: &Linear) -> Option<Kind> {
     (work <= MOST).then(|| (input, l.weight.ty(), l.bias.as_ref().map(Tensor::ty)))
 }
 
-fn batch(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear]) -> Option<()> {
+fn batch_products(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear]) -> Option<()> {
     let count = list.len();
     let first = list.first()?;
     let [outputs, inputs] = *first.weight.shape() else {
@@ -76,12 +76,12 @@ fn batch(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear]) -> Optio
     };
     let weights: Vec<&Tensor> = list.iter().map(|l| &l.weight).collect();
     let biases: Option<Vec<&Tensor>> = list.iter().map(|l| l.bias.as_ref()).collect();
-    let weight = join(&weights, &[count, outputs, inputs])?;
+    let weight = concat_tensors(&weights, &[count, outputs, inputs])?;
     let bias = match biases {
-        Some(b) => Some(join(&b, &[count, 1, outputs])?),
+        Some(b) => Some(concat_tensors(&b, &[count, 1, outputs])?),
         None => None,
     };
-    let source = Source::of(graph, first.node, "batch-linear");
+    let source = NodeOrigin::from_node(graph, first.node, "batch-linear");
     let before = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(first.node));
     let mut attribute = |graph: &mut Graph, hint: &str, value: Tensor| {
@@ -95,19 +95,19 @@ fn batch(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear]) -> Optio
     let bias = bias.map(|b| attribute(graph, "_batched_bias", b));
     let xs: Vec<NodeId> = list.iter().map(|l| l.input).collect();
     let mut b = GraphBuilder::new(graph, source, |_| true);
-    let made = products(&mut b, &xs, weight, bias, count);
+    let made = build_products(&mut b, &xs, weight, bias, count);
     graph.set_insert_point(before);
     let values = made.ok()?;
     for (l, &v) in list.iter().zip(&values) {
         let ty = graph[v].meta.ty.clone()?;
-        Source::of(graph, l.node, "batch-linear").mark(graph, v, ty);
+        NodeOrigin::from_node(graph, l.node, "batch-linear").mark(graph, v, ty);
     }
     let nodes: Vec<NodeId> = list.iter().map(|l| l.node).collect();
-    group::replace(graph, &nodes, &values).then_some(())
+    group::replace_nodes(graph, &nodes, &values).then_some(())
 }
 
 /// The nodes of the products, one for each input.
-fn products(
+fn build_products(
     b: &mut GraphBuilder<'_>,
     inputs: &[NodeId],
     weight: NodeId,

@@ -9,24 +9,24 @@
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, namer};
 use crate::pass::build::write_key;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::types::Val;
 use cranelift_entity::EntityRef;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let before: Vec<(NodeId, String)> = graph.iter().map(|n| (n, graph[n].name().to_string())).collect();
-        let order = order(module, graph);
+        let order = canonical_order(module, graph);
         for &n in &order {
             if let Some(last) = graph.last() {
                 graph.move_after(n, last);
             }
         }
         swap_operands(graph, &order);
-        rename(graph, &order);
+        rename_nodes(graph, &order);
         let changed = before
             .iter()
             .zip(graph.iter())
@@ -48,7 +48,7 @@ struct Dependencies {
 impl Dependencies {
     /// Nodes wait for their operands; readers of values wait for writes before them, and writes for all readers before:
     /// nothing crosses.
-    fn of(module: &GraphModule, graph: &Graph) -> Dependencies {
+    fn from_graph(module: &GraphModule, graph: &Graph) -> Dependencies {
         let mut d = Dependencies::default();
         let mut impure: Option<NodeId> = None;
         let mut since: Vec<NodeId> = vec![];
@@ -81,7 +81,7 @@ impl Dependencies {
     }
 
     /// The nodes that wait for nothing more once `n` is placed.
-    fn released(&mut self, n: NodeId) -> Vec<NodeId> {
+    fn release_waiting(&mut self, n: NodeId) -> Vec<NodeId> {
         let mut out = self.after.remove(&n).unwrap_or_default();
         out.retain(|m| {
             self.waits.get_mut(m).is_some_and(|w| {
@@ -94,8 +94,8 @@ impl Dependencies {
 }
 
 /// The canonical order.
-fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
-    let mut dependencies = Dependencies::of(module, graph);
+fn canonical_order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
+    let mut dependencies = Dependencies::from_graph(module, graph);
     let output = graph.output();
     let mut place: HashMap<NodeId, usize> = HashMap::new();
     let mut ready: BinaryHeap<Reverse<(u8, String, usize, NodeId)>> = BinaryHeap::new();
@@ -105,7 +105,11 @@ fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
             let is_input = graph[n].op() == Opcode::Placeholder;
             placeholder += is_input as usize;
             // Inputs keep their order: it is the graph's interface.
-            let key = if is_input { String::new() } else { key(graph, n, place) };
+            let key = if is_input {
+                String::new()
+            } else {
+                order_key(graph, n, place)
+            };
             ready.push(Reverse((!is_input as u8, key, placeholder * is_input as usize, n)));
         }
     };
@@ -116,7 +120,7 @@ fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
     while let Some(Reverse((_, _, _, n))) = ready.pop() {
         place.insert(n, out.len());
         out.push(n);
-        for m in dependencies.released(n) {
+        for m in dependencies.release_waiting(n) {
             push(m, &place, &mut ready);
         }
     }
@@ -125,7 +129,7 @@ fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
 }
 
 /// What a node computes, in terms of the places of its operands: late operands first, so that a chain stays together.
-fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
+fn order_key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
     let node = &graph[n];
     let mut inputs: Vec<usize> = node.inputs().iter().filter_map(|i| place.get(i).copied()).collect();
     inputs.sort_unstable_by_key(|&i| Reverse(i));
@@ -141,7 +145,7 @@ fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
         write_key(&numbered(a), &mut s);
         args.push(s);
     }
-    if swaps(graph, n) {
+    if is_commutative_pair(graph, n) {
         args.sort();
     }
     text.push_str(&args.concat());
@@ -153,7 +157,7 @@ fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
 }
 
 /// Whether the node is a commutative op of two operands and nothing else.
-fn swaps(graph: &Graph, n: NodeId) -> bool {
+fn is_commutative_pair(graph: &Graph, n: NodeId) -> bool {
     let plain = graph[n].args().len() == 2 && graph[n].kwargs().is_empty();
     plain && canonical_op(graph, n).is_some_and(|op| op.commutative)
 }
@@ -163,7 +167,7 @@ fn swap_operands(graph: &mut Graph, order: &[NodeId]) {
     let place: HashMap<NodeId, usize> = order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
     for &n in order {
         if let [Val::Leaf(a), Val::Leaf(b)] = graph[n].args()
-            && swaps(graph, n)
+            && is_commutative_pair(graph, n)
             && place[a] > place[b]
         {
             let args = vec![Val::Leaf(*b), Val::Leaf(*a)];
@@ -173,7 +177,7 @@ fn swap_operands(graph: &mut Graph, order: &[NodeId]) {
 }
 
 /// Names that follow from the order alone.
-fn rename(graph: &mut Graph, order: &[NodeId]) {
+fn rename_nodes(graph: &mut Graph, order: &[NodeId]) {
     let mut fresh = Graph::new();
     let mut names = vec![];
     for &n in order {

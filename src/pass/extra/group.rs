@@ -7,10 +7,10 @@ use crate::pass::canonical_op;
 use std::collections::HashSet;
 
 /// The nodes in groups, in their order, so that none of a group needs another's result. Groups of one are left out.
-pub fn independent(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
+pub fn independent_groups(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut groups: Vec<Vec<NodeId>> = vec![];
     for &n in nodes {
-        let needs = needed(graph, n);
+        let needs = dependencies_of(graph, n);
         match groups.iter_mut().find(|g| !g.iter().any(|m| needs.contains(m))) {
             Some(g) => g.push(n),
             None => groups.push(vec![n]),
@@ -21,7 +21,7 @@ pub fn independent(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
 }
 
 /// All nodes that `n` depends on.
-fn needed(graph: &Graph, n: NodeId) -> HashSet<NodeId> {
+fn dependencies_of(graph: &Graph, n: NodeId) -> HashSet<NodeId> {
     let mut seen = HashSet::new();
     let mut todo = graph[n].inputs();
     while let Some(i) = todo.pop() {
@@ -43,7 +43,7 @@ pub fn is_free(module: &GraphModule, graph: &Graph) -> bool {
 
 /// Puts a value in the place of each node, erases the nodes, and brings the graph in order again. False if there is no
 /// order, which cannot be for nodes that are [`independent`].
-pub fn replace(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
+pub fn replace_nodes(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
     for (&old, &new) in nodes.iter().zip(values) {
         graph.replace_all_uses_with(old, new);
         // All its uses were replaced.

@@ -6,10 +6,10 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{GraphModule, Mutation, Opcode};
-use crate::pass::Context;
+use crate::pass::PassContext;
 
 /// See the module. Only the entry graph's interface may change: other graphs are called by position.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let Some(graph) = module.entry_mut() else { return Ok(0) };
     let mut changed = 0;
     for n in graph.ids() {

@@ -9,19 +9,19 @@
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::OpId;
-use crate::pass::build::{Source, full_args};
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::build::{NodeOrigin, full_args};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Val};
 use std::collections::HashMap;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut groups: Vec<Vec<Linear>> = vec![];
         let mut known: HashMap<(NodeId, bool), usize> = HashMap::new();
         for n in graph.ids() {
-            let Some(l) = Linear::of(module, graph, n) else {
+            let Some(l) = Linear::from_node(module, graph, n) else {
                 continue;
             };
             let key = (l.input, l.bias.is_some());
@@ -33,7 +33,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         }
         let mut changed = 0;
         for g in groups {
-            changed += merge(module, graph, &g).is_some() as usize;
+            changed += merge_products(module, graph, &g).is_some() as usize;
         }
         Ok(changed)
     })
@@ -49,7 +49,7 @@ pub(in crate::pass) struct Linear {
 
 impl Linear {
     /// The product that node `n` is.
-    pub(in crate::pass) fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
+    pub(in crate::pass) fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
         let op = canonical_op(graph, n).filter(|op| op.is(OpId::Linear))?;
         let args = full_args(op, graph, n).ok()?;
         let input = *args.first()?.as_leaf()?;
@@ -72,7 +72,7 @@ impl Linear {
     }
 }
 
-fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Option<()> {
+fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Option<()> {
     let (first, rest) = group.split_first()?;
     let same = |l: &Linear| l.weight.dtype() == first.weight.dtype() && l.weight.shape()[1] == first.weight.shape()[1];
     if rest.is_empty() || !rest.iter().all(same) {
@@ -81,16 +81,16 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
     let ty = graph[first.node].meta.ty.as_ref()?.as_leaf()?.clone();
     let sizes: Vec<usize> = group.iter().map(|l| l.weight.shape()[0]).collect();
     let total = sizes.iter().try_fold(0usize, |a, b| a.checked_add(*b))?;
-    let weight = join(
+    let weight = concat_tensors(
         &group.iter().map(|l| &l.weight).collect::<Vec<_>>(),
         &[total, first.weight.shape()[1]],
     )?;
     let biases: Option<Vec<&Tensor>> = group.iter().map(|l| l.bias.as_ref()).collect();
     let bias = match &biases {
-        Some(b) => Some(join(b, &[total])?),
+        Some(b) => Some(concat_tensors(b, &[total])?),
         None => None,
     };
-    let source = Source::of(graph, first.node, "merge-matmul");
+    let source = NodeOrigin::from_node(graph, first.node, "merge-matmul");
     let before = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(first.node));
     let attribute = |module: &mut GraphModule, graph: &mut Graph, hint: &str, value: Tensor| {
@@ -121,7 +121,7 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
     for (i, (l, ty)) in group.iter().zip(types).enumerate() {
         let args = vec![Val::Leaf(split), Val::int(i as i64)];
         let item = graph.call_op(OpId::ItemOf, args);
-        Source::of(graph, l.node, "merge-matmul").mark(graph, item, Val::Leaf(ty));
+        NodeOrigin::from_node(graph, l.node, "merge-matmul").mark(graph, item, Val::Leaf(ty));
         graph.replace_all_uses_with(l.node, item);
     }
     graph.set_insert_point(before);
@@ -133,7 +133,7 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
 }
 
 /// Tensors of one dtype one after another, as one of `shape`.
-pub(in crate::pass) fn join(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
+pub(in crate::pass) fn concat_tensors(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
     let dtype = parts.first()?.dtype();
     crate::tensor::byte_len(dtype, shape)?;
     let mut out = Tensor::zeros(dtype, shape);

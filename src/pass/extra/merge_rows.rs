@@ -11,38 +11,38 @@ use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId};
 use crate::op::emit::{ints_val, list_val};
 use crate::op::{Build, OpId, OpResult, Traced};
-use crate::pass::build::{GraphBuilder, Source, full_args};
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::build::{GraphBuilder, NodeOrigin, full_args};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::types::{DType, Dim, Val};
 use cranelift_entity::EntityRef;
 use indexmap::IndexMap;
 
 /// What products of one group have in common: the op, all arguments but the first, the dtype and the sizes but the first.
-type Kind = (Option<OpId>, Vec<NodeId>, DType, Vec<Dim>);
+type RowGroupKey = (Option<OpId>, Vec<NodeId>, DType, Vec<Dim>);
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         if !group::is_free(module, graph) {
             return Ok(0);
         }
-        let mut kinds: IndexMap<Kind, Vec<NodeId>> = IndexMap::new();
+        let mut kinds: IndexMap<RowGroupKey, Vec<NodeId>> = IndexMap::new();
         for n in graph.iter() {
-            if let Some(kind) = kind(graph, n) {
+            if let Some(kind) = group_key(graph, n) {
                 kinds.entry(kind).or_default().push(n);
             }
         }
         let mut changed = 0;
         for nodes in kinds.values() {
-            for members in group::independent(graph, nodes) {
-                changed += merge(graph, &members).is_some() as usize;
+            for members in group::independent_groups(graph, nodes) {
+                changed += merge_products(graph, &members).is_some() as usize;
             }
         }
         Ok(changed)
     })
 }
 
-fn kind(graph: &Graph, n: NodeId) -> Option<Kind> {
+fn group_key(graph: &Graph, n: NodeId) -> Option<RowGroupKey> {
     let op = canonical_op(graph, n).filter(|op| matches!(op.id(), Some(OpId::Linear | OpId::Matmul | OpId::Mm)))?;
     let args = full_args(op, graph, n).ok()?;
     let rest: Option<Vec<NodeId>> = args[1..]
@@ -58,7 +58,7 @@ fn kind(graph: &Graph, n: NodeId) -> Option<Kind> {
     plain.then(|| (op.id(), rest, input.dtype, shape[1..].to_vec()))
 }
 
-fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
+fn merge_products(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     let first = *members.first()?;
     let inputs: Option<Vec<NodeId>> = members.iter().map(|&n| graph[n].args()[0].as_leaf().copied()).collect();
     let inputs = inputs?;
@@ -79,20 +79,20 @@ fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     graph.set_insert_point(InsertPoint::Before(first));
     let rest: Vec<Arg> = graph[first].args()[1..].to_vec();
     let op = canonical_op(graph, first)?;
-    let source = Source::of(graph, first, "merge-rows");
+    let source = NodeOrigin::from_node(graph, first, "merge-rows");
     let mut b = GraphBuilder::new(graph, source, |_| true);
-    let made = product(&mut b, op, &inputs, &rest, &sizes);
+    let made = build_product(&mut b, op, &inputs, &rest, &sizes);
     graph.set_insert_point(before);
     let values = made.ok().filter(|v| v.len() == members.len())?;
     for (&n, &v) in members.iter().zip(&values) {
         let ty = graph[v].meta.ty.clone()?;
-        Source::of(graph, n, "merge-rows").mark(graph, v, ty);
+        NodeOrigin::from_node(graph, n, "merge-rows").mark(graph, v, ty);
     }
-    group::replace(graph, members, &values).then_some(())
+    group::replace_nodes(graph, members, &values).then_some(())
 }
 
 /// The nodes of the parts of one product.
-fn product(
+fn build_product(
     b: &mut GraphBuilder<'_>,
     op: &'static crate::op::Op,
     inputs: &[NodeId],

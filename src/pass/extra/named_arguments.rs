@@ -9,12 +9,12 @@ use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::infer::{self, Operand};
 use crate::op::Op;
 use crate::pass::build::full_args;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::types::Val;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |_, graph| {
         let mut changed = 0;
         for n in graph.ids() {

@@ -11,12 +11,12 @@ use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Form, Meaning, Op};
 use crate::pass::build::full_args;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |_, graph| {
         let mut changed = 0;
         let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
@@ -24,7 +24,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         let mut own: HashSet<NodeId> = HashSet::new();
         for n in graph.ids() {
             let Some(op) = canonical_op(graph, n) else { continue };
-            match rewrite(graph, n, op, &place, &own) {
+            match inplace_spelling(graph, n, op, &place, &own) {
                 Some(path) => {
                     graph.set_target(n, Opcode::CallFunction, &path);
                     own.insert(n);
@@ -50,7 +50,7 @@ fn is_fresh(op: &Op) -> bool {
 }
 
 /// The in-place spelling that the node may have.
-fn rewrite(
+fn inplace_spelling(
     graph: &Graph,
     n: NodeId,
     op: &'static Op,
@@ -66,7 +66,7 @@ fn rewrite(
     if !same || !own.contains(&x) || full_args(op, graph, n).is_err() {
         return None;
     }
-    let shared = aliases(graph, x)?;
+    let shared = possible_aliases(graph, x)?;
     let over = |u: NodeId| place.get(&u) <= place.get(&n) && graph[u].op() != Opcode::Output;
     let ended = shared.iter().all(|&m| graph[m].users().all(over));
     let others = graph[n].inputs().into_iter().filter(|&i| i != x);
@@ -85,7 +85,7 @@ fn in_place(op: &Op) -> Option<String> {
 }
 
 /// The nodes that may share `x`'s memory; `None` if that is not known.
-fn aliases(graph: &Graph, x: NodeId) -> Option<HashSet<NodeId>> {
+fn possible_aliases(graph: &Graph, x: NodeId) -> Option<HashSet<NodeId>> {
     let mut out = HashSet::from([x]);
     let mut todo = vec![x];
     while let Some(m) = todo.pop() {

@@ -10,11 +10,11 @@ use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::spell;
 use crate::pass::build::full_args;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |_, graph| {
         let mut changed = 0;
         for n in graph.ids() {

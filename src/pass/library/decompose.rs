@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
 use crate::infer;
 use crate::op::{Call, Meaning, Op, OpResult};
-use crate::pass::build::{GraphBuilder, Source, full_args, replace_with_value};
+use crate::pass::build::{GraphBuilder, NodeOrigin, full_args, replace_with_value};
 use crate::pass::{canonical_op, each_graph};
 use crate::types::Val;
 
@@ -22,13 +22,13 @@ pub fn decompose(module: &mut GraphModule, keep: fn(&Op) -> bool) -> Result<usiz
                 continue;
             };
             let done = decompose_node(graph, n, op, keep);
-            changed += done.map_err(|e| error(module, graph, n, e))? as usize;
+            changed += done.map_err(|e| decompose_error(module, graph, n, e))? as usize;
         }
         Ok(changed)
     })
 }
 
-fn error(module: &GraphModule, graph: &Graph, n: NodeId, e: crate::op::OpError) -> Diagnostic {
+fn decompose_error(module: &GraphModule, graph: &Graph, n: NodeId, e: crate::op::OpError) -> Diagnostic {
     match infer::resolve_node(module, graph, n) {
         Ok(r) => infer::op_error(graph, n, &r, e, &|i| graph[i].meta.ty.clone().unwrap_or(Val::Unknown)),
         Err(d) => d,
@@ -51,7 +51,7 @@ pub fn decompose_node(graph: &mut Graph, n: NodeId, op: &'static Op, keep: fn(&O
     }
     let point = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(n));
-    let source = Source::of(graph, n, "decompose");
+    let source = NodeOrigin::from_node(graph, n, "decompose");
     let mut b = GraphBuilder::new(graph, source, keep);
     let call = Call {
         op,
@@ -59,7 +59,7 @@ pub fn decompose_node(graph: &mut Graph, n: NodeId, op: &'static Op, keep: fn(&O
     };
     let result = f(&mut b, &call);
     graph.set_insert_point(point);
-    let value = GraphBuilder::arg(&result?);
+    let value = GraphBuilder::to_arg(&result?);
     replace_with_value(graph, n, &value);
     Ok(graph.erase_node(n).is_ok())
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 ///     relu.method("reshape", (size, -1)).method("exp", ())
 /// });
 /// let mut module = GraphModule::new("g", graph);
-/// infer(&mut module, &InferOptions { inputs: vec![Val::Leaf(TensorType::fixed(DType::F32, &[2, 3, 4]))] });
+/// infer(&mut module, &InferOptions { inputs: vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3, 4]))] });
 /// let graph = module.entry().unwrap();
 /// let mut accepted: Vec<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
 /// let groups = acc_fusions(graph, &mut accepted);
@@ -42,7 +42,7 @@ pub fn acc_fusions(graph: &Graph, accepted: &mut Vec<NodeId>) -> HashMap<NodeId,
         if !seed || out.contains_key(&n) {
             continue;
         }
-        let nodes = Group::of(graph, &order, n).sorted();
+        let nodes = FusionGroup::grow_from(graph, &order, n).sorted();
         if nodes.iter().all(|m| allowed.contains(m)) {
             let nodes = Arc::new(nodes);
             nodes.iter().for_each(|&m| _ = out.insert(m, nodes.clone()));
@@ -60,7 +60,7 @@ fn gives_tensor(graph: &Graph, n: NodeId) -> bool {
 }
 
 /// A group on its way.
-struct Group<'a> {
+struct FusionGroup<'a> {
     graph: &'a Graph,
     order: &'a HashMap<NodeId, usize>,
     /// Its first node's place.
@@ -69,11 +69,11 @@ struct Group<'a> {
     nodes: BTreeSet<(usize, NodeId)>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> FusionGroup<'a> {
     /// The group that grows from `seed`: who reads a value of it that is not a tensor, who makes one that it reads, and what lies
     /// on paths between its nodes.
-    fn of(graph: &'a Graph, order: &'a HashMap<NodeId, usize>, seed: NodeId) -> Group<'a> {
-        let mut group = Group {
+    fn grow_from(graph: &'a Graph, order: &'a HashMap<NodeId, usize>, seed: NodeId) -> FusionGroup<'a> {
+        let mut group = FusionGroup {
             graph,
             order,
             top: order[&seed],
@@ -89,7 +89,7 @@ impl<'a> Group<'a> {
             for m in near.into_iter().filter(|&m| graph[m].op().is_call()) {
                 group.add(m, &mut todo);
             }
-            for m in group.between() {
+            for m in group.nodes_between() {
                 group.add(m, &mut todo);
             }
         }
@@ -105,7 +105,7 @@ impl<'a> Group<'a> {
     }
 
     /// The calls outside of the group on paths from it to it.
-    fn between(&self) -> Vec<NodeId> {
+    fn nodes_between(&self) -> Vec<NodeId> {
         let inside = |n: NodeId| self.nodes.contains(&(self.order[&n], n));
         let last = self.nodes.last().map_or(0, |l| l.0);
         let mut reached: HashSet<NodeId> = HashSet::new();

@@ -3,7 +3,7 @@
 //! Nodes that the backend supports are put together one by one, in the graph's order, as long as no part needs a result of
 //! another that needs one of its own. What has effects keeps its order, and so counts as needing what has effects before it.
 
-use super::split::{self, Part};
+use super::split::{self, GraphPart};
 use super::support::Supports;
 use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use crate::op;
@@ -29,7 +29,7 @@ pub struct Partitioner<'a> {
 
 /// Parts that are being made.
 #[derive(Default)]
-struct Parts {
+struct PendingParts {
     of: HashMap<NodeId, usize>,
     members: Vec<Vec<NodeId>>,
 }
@@ -61,11 +61,11 @@ impl<'a> Partitioner<'a> {
     }
 
     /// The parts, named `fused_0`, `fused_1`, … in the order of their first nodes.
-    pub fn propose(&self) -> Vec<Part> {
-        let mut parts = Parts::default();
+    pub fn propose(&self) -> Vec<GraphPart> {
+        let mut parts = PendingParts::default();
         for n in self.graph.iter() {
             if self.graph[n].op().is_call() && (self.supported)(self.graph, n) {
-                self.place(&mut parts, n);
+                self.assign_part(&mut parts, n);
             }
         }
         self.items_to_producers(&mut parts);
@@ -75,7 +75,7 @@ impl<'a> Partitioner<'a> {
         lists.sort_by_key(|l| order[&l[0]]);
         let named = lists.into_iter().enumerate();
         named
-            .map(|(i, nodes)| Part {
+            .map(|(i, nodes)| GraphPart {
                 name: format!("fused_{i}"),
                 nodes,
             })
@@ -83,7 +83,7 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Gives `n` a part: a new one, which then takes in those it may.
-    fn place(&self, parts: &mut Parts, n: NodeId) {
+    fn assign_part(&self, parts: &mut PendingParts, n: NodeId) {
         let mut own = parts.members.len();
         parts.members.push(vec![n]);
         parts.of.insert(n, own);
@@ -109,7 +109,7 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Whether a path leads out of the two parts together and back.
-    fn makes_cycle(&self, parts: &Parts, a: usize, b: usize) -> bool {
+    fn makes_cycle(&self, parts: &PendingParts, a: usize, b: usize) -> bool {
         let inside = |n: NodeId| parts.of.get(&n).is_some_and(|p| *p == a || *p == b);
         let both = parts.members[a].iter().chain(&parts.members[b]);
         let mut todo: Vec<NodeId> = both
@@ -138,7 +138,7 @@ impl<'a> Partitioner<'a> {
 
     /// Puts nodes that take items of a call into the part of the call, or into none if that has none, where all its users
     /// do so.
-    fn items_to_producers(&self, parts: &mut Parts) {
+    fn items_to_producers(&self, parts: &mut PendingParts) {
         for n in self.graph.iter() {
             let users: Vec<NodeId> = self.graph[n].users().collect();
             if users.is_empty() || !self.graph[n].op().is_call() || !users.iter().all(|&u| self.is_item(u)) {
@@ -187,7 +187,7 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Takes calls that compute nothing out of the parts where only such calls stand before or after them in the part.
-    pub fn remove_bookend_non_compute_ops(&self, parts: &mut Vec<Part>) {
+    pub fn remove_bookend_non_compute_ops(&self, parts: &mut Vec<GraphPart>) {
         for p in parts.iter_mut() {
             let inside: HashSet<NodeId> = p.nodes.iter().copied().collect();
             let mut gone: HashSet<NodeId> = HashSet::new();
@@ -235,7 +235,7 @@ pub fn partition_and_fuse(
     name: &str,
     supported: impl Fn(&Graph, NodeId) -> bool,
 ) -> Result<Vec<Arc<str>>, GraphError> {
-    let graph = split::find(module, name)?.clone();
+    let graph = split::find_graph(module, name)?.clone();
     let parts = Partitioner::new(Some(module), &graph, supported).propose();
     split::fuse(module, name, &parts)
 }

@@ -45,13 +45,13 @@ pub fn source_partitions(graph: &Graph, wanted: &[&str]) -> IndexMap<Arc<str>, V
     }
     let mut out: IndexMap<Arc<str>, Vec<SourcePartition>> = IndexMap::new();
     for ((source, name), nodes) in found {
-        let part = partition(graph, source.clone(), name, nodes);
+        let part = source_partition(graph, source.clone(), name, nodes);
         out.entry(source).or_default().push(part);
     }
     out
 }
 
-fn partition(graph: &Graph, source: Arc<str>, name: Arc<str>, nodes: Vec<NodeId>) -> SourcePartition {
+fn source_partition(graph: &Graph, source: Arc<str>, name: Arc<str>, nodes: Vec<NodeId>) -> SourcePartition {
     let inside: HashSet<NodeId> = nodes.iter().copied().collect();
     let mut seen = HashSet::new();
     let (mut inputs, mut params) = (vec![], vec![]);

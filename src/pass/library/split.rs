@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A part: the name its graph gets, and its nodes.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct GraphPart {
     /// The name of the graph it becomes.
     pub name: String,
     /// Calls of the graph that is split.
@@ -62,14 +62,14 @@ pub fn split_module(
     name: &str,
     part_of: impl Fn(&Graph, NodeId) -> i64,
 ) -> Result<Vec<Arc<str>>, GraphError> {
-    let graph = find(module, name)?;
+    let graph = find_graph(module, name)?;
     let mut parts: BTreeMap<i64, Vec<NodeId>> = BTreeMap::new();
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
         parts.entry(part_of(graph, n)).or_default().push(n);
     }
-    let parts: Vec<Part> = parts
+    let parts: Vec<GraphPart> = parts
         .into_iter()
-        .map(|(k, nodes)| Part {
+        .map(|(k, nodes)| GraphPart {
             name: format!("submod_{k}"),
             nodes,
         })
@@ -78,7 +78,7 @@ pub fn split_module(
 }
 
 /// The graph `name`.
-pub(in crate::pass) fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
+pub(in crate::pass) fn find_graph<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
     let graph = module.graphs.get(name);
     graph.ok_or_else(|| GraphError(format!("the module has no graph `{name}`")))
 }
@@ -87,8 +87,8 @@ pub(in crate::pass) fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&
 ///
 /// # Errors
 /// Parts that need each other's results (`cycle exists between partitions!`), a node in two parts or that is not a call.
-pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<Arc<str>>, GraphError> {
-    let graph = find(module, name)?.clone();
+pub fn fuse(module: &mut GraphModule, name: &str, parts: &[GraphPart]) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = find_graph(module, name)?.clone();
     let mut part: HashMap<NodeId, usize> = HashMap::new();
     for (i, p) in parts.iter().enumerate() {
         for &n in &p.nodes {
@@ -101,7 +101,7 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<
         }
     }
     let names: Vec<Arc<str>> = parts.iter().map(|p| free_name(module, &p.name)).collect();
-    let order = units(module, &graph, &part)?;
+    let order = order_units(module, &graph, &part)?;
     let mut writer = Fuse {
         graph: &graph,
         part: &part,
@@ -112,8 +112,8 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<
     };
     for unit in order {
         match unit {
-            Unit::Node(n) => writer.single(n),
-            Unit::Part(p) => writer.part(p, &parts[p].nodes),
+            SplitUnit::Node(n) => writer.copy_node(n),
+            SplitUnit::Part(p) => writer.extract_part(p, &parts[p].nodes),
         }
     }
     let (main, made) = (writer.main, writer.made);
@@ -137,17 +137,21 @@ fn free_name(module: &GraphModule, wish: &str) -> Arc<str> {
 
 /// What becomes one node of the new graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Unit {
+enum SplitUnit {
     Node(NodeId),
     Part(usize),
 }
 
 /// The units in an order that keeps the graph's where it can.
-fn units(module: &GraphModule, graph: &Graph, part: &HashMap<NodeId, usize>) -> Result<Vec<Unit>, GraphError> {
-    let unit = |n: NodeId| part.get(&n).map_or(Unit::Node(n), |&p| Unit::Part(p));
-    let mut at: HashMap<Unit, usize> = HashMap::new();
-    let mut edges: HashSet<(Unit, Unit)> = HashSet::new();
-    let mut effect: Option<Unit> = None;
+fn order_units(
+    module: &GraphModule,
+    graph: &Graph,
+    part: &HashMap<NodeId, usize>,
+) -> Result<Vec<SplitUnit>, GraphError> {
+    let unit = |n: NodeId| part.get(&n).map_or(SplitUnit::Node(n), |&p| SplitUnit::Part(p));
+    let mut at: HashMap<SplitUnit, usize> = HashMap::new();
+    let mut edges: HashSet<(SplitUnit, SplitUnit)> = HashSet::new();
+    let mut effect: Option<SplitUnit> = None;
     for (i, n) in graph.iter().enumerate() {
         let u = unit(n);
         at.entry(u).or_insert(i);
@@ -161,13 +165,13 @@ fn units(module: &GraphModule, graph: &Graph, part: &HashMap<NodeId, usize>) -> 
             effect = Some(u);
         }
     }
-    let mut waits: HashMap<Unit, usize> = at.keys().map(|&u| (u, 0)).collect();
-    let mut next: HashMap<Unit, Vec<Unit>> = HashMap::new();
+    let mut waits: HashMap<SplitUnit, usize> = at.keys().map(|&u| (u, 0)).collect();
+    let mut next: HashMap<SplitUnit, Vec<SplitUnit>> = HashMap::new();
     for (a, b) in edges {
         *waits.entry(b).or_default() += 1;
         next.entry(a).or_default().push(b);
     }
-    let mut ready: BinaryHeap<Reverse<(usize, Unit)>> = waits
+    let mut ready: BinaryHeap<Reverse<(usize, SplitUnit)>> = waits
         .iter()
         .filter(|(_, w)| **w == 0)
         .map(|(u, _)| Reverse((at[u], *u)))
@@ -201,7 +205,7 @@ struct Fuse<'a> {
 }
 
 impl Fuse<'_> {
-    fn single(&mut self, n: NodeId) {
+    fn copy_node(&mut self, n: NodeId) {
         let map = &self.map;
         let new = self
             .main
@@ -209,7 +213,7 @@ impl Fuse<'_> {
         self.map.insert(n, Val::Leaf(new));
     }
 
-    fn part(&mut self, p: usize, nodes: &[NodeId]) {
+    fn extract_part(&mut self, p: usize, nodes: &[NodeId]) {
         let graph = self.graph;
         let mut nodes = nodes.to_vec();
         nodes.sort_by_cached_key(|&n| graph.iter().position(|m| m == n));
@@ -258,10 +262,10 @@ impl Fuse<'_> {
             _ => Val::Tuple(values),
         });
         self.made.push((self.names[p].clone(), sub));
-        self.call(p, &inputs, &results);
+        self.call_part(p, &inputs, &results);
     }
 
-    fn call(&mut self, p: usize, inputs: &[NodeId], results: &[NodeId]) {
+    fn call_part(&mut self, p: usize, inputs: &[NodeId], results: &[NodeId]) {
         let ty = |n: NodeId| self.graph[n].meta.ty.clone();
         let args = inputs
             .iter()

@@ -1,7 +1,7 @@
 //! Splitting by tags, by size, and what stands between constants and inputs (torch's `split_by_tags`,
 //! `move_non_tensor_nodes_on_boundary`, `split_const_subgraphs`).
 
-use super::split::{self, Part};
+use super::split::{self, GraphPart};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure, torch_print};
 use crate::interp;
@@ -32,7 +32,7 @@ pub fn split_by_tags(
     tags: &[&str],
     tag_of: impl Fn(&Graph, NodeId) -> Option<String>,
 ) -> Result<Vec<Arc<str>>, GraphError> {
-    let graph = split::find(module, name)?;
+    let graph = split::find_graph(module, name)?;
     let mut component: HashMap<NodeId, usize> = HashMap::new();
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
         let tag = tag_of(graph, n);
@@ -52,10 +52,10 @@ pub fn split_by_tags(
         component.insert(n, at);
     }
     let order = graph.ids();
-    let parts: Vec<Part> = tags
+    let parts: Vec<GraphPart> = tags
         .iter()
         .enumerate()
-        .map(|(i, tag)| Part {
+        .map(|(i, tag)| GraphPart {
             name: tag.to_string(),
             nodes: order.iter().copied().filter(|n| component.get(n) == Some(&i)).collect(),
         })
@@ -86,7 +86,7 @@ pub fn split_by_size(
     most: usize,
     size_of: impl Fn(&GraphModule, &Graph, NodeId) -> usize,
 ) -> Result<Vec<Arc<str>>, GraphError> {
-    let graph = split::find(module, name)?;
+    let graph = split::find_graph(module, name)?;
     let mut part: HashMap<NodeId, i64> = HashMap::new();
     let (mut at, mut sum) = (0, 0usize);
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
@@ -103,7 +103,7 @@ pub fn split_by_size(
 
 /// Moves calls whose result is not a tensor into the part that uses it, with what stands between: sizes then need not cross
 /// from one backend to another. A call stays where a third part, or the graph itself, needs it.
-pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [Part]) {
+pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [GraphPart]) {
     let is_tensor = |n: NodeId| matches!(graph[n].meta.ty, Some(Val::Leaf(_)));
     let mut home: HashMap<NodeId, usize> = HashMap::new();
     for (i, p) in parts.iter().enumerate() {
@@ -166,7 +166,7 @@ pub fn split_const_subgraphs(
     skip: impl Fn(&Graph, NodeId) -> bool,
 ) -> Result<FoldedModule, GraphError> {
     const PREFIX: &str = "_FX_CONST_FOLDED_ATTRS";
-    let graph = split::find(module, name)?;
+    let graph = split::find_graph(module, name)?;
     let mut constant: HashSet<NodeId> = HashSet::new();
     for n in graph.iter() {
         let node = &graph[n];

@@ -77,7 +77,7 @@ fn proposed(g: &Graph, set: impl Fn(&mut Partitioner<'_>)) -> Vec<Vec<String>> {
     set(&mut p);
     let mut parts = p.propose();
     p.remove_bookend_non_compute_ops(&mut parts);
-    let names = |p: super::split::Part| p.nodes.iter().map(|&n| g[n].name().to_string()).collect();
+    let names = |p: super::split::GraphPart| p.nodes.iter().map(|&n| g[n].name().to_string()).collect();
     parts.into_iter().map(names).collect()
 }
 
@@ -172,7 +172,7 @@ fn sizes_move_to_where_they_are_used() {
     };
     let g = m.entry().unwrap();
     let find = |n: &str| g.find(n).unwrap();
-    let part = |nodes: &[&str]| super::split::Part {
+    let part = |nodes: &[&str]| super::split::GraphPart {
         name: "p".into(),
         nodes: nodes.iter().map(|n| find(n)).collect(),
     };
@@ -227,7 +227,7 @@ fn equal_graphs_print_equally() {
     });
     let canonical = |g: Graph| {
         let mut m = module(g);
-        let mut passes = PassManager::of(&["normalize", "canonicalise"]).unwrap();
+        let mut passes = PassManager::from_names(&["normalize", "canonicalise"]).unwrap();
         passes.run(&mut m, &PassOptions::default(), &mut |_, _| {}).unwrap();
         print(&m)
     };

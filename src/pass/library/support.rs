@@ -33,7 +33,7 @@ pub fn targets<'a>(table: HashMap<String, Option<DTypes>>) -> Supports<'a> {
             Some(Some(types)) => {
                 let args = types.args.iter().zip(node.args());
                 let fits = |arg: &Arg, allowed: &[DType]| match arg {
-                    Val::Leaf(i) => dtype(graph, *i).is_some_and(|d| allowed.contains(&d)),
+                    Val::Leaf(i) => node_dtype(graph, *i).is_some_and(|d| allowed.contains(&d)),
                     _ => true,
                 };
                 let by_name = |(name, allowed): (&String, &Vec<DType>)| match node.kwarg(name) {
@@ -50,7 +50,12 @@ pub fn targets<'a>(table: HashMap<String, Option<DTypes>>) -> Supports<'a> {
 
 /// Supports what has no input of this dtype.
 pub fn decline_if_input_dtype<'a>(unwanted: DType) -> Supports<'a> {
-    Box::new(move |graph, n| graph[n].inputs().iter().all(|&i| dtype(graph, i) != Some(unwanted)))
+    Box::new(move |graph, n| {
+        graph[n]
+            .inputs()
+            .iter()
+            .all(|&i| node_dtype(graph, i) != Some(unwanted))
+    })
 }
 
 /// Supports what has none of these names.
@@ -68,7 +73,7 @@ pub fn any_chain<'a>(list: Vec<Supports<'a>>) -> Supports<'a> {
     Box::new(move |graph, n| list.iter().any(|s| s(graph, n)))
 }
 
-fn dtype(graph: &Graph, n: NodeId) -> Option<DType> {
+fn node_dtype(graph: &Graph, n: NodeId) -> Option<DType> {
     Some(graph[n].meta.ty.as_ref()?.as_leaf()?.dtype)
 }
 

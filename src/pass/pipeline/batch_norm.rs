@@ -11,19 +11,19 @@
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::{Build, Op, OpBuilder, OpId, Traced};
-use crate::pass::build::{GraphBuilder, Source, full_args, item_index, replace_with_value};
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::build::{GraphBuilder, NodeOrigin, full_args, item_index, replace_with_value};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
 use crate::types::{DType, TensorType, Val};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
-            let norm = match Norm::of(module, graph, n) {
+            let norm = match Norm::from_node(module, graph, n) {
                 Ok(Some(norm)) => norm,
                 Ok(None) => continue,
                 Err(why) => {
@@ -31,7 +31,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
                     continue;
                 }
             };
-            let folded = match Producer::of(module, graph, &norm) {
+            let folded = match Producer::from_norm(module, graph, &norm) {
                 Ok(p) => p.fold(module, graph, &norm).is_some(),
                 Err(why) => {
                     cx.remarks.push(format!(
@@ -42,7 +42,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
                     false
                 }
             };
-            changed += (folded || apart(module, graph, &norm)) as usize;
+            changed += (folded || expand_norm(module, graph, &norm)) as usize;
         }
         Ok(changed)
     })
@@ -64,7 +64,7 @@ struct Norm {
 impl Norm {
     /// The normalisation that a node is, `None` for another node; an error where it has no constant statistics for a known number of
     /// channels.
-    fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Norm>, String> {
+    fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Norm>, String> {
         let Some(op) = canonical_op(graph, n) else {
             return Ok(None);
         };
@@ -83,13 +83,13 @@ impl Norm {
         }
         let input = *get("input").as_leaf().ok_or("its input is not a tensor")?;
         let ty = graph[input].meta.ty.as_ref().and_then(|t| t.as_leaf());
-        let ty = ty.ok_or_else(|| untyped(graph, input))?.clone();
+        let ty = ty.ok_or_else(|| explain_untyped(graph, input))?.clone();
         let channels = ty
             .shape
             .as_ref()
             .and_then(|s| usize::try_from(s.get(1)?.as_const()?).ok());
         let channels = channels.ok_or("its number of channels is not known")?;
-        let (scale, shift) = scale_and_shift(&|name| get(name), &|a| constant(module, graph, a), channels)?;
+        let (scale, shift) = scale_and_shift(&|name| get(name), &|a| constant_value(module, graph, a), channels)?;
         Ok(Some(Norm {
             node: n,
             input,
@@ -122,7 +122,7 @@ fn scale_and_shift<'a>(
     let values = |name: &str| {
         let t = constant(get(name)).ok_or_else(|| format!("its {name} is not a constant with a value"))?;
         let fits = t.shape() == [channels];
-        fits.then(|| floats(&t))
+        fits.then(|| to_f64_vec(&t))
             .ok_or_else(|| format!("its {name} is not one number per channel"))
     };
     let optional = |name: &str, default: f64| match get(name) {
@@ -138,7 +138,7 @@ fn scale_and_shift<'a>(
 }
 
 /// Why the type of a node is not known: the first input or weight that it depends on and that has none.
-fn untyped(graph: &Graph, n: NodeId) -> String {
+fn explain_untyped(graph: &Graph, n: NodeId) -> String {
     let (mut seen, mut todo) = (HashSet::from([n]), vec![n]);
     while let Some(n) = todo.pop() {
         todo.extend(graph[n].inputs().into_iter().filter(|&i| seen.insert(i)));
@@ -159,7 +159,7 @@ fn untyped(graph: &Graph, n: NodeId) -> String {
 }
 
 /// The value of an argument that is a parameter, buffer or constant.
-fn constant(module: &GraphModule, graph: &Graph, a: &Arg) -> Option<Tensor> {
+fn constant_value(module: &GraphModule, graph: &Graph, a: &Arg) -> Option<Tensor> {
     let node = &graph[*a.as_leaf()?];
     if node.op() != Opcode::GetAttr || graph.writes_buffer(node.target()) {
         return None;
@@ -167,7 +167,7 @@ fn constant(module: &GraphModule, graph: &Graph, a: &Arg) -> Option<Tensor> {
     module.attributes.get(node.target())?.value.clone()
 }
 
-fn floats(t: &Tensor) -> Vec<f64> {
+fn to_f64_vec(t: &Tensor) -> Vec<f64> {
     (0..t.numel()).map(|i| t.get(i).to_f64()).collect()
 }
 
@@ -182,11 +182,11 @@ struct Producer {
     weights: Tensor,
     biases: Option<Tensor>,
     /// The output channel of each run of the weights' elements.
-    channels: Channels,
+    channels: WeightChannels,
 }
 
 impl Producer {
-    fn of(module: &GraphModule, graph: &Graph, norm: &Norm) -> Result<Producer, String> {
+    fn from_norm(module: &GraphModule, graph: &Graph, norm: &Norm) -> Result<Producer, String> {
         let node = norm.input;
         let not = |what: &str| Err(what.to_string());
         let Some(op) = canonical_op(graph, node) else {
@@ -214,12 +214,12 @@ impl Producer {
         let (Some(weight), Some(bias)) = (at(weight), at(bias)) else {
             return not("it has no weight");
         };
-        let Some(weights) = constant(module, graph, &args[weight]).filter(|w| w.dtype() == norm.ty.dtype) else {
+        let Some(weights) = constant_value(module, graph, &args[weight]).filter(|w| w.dtype() == norm.ty.dtype) else {
             return not("its weight is not constant");
         };
         let biases = match &args[bias] {
             Val::None => None,
-            b => match constant(module, graph, b).filter(|b| b.shape() == [norm.scale.len()]) {
+            b => match constant_value(module, graph, b).filter(|b| b.shape() == [norm.scale.len()]) {
                 Some(b) => Some(b),
                 None => return not("its bias is not one constant per channel"),
             },
@@ -239,7 +239,7 @@ impl Producer {
             Some(OpId::ConvTranspose1d | OpId::ConvTranspose2d | OpId::ConvTranspose3d)
         ) || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
         let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
-        let channels = Channels::of(op, &weights, transposed, groups.max(1) as usize);
+        let channels = WeightChannels::from_weights(op, &weights, transposed, groups.max(1) as usize);
         if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
             return not("its channels are not those of the normalisation");
         }
@@ -257,13 +257,13 @@ impl Producer {
 
     fn fold(mut self, module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> Option<()> {
         let dtype = self.weights.dtype();
-        let weight = self.channels.folded(&self.weights, &norm.scale);
+        let weight = self.channels.scale_or_defer(&self.weights, &norm.scale);
         let bias = Tensor::from_fn(dtype, &[norm.scale.len()], |c| {
             let b = self.biases.as_ref().map_or(0.0, |b| b.get(c).to_f64());
             Scalar::F64(b * norm.scale[c] + norm.shift[c])
         });
         let name = graph[self.node].name().to_string();
-        let source = Source::of(graph, norm.node, "batch-norm");
+        let source = NodeOrigin::from_node(graph, norm.node, "batch-norm");
         let point = graph.insert_point();
         graph.set_insert_point(InsertPoint::Before(self.node));
         for (at, suffix, value) in [(self.weight, "weight", weight), (self.bias, "bias", bias)] {
@@ -292,7 +292,7 @@ const RELEASED: usize = 1 << 20;
 
 /// Which output channel the elements of weights belong to: it is the same for runs of them.
 #[derive(Clone)]
-struct Channels {
+struct WeightChannels {
     /// What all the rest follows from, beside the weights' shape: the op's rule and the groups.
     rule: [u64; 2],
     /// How many elements a run has.
@@ -301,8 +301,8 @@ struct Channels {
     of_run: Arc<[usize]>,
 }
 
-impl Channels {
-    fn of(op: &Op, w: &Tensor, transposed: bool, groups: usize) -> Channels {
+impl WeightChannels {
+    fn from_weights(op: &Op, w: &Tensor, transposed: bool, groups: usize) -> WeightChannels {
         let shape = w.shape();
         let inner = |from: usize| shape[from.min(shape.len())..].iter().product::<usize>().max(1);
         let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op.id() {
@@ -322,7 +322,7 @@ impl Channels {
             _ if transposed => 2,
             _ => 3,
         };
-        Channels {
+        WeightChannels {
             rule: [rule, groups as u64],
             run,
             of_run: (0..w.numel() / run).map(channel).collect(),
@@ -330,30 +330,30 @@ impl Channels {
     }
 
     /// [`Channels::scaled`], now or when it is read.
-    fn folded(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+    fn scale_or_defer(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         let len = w.numel() * w.dtype().size();
         if w.dtype() != DType::F32 || len < LATER {
-            return self.scaled(w, scale);
+            return self.scale_weights(w, scale);
         }
-        let (channels, scale): (Channels, Vec<f64>) = (self.clone(), scale.to_vec());
+        let (channels, scale): (WeightChannels, Vec<f64>) = (self.clone(), scale.to_vec());
         let shape = w.shape().iter().map(|&d| d as u64);
         let what = self.rule.into_iter().chain([w.rank() as u64]).chain(shape);
         let what = what.chain(scale.iter().map(|s| s.to_bits())).collect();
-        let storage = Storage::deferred(w.clone(), what, len, move |w| channels.multiply(w, &scale));
+        let storage = Storage::deferred(w.clone(), what, len, move |w| channels.scale_f32(w, &scale));
         Tensor::from_storage(DType::F32, w.shape(), storage)
     }
 
     /// The weights, each element times its channel's scale: computed in f64 and rounded once.
-    fn scaled(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+    fn scale_weights(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         if w.dtype() != DType::F32 {
             let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
             return Tensor::from_fn(w.dtype(), w.shape(), scaled);
         }
-        Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.multiply(w, scale)))
+        Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.scale_f32(w, scale)))
     }
 
     /// [`Channels::scaled`] of f32.
-    fn multiply(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
+    fn scale_f32(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
         let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
         let (mut read, mut kept) = (0, 0);
@@ -374,7 +374,7 @@ impl Channels {
 }
 
 /// `x * scale + shift`.
-fn apart(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
+fn expand_norm(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
     // 16-bit floats would be rounded twice.
     if !matches!(norm.ty.dtype, DType::F32 | DType::F64) {
         return false;
@@ -383,7 +383,7 @@ fn apart(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
         .map(|d| if d == 1 { norm.scale.len() } else { 1 })
         .collect();
     let name = graph[norm.node].name().to_string();
-    let source = Source::of(graph, norm.node, "batch-norm");
+    let source = NodeOrigin::from_node(graph, norm.node, "batch-norm");
     let point = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(norm.node));
     let mut constants = vec![];

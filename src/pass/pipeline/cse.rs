@@ -10,16 +10,18 @@ use crate::graph::purity::canonical_effect;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::Effect;
 use crate::pass::build::write_key;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use std::collections::HashMap;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut seen: HashMap<String, NodeId> = HashMap::new();
         let mut changed = 0;
         for n in graph.ids() {
-            let Some(key) = key(module, graph, n) else { continue };
+            let Some(key) = value_key(module, graph, n) else {
+                continue;
+            };
             match seen.get(&key) {
                 Some(&first) if graph[first].meta.ty == graph[n].meta.ty => {
                     graph.replace_all_uses_with(n, first);
@@ -35,7 +37,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
-fn key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
+fn value_key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
     let node = &graph[n];
     if node.op() == Opcode::GetAttr {
         return Some(format!("get_attr {}", node.target()));

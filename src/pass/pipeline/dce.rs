@@ -9,12 +9,12 @@ use crate::diag::Diagnostic;
 use crate::graph::purity::canonical_effect;
 use crate::graph::{AttributeKind, Graph, GraphModule, NodeId, Opcode, is_impure};
 use crate::op::Effect;
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let changed = each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids().into_iter().rev() {

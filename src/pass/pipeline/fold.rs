@@ -11,22 +11,22 @@ use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
 use crate::op::{Effect, Filled, OpId};
-use crate::pass::build::{Source, full_args};
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::build::{NodeOrigin, full_args};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, Type, Val};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let limit = cx.options.fold_limit;
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
-            if let Some(v) = filled(graph, n) {
+            if let Some(v) = filled_value(graph, n) {
                 replace_with_full(graph, n, v);
                 changed += 1;
             } else if let Some(t) = constant_value(module, graph, n, limit) {
-                replace(module, graph, n, t);
+                replace_with_constant(module, graph, n, t);
                 changed += 1;
             }
         }
@@ -35,7 +35,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
 }
 
 /// The one value of the elements of a node that takes no more than shape and dtype from its operand.
-fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
+fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
     let op = canonical_op(graph, n)?;
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
     ty.fixed_shape().filter(|_| ty.dtype.is_computed())?;
@@ -113,7 +113,7 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Ru
         Opcode::GetAttr => Some(Val::Leaf(module.attributes.get(node.target())?.value.clone()?)),
         Opcode::CallFunction if node.calls(OpId::Full) => {
             let ty = node.meta.ty.as_ref()?.as_leaf()?;
-            let value = number(node.args().get(1)?)?;
+            let value = to_scalar(node.args().get(1)?)?;
             let shape = ty.fixed_shape()?;
             byte_len(ty.dtype, &shape).filter(|&b| b <= 1 << 24)?;
             Some(Val::Leaf(Tensor::from_fn(ty.dtype, &shape, |_| value)))
@@ -125,7 +125,7 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Ru
     }
 }
 
-fn number(v: &Arg) -> Option<Scalar> {
+fn to_scalar(v: &Arg) -> Option<Scalar> {
     match v {
         Val::Bool(b) => Some(Scalar::Bool(*b)),
         Val::Float(x) => Some(Scalar::F64(*x)),
@@ -133,12 +133,12 @@ fn number(v: &Arg) -> Option<Scalar> {
     }
 }
 
-fn replace(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor) {
-    let source = Source::of(graph, n, "fold");
+fn replace_with_constant(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor) {
+    let source = NodeOrigin::from_node(graph, n, "fold");
     let ty = Val::Leaf(value.ty());
     let point = graph.insert_point();
     graph.set_insert_point(crate::graph::InsertPoint::Before(n));
-    let new = match uniform(&value) {
+    let new = match uniform_value(&value) {
         Some(v) => full(graph, value.dtype(), value.shape(), v),
         None => {
             let hint = format!("_folded_{}", graph[n].name());
@@ -161,7 +161,7 @@ fn full(graph: &mut Graph, dtype: DType, shape: &[usize], value: Arg) -> NodeId 
 }
 
 fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
-    let source = Source::of(graph, n, "fold");
+    let source = NodeOrigin::from_node(graph, n, "fold");
     let Some(Val::Leaf(ty)) = graph[n].meta.ty.clone() else {
         return;
     };
@@ -177,7 +177,7 @@ fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
 }
 
 /// The one value of all elements, as an argument that gives it back bit for bit.
-fn uniform(t: &Tensor) -> Option<Arg> {
+fn uniform_value(t: &Tensor) -> Option<Arg> {
     // `full` makes the dtypes that are computed with.
     if !t.dtype().is_computed() {
         return None;

@@ -11,20 +11,20 @@ use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::view::DimMap;
 use crate::op::{Call, Op, OpId, Sizes};
-use crate::pass::{Context, canonical_op, each_graph};
+use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::rewrite;
 use crate::types::{Dim, TensorType, Val};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    let report = rewrite::rewrite(module, simplify::identities(), &rewrite::Options::default())?;
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+    let report = rewrite::rewrite(module, simplify::identity_rules(), &rewrite::RewriteOptions::default())?;
     let views = each_graph(module, |_, graph| {
         let mut changed = 0;
         for n in graph.ids() {
             let Some(op) = canonical_op(graph, n) else { continue };
             if is_checked(graph, n, op) {
                 changed += graph.erase_node(n).is_ok() as usize;
-            } else if let Some(x) = operand(graph, n, op) {
+            } else if let Some(x) = identity_operand(graph, n, op) {
                 graph.replace_all_uses_with(n, x);
                 changed += graph.erase_node(n).is_ok() as usize;
             }
@@ -35,7 +35,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 /// The first argument, if the node is a view that gives all of it as it is.
-fn operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
+fn identity_operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
     let x = *graph[n].args().first()?.as_leaf()?;
     let (ty, from) = (
         graph[n].meta.ty.as_ref()?.as_leaf()?,

@@ -10,7 +10,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{CONVERSIONS, GATHERED, InferOptions, expand_wrappers, graph_callee, graph_inputs, infer};
 use crate::op;
-use crate::pass::Context;
+use crate::pass::PassContext;
 use crate::pass::build::replace_with_value;
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ const MAX_NODES: usize = 4_000_000;
 const MAX_COPIES: usize = 4096;
 
 /// Inlines every call of a graph.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut changed = 0;
     if let Some(written) = expand_wrappers(module)? {
         *module = written;
@@ -37,16 +37,16 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         changed += result?;
     }
     drop_unused(module);
-    let copied = separate(module)?;
+    let copied = separate_uses(module)?;
     if changed + copied > 0 {
         infer_again(module)?;
-        settle(module);
+        settle_wrappers(module);
     }
     Ok(changed + copied)
 }
 
 /// Makes plain calls of what wrappers were written out with, or nothing where a value stays as it is.
-fn settle(module: &mut GraphModule) {
+fn settle_wrappers(module: &mut GraphModule) {
     for graph in module.graphs.values_mut() {
         for n in graph.ids() {
             if graph[n].op() != Opcode::CallFunction {
@@ -127,7 +127,7 @@ fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
 }
 
 /// Gives every use of a graph by name a copy of its own: each is typed and optimised for what it is called with.
-fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     let Some(entry) = module.entry_name().cloned() else {
         return Ok(0);
     };
@@ -163,11 +163,11 @@ fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             }
             let mut next = renamed.into_iter();
             let graph = &mut module.graphs[&name];
-            let args = graph[n].args().iter().map(|a| rename(a, &mut next)).collect();
+            let args = graph[n].args().iter().map(|a| rename_graphs(a, &mut next)).collect();
             let kwargs = graph[n]
                 .kwargs()
                 .iter()
-                .map(|(k, a)| (k.clone(), rename(a, &mut next)))
+                .map(|(k, a)| (k.clone(), rename_graphs(a, &mut next)))
                 .collect();
             graph.set_args(n, args);
             graph.set_kwargs(n, kwargs);
@@ -192,12 +192,12 @@ fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Ar
 }
 
 /// The value with the graphs it names replaced, in order.
-fn rename(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
+fn rename_graphs(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
     match a {
         Val::Graph(g) => Val::Graph(next.next().unwrap_or_else(|| g.clone())),
-        Val::List(v) => Val::List(v.iter().map(|x| rename(x, next)).collect()),
-        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| rename(x, next)).collect()),
-        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), rename(x, next))).collect()),
+        Val::List(v) => Val::List(v.iter().map(|x| rename_graphs(x, next)).collect()),
+        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| rename_graphs(x, next)).collect()),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), rename_graphs(x, next))).collect()),
         v => v.clone(),
     }
 }
@@ -221,7 +221,7 @@ fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
 }
 
 /// The calls of graphs: the node, the graph, and how many leading arguments are not the graph's.
-fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>, usize)> {
+fn graph_calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>, usize)> {
     graph
         .iter()
         .filter_map(|n| graph_callee(module, name, graph, n).map(|(c, skip)| (n, c, skip)))
@@ -250,7 +250,7 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
             }
             state.insert(name.clone(), false);
             stack.push((name.clone(), true));
-            let callees: HashSet<Arc<str>> = calls(module, &name, &module.graphs[&name])
+            let callees: HashSet<Arc<str>> = graph_calls(module, &name, &module.graphs[&name])
                 .into_iter()
                 .map(|(_, c, _)| c)
                 .collect();
@@ -268,7 +268,7 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
 }
 
 fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usize, Diagnostic> {
-    let calls = calls(module, name, graph);
+    let calls = graph_calls(module, name, graph);
     for (n, callee, skip) in &calls {
         let body = &module.graphs[callee];
         if graph.len().saturating_add(body.len()) > MAX_NODES {

@@ -11,14 +11,14 @@ use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved};
 use crate::op::OpId;
-use crate::pass::build::{Arguments, Source, canonical_args, same_all};
-use crate::pass::{Context, each_graph};
+use crate::pass::build::{NodeArguments, NodeOrigin, canonical_args, same_all};
+use crate::pass::{PassContext, each_graph};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     normalize(module)
 }
 
@@ -28,7 +28,7 @@ pub fn normalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         let mut pass = Normalize::new(module);
         let mut changed = 0;
         for n in graph.ids() {
-            changed += pass.node(graph, n)? as usize;
+            changed += pass.normalize_node(graph, n)? as usize;
         }
         Ok(changed)
     })
@@ -58,7 +58,7 @@ impl<'m> Normalize<'m> {
         self.module
     }
 
-    fn node(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
+    fn normalize_node(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
         match graph[n].op() {
             Opcode::Placeholder | Opcode::GetAttr => return Ok(false),
             Opcode::Output => return Ok(write_out_values(graph, n)),
@@ -85,10 +85,10 @@ impl<'m> Normalize<'m> {
         let op = call.op;
         let mut args = vec![];
         for v in &call.args {
-            let arg: Result<Arg, Diagnostic> = v.try_map(&mut |o| self.operand(graph, n, o).map(Val::Leaf));
+            let arg: Result<Arg, Diagnostic> = v.try_map(&mut |o| self.operand_node(graph, n, o).map(Val::Leaf));
             args.push(arg?);
         }
-        let (args, kwargs): Arguments = canonical_args(op, args);
+        let (args, kwargs): NodeArguments = canonical_args(op, args);
         let node = &graph[n];
         if node.op() == Opcode::CallFunction
             && node.target() == op.name
@@ -104,7 +104,7 @@ impl<'m> Normalize<'m> {
     }
 
     /// The node of an operand, made before `user` if there is none yet.
-    fn operand(&mut self, graph: &mut Graph, user: NodeId, o: &Operand) -> Result<NodeId, Diagnostic> {
+    fn operand_node(&mut self, graph: &mut Graph, user: NodeId, o: &Operand) -> Result<NodeId, Diagnostic> {
         match o {
             Operand::Node(n) => Ok(*n),
             Operand::Attr(path) => {
@@ -112,7 +112,7 @@ impl<'m> Normalize<'m> {
                     return Ok(n);
                 }
                 let ty = infer::attribute_type(self.module, path);
-                let n = insert(graph, user, ty, |g| g.get_attr(path));
+                let n = insert_before(graph, user, ty, |g| g.get_attr(path));
                 self.attributes.insert(path.clone(), n);
                 Ok(n)
             }
@@ -125,7 +125,7 @@ impl<'m> Normalize<'m> {
                         None => {
                             let ty = item_type(graph, at, path[i]);
                             let args = vec![Val::Leaf(at), Val::int(path[i] as i64)];
-                            let item = insert(graph, user, ty, |g| g.call_op(OpId::ItemOf, args));
+                            let item = insert_before(graph, user, ty, |g| g.call_op(OpId::ItemOf, args));
                             self.items.insert(key, item);
                             item
                         }
@@ -137,8 +137,8 @@ impl<'m> Normalize<'m> {
     }
 }
 
-fn insert(graph: &mut Graph, user: NodeId, ty: Type, make: impl FnOnce(&mut Graph) -> NodeId) -> NodeId {
-    let source = Source::of(graph, user, "normalize");
+fn insert_before(graph: &mut Graph, user: NodeId, ty: Type, make: impl FnOnce(&mut Graph) -> NodeId) -> NodeId {
+    let source = NodeOrigin::from_node(graph, user, "normalize");
     let before = graph.insert_point();
     graph.set_insert_point(crate::graph::InsertPoint::Before(user));
     let n = make(graph);

@@ -11,11 +11,11 @@
 use super::{dce, identities, simplify};
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
-use crate::pass::Context;
+use crate::pass::PassContext;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
-    let found = simplify::apply(module, simplify::recognised(), cx)?;
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+    let found = simplify::apply_rules(module, simplify::recognition_rules(), cx)?;
     if found > 0 {
         // Operands are given in four dims, which most have already.
         identities::run(module, cx)?;

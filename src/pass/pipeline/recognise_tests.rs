@@ -1,10 +1,10 @@
 //! The rules that recognise what was written out, against the interpreter, over their alternatives.
 
-use super::simplify::recognised;
+use super::simplify::recognition_rules;
 use crate::graph::GraphModule;
 use crate::infer::{InferOptions, infer};
 use crate::pass::tests::alike;
-use crate::rewrite::{Options, rewrite};
+use crate::rewrite::{RewriteOptions, rewrite};
 use crate::source::FileId;
 
 fn module(text: &str) -> GraphModule {
@@ -21,7 +21,7 @@ fn module(text: &str) -> GraphModule {
 fn targets(text: &str) -> Vec<String> {
     let m = module(text);
     let after = alike(m, 2e-5, |m| {
-        rewrite(m, recognised(), &Options::default()).unwrap_or_else(|d| panic!("{text}\n{d:?}"));
+        rewrite(m, recognition_rules(), &RewriteOptions::default()).unwrap_or_else(|d| panic!("{text}\n{d:?}"));
     });
     let g = &after.graphs["g"];
     let calls = g.iter().filter(|&n| g[n].op().is_call() && g[n].users().len() > 0);

@@ -10,8 +10,8 @@
 use super::normalize::normalize;
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
-use crate::pass::Context;
-use crate::rewrite::{self, Options, Rule};
+use crate::pass::PassContext;
+use crate::rewrite::{self, RewriteOptions, Rule};
 use crate::source::FileId;
 use crate::syntax;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ const RECOGNISE: &str = "recognise.fxir";
 static RULES: LazyLock<[Vec<Rule>; 3]> = LazyLock::new(|| {
     let of = |wanted: &dyn Fn(&str) -> bool| {
         let files = FILES.iter().filter(|(name, _)| wanted(name));
-        files.flat_map(|(_, text)| read(text)).collect()
+        files.flat_map(|(_, text)| parse_rules(text)).collect()
     };
     [
         of(&|n| n == IDENTITIES),
@@ -51,16 +51,16 @@ pub fn rules() -> &'static [Rule] {
 }
 
 /// The rules of ops that give their operand back.
-pub fn identities() -> &'static [Rule] {
+pub fn identity_rules() -> &'static [Rule] {
     &RULES[0]
 }
 
 /// The rules of ops that were written out.
-pub fn recognised() -> &'static [Rule] {
+pub fn recognition_rules() -> &'static [Rule] {
     &RULES[1]
 }
 
-fn read(text: &str) -> Vec<Rule> {
+fn parse_rules(text: &str) -> Vec<Rule> {
     let (tree, found) = syntax::parse_text(FileId(0), text);
     debug_assert!(!found.has_errors(), "{found:?}");
     let (mut rules, found) = rewrite::compile(&tree);
@@ -71,16 +71,20 @@ fn read(text: &str) -> Vec<Rule> {
 }
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
-    apply(module, rules(), cx)
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+    apply_rules(module, rules(), cx)
 }
 
 /// Applies rules to a canonical module, which stays canonical.
-pub(in crate::pass) fn apply(module: &mut GraphModule, rules: &[Rule], cx: &mut Context) -> Result<usize, Diagnostic> {
-    let options = Options {
+pub(in crate::pass) fn apply_rules(
+    module: &mut GraphModule,
+    rules: &[Rule],
+    cx: &mut PassContext,
+) -> Result<usize, Diagnostic> {
+    let options = RewriteOptions {
         fast: cx.options.fast_math,
         remarks: cx.options.remarks,
-        ..Options::default()
+        ..RewriteOptions::default()
     };
     let report = rewrite::rewrite(module, rules, &options)?;
     cx.remarks.extend(report.remarks.iter().map(|r| r.to_string()));

@@ -1,10 +1,10 @@
 //! Every rule of the files against the interpreter, on random graphs that it matches and random inputs.
 
-use super::simplify::{identities, rules};
+use super::simplify::{identity_rules, rules};
 use crate::graph::{Arg, Graph, GraphModule};
 use crate::infer::{InferOptions, infer};
 use crate::interp;
-use crate::rewrite::{Hole, Options, Rule, rewrite};
+use crate::rewrite::{Hole, RewriteOptions, Rule, rewrite};
 use crate::syntax::ast::RewriteMark;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Val};
@@ -203,7 +203,7 @@ fn compare(rule: &Rule, a: &Tensor, b: &Tensor, exact: bool, what: &str) -> Resu
 
 #[test]
 fn every_rule_keeps_what_it_says() {
-    let failures: Vec<String> = identities()
+    let failures: Vec<String> = identity_rules()
         .iter()
         .chain(rules())
         .filter_map(|r| check(r).err())
@@ -220,9 +220,9 @@ fn check(rule: &Rule) -> Result<(), String> {
             Some(RewriteMark::Fast) => false,
             None => return Err(format!("{} says neither exact nor fast", rule.name)),
         };
-        let options = Options {
+        let options = RewriteOptions {
             fast: true,
-            ..Options::default()
+            ..RewriteOptions::default()
         };
         let mut fired = 0;
         for _ in 0..30_000 {

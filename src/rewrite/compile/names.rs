@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What the names of a rule stand for.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct RuleNames {
     /// `%x`, `$a` (with the sign) and `*xs`, each with its hole.
     pub(super) holes: Vec<(Arc<str>, Hole, Span)>,
     /// Nodes of the pattern, for its replacement and condition, with their types.
@@ -27,11 +27,11 @@ pub(super) struct Names {
     one_line: bool,
 }
 
-impl Names {
+impl RuleNames {
     /// Takes in the parameters of a rule.
-    pub(super) fn parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
+    pub(super) fn add_parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
         self.one_line = r.one_line;
-        let found = r.one_line.then(|| nested::parameters(&r.pattern));
+        let found = r.one_line.then(|| nested::implied_parameters(&r.pattern));
         for p in found.as_ref().unwrap_or(&r.params) {
             let (name, hole, span): (Arc<str>, Hole, Span) = match p {
                 RewriteParam::Node(n, ty) => {
@@ -62,7 +62,7 @@ impl Names {
     }
 
     /// Takes in the nodes of the pattern.
-    pub(super) fn nodes(&mut self, p: &Pattern, unnamed: &HashSet<NodeId>) {
+    pub(super) fn add_nodes(&mut self, p: &Pattern, unnamed: &HashSet<NodeId>) {
         for n in p.calls().filter(|n| !unnamed.contains(n)) {
             let ty = p.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
             if p.graph[n].meta.declared {
@@ -90,7 +90,7 @@ impl Names {
     }
 
     /// The finding of a name that nothing binds.
-    pub(super) fn unbound(&self, name: &str, span: Span) -> Diagnostic {
+    pub(super) fn unbound_error(&self, name: &str, span: Span) -> Diagnostic {
         let shown = if name.starts_with(['$', '*']) {
             name.to_string()
         } else {
@@ -118,13 +118,13 @@ impl Names {
         let mut each = |x: &[Value]| x.iter().for_each(|x| self.check_condition(x, out));
         match &v.kind {
             ValueKind::Node(n) if self.hole(n).is_none() && self.hole(&format!("*{n}")).is_none() => {
-                out.push(self.unbound(n, v.span));
+                out.push(self.unbound_error(n, v.span));
             }
             ValueKind::Literal(n) if self.hole(&format!("${n}")).is_none() => {
-                out.push(self.unbound(&format!("${n}"), v.span));
+                out.push(self.unbound_error(&format!("${n}"), v.span));
             }
             ValueKind::Rest(n) if self.hole(&format!("*{n}")).is_none() => {
-                out.push(self.unbound(&format!("*{n}"), v.span));
+                out.push(self.unbound_error(&format!("*{n}"), v.span));
             }
             ValueKind::List(x) | ValueKind::Tuple(x) => each(x),
             ValueKind::Slice(x) | ValueKind::Range(x) => each(&x[..]),

@@ -1,6 +1,6 @@
 //! Rules of one line, `relu(%n = abs(%x)) => %n`, in which calls nest: each becomes a node, as if it had a statement of its own.
 
-use super::{Call, Side};
+use super::{NamedCall, Side};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::namer::candidate;
 use crate::graph::{Arg, Opcode};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 const RESULT: &str = "r";
 
 /// The parameters of a rule of one line: the names in its pattern that are not for something else in it, in the order of the text.
-pub(super) fn parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
+pub(super) fn implied_parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
     let mut nodes = HashSet::new();
     let mut typed = HashSet::new();
-    visit(pattern, &mut |v| {
+    visit_values(pattern, &mut |v| {
         if let ValueKind::Bound(b) = &v.kind {
             let set = if b.value.is_some() { &mut nodes } else { &mut typed };
             set.insert(b.name.text.clone());
@@ -26,7 +26,7 @@ pub(super) fn parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
     });
     let mut seen: HashSet<String> = HashSet::new();
     let mut out = vec![];
-    visit(pattern, &mut |v| match &v.kind {
+    visit_values(pattern, &mut |v| match &v.kind {
         ValueKind::Bound(b) if b.value.is_none() => out.push(RewriteParam::Node(b.name.clone(), b.ty.clone())),
         ValueKind::Node(n) if !nodes.contains(n) && !typed.contains(n) && seen.insert(format!("%{n}")) => {
             out.push(RewriteParam::Node(Name::new(&**n, v.span), None));
@@ -41,9 +41,9 @@ pub(super) fn parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
 }
 
 /// The names of nodes that a side mentions.
-pub(super) fn mentioned(side: &ast::Body) -> HashSet<Arc<str>> {
+pub(super) fn mentioned_names(side: &ast::Body) -> HashSet<Arc<str>> {
     let mut out = HashSet::new();
-    visit(side, &mut |v| match &v.kind {
+    visit_values(side, &mut |v| match &v.kind {
         ValueKind::Node(n) => out.extend([n.clone()]),
         ValueKind::Bound(b) => out.extend([b.name.text.clone()]),
         _ => {}
@@ -51,7 +51,7 @@ pub(super) fn mentioned(side: &ast::Body) -> HashSet<Arc<str>> {
     out
 }
 
-fn visit<'a>(side: &'a ast::Body, f: &mut dyn FnMut(&'a Value)) {
+fn visit_values<'a>(side: &'a ast::Body, f: &mut dyn FnMut(&'a Value)) {
     side.result().into_iter().for_each(|v| v.visit(f));
 }
 
@@ -62,10 +62,10 @@ impl Side<'_> {
     }
 
     /// What the side gives: the call that it is has a name even if the text gives it none.
-    pub(super) fn result(&mut self, v: &Value) -> Arg {
+    pub(super) fn compile_result(&mut self, v: &Value) -> Arg {
         match &v.kind {
             ValueKind::Call(f, args) if self.is_op(f) => {
-                let name = self.fresh(RESULT);
+                let name = self.fresh_name(RESULT);
                 self.call_of(f, args, &name, None, v.span, v.span)
             }
             ValueKind::Call(f, _) => {
@@ -92,8 +92,8 @@ impl Side<'_> {
     }
 
     /// A call within another, which has no name.
-    pub(super) fn nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
-        let name = self.fresh(&candidate(&f.text, true));
+    pub(super) fn compile_nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
+        let name = self.fresh_name(&candidate(&f.text, true));
         let made = self.call_of(f, args, &name, None, span, span);
         if let Val::Leaf(n) = made {
             self.unnamed.insert(n);
@@ -102,9 +102,9 @@ impl Side<'_> {
     }
 
     /// `%n = relu(%x)`, `%x : f32[2]`.
-    pub(super) fn bound(&mut self, b: &Binding, span: Span) -> Arg {
+    pub(super) fn compile_bound(&mut self, b: &Binding, span: Span) -> Arg {
         let value = match &b.value {
-            None if !self.replacement => return self.named(&b.name.text, span),
+            None if !self.replacement => return self.resolve_name(&b.name.text, span),
             value => value.as_ref(),
         };
         match value.map(|v| &v.kind) {
@@ -113,7 +113,7 @@ impl Side<'_> {
             }
             Some(ValueKind::Binary(BinaryOp::Or, ..)) if !self.replacement => {
                 let list = value.map_or(vec![], |v| self.operands_of_or(v));
-                let made = self.alternatives(&b.name.text, list, span);
+                let made = self.add_alternatives(&b.name.text, list, span);
                 if made.is_none() {
                     self.defined_twice(&b.name.text, b.name.span);
                 }
@@ -150,7 +150,7 @@ impl Side<'_> {
     ) -> Arg {
         let op = Opcode::CallFunction;
         let made = self.call(
-            Call {
+            NamedCall {
                 op,
                 target,
                 args,
@@ -164,7 +164,7 @@ impl Side<'_> {
     }
 
     /// A name for a node that has none.
-    fn fresh(&self, base: &str) -> String {
+    fn fresh_name(&self, base: &str) -> String {
         let free = |n: &String| !self.mentioned.contains(n.as_str()) && !self.known.contains_key(n);
         let numbered = (1..).map(|i| format!("{base}_{i}"));
         std::iter::once(base.to_string())
@@ -179,7 +179,7 @@ mod tests {
     use crate::diag::Code;
     use crate::graph::GraphModule;
     use crate::infer::{InferOptions, infer};
-    use crate::rewrite::{Options, Rule, compile, rewrite};
+    use crate::rewrite::{RewriteOptions, Rule, compile, rewrite};
     use crate::source::FileId;
     use crate::syntax::parse_text;
 
@@ -203,7 +203,7 @@ mod tests {
         let (mut module, _): (GraphModule, _) = crate::graph::build(&tree, "g");
         infer(&mut module, &InferOptions::default());
         let rule = rule(text);
-        let report = rewrite(&mut module, &[rule], &Options::default()).expect("the rule applies");
+        let report = rewrite(&mut module, &[rule], &RewriteOptions::default()).expect("the rule applies");
         (crate::graph::print::print(&module), report.total())
     }
 

@@ -1,64 +1,64 @@
 //! Arguments of the pattern beside those of the graph: literals, lists, slices, holes and their types.
 
-use super::text::{shown, shown_literal, signed};
-use super::{Goal, GoalPart, Matcher, State};
+use super::text::{show_value, shown_literal, signed_name};
+use super::{Goal, GoalPart, Matcher, SearchState};
 use crate::graph::NodeId;
 use crate::infer::{self, Operand};
 use crate::rewrite::pattern::Hole;
-use crate::rewrite::view::same;
+use crate::rewrite::view::is_same_value;
 use crate::types::{Dim, TensorType, Type, Val};
 
 impl<'a> Matcher<'a> {
     /// The alternatives of goals under which `arg` of the pattern is `value`.
-    pub(super) fn arg(
+    pub(super) fn match_arg(
         &mut self,
-        state: &mut State<'a>,
+        state: &mut SearchState<'a>,
         arg: &'a Val<NodeId>,
         value: Val<Operand>,
     ) -> Option<Vec<Vec<Goal<'a>>>> {
         let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
         let met = Some(vec![]);
         match (arg, &value) {
-            (Val::Leaf(p), _) => self.leaf(state, *p, value),
-            (Val::List(a) | Val::Tuple(a), Val::List(v) | Val::Tuple(v)) => self.items(state, a, v),
+            (Val::Leaf(p), _) => self.match_leaf(state, *p, value),
+            (Val::List(a) | Val::Tuple(a), Val::List(v) | Val::Tuple(v)) => self.match_items(state, a, v),
             (Val::Slice(a), Val::Slice(v)) | (Val::Range(a), Val::Range(v)) => {
                 Some(vec![a.iter().zip(v.iter()).map(|(a, v)| pair(a, v)).collect()])
             }
             (Val::Dict(a), Val::Dict(v)) if a.len() == v.len() => {
                 let mut goals = vec![];
                 for ((k, a), (l, v)) in a.iter().zip(v) {
-                    if !same(&k.map(|_| ()), &l.map(|_| ())) {
+                    if !is_same_value(&k.map(|_| ()), &l.map(|_| ())) {
                         return self.fail(state, || "a dict has other keys".into());
                     }
                     goals.push(pair(a, v));
                 }
                 Some(vec![goals])
             }
-            (Val::Int(d), Val::Int(_)) if d.as_const().is_none() => self.size(state, d, &value),
+            (Val::Int(d), Val::Int(_)) if d.as_const().is_none() => self.match_size(state, d, &value),
             _ => {
-                let literal: Option<Val<Operand>> = infer::literal(arg);
-                if literal.is_some_and(|l| same(&l, &value)) {
+                let literal: Option<Val<Operand>> = infer::literal_value(arg);
+                if literal.is_some_and(|l| is_same_value(&l, &value)) {
                     return met;
                 }
                 self.fail(state, || {
-                    format!("{} is not {}", shown(self.graph, &value), shown_literal(arg))
+                    format!("{} is not {}", show_value(self.graph, &value), shown_literal(arg))
                 })
             }
         }
     }
 
     /// A symbolic size of the pattern.
-    fn size(&mut self, state: &mut State<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+    fn match_size(&mut self, state: &mut SearchState<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
         let Val::Int(found) = value else { return None };
-        if self.dim(state, d, found) {
+        if self.match_dim(state, d, found) {
             return Some(vec![]);
         }
         self.fail(state, || format!("the size {found} is not {d}"))
     }
 
-    fn items(
+    fn match_items(
         &mut self,
-        state: &mut State<'a>,
+        state: &mut SearchState<'a>,
         wanted: &'a [Val<NodeId>],
         found: &[Val<Operand>],
     ) -> Option<Vec<Vec<Goal<'a>>>> {
@@ -86,7 +86,12 @@ impl<'a> Matcher<'a> {
         Some(vec![goals])
     }
 
-    fn leaf(&mut self, state: &mut State<'a>, p: NodeId, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+    fn match_leaf(
+        &mut self,
+        state: &mut SearchState<'a>,
+        p: NodeId,
+        value: Val<Operand>,
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
         let pattern = self.pattern;
         let Some(hole) = pattern.hole(p) else {
             return Some(vec![vec![(GoalPart::Node(p), value)]]);
@@ -97,11 +102,11 @@ impl<'a> Matcher<'a> {
         }
         let name = pattern.name(p);
         if let Some(bound) = state.found.values.get(&p) {
-            if same(bound, &value) {
+            if is_same_value(bound, &value) {
                 return Some(vec![]);
             }
-            let (a, b) = (shown(self.graph, bound), shown(self.graph, &value));
-            return self.fail(state, || format!("`{}` would be both {a} and {b}", signed(name)));
+            let (a, b) = (show_value(self.graph, bound), show_value(self.graph, &value));
+            return self.fail(state, || format!("`{}` would be both {a} and {b}", signed_name(name)));
         }
         match hole {
             Hole::Either(list) => {
@@ -110,15 +115,15 @@ impl<'a> Matcher<'a> {
                 return Some(list.iter().map(goals).collect());
             }
             Hole::Literal if !infer::is_value(&value) => {
-                let text = shown(self.graph, &value);
+                let text = show_value(self.graph, &value);
                 return self.fail(state, || format!("`{name}` is a literal, and {text} is none"));
             }
             Hole::Value(ty) if *ty != Val::Unknown => {
                 let actual = match &value {
                     Val::Leaf(o) => infer::operand_type(self.module, self.graph, o),
-                    v => infer::map(v, &mut |_| Val::Unknown),
+                    v => infer::map_leaves(v, &mut |_| Val::Unknown),
                 };
-                self.fits(state, ty, actual, p)?;
+                self.match_type(state, ty, actual, p)?;
             }
             _ => {}
         }
@@ -127,7 +132,13 @@ impl<'a> Matcher<'a> {
     }
 
     /// Whether a value of type `actual` may stand where the pattern declares `wanted`.
-    pub(super) fn fits(&mut self, state: &mut State<'a>, wanted: &Type, actual: Type, p: NodeId) -> Option<()> {
+    pub(super) fn match_type(
+        &mut self,
+        state: &mut SearchState<'a>,
+        wanted: &Type,
+        actual: Type,
+        p: NodeId,
+    ) -> Option<()> {
         let fits = match (wanted, &actual) {
             (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
             (Val::Unknown, _) => true,
@@ -140,22 +151,22 @@ impl<'a> Matcher<'a> {
         if fits {
             return Some(());
         }
-        let name = signed(self.pattern.name(p));
+        let name = signed_name(self.pattern.name(p));
         self.fail(state, || format!("`{name}` is {actual}, not {wanted}"))
     }
 
-    fn tensor_fits(&self, state: &mut State<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
+    fn tensor_fits(&self, state: &mut SearchState<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
         if wanted.dtype != actual.dtype {
             return false;
         }
         match (&wanted.shape, &actual.shape) {
             (None, _) => true,
-            (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.dim(state, w, a)),
+            (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.match_dim(state, w, a)),
             _ => false,
         }
     }
 
-    fn dim(&self, state: &mut State<'a>, wanted: &Dim, actual: &Dim) -> bool {
+    fn match_dim(&self, state: &mut SearchState<'a>, wanted: &Dim, actual: &Dim) -> bool {
         if *wanted == Dim::Unknown {
             return true;
         }

@@ -1,15 +1,15 @@
 //! What can be checked only when everything is bound: computed values, uses outside of the match, the condition.
 
-use super::text::shown;
-use super::{Match, Matcher, State};
+use super::text::show_value;
+use super::{Match, Matcher, SearchState};
 use crate::graph::NodeId;
 use crate::infer::Operand;
 use crate::rewrite::condition::Eval;
-use crate::rewrite::view::same;
+use crate::rewrite::view::is_same_value;
 use crate::types::Val;
 
 impl<'a> Matcher<'a> {
-    fn eval<'s>(&'s self, found: &'s Match) -> Eval<'s> {
+    fn evaluator<'s>(&'s self, found: &'s Match) -> Eval<'s> {
         Eval {
             module: self.module,
             graph: self.graph,
@@ -19,15 +19,15 @@ impl<'a> Matcher<'a> {
     }
 
     /// The state, if all of that holds.
-    pub(super) fn check(&mut self, mut state: State<'a>) -> Option<State<'a>> {
+    pub(super) fn check_state(&mut self, mut state: SearchState<'a>) -> Option<SearchState<'a>> {
         let graph = self.graph;
         for (e, value) in std::mem::take(&mut state.later) {
-            let eval = self.eval(&state.found);
+            let eval = self.evaluator(&state.found);
             match eval.value(e) {
-                Ok(v) if same(&v, &value) || is_each_item(&v, &value) => {}
+                Ok(v) if is_same_value(&v, &value) || is_each_item(&v, &value) => {}
                 Ok(v) => {
                     return self.fail(&state, || {
-                        format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))
+                        format!("`{e}` is {}, not {}", show_value(graph, &v), show_value(graph, &value))
                     });
                 }
                 Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
@@ -37,17 +37,25 @@ impl<'a> Matcher<'a> {
             return self.fail(&state, || why);
         }
         if let Some(c) = &self.rule.condition {
-            let eval = self.eval(&state.found);
+            let eval = self.evaluator(&state.found);
             match eval.holds(c) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => {
-                    let parts = if self.is_nearest(&state) { eval.parts(c) } else { vec![] };
-                    return self.fail(&state, || because(format!("its condition `{c}` is false"), &parts));
+                    let parts = if self.is_nearest(&state) {
+                        eval.describe_parts(c)
+                    } else {
+                        vec![]
+                    };
+                    return self.fail(&state, || with_reasons(format!("its condition `{c}` is false"), &parts));
                 }
                 Ok(None) => {
-                    let parts = if self.is_nearest(&state) { eval.parts(c) } else { vec![] };
+                    let parts = if self.is_nearest(&state) {
+                        eval.describe_parts(c)
+                    } else {
+                        vec![]
+                    };
                     return self.fail(&state, || {
-                        because(format!("its condition `{c}` is not known to hold"), &parts)
+                        with_reasons(format!("its condition `{c}` is not known to hold"), &parts)
                     });
                 }
                 Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
@@ -73,7 +81,7 @@ impl<'a> Matcher<'a> {
 }
 
 /// What is said, with the values that it follows from.
-fn because(what: String, parts: &[String]) -> String {
+fn with_reasons(what: String, parts: &[String]) -> String {
     match parts {
         [] => what,
         parts => format!("{what}: {}", parts.join(", ")),
@@ -83,5 +91,5 @@ fn because(what: String, parts: &[String]) -> String {
 /// Whether `value` is a list of nothing but `v`: what one number given for a list stands for.
 fn is_each_item(v: &Val<Operand>, value: &Val<Operand>) -> bool {
     let items = value.items().filter(|items| !items.is_empty());
-    v.items().is_none() && items.is_some_and(|items| items.iter().all(|i| same(v, i)))
+    v.items().is_none() && items.is_some_and(|items| items.iter().all(|i| is_same_value(v, i)))
 }

@@ -5,7 +5,7 @@ use crate::infer::{self, Operand};
 use crate::types::Val;
 
 /// A name with its sign: `%x`, `$a`.
-pub(super) fn signed(name: &str) -> String {
+pub(super) fn signed_name(name: &str) -> String {
     if name.starts_with(['$', '*']) {
         name.to_string()
     } else {
@@ -14,13 +14,13 @@ pub(super) fn signed(name: &str) -> String {
 }
 
 /// A value as a message shows it.
-pub(in crate::rewrite) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
+pub(in crate::rewrite) fn show_value(graph: &Graph, v: &Val<Operand>) -> String {
     match v {
         Val::Leaf(Operand::Node(n)) => format!("`%{}`", graph[*n].name()),
         Val::Leaf(Operand::Item(n, path)) => format!("item {path:?} of `%{}`", graph[*n].name()),
         Val::Leaf(Operand::Attr(path)) => format!("`{path}`"),
         Val::List(items) | Val::Tuple(items) => {
-            let items: Vec<String> = items.iter().take(8).map(|v| shown(graph, v)).collect();
+            let items: Vec<String> = items.iter().take(8).map(|v| show_value(graph, v)).collect();
             format!("[{}]", items.join(", "))
         }
         Val::Int(d) => d.to_string(),
@@ -34,8 +34,8 @@ pub(in crate::rewrite) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
 
 /// A literal of a pattern as a message shows it.
 pub(super) fn shown_literal(arg: &Val<NodeId>) -> String {
-    match infer::literal::<Operand>(arg) {
-        Some(v) => shown(&Graph::new(), &v),
+    match infer::literal_value::<Operand>(arg) {
+        Some(v) => show_value(&Graph::new(), &v),
         None => crate::diag::words::a(arg.kind_name()),
     }
 }

@@ -1,6 +1,6 @@
 //! Putting a graph in the place of each match, as torch does.
 
-use super::{InternalMatch, MatchOptions, SubgraphMatcher, error};
+use super::{InternalMatch, MatchOptions, SubgraphMatcher, pattern_error};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
 use crate::rewrite::PatternError;
 use crate::types::Val;
@@ -61,7 +61,9 @@ pub fn replace_pattern_with_filters(
                 made = f(&m, graph, pattern);
                 &made
             }
-            (None, None) => return error("Must provide either a replacement GraphModule or a replacement callback"),
+            (None, None) => {
+                return pattern_error("Must provide either a replacement GraphModule or a replacement callback");
+            }
         };
         out.push(replace_one(graph, pattern, replacement, &m, &mut renewed)?);
     }
@@ -79,10 +81,10 @@ fn replace_one(
     let placeholders = replacement.placeholders();
     let (given, wanted) = (m.placeholder_nodes.len(), placeholders.len());
     if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
-        return error(format!("KeyError: {}", pattern[*unused].name()));
+        return pattern_error(format!("KeyError: {}", pattern[*unused].name()));
     }
     if given != wanted {
-        return error(format!("Placeholder count mismatch: {given} vs {wanted}"));
+        return pattern_error(format!("Placeholder count mismatch: {given} vs {wanted}"));
     }
     let latest = |a: &Arg| -> Arg {
         let mut a = a.clone();
@@ -107,7 +109,7 @@ fn replace_one(
         v => vec![v],
     };
     if results.len() != m.returning_nodes.len() {
-        return error(format!(
+        return pattern_error(format!(
             "the pattern returns {} values, the replacement {}",
             m.returning_nodes.len(),
             results.len()
@@ -141,7 +143,7 @@ fn copy_to(
     graph.set_insert_point(before);
     match copied {
         Ok(r) => Ok(r.unwrap_or(Val::None)),
-        Err(e) => error(e.0),
+        Err(e) => pattern_error(e.0),
     }
 }
 
@@ -152,7 +154,7 @@ fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Resul
         if let Some(Val::Leaf(n)) = m.nodes_map.get(&p).filter(|_| inner)
             && let Err(e) = graph.erase_node(*n)
         {
-            return error(e.0);
+            return pattern_error(e.0);
         }
     }
     Ok(())
@@ -161,7 +163,7 @@ fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Resul
 /// Before the first user of a result; after the last result if nothing uses any.
 fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, PatternError> {
     if m.anchors.is_empty() {
-        return error("The insert point can't be None");
+        return pattern_error("The insert point can't be None");
     }
     let users: HashSet<NodeId> = m.returning_nodes.iter().flat_map(|&n| graph[n].users()).collect();
     if let Some(first) = graph.iter().find(|n| users.contains(n)) {
@@ -170,6 +172,6 @@ fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, Pattern
     let last = graph.iter().rev().find(|n| m.returning_nodes.contains(n));
     match last.and_then(|n| graph.next(n)) {
         Some(next) => Ok(InsertPoint::Before(next)),
-        None => error("The insert point can't be None"),
+        None => pattern_error("The insert point can't be None"),
     }
 }

@@ -1,7 +1,7 @@
 //! Text to tensor IR.
 
-use super::print::combine;
-use crate::lower::ir::{Attend, Def, Running, Special, Tir, ValueId, Window};
+use super::print::combine_name;
+use crate::lower::ir::{Attend, Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
 use crate::scalar::ScalarExpr;
@@ -29,16 +29,18 @@ impl fmt::Display for TirError {
 
 impl std::error::Error for TirError {}
 
-type Parsed<T> = Result<T, String>;
+type ParseResult<T> = Result<T, String>;
 
 impl Tir {
     /// Reads what `Display` writes, but for calls. Constants are zeros.
     pub fn parse(text: &str) -> Result<Tir, TirError> {
-        let mut reader = Reader::default();
+        let mut reader = TirParser::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default().trim();
             if !line.is_empty() {
-                reader.line(line).map_err(|message| TirError { line: i + 1, message })?;
+                reader
+                    .parse_line(line)
+                    .map_err(|message| TirError { line: i + 1, message })?;
             }
         }
         Ok(reader.tir)
@@ -46,13 +48,13 @@ impl Tir {
 }
 
 #[derive(Default)]
-struct Reader {
+struct TirParser {
     tir: Tir,
     names: HashMap<String, ValueId>,
 }
 
 /// The right side of a line: `head(%a, %b) key=value key { expression }`.
-struct Line<'a> {
+struct RightSide<'a> {
     head: &'a str,
     /// What follows a head without operands.
     number: Option<usize>,
@@ -62,38 +64,40 @@ struct Line<'a> {
     blocks: HashMap<&'a str, &'a str>,
 }
 
-impl<'a> Line<'a> {
-    fn value<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> Parsed<Option<T>> {
+impl<'a> RightSide<'a> {
+    fn parse_attribute<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> ParseResult<Option<T>> {
         let read = |text: &&str| read(text).ok_or_else(|| format!("`{key}={text}` cannot be read"));
         self.attributes.get(key).map(read).transpose()
     }
 
-    fn number<T: std::str::FromStr>(&self, key: &str) -> Parsed<Option<T>> {
-        self.value(key, |t| t.parse().ok())
+    fn number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Option<T>> {
+        self.parse_attribute(key, |t| t.parse().ok())
     }
 
-    fn needed<T: std::str::FromStr>(&self, key: &str) -> Parsed<T> {
+    fn required_number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<T> {
         self.number(key)?
             .ok_or_else(|| format!("`{}` needs `{key}=`", self.head))
     }
 
-    fn flag(&self, key: &str) -> Parsed<bool> {
+    fn flag(&self, key: &str) -> ParseResult<bool> {
         Ok(self.number::<u8>(key)?.unwrap_or(0) != 0)
     }
 
-    fn list<T: std::str::FromStr>(&self, key: &str) -> Parsed<Vec<T>> {
-        let found = self.value(key, |t| items(t)?.map(|i| i.parse().ok()).collect::<Option<Vec<T>>>())?;
+    fn list<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Vec<T>> {
+        let found = self.parse_attribute(key, |t| {
+            split_items(t)?.map(|i| i.parse().ok()).collect::<Option<Vec<T>>>()
+        })?;
         found.ok_or_else(|| format!("`{}` needs `{key}=[…]`", self.head))
     }
 
-    fn arg(&self, i: usize) -> Parsed<ValueId> {
+    fn arg(&self, i: usize) -> ParseResult<ValueId> {
         let found = self.args.get(i).copied();
         found.ok_or_else(|| format!("`{}` needs {} operands", self.head, i + 1))
     }
 
-    fn window(&self) -> Parsed<Window> {
-        Ok(Window {
-            first: self.needed("first")?,
+    fn window(&self) -> ParseResult<SpatialWindow> {
+        Ok(SpatialWindow {
+            first: self.required_number("first")?,
             kernel: self.list("kernel")?,
             stride: self.list("stride")?,
             padding: self.list("padding")?,
@@ -103,22 +107,22 @@ impl<'a> Line<'a> {
 }
 
 /// The items of `[a, b]`.
-fn items(text: &str) -> Option<impl Iterator<Item = &str>> {
+fn split_items(text: &str) -> Option<impl Iterator<Item = &str>> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
     Some(inside.split(',').map(str::trim).filter(|t| !t.is_empty()))
 }
 
-impl Reader {
-    fn line(&mut self, line: &str) -> Parsed<()> {
+impl TirParser {
+    fn parse_line(&mut self, line: &str) -> ParseResult<()> {
         if let Some(result) = line.strip_prefix("return ") {
-            self.tir.output = Some(self.result(result)?);
+            self.tir.output = Some(self.parse_result(result)?);
             return Ok(());
         }
         let (name, rest) = line.split_once(": ").ok_or("expected `%name: type = …`")?;
         let (ty, right) = rest.split_once(" = ").ok_or("expected `= …` after the type")?;
         let (dtype, shape) = type_of(ty)?;
-        let right = self.right(right)?;
-        let def = self.definition(&right, dtype, &shape)?;
+        let right = self.parse_right_side(right)?;
+        let def = self.parse_definition(&right, dtype, &shape)?;
         let node = name.strip_prefix('%').ok_or("a value's name begins with `%`")?;
         self.tir.name = node.split('#').next().unwrap_or_default().into();
         let v = self.tir.push(dtype, &shape, def).map_err(|e| e.title)?;
@@ -132,26 +136,28 @@ impl Reader {
         }
     }
 
-    fn known(&self, name: &str) -> Parsed<ValueId> {
+    fn lookup_value(&self, name: &str) -> ParseResult<ValueId> {
         let found = self.names.get(name.trim()).copied();
         found.ok_or_else(|| format!("`{}` is not defined before this", name.trim()))
     }
 
-    fn result(&self, text: &str) -> Parsed<Val<ValueId>> {
+    fn parse_result(&self, text: &str) -> ParseResult<Val<ValueId>> {
         let inside = text.trim().strip_prefix('(').and_then(|t| t.strip_suffix(')'));
         let Some(inside) = inside else {
-            return Ok(Val::Leaf(self.known(text)?));
+            return Ok(Val::Leaf(self.lookup_value(text)?));
         };
         let names = inside.split(',').filter(|t| !t.trim().is_empty());
         Ok(Val::Tuple(
-            names.map(|n| self.known(n).map(Val::Leaf)).collect::<Parsed<_>>()?,
+            names
+                .map(|n| self.lookup_value(n).map(Val::Leaf))
+                .collect::<ParseResult<_>>()?,
         ))
     }
 
-    fn right<'a>(&self, text: &'a str) -> Parsed<Line<'a>> {
+    fn parse_right_side<'a>(&self, text: &'a str) -> ParseResult<RightSide<'a>> {
         let end = text.find(['(', ' ']).unwrap_or(text.len());
         let (head, mut rest) = text.split_at(end);
-        let mut line = Line {
+        let mut line = RightSide {
             head,
             number: None,
             args: vec![],
@@ -161,7 +167,7 @@ impl Reader {
         if let Some(after) = rest.strip_prefix('(') {
             let (args, after) = after.split_once(')').ok_or("expected `)` after the operands")?;
             let args = args.split(',').filter(|a| !a.trim().is_empty());
-            line.args = args.map(|a| self.known(a)).collect::<Parsed<_>>()?;
+            line.args = args.map(|a| self.lookup_value(a)).collect::<ParseResult<_>>()?;
             rest = after;
         }
         let mut key = "";
@@ -173,7 +179,7 @@ impl Reader {
                 rest = after;
                 continue;
             }
-            let (word, after) = word(rest);
+            let (word, after) = split_word(rest);
             rest = after;
             match word.split_once('=') {
                 Some((k, v)) => drop(line.attributes.insert(k, v)),
@@ -183,7 +189,7 @@ impl Reader {
         Ok(line)
     }
 
-    fn definition(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+    fn parse_definition(&self, line: &RightSide, dtype: DType, shape: &[usize]) -> ParseResult<Def> {
         let combines = [
             Combine::Sum,
             Combine::Prod,
@@ -192,8 +198,8 @@ impl Reader {
             Combine::Any,
             Combine::All,
         ];
-        if let Some(c) = combines.into_iter().find(|c| combine(*c) == line.head) {
-            return self.reduction(line, c, dtype, shape);
+        if let Some(c) = combines.into_iter().find(|c| combine_name(*c) == line.head) {
+            return self.parse_reduction(line, c, dtype, shape);
         }
         let view = |map: IndexMap| Ok(Def::View { arg: line.arg(0)?, map });
         let contract = |how: Contraction| {
@@ -207,7 +213,7 @@ impl Reader {
                 false => Err("the constant does not fit into memory".into()),
             },
             "map" => Ok(Def::Pointwise {
-                expr: self.expression(line, "", &self.dtypes(line))?,
+                expr: self.expression_block(line, "", &self.operand_dtypes(line))?,
                 args: line.args.clone(),
             }),
             "reshape" => view(IndexMap::Reshape),
@@ -216,32 +222,32 @@ impl Reader {
                 offset: line.number("offset")?,
                 strides: line.list("strides")?,
             }),
-            "matmul" => contract(matmul(line, TensorType::with_fixed_shape(dtype, shape))?),
-            "conv" => contract(conv(line, TensorType::with_fixed_shape(dtype, shape))?),
+            "matmul" => contract(parse_matmul(line, TensorType::with_fixed_shape(dtype, shape))?),
+            "conv" => contract(parse_conv(line, TensorType::with_fixed_shape(dtype, shape))?),
             _ => Ok(Def::Special {
-                how: special(line)?,
+                how: parse_special(line)?,
                 args: line.args.clone(),
             }),
         }
     }
 
-    fn dtypes(&self, line: &Line) -> Vec<DType> {
+    fn operand_dtypes(&self, line: &RightSide) -> Vec<DType> {
         line.args.iter().map(|&v| self.tir.value(v).dtype).collect()
     }
 
     /// The expression after `key`.
-    fn expression(&self, line: &Line, key: &str, args: &[DType]) -> Parsed<ScalarExpr> {
+    fn expression_block(&self, line: &RightSide, key: &str, args: &[DType]) -> ParseResult<ScalarExpr> {
         let text = line.blocks.get(key).ok_or("expected an expression in braces")?;
         parse_expr(text, args)
     }
 
-    fn reduction(&self, line: &Line, combine: Combine, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+    fn parse_reduction(&self, line: &RightSide, combine: Combine, dtype: DType, shape: &[usize]) -> ParseResult<Def> {
         let arg = line.arg(0)?;
         let from = self.tir.value(arg).dtype;
-        let acc = line.value("in", DType::from_short)?.unwrap_or(dtype);
+        let acc = line.parse_attribute("in", DType::from_short)?.unwrap_or(dtype);
         let dims: Vec<usize> = line.list("dims")?;
         let around = |key: &str, from: DType| match line.blocks.contains_key(key) {
-            true => self.expression(line, key, &[from]),
+            true => self.expression_block(line, key, &[from]),
             false => parse_expr("a0", &[from]),
         };
         let how = Reduction {
@@ -258,7 +264,7 @@ impl Reader {
         Ok(Def::Reduce { arg, dims, how })
     }
 
-    fn side_tables(&mut self, line: &Line, v: ValueId) -> Parsed<()> {
+    fn side_tables(&mut self, line: &RightSide, v: ValueId) -> ParseResult<()> {
         match line.attributes.get("activation") {
             None => {}
             Some(&"relu") => drop(self.tir.activations.insert(v, Activation::Relu)),
@@ -284,7 +290,7 @@ impl Reader {
 }
 
 /// A product of the first two operands, with the third added to it.
-fn matmul(line: &Line, out: TensorType) -> Parsed<Contraction> {
+fn parse_matmul(line: &RightSide, out: TensorType) -> ParseResult<Contraction> {
     line.arg(1)?;
     Ok(Contraction::MatMul(MatrixProduct {
         a: 0,
@@ -299,7 +305,7 @@ fn matmul(line: &Line, out: TensorType) -> Parsed<Contraction> {
 }
 
 /// A convolution of the first operand with the second; the third is the bias.
-fn conv(line: &Line, out: TensorType) -> Parsed<Contraction> {
+fn parse_conv(line: &RightSide, out: TensorType) -> ParseResult<Contraction> {
     line.arg(1)?;
     let transposed = line.flag("transposed")?;
     let stride: Vec<usize> = line.list("stride")?;
@@ -314,23 +320,23 @@ fn conv(line: &Line, out: TensorType) -> Parsed<Contraction> {
             true => line.list("output_padding")?,
             false => vec![0; stride.len()],
         },
-        groups: line.needed("groups")?,
+        groups: line.required_number("groups")?,
         stride,
         out,
     }))
 }
 
-fn type_of(text: &str) -> Parsed<(DType, Vec<usize>)> {
+fn type_of(text: &str) -> ParseResult<(DType, Vec<usize>)> {
     let wrong = || format!("`{text}` is not a type like `f32[2, 3]`");
     let at = text.find('[').ok_or_else(wrong)?;
     let dtype = DType::from_short(&text[..at]).ok_or_else(wrong)?;
-    let dims = items(&text[at..]).ok_or_else(wrong)?;
+    let dims = split_items(&text[at..]).ok_or_else(wrong)?;
     let dims = dims.map(|d| d.parse().ok()).collect::<Option<Vec<usize>>>();
     Ok((dtype, dims.ok_or_else(wrong)?))
 }
 
 /// The next word; spaces within brackets belong to it.
-fn word(text: &str) -> (&str, &str) {
+fn split_word(text: &str) -> (&str, &str) {
     let mut depth = 0usize;
     for (i, c) in text.char_indices() {
         match c {
@@ -343,13 +349,14 @@ fn word(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-fn affine_list(line: &Line) -> Parsed<Vec<AffineIndex>> {
-    let read = |text: &str| items(text)?.map(affine).collect::<Option<Vec<_>>>();
-    line.value("at", read)?.ok_or_else(|| "`affine` needs `at=[…]`".into())
+fn affine_list(line: &RightSide) -> ParseResult<Vec<AffineIndex>> {
+    let read = |text: &str| split_items(text)?.map(parse_affine).collect::<Option<Vec<_>>>();
+    line.parse_attribute("at", read)?
+        .ok_or_else(|| "`affine` needs `at=[…]`".into())
 }
 
 /// `3+2*d0+d1`
-fn affine(text: &str) -> Option<AffineIndex> {
+fn parse_affine(text: &str) -> Option<AffineIndex> {
     let mut index = AffineIndex::default();
     for part in text.split('+') {
         let (factor, dim) = part.split_once('*').unwrap_or(("1", part));
@@ -361,18 +368,20 @@ fn affine(text: &str) -> Option<AffineIndex> {
     Some(index)
 }
 
-fn special(line: &Line) -> Parsed<Special> {
+fn parse_special(line: &RightSide) -> ParseResult<Special> {
     line.arg(0)?;
     Ok(match line.head {
         "concat" => Special::Concat {
-            dim: line.needed("dim")?,
+            dim: line.required_number("dim")?,
         },
         "rows" => Special::Rows {
             wrap: line.flag("wrap")?,
         },
         "pad" => Special::Pad {
             before: line.list("before")?,
-            value: line.value("value", parse_constant)?.ok_or("`pad` needs `value=`")?,
+            value: line
+                .parse_attribute("value", parse_constant)?
+                .ok_or("`pad` needs `value=`")?,
         },
         "max_pool" => Special::MaxPool(line.window()?),
         "avg_pool" => Special::AvgPool {
@@ -381,22 +390,27 @@ fn special(line: &Line) -> Parsed<Special> {
             divisor: line.number("divisor")?,
         },
         "cumsum" | "cumprod" => Special::Scan {
-            dim: line.needed("dim")?,
+            dim: line.required_number("dim")?,
             how: if line.head == "cumsum" {
-                Running::Sum
+                ScanOp::Sum
             } else {
-                Running::Product
+                ScanOp::Product
             },
         },
         "recurrent" => Special::Recurrent {
-            cell: line.value("cell", cell)?.ok_or("`recurrent` needs `cell=`")?,
+            cell: line
+                .parse_attribute("cell", parse_cell)?
+                .ok_or("`recurrent` needs `cell=`")?,
             reverse: line.flag("reverse")?,
             projected: line.flag("projected")?,
         },
         "attention" => Special::Attention(Attend {
-            masks: [line.value("mask", mask)?.flatten(), line.value("bias", mask)?.flatten()],
+            masks: [
+                line.parse_attribute("mask", parse_mask)?.flatten(),
+                line.parse_attribute("bias", parse_mask)?.flatten(),
+            ],
             causal: line.flag("causal")?,
-            scale: line.needed("scale")?,
+            scale: line.required_number("scale")?,
             safe: line.flag("safe")?,
             rows_first: line.flag("rows_first")?,
         }),
@@ -408,14 +422,14 @@ fn special(line: &Line) -> Parsed<Special> {
     })
 }
 
-fn mask(text: &str) -> Option<Option<DType>> {
+fn parse_mask(text: &str) -> Option<Option<DType>> {
     match text {
         "none" => Some(None),
         d => DType::from_short(d).map(Some),
     }
 }
 
-fn cell(text: &str) -> Option<Cell> {
+fn parse_cell(text: &str) -> Option<Cell> {
     let all = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu];
     all.into_iter().find(|c| format!("{c:?}").to_lowercase() == text)
 }

@@ -1,6 +1,6 @@
 //! Tensor IR to text.
 
-use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
+use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction, SoftmaxPart};
 use crate::scalar::text::print_constant;
@@ -11,12 +11,12 @@ use std::fmt::{self, Write};
 
 impl fmt::Display for Tir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = names(self);
+        let names = value_names(self);
         let name = |v: &ValueId| names[v.0 as usize].clone();
         for (i, value) in self.values.iter().enumerate() {
             let v = ValueId(i as u32);
             let ty = TensorType::with_fixed_shape(value.dtype, &value.shape);
-            write!(f, "{}: {ty} = {}", name(&v), definition(self, v, &name))?;
+            write!(f, "{}: {ty} = {}", name(&v), print_definition(self, v, &name))?;
             writeln!(f, "{}", side_tables(self, v))?;
         }
         for (i, call) in self.calls.iter().enumerate() {
@@ -35,7 +35,7 @@ impl fmt::Display for Tir {
 }
 
 /// The names of all values: those of their nodes, numbered from the second value of a node on.
-fn names(tir: &Tir) -> Vec<String> {
+fn value_names(tir: &Tir) -> Vec<String> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     let name = |node: &'_ str, n: usize| match n {
         0 => format!("%{node}"),
@@ -50,7 +50,7 @@ fn names(tir: &Tir) -> Vec<String> {
     out
 }
 
-fn definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) -> String {
+fn print_definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) -> String {
     let call = |head: &str, args: &[ValueId]| {
         let args: Vec<String> = args.iter().map(name).collect();
         format!("{head}({})", args.join(", "))
@@ -60,12 +60,16 @@ fn definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) -> Strin
         Def::Constant(_) => "constant".into(),
         Def::Pointwise { expr, args } => format!("{} {{ {expr} }}", call("map", args)),
         Def::Reduce { arg, dims, how } => {
-            format!("{} dims={dims:?}{}", call(combine(how.combine), &[*arg]), around(how))
+            format!(
+                "{} dims={dims:?}{}",
+                call(combine_name(how.combine), &[*arg]),
+                print_pre_and_post(how)
+            )
         }
         Def::View { arg, map } => match map {
             IndexMap::Reshape => call("reshape", &[*arg]),
             IndexMap::Affine(at) => {
-                let at: Vec<String> = at.iter().map(affine).collect();
+                let at: Vec<String> = at.iter().map(print_affine).collect();
                 format!("{} at=[{}]", call("affine", &[*arg]), at.join(", "))
             }
             IndexMap::Strided { offset, strides } => {
@@ -73,9 +77,9 @@ fn definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) -> Strin
                 format!("{}{offset} strides={strides:?}", call("strided", &[*arg]))
             }
         },
-        Def::Contract { args, how } => contraction(how, args, &call),
+        Def::Contract { args, how } => print_contraction(how, args, &call),
         Def::Special { args, how } => {
-            let (head, attributes) = special(how);
+            let (head, attributes) = print_special(how);
             format!("{}{attributes}", call(head, args))
         }
         Def::Routine { call, result } => format!("routine {call} result={result}"),
@@ -100,7 +104,7 @@ fn side_tables(tir: &Tir, v: ValueId) -> String {
     out
 }
 
-pub(super) fn combine(c: Combine) -> &'static str {
+pub(super) fn combine_name(c: Combine) -> &'static str {
     match c {
         Combine::Sum => "sum",
         Combine::Prod => "prod",
@@ -112,7 +116,7 @@ pub(super) fn combine(c: Combine) -> &'static str {
 }
 
 /// What a reduction does before and after combining, and in which dtype it combines.
-fn around(how: &Reduction) -> String {
+fn print_pre_and_post(how: &Reduction) -> String {
     let mut out = format!(" in={}", how.acc);
     for (key, expr) in [("before", &how.pre), ("after", &how.post)] {
         if !is_identity(expr) {
@@ -126,7 +130,7 @@ fn is_identity(e: &ScalarExpr) -> bool {
     matches!(e.roots[..], [r] if matches!(e.node(r), ScalarNode::Arg(0)))
 }
 
-fn affine(i: &AffineIndex) -> String {
+fn print_affine(i: &AffineIndex) -> String {
     let term = |&(d, c): &(usize, i64)| match c {
         1 => format!("d{d}"),
         c => format!("{c}*d{d}"),
@@ -138,7 +142,7 @@ fn affine(i: &AffineIndex) -> String {
     parts.join("+")
 }
 
-fn contraction(how: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueId]) -> String) -> String {
+fn print_contraction(how: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueId]) -> String) -> String {
     match how {
         Contraction::MatMul(p) => {
             let mut out = call("matmul", args);
@@ -169,19 +173,19 @@ fn contraction(how: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueI
     }
 }
 
-fn window(w: &Window) -> String {
+fn print_window(w: &SpatialWindow) -> String {
     format!(
         " first={} kernel={:?} stride={:?} padding={:?} dilation={:?}",
         w.first, w.kernel, w.stride, w.padding, w.dilation
     )
 }
 
-fn special(how: &Special) -> (&'static str, String) {
+fn print_special(how: &Special) -> (&'static str, String) {
     match how {
         Special::Concat { dim } => ("concat", format!(" dim={dim}")),
         Special::Rows { wrap } => ("rows", if *wrap { " wrap=1".into() } else { String::new() }),
         Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", print_constant(*value))),
-        Special::MaxPool(w) => ("max_pool", window(w)),
+        Special::MaxPool(w) => ("max_pool", print_window(w)),
         Special::AvgPool {
             window: w,
             count_include_pad,
@@ -189,12 +193,12 @@ fn special(how: &Special) -> (&'static str, String) {
         } => {
             let divisor = divisor.map_or(String::new(), |d| format!(" divisor={d}"));
             let counts = if *count_include_pad { " count_include_pad=1" } else { "" };
-            ("avg_pool", format!("{}{counts}{divisor}", window(w)))
+            ("avg_pool", format!("{}{counts}{divisor}", print_window(w)))
         }
         Special::Scan { dim, how } => (
             match how {
-                Running::Sum => "cumsum",
-                Running::Product => "cumprod",
+                ScanOp::Sum => "cumsum",
+                ScanOp::Product => "cumprod",
             },
             format!(" dim={dim}"),
         ),

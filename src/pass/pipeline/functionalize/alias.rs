@@ -1,7 +1,7 @@
 //! Views: where they lie in the memory they share.
 
-use super::write::replace;
-use super::{Fail, Functionalize, Place, Step, tensor_type};
+use super::write::replace_node;
+use super::{Functionalize, FunctionalizeError, ViewPlace, ViewStep, tensor_type};
 use crate::graph::{Graph, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::layout::{Layout, has_format, of_view};
@@ -13,7 +13,7 @@ use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
 
 /// Whether a conversion gives another order in memory than its operand's, which it copies then.
-fn moves(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
+fn changes_memory_order(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
     let format = call.op.schema.index_of("memory_format").map(|i| &call.args[i]);
     let plain = |f: &Val<TensorType>| matches!(f, Val::TorchName(n) if n.ends_with("preserve_format"));
     format.is_some_and(|f| !f.is_none() && !plain(f)) && at.and_then(|at| has_format(call, at)) != Some(true)
@@ -21,13 +21,13 @@ fn moves(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
 
 impl Functionalize<'_> {
     /// A node whose result may share memory with its first argument.
-    pub(super) fn alias(
+    pub(super) fn rewrite_alias(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         if self.is_operand(graph, n, op, resolved)? {
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Functionalize<'_> {
             let made = graph.id_bound();
             if decompose_node(graph, n, op, |_| false)? {
                 for i in (made..graph.id_bound()).map(NodeId::new) {
-                    self.node(graph, i)?;
+                    self.visit_node(graph, i)?;
                 }
             }
             return Ok(());
@@ -53,7 +53,7 @@ impl Functionalize<'_> {
             return Ok(());
         };
         if op.is(BITS) && from.dtype != to.dtype {
-            let parent = self.place(graph, x);
+            let parent = self.place_of(graph, x);
             let layout = self.view_layout(graph, n, op, &parent)?;
             let place = step_from(graph, n, op, &parent, layout)?;
             self.places.insert(n, place);
@@ -62,35 +62,41 @@ impl Functionalize<'_> {
         if op.view.is_none() {
             // A conversion that converts nothing gives its operand.
             let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.is(OpId::To);
-            let place = self.place(graph, x);
-            if from == to && !copies && !moves(&types_of(graph, n, op)?, place.layout.as_ref()) {
+            let place = self.place_of(graph, x);
+            if from == to && !copies && !changes_memory_order(&types_of(graph, n, op)?, place.layout.as_ref()) {
                 self.places.insert(n, place);
             }
             return Ok(());
         }
-        let parent = self.place(graph, x);
-        if let Some(place) = self.through(graph, n, op, &parent, &from)? {
+        let parent = self.place_of(graph, x);
+        if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
             self.places.insert(n, place);
         }
         Ok(())
     }
 
     /// A call that writes nothing: its result may be its operand, or a view of it.
-    pub(super) fn shared(
+    pub(super) fn rewrite_shared(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
-        match op.aliases && !resolved.copies() || is_disabled_dropout(resolved) {
-            true => self.alias(graph, n, op, resolved),
+    ) -> Result<(), FunctionalizeError> {
+        match op.aliases && !resolved.copies_result() || is_disabled_dropout(resolved) {
+            true => self.rewrite_alias(graph, n, op, resolved),
             false => Ok(()),
         }
     }
 
     /// Puts the operand in the place of a call that gives it back; whether it is one.
-    fn is_operand(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op, resolved: &Resolved) -> Result<bool, Fail> {
+    fn is_operand(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<bool, FunctionalizeError> {
         let (Some(types), Some(ty)) = (resolved.types(), graph[n].meta.ty.clone()) else {
             return Ok(false);
         };
@@ -99,20 +105,20 @@ impl Functionalize<'_> {
         };
         let same = op.gives_operand(&types, &ty, self.layout_of(graph, x).as_ref());
         if same {
-            replace(graph, n, &Val::Leaf(x));
+            replace_node(graph, n, &Val::Leaf(x));
         }
         Ok(same)
     }
 
     /// The place of the view `n` of a value at `parent`; `None` where torch copies.
-    pub(super) fn through(
+    pub(super) fn place_through_view(
         &self,
         graph: &Graph,
         n: NodeId,
         op: &'static Op,
-        parent: &Place,
+        parent: &ViewPlace,
         from: &TensorType,
-    ) -> OpResult<Option<Place>> {
+    ) -> OpResult<Option<ViewPlace>> {
         let call = types_of(graph, n, op)?;
         if op.view.is_none() {
             return Ok(None);
@@ -134,7 +140,7 @@ impl Functionalize<'_> {
     }
 
     /// Where the view `n` of a value at `parent` lies, as far as that is known.
-    fn view_layout(&self, graph: &Graph, n: NodeId, op: &'static Op, parent: &Place) -> OpResult<Option<Layout>> {
+    fn view_layout(&self, graph: &Graph, n: NodeId, op: &'static Op, parent: &ViewPlace) -> OpResult<Option<Layout>> {
         let call = types_of(graph, n, op)?;
         Ok(parent.layout.as_ref().and_then(|at| of_view(&call, at)))
     }
@@ -151,12 +157,18 @@ fn types_of(graph: &Graph, n: NodeId, op: &'static Op) -> OpResult<Call<TensorTy
 }
 
 /// The place of the view `n` of a value at `parent`.
-fn step_from(graph: &Graph, n: NodeId, op: &'static Op, parent: &Place, layout: Option<Layout>) -> OpResult<Place> {
+fn step_from(
+    graph: &Graph,
+    n: NodeId,
+    op: &'static Op,
+    parent: &ViewPlace,
+    layout: Option<Layout>,
+) -> OpResult<ViewPlace> {
     let mut steps = parent.steps.clone();
     let args = full_args(op, graph, n)?;
     let ty = graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
-    steps.push(Step { op, args, ty });
-    Ok(Place {
+    steps.push(ViewStep { op, args, ty });
+    Ok(ViewPlace {
         root: parent.root,
         steps,
         version: parent.version,

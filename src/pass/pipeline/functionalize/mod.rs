@@ -25,21 +25,21 @@ use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcod
 use crate::infer::{self, Resolved};
 use crate::op::layout::Layout;
 use crate::op::{Call, DrawOrder, Op, OpError, OpResult, Traced, running};
-use crate::pass::build::{GraphBuilder, Source};
-use crate::pass::{Context, each_graph};
+use crate::pass::build::{GraphBuilder, NodeOrigin};
+use crate::pass::{PassContext, each_graph};
 use crate::types::{TensorType, Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     functionalize(module)
 }
 
 /// Makes every graph of the module functional, and gives how many writes there were.
 pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
-        let survey = Survey::of(module, graph);
+        let survey = CallSurvey::from_graph(module, graph);
         if survey.writes == 0 && !survey.draws {
             return Ok(0);
         }
@@ -56,17 +56,17 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         };
         for n in graph.ids() {
             if graph.is_live(n) {
-                pass.node(graph, n)?;
+                pass.visit_node(graph, n)?;
             }
         }
-        pass.results(graph);
+        pass.add_written_results(graph);
         Ok(survey.writes + pass.turned)
     })
 }
 
 /// What the calls of a graph do that this pass is for.
 #[derive(Default)]
-struct Survey {
+struct CallSurvey {
     /// How many write.
     writes: usize,
     /// Whether one draws random numbers in the order of its operand's memory.
@@ -75,13 +75,13 @@ struct Survey {
     reads_memory: bool,
 }
 
-impl Survey {
-    fn of(module: &GraphModule, graph: &Graph) -> Survey {
-        let mut survey = Survey::default();
+impl CallSurvey {
+    fn from_graph(module: &GraphModule, graph: &Graph) -> CallSurvey {
+        let mut survey = CallSurvey::default();
         let calls = graph.ids().into_iter().filter(|&n| graph[n].op().is_call());
         for r in calls.filter_map(|n| infer::resolve_node(module, graph, n).ok()) {
             let reads_memory = strided::reads_storage(&r);
-            let writes = r.inplace() || !r.out.is_empty() || updates_statistics(&r) || reads_memory;
+            let writes = r.is_inplace() || !r.out.is_empty() || updates_statistics(&r) || reads_memory;
             survey.writes += usize::from(writes);
             survey.draws |= r.op().is_some_and(draws_as_operand_lies);
             survey.reads_memory |= reads_memory;
@@ -97,7 +97,7 @@ fn draws_as_operand_lies(op: &Op) -> bool {
 
 /// A view from one value to the next.
 #[derive(Clone, Debug)]
-struct Step {
+struct ViewStep {
     op: &'static Op,
     /// One per parameter; the first is replaced by the value the view is taken of.
     args: Vec<Arg>,
@@ -106,9 +106,9 @@ struct Step {
 
 /// How a value lies in its root.
 #[derive(Clone, Debug)]
-struct Place {
+struct ViewPlace {
     root: NodeId,
-    steps: Vec<Step>,
+    steps: Vec<ViewStep>,
     /// The root's version that the value shows.
     version: u64,
     /// Where torch has it in memory, as far as that is known.
@@ -122,7 +122,7 @@ struct Root {
 
 struct Functionalize<'m> {
     normalize: Normalize<'m>,
-    places: HashMap<NodeId, Place>,
+    places: HashMap<NodeId, ViewPlace>,
     roots: HashMap<NodeId, Root>,
     /// The first `get_attr` of each attribute: they all share its memory.
     attributes: HashMap<Arc<str>, NodeId>,
@@ -139,15 +139,15 @@ struct Functionalize<'m> {
 }
 
 impl Functionalize<'_> {
-    fn node(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+    fn visit_node(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
         self.refresh_inputs(graph, n)?;
         match graph[n].op() {
             Opcode::Placeholder | Opcode::Output => return Ok(()),
             Opcode::GetAttr => {
                 let root = *self.attributes.entry(graph[n].target().into()).or_insert(n);
                 if root != n {
-                    let place = self.place(graph, root);
-                    self.places.insert(n, Place { version: 0, ..place });
+                    let place = self.place_of(graph, root);
+                    self.places.insert(n, ViewPlace { version: 0, ..place });
                 }
                 return Ok(());
             }
@@ -160,21 +160,21 @@ impl Functionalize<'_> {
             Some(_) if matches!(graph[n].meta.ty, Some(Val::List(_) | Val::Tuple(_))) && !resolved.out.is_empty() => {
                 self.write_several(graph, n, op, &resolved)
             }
-            Some(target) => self.write(graph, n, op, &resolved, &target),
-            None if strided::reads_storage(&resolved) => self.strided(graph, n, op, &resolved),
+            Some(target) => self.rewrite_write(graph, n, op, &resolved, &target),
+            None if strided::reads_storage(&resolved) => self.rewrite_strided(graph, n, op, &resolved),
             None if self.memory_is_read && op.facts.scatter_to.is_some() => {
                 self.scatter_in_memory(graph, n, op, &resolved)
             }
-            None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
-            None if draws_as_operand_lies(op) => self.drawn(graph, n, op, &resolved),
-            None => self.shared(graph, n, op, &resolved),
+            None if updates_statistics(&resolved) => self.rewrite_statistics(graph, n, op, &resolved),
+            None if draws_as_operand_lies(op) => self.rewrite_draw(graph, n, op, &resolved),
+            None => self.rewrite_shared(graph, n, op, &resolved),
         }
         .map_err(|e| match e {
-            Fail::Op(e) => {
+            FunctionalizeError::Op(e) => {
                 let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
                 infer::op_error(graph, n, &resolved, e, &ty)
             }
-            Fail::Diagnostic(d) => *d,
+            FunctionalizeError::Diagnostic(d) => *d,
         })
     }
 
@@ -211,7 +211,7 @@ impl Functionalize<'_> {
                 value = b.node(&call, step.ty.clone());
             }
         });
-        self.places.insert(value, Place { version, ..place });
+        self.places.insert(value, ViewPlace { version, ..place });
         if value != at {
             self.newest.insert(at, value);
         }
@@ -219,12 +219,12 @@ impl Functionalize<'_> {
     }
 
     /// Where a value lies; a value that is not a view is its own root.
-    fn place(&mut self, graph: &Graph, n: NodeId) -> Place {
+    fn place_of(&mut self, graph: &Graph, n: NodeId) -> ViewPlace {
         if let Some(p) = self.places.get(&n) {
             return p.clone();
         }
         self.roots.insert(n, Root { value: n, version: 0 });
-        let place = Place {
+        let place = ViewPlace {
             root: n,
             steps: vec![],
             version: 0,
@@ -235,7 +235,7 @@ impl Functionalize<'_> {
     }
 
     /// Adds the last values of inputs and buffers that were written to the results.
-    fn results(&mut self, graph: &mut Graph) {
+    fn add_written_results(&mut self, graph: &mut Graph) {
         let Some(output) = graph.output() else { return };
         let (mut values, mut mutations) = (vec![], vec![]);
         for n in graph.ids() {
@@ -267,24 +267,24 @@ impl Functionalize<'_> {
 }
 
 /// An error without its place, or with it.
-enum Fail {
+enum FunctionalizeError {
     Op(OpError),
     Diagnostic(Box<Diagnostic>),
 }
 
-impl From<OpError> for Fail {
-    fn from(e: OpError) -> Fail {
-        Fail::Op(e)
+impl From<OpError> for FunctionalizeError {
+    fn from(e: OpError) -> FunctionalizeError {
+        FunctionalizeError::Op(e)
     }
 }
 
-impl From<Diagnostic> for Fail {
-    fn from(d: Diagnostic) -> Fail {
-        Fail::Diagnostic(Box::new(d))
+impl From<Diagnostic> for FunctionalizeError {
+    fn from(d: Diagnostic) -> FunctionalizeError {
+        FunctionalizeError::Diagnostic(Box::new(d))
     }
 }
 
-fn traced_step(b: &GraphBuilder<'_>, step: &Step, of: NodeId) -> Call<Traced> {
+fn traced_step(b: &GraphBuilder<'_>, step: &ViewStep, of: NodeId) -> Call<Traced> {
     let mut args: Vec<Val<Traced>> = step.args.iter().map(|a| b.trace(a)).collect();
     args[0] = b.trace(&Val::Leaf(of));
     Call { op: step.op, args }
@@ -298,13 +298,13 @@ fn tensor_type(graph: &Graph, n: NodeId) -> Option<TensorType> {
     graph[n].meta.ty.as_ref()?.as_leaf().cloned()
 }
 
-fn after(graph: &Graph, n: NodeId) -> InsertPoint {
+fn point_after(graph: &Graph, n: NodeId) -> InsertPoint {
     graph.next(n).map_or(InsertPoint::End, InsertPoint::Before)
 }
 
 /// What `f` writes at `point`, as nodes that stand for `of`.
 fn written_at<R>(graph: &mut Graph, of: NodeId, point: InsertPoint, f: impl FnOnce(&mut GraphBuilder<'_>) -> R) -> R {
-    let source = Source::of(graph, of, "functionalize");
+    let source = NodeOrigin::from_node(graph, of, "functionalize");
     let before = graph.insert_point();
     graph.set_insert_point(point);
     let r = f(&mut GraphBuilder::new(graph, source, |_| true));

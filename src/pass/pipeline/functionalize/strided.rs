@@ -1,7 +1,7 @@
 //! `as_strided`: views of the memory itself.
 
-use super::write::{replace, written_back};
-use super::{Fail, Functionalize, Place, Step, node_of, tensor_type, traced_step, written_at};
+use super::write::{replace_node, written_back};
+use super::{Functionalize, FunctionalizeError, ViewPlace, ViewStep, node_of, tensor_type, traced_step, written_at};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::emit::{dims_val, ints_val};
@@ -58,26 +58,26 @@ impl Functionalize<'_> {
     }
 
     /// A call that reads the memory of its first argument.
-    pub(super) fn strided(
+    pub(super) fn rewrite_strided(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         self.normalize.rewrite(graph, n, resolved)?;
         if op.facts.memory == MemoryUse::Resizes {
-            return self.resized(graph, n, op);
+            return self.rewrite_resize(graph, n, op);
         }
         if op.facts.scatter_to.is_none() {
             return self.strided_view(graph, n, op).map(|_| ());
         }
-        let (parent, steps, _) = self.window(graph, n, op)?;
+        let (parent, steps, _) = self.requested_window(graph, n, op)?;
         self.scatter(graph, n, op, parent, steps)
     }
 
     /// `resize`: the first elements of the memory. Its order becomes that of the dims, and `preserve_format` the template's format.
-    fn resized(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), Fail> {
+    fn rewrite_resize(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), FunctionalizeError> {
         let mut args = full_args(op, graph, n)?;
         let order = |p: usize| {
             let x = *args.get(p)?.as_leaf()?;
@@ -115,7 +115,7 @@ impl Functionalize<'_> {
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         self.normalize.rewrite(graph, n, resolved)?;
         let call = Call {
             op,
@@ -124,14 +124,15 @@ impl Functionalize<'_> {
         let (Some(x), Some(view)) = (call.args.first().and_then(Val::as_leaf), scattered_view(&call)) else {
             return Ok(());
         };
-        let parent = self.place(graph, *x);
+        let parent = self.place_of(graph, *x);
         let (Some(ty), Some(at)) = (tensor_type(graph, *x), &parent.layout) else {
             return Ok(());
         };
         let count = ty.numel();
         let shape = ty.shape.unwrap_or_default();
         let whole = at.storage == count && at.dense_order(&shape).is_some();
-        if whole || count == Dim::Const(0) || is_expanded(&shape, &at.strides) || self.repeats(graph, &parent) {
+        if whole || count == Dim::Const(0) || is_expanded(&shape, &at.strides) || self.repeats_elements(graph, &parent)
+        {
             return Ok(());
         }
         let part = call
@@ -140,7 +141,7 @@ impl Functionalize<'_> {
             .and_then(Val::as_leaf)
             .and_then(|&s| graph[s].meta.ty.clone());
         let mut steps = parent.steps.clone();
-        steps.push(Step {
+        steps.push(ViewStep {
             op: view.op,
             args: view.args,
             ty: part.unwrap_or(Val::Unknown),
@@ -149,8 +150,13 @@ impl Functionalize<'_> {
     }
 
     /// Puts the view that the `as_strided` of node `n` is in its place, and gives it.
-    pub(super) fn strided_view(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<NodeId, Fail> {
-        let (parent, steps, layout) = self.window(graph, n, op)?;
+    pub(super) fn strided_view(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+    ) -> Result<NodeId, FunctionalizeError> {
+        let (parent, steps, layout) = self.requested_window(graph, n, op)?;
         let root = &self.roots[&parent.root];
         let (base, version) = (root.value, root.version);
         let value = written_at(graph, n, InsertPoint::Before(n), |b| {
@@ -159,8 +165,8 @@ impl Functionalize<'_> {
                 b.node(&call, step.ty.clone())
             })
         });
-        replace(graph, n, &Val::Leaf(value));
-        let place = Place {
+        replace_node(graph, n, &Val::Leaf(value));
+        let place = ViewPlace {
             root: parent.root,
             steps,
             version,
@@ -176,9 +182,9 @@ impl Functionalize<'_> {
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
-        parent: Place,
-        steps: Vec<Step>,
-    ) -> Result<(), Fail> {
+        parent: ViewPlace,
+        steps: Vec<ViewStep>,
+    ) -> Result<(), FunctionalizeError> {
         let base = self.roots[&parent.root].value;
         let args = full_args(op, graph, n)?;
         let dtype = tensor_type(graph, n).map(|t| t.dtype);
@@ -193,12 +199,12 @@ impl Functionalize<'_> {
             });
             Ok((root, value))
         })?;
-        replace(graph, n, &Val::Leaf(value));
+        replace_node(graph, n, &Val::Leaf(value));
         let order = self.root_layout(graph, parent.root);
         self.layouts.insert(root, order);
-        self.place(graph, root);
+        self.place_of(graph, root);
         if root != value {
-            let place = Place {
+            let place = ViewPlace {
                 root,
                 version: 0,
                 ..parent
@@ -209,11 +215,16 @@ impl Functionalize<'_> {
     }
 
     /// The place of the first argument of node `n`, and how its root leads to the window that is asked for.
-    fn window(&mut self, graph: &Graph, n: NodeId, op: &'static Op) -> OpResult<(Place, Vec<Step>, Layout)> {
+    fn requested_window(
+        &mut self,
+        graph: &Graph,
+        n: NodeId,
+        op: &'static Op,
+    ) -> OpResult<(ViewPlace, Vec<ViewStep>, Layout)> {
         let args = full_args(op, graph, n)?;
         let x = args.first().and_then(Val::as_leaf).copied();
         let x = x.ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
-        let parent = self.place(graph, x);
+        let parent = self.place_of(graph, x);
         let of = tensor_type(graph, x).ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
         let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
         let call: Call<TensorType> = Call {
@@ -223,12 +234,12 @@ impl Functionalize<'_> {
         let mut window = StridedWindow::from_call(&call)?;
         let own = parent.layout.as_ref().map(|at| at.offset.clone());
         let Some(offset) = window.offset.clone().or(own) else {
-            return Err(unknown(n, graph));
+            return Err(unknown_order_error(n, graph));
         };
         window.offset = Some(offset.clone());
         let (mut steps, storage) = self
-            .storage(graph, parent.root, of.dtype)
-            .ok_or_else(|| unknown(n, graph))?;
+            .storage_steps(graph, parent.root, of.dtype)
+            .ok_or_else(|| unknown_order_error(n, graph))?;
         window.check_bounds(&storage, of.dtype)?;
         steps.push(window_step(&window, &offset, of.dtype)?);
         let layout = Layout {
@@ -240,7 +251,7 @@ impl Functionalize<'_> {
     }
 
     /// How a root leads to its elements in the order of memory, as numbers of `dtype`, and how many there are.
-    pub(super) fn storage(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<Step>, Dim)> {
+    pub(super) fn storage_steps(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<ViewStep>, Dim)> {
         let ty = tensor_type(graph, root)?;
         let shape = ty.shape.clone()?;
         let order = self.root_layout(graph, root)?.dense_order(&shape)?;
@@ -249,22 +260,26 @@ impl Functionalize<'_> {
         if order.iter().enumerate().any(|(i, &d)| i != d) {
             at.shape = Some(order.iter().map(|&d| shape[d].clone()).collect());
             let dims: Vec<i64> = order.iter().map(|&d| d as i64).collect();
-            steps.push(step(OpId::Permute, vec![ints_val(&dims)], &at));
+            steps.push(view_step(OpId::Permute, vec![ints_val(&dims)], &at));
         }
         let mut count = at.numel();
         if at.dtype != dtype {
             at.shape = Some(vec![count.clone()]);
-            steps.push(step(OpId::Reshape, vec![dims_val(std::slice::from_ref(&count))], &at));
+            steps.push(view_step(
+                OpId::Reshape,
+                vec![dims_val(std::slice::from_ref(&count))],
+                &at,
+            ));
             let bytes = count.mul(&Dim::from(at.dtype.size()));
             count = bytes.exact_div(&Dim::from(dtype.size()))?;
             at = TensorType::new(dtype, vec![count.clone()]);
-            steps.push(step(BITS, vec![Val::DType(dtype)], &at));
+            steps.push(view_step(BITS, vec![Val::DType(dtype)], &at));
         }
         Some((steps, count))
     }
 }
 
-fn step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> Step {
+fn view_step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> ViewStep {
     let op = id.op();
     let mut args = vec![Val::None];
     args.extend(rest);
@@ -275,23 +290,27 @@ fn step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> Step {
             .skip(args.len())
             .map(|p| p.default.as_ref().map_or(Val::None, lift_literal)),
     );
-    Step {
+    ViewStep {
         op,
         args,
         ty: Val::Leaf(ty.clone()),
     }
 }
 
-pub(super) fn window_step(window: &StridedWindow, offset: &Dim, dtype: DType) -> OpResult<Step> {
+pub(super) fn window_step(window: &StridedWindow, offset: &Dim, dtype: DType) -> OpResult<ViewStep> {
     let args = vec![
         dims_val(&window.size),
         dims_val(&window.strides),
         Val::Int(offset.clone()),
     ];
-    Ok(step(OpId::Strided, args, &TensorType::new(dtype, window.size.clone())))
+    Ok(view_step(
+        OpId::Strided,
+        args,
+        &TensorType::new(dtype, window.size.clone()),
+    ))
 }
 
-fn unknown(n: NodeId, graph: &Graph) -> OpError {
+fn unknown_order_error(n: NodeId, graph: &Graph) -> OpError {
     let title = format!(
         "the order in memory of what `{}` reads depends on sizes",
         graph[n].target()

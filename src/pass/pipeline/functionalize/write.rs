@@ -1,7 +1,10 @@
 //! Writes: the op without its write, and the new value of the memory.
 
 use super::alias::is_disabled_dropout;
-use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, tensor_type, traced_step, written_at};
+use super::{
+    Functionalize, FunctionalizeError, Root, ViewPlace, ViewStep, node_of, point_after, strided, tensor_type,
+    traced_step, written_at,
+};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::drawing::{draw_order, draw_permutations};
@@ -14,21 +17,21 @@ use crate::types::{TensorType, Type, Val};
 
 impl Functionalize<'_> {
     /// A node that writes its result to `target`: it becomes the op without the write.
-    pub(super) fn write(
+    pub(super) fn rewrite_write(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
         target: &Operand,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         let x = target_node(target)?;
         self.normalize.rewrite(graph, n, resolved)?;
         let ty = infer::infer_node(self.normalize.module(), graph, n)?;
         graph.meta_mut(n).ty = Some(ty.clone());
         let n = match self.drawn_in_order(graph, n, op, resolved)? {
             Some(drawn @ Val::Leaf(m)) => {
-                replace(graph, n, &drawn);
+                replace_node(graph, n, &drawn);
                 m
             }
             _ => n,
@@ -41,38 +44,38 @@ impl Functionalize<'_> {
         }
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             // `x.unsqueeze_(0)`: from here on, `x` is the view.
-            let parent = self.place(graph, x);
+            let parent = self.place_of(graph, x);
             let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("a view of no tensor"))?;
-            if let Some(place) = self.through(graph, n, op, &parent, &from)? {
+            if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
                 self.places.insert(n, place);
             }
             self.newest.insert(x, n);
             return Ok(());
         }
         let wanted = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
-        let value = self.converted(graph, n, &ty, &wanted)?;
-        let place = self.place(graph, x);
+        let value = self.convert_to_target(graph, n, &ty, &wanted)?;
+        let place = self.place_of(graph, x);
         let may = |at: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, at));
         let shared = place.layout.as_ref().is_some_and(may);
-        self.store(graph, x, value, place, shared)
+        self.store_in_root(graph, x, value, place, shared)
     }
 
     /// A node that draws: in the order of memory.
-    pub(super) fn drawn(
+    pub(super) fn rewrite_draw(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         match self.drawn_in_order(graph, n, op, resolved)? {
             Some(value) => {
-                replace(graph, n, &value);
+                replace_node(graph, n, &value);
                 Ok(())
             }
             // Where nothing is written it does not matter whose memory the result has.
             None if !self.is_written && !is_disabled_dropout(resolved) => Ok(()),
-            None => self.shared(graph, n, op, resolved),
+            None => self.rewrite_shared(graph, n, op, resolved),
         }
     }
 
@@ -83,13 +86,13 @@ impl Functionalize<'_> {
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<Option<Arg>, Fail> {
+    ) -> Result<Option<Arg>, FunctionalizeError> {
         let operand = resolved.call().and_then(|c| c.args.first()?.as_leaf().cloned());
         let (Some(types), Some(Operand::Node(x))) = (resolved.types(), operand) else {
             return Ok(None);
         };
         let at = self.layout_of(graph, x);
-        let in_place = resolved.inplace();
+        let in_place = resolved.is_inplace();
         let Some(order) = at.and_then(|at| draw_order(&types, &at, in_place)) else {
             return Ok(None);
         };
@@ -102,7 +105,7 @@ impl Functionalize<'_> {
             let drawn = b.call_row(op, traced)?;
             let results: Val<Traced> =
                 drawn.try_map(&mut |t: &Traced| b.call_row(OpId::Permute.op(), vec![t.into(), back.clone()]))?;
-            Ok(GraphBuilder::arg(&results))
+            Ok(GraphBuilder::to_arg(&results))
         })?;
         self.turned += 1;
         if let (Val::Leaf(v), Some(layout)) = (&value, self.layouts.get(&n).cloned()) {
@@ -118,7 +121,7 @@ impl Functionalize<'_> {
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         let outs = resolved.out.iter().map(|(o, _)| target_node(o));
         let targets = outs.collect::<OpResult<Vec<NodeId>>>()?;
         self.normalize.rewrite(graph, n, resolved)?;
@@ -143,22 +146,22 @@ impl Functionalize<'_> {
             return Err(infer::wrong_number(targets.len(), values.len()).into());
         }
         for (&x, &value) in targets.iter().zip(&values) {
-            let place = self.place(graph, x);
-            self.store(graph, x, value, place, false)?;
+            let place = self.place_of(graph, x);
+            self.store_in_root(graph, x, value, place, false)?;
         }
         let all = Val::Tuple(values.into_iter().map(Val::Leaf).collect());
-        replace(graph, n, &all);
+        replace_node(graph, n, &all);
         Ok(())
     }
 
     /// A batch normalisation in training: its functional form, and the running statistics written.
-    pub(super) fn statistics(
+    pub(super) fn rewrite_statistics(
         &mut self,
         graph: &mut Graph,
         n: NodeId,
         op: &'static Op,
         resolved: &Resolved,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), FunctionalizeError> {
         self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
         let (own, writes) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
@@ -170,29 +173,29 @@ impl Functionalize<'_> {
             let results = b.call_row(form.call.op, form.call.args.clone())?;
             let results = results.items().unwrap_or_default();
             Ok((
-                GraphBuilder::arg(&form.own_result(&call, results)),
+                GraphBuilder::to_arg(&form.own_result(&call, results)),
                 form.written_params(results),
             ))
         })?;
         for (param, new) in writes {
             if let (Val::Leaf(x), Val::Leaf(t)) = (&args[param], new) {
-                let place = self.place(graph, *x);
-                self.store(graph, *x, node_of(&t), place, false)?;
+                let place = self.place_of(graph, *x);
+                self.store_in_root(graph, *x, node_of(&t), place, false)?;
             }
         }
-        replace(graph, n, &own);
+        replace_node(graph, n, &own);
         Ok(())
     }
 
     /// The value of node `n`, of type `ty`, in the dtype of the tensor it is written to.
-    fn converted(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
+    fn convert_to_target(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
         let (Val::Leaf(have), Val::Leaf(want)) = (ty, wanted) else {
             return Ok(n);
         };
         if have.dtype == want.dtype {
             return Ok(n);
         }
-        let point = after(graph, n);
+        let point = point_after(graph, n);
         let cast = written_at(graph, n, point, |b| {
             let x = b.traced(n).ok_or_else(|| OpError::shape("a cast of no tensor"))?;
             let b: &mut dyn Build = b;
@@ -205,19 +208,19 @@ impl Functionalize<'_> {
 
     /// How a write to `x` at `place` reaches its root. Where a view on the way repeats elements, the others of its elements
     /// would overwrite what was written, so that it goes straight to the memory.
-    fn way(&self, graph: &Graph, x: NodeId, place: &Place) -> OpResult<Way> {
-        let Some(layout) = place.layout.as_ref().filter(|_| self.repeats(graph, place)) else {
-            return Ok(Way::Views);
+    fn write_route(&self, graph: &Graph, x: NodeId, place: &ViewPlace) -> OpResult<WriteRoute> {
+        let Some(layout) = place.layout.as_ref().filter(|_| self.repeats_elements(graph, place)) else {
+            return Ok(WriteRoute::Views);
         };
         let Some(TensorType {
             dtype,
             shape: Some(size),
         }) = tensor_type(graph, x)
         else {
-            return Ok(Way::Views);
+            return Ok(WriteRoute::Views);
         };
-        let Some((mut steps, _)) = self.storage(graph, place.root, dtype) else {
-            return Ok(Way::Views);
+        let Some((mut steps, _)) = self.storage_steps(graph, place.root, dtype) else {
+            return Ok(WriteRoute::Views);
         };
         let window = StridedWindow {
             size,
@@ -226,13 +229,13 @@ impl Functionalize<'_> {
         };
         steps.push(strided::window_step(&window, &layout.offset, dtype)?);
         Ok(match may_share(&window.size, &window.strides) {
-            true => Way::Changes(steps, window),
-            false => Way::Window(steps),
+            true => WriteRoute::Changes(steps, window),
+            false => WriteRoute::Window(steps),
         })
     }
 
     /// Whether one of the views repeats elements.
-    pub(super) fn repeats(&self, graph: &Graph, place: &Place) -> bool {
+    pub(super) fn repeats_elements(&self, graph: &Graph, place: &ViewPlace) -> bool {
         let mut from = graph[place.root].meta.ty.clone();
         place.steps.iter().any(|step| {
             let of = from.replace(step.ty.clone());
@@ -252,22 +255,29 @@ impl Functionalize<'_> {
 
     /// Gives the root of `place` a new value in which `value` stands at that place. `shared`: elements may share places
     /// there.
-    fn store(&mut self, graph: &mut Graph, x: NodeId, value: NodeId, place: Place, shared: bool) -> Result<(), Fail> {
+    fn store_in_root(
+        &mut self,
+        graph: &mut Graph,
+        x: NodeId,
+        value: NodeId,
+        place: ViewPlace,
+        shared: bool,
+    ) -> Result<(), FunctionalizeError> {
         let root = &self.roots[&place.root];
         let (base, version) = (root.value, root.version + 1);
-        let point = after(graph, value);
-        let way = self.way(graph, x, &place)?;
-        let shares = matches!(way, Way::Changes(..));
-        if let Way::Changes(_, window) = &way
+        let point = point_after(graph, value);
+        let way = self.write_route(graph, x, &place)?;
+        let shares = matches!(way, WriteRoute::Changes(..));
+        if let WriteRoute::Changes(_, window) = &way
             && !shared
             && is_expanded(&window.size, &window.strides)
         {
             return Err(expanded_write_error().into());
         }
         let new_base = written_at(graph, value, point, |b| match &way {
-            Way::Views => written_back(b, base, &place.steps, value),
-            Way::Window(steps) => written_back(b, base, steps, value),
-            Way::Changes(steps, window) => changes_written(b, base, steps, window, value),
+            WriteRoute::Views => written_back(b, base, &place.steps, value),
+            WriteRoute::Window(steps) => written_back(b, base, steps, value),
+            WriteRoute::Changes(steps, window) => changes_written(b, base, steps, window, value),
         })?;
         self.roots.insert(
             place.root,
@@ -276,7 +286,7 @@ impl Functionalize<'_> {
                 version,
             },
         );
-        let root_place = Place {
+        let root_place = ViewPlace {
             steps: vec![],
             version,
             ..place.clone()
@@ -284,7 +294,7 @@ impl Functionalize<'_> {
         self.places.insert(new_base, root_place);
         // Where elements share places, `value` is not what is there now: who reads it looks anew.
         let version = if shares { version - 1 } else { version };
-        self.places.insert(value, Place { version, ..place });
+        self.places.insert(value, ViewPlace { version, ..place });
         if x != value {
             self.newest.insert(x, value);
         }
@@ -293,20 +303,20 @@ impl Functionalize<'_> {
 }
 
 /// How a write reaches the root.
-enum Way {
+enum WriteRoute {
     /// Back through the views.
     Views,
     /// Through these steps to a window on the root's memory.
-    Window(Vec<Step>),
+    Window(Vec<ViewStep>),
     /// To such a window (the last step), elements of which may share places.
-    Changes(Vec<Step>, StridedWindow),
+    Changes(Vec<ViewStep>, StridedWindow),
 }
 
 /// The value of `base` with what differs of `value` written to a window, which the last step is.
 fn changes_written(
     b: &mut GraphBuilder<'_>,
     base: NodeId,
-    steps: &[Step],
+    steps: &[ViewStep],
     window: &StridedWindow,
     value: NodeId,
 ) -> OpResult<NodeId> {
@@ -322,7 +332,12 @@ fn changes_written(
 }
 
 /// The value of `base` with `value` written to what `steps` lead to.
-pub(super) fn written_back(b: &mut GraphBuilder<'_>, base: NodeId, steps: &[Step], value: NodeId) -> OpResult<NodeId> {
+pub(super) fn written_back(
+    b: &mut GraphBuilder<'_>,
+    base: NodeId,
+    steps: &[ViewStep],
+    value: NodeId,
+) -> OpResult<NodeId> {
     // The values the views are taken of, from the root down.
     let mut calls = vec![];
     let mut at = base;
@@ -341,7 +356,7 @@ pub(super) fn written_back(b: &mut GraphBuilder<'_>, base: NodeId, steps: &[Step
 }
 
 /// Puts `value` where node `n` was used, and drops the node.
-pub(super) fn replace(graph: &mut Graph, n: NodeId, value: &Arg) {
+pub(super) fn replace_node(graph: &mut Graph, n: NodeId, value: &Arg) {
     replace_with_value(graph, n, value);
     // Nothing uses it any more, so that this does not fail.
     let _ = graph.erase_node(n);

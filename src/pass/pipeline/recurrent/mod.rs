@@ -15,17 +15,17 @@ use super::dce;
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
 use crate::op::{Build, OpBuilder, OpId, OpResult, Traced};
-use crate::pass::build::{GraphBuilder, Source};
-use crate::pass::{Context, each_graph};
+use crate::pass::build::{GraphBuilder, NodeOrigin};
+use crate::pass::{PassContext, each_graph};
 use crate::types::{Dim, Val};
 use cranelift_entity::EntityRef;
 use std::collections::{HashMap, HashSet};
-use step::{Matcher, Product, Step};
+use step::{CellStep, LinearProduct, StepMatcher};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let found = each_graph(module, |_, graph| {
-        let layers = layers(graph);
+        let layers = find_layers(graph);
         let rewritten = layers.iter().filter_map(|layer| layer.rewrite(graph));
         Ok(rewritten.count())
     })?;
@@ -40,22 +40,22 @@ struct Layer {
     states: Vec<NodeId>,
     /// Where all states are joined, and whether in the order of the layer's result.
     joined: Vec<(NodeId, bool)>,
-    first: Step,
-    end: Step,
-    inputs: Product,
+    first: CellStep,
+    end: CellStep,
+    inputs: LinearProduct,
     /// Whether the first step takes the last input.
     reversed: bool,
 }
 
 /// The layers of a graph, in its order.
-fn layers(graph: &Graph) -> Vec<Layer> {
-    let m = Matcher { graph };
-    let mut steps: HashMap<NodeId, Step> = HashMap::new();
+fn find_layers(graph: &Graph) -> Vec<Layer> {
+    let m = StepMatcher { graph };
+    let mut steps: HashMap<NodeId, CellStep> = HashMap::new();
     let mut next: HashMap<NodeId, NodeId> = HashMap::new();
     let mut first = vec![];
     for n in graph.iter() {
         let Some(step) = m.step(n) else { continue };
-        let goes_on = steps.get(&step.before).is_some_and(|s| follows(&m, s, &step));
+        let goes_on = steps.get(&step.before).is_some_and(|s| is_next_step(&m, s, &step));
         // A state that two steps go on from is not a chain.
         if !goes_on || next.insert(step.before, n).is_some() {
             first.push(n);
@@ -64,14 +64,14 @@ fn layers(graph: &Graph) -> Vec<Layer> {
     }
     let found = first.into_iter().filter_map(|n| {
         let chain = std::iter::successors(Some(n), |n| next.get(n).copied());
-        layer(&m, chain.collect(), &steps)
+        match_layer(&m, chain.collect(), &steps)
     });
     found.collect()
 }
 
 /// Whether `b` is the step after `a`.
-fn follows(m: &Matcher, a: &Step, b: &Step) -> bool {
-    let weights = |p: Product| (p.weight, p.bias);
+fn is_next_step(m: &StepMatcher, a: &CellStep, b: &CellStep) -> bool {
+    let weights = |p: LinearProduct| (p.weight, p.bias);
     a.cell == b.cell
         && a.out == b.out
         && a.inputs == b.inputs
@@ -81,7 +81,7 @@ fn follows(m: &Matcher, a: &Step, b: &Step) -> bool {
 }
 
 /// The layer that a chain of states is.
-fn layer(m: &Matcher, states: Vec<NodeId>, steps: &HashMap<NodeId, Step>) -> Option<Layer> {
+fn match_layer(m: &StepMatcher, states: Vec<NodeId>, steps: &HashMap<NodeId, CellStep>) -> Option<Layer> {
     let (first, end) = (steps[states.first()?], steps[states.last()?]);
     let count = states.len() as i64;
     let descending = first.at != 0;
@@ -95,7 +95,7 @@ fn layer(m: &Matcher, states: Vec<NodeId>, steps: &HashMap<NodeId, Step>) -> Opt
     let biased = inputs.bias.is_some() == first.product.bias.is_some();
     let ends_alone = m.shape(*states.first()?)?.len() >= 2;
     (count >= 2 && in_order && !leaks && whole && biased && ends_alone).then(|| Layer {
-        joined: joins(m, &states, descending != flipped),
+        joined: find_joins(m, &states, descending != flipped),
         first,
         end,
         inputs,
@@ -105,7 +105,7 @@ fn layer(m: &Matcher, states: Vec<NodeId>, steps: &HashMap<NodeId, Step>) -> Opt
 }
 
 /// The nodes that join all states along a new or a leading dim of size 1.
-fn joins(m: &Matcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId, bool)> {
+fn find_joins(m: &StepMatcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId, bool)> {
     let join = |n: NodeId| {
         let args = m.call(n, &[OpId::Cat])?;
         let items: Vec<NodeId> = args[0]
@@ -130,7 +130,7 @@ fn joins(m: &Matcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId, bool)> 
 
 impl Layer {
     fn rewrite(&self, graph: &mut Graph) -> Option<()> {
-        let source = Source::of(graph, *self.states.last()?, "recurrent");
+        let source = NodeOrigin::from_node(graph, *self.states.last()?, "recurrent");
         let point = graph.insert_point();
         // Everything the layer needs is there before its first state is complete, and what uses its states comes later.
         graph.set_insert_point(InsertPoint::Before(self.states[0]));

@@ -8,7 +8,7 @@ use crate::types::Val;
 
 /// One step: a state from the state before it.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct CellStep {
     /// The row of the op table: `lstm`, `gru`, `rnn_tanh` or `rnn_relu`.
     pub cell: OpId,
     /// The cell state that the step gives, of an LSTM.
@@ -18,7 +18,7 @@ pub(super) struct Step {
     /// The matrix that an LSTM's output is projected by: the state is the projection.
     pub out: Option<NodeId>,
     /// The product of the state with its weights.
-    pub product: Product,
+    pub product: LinearProduct,
     /// The inputs' products of all steps, `[T, B, gates]`, and this step's place in them.
     pub inputs: NodeId,
     pub at: i64,
@@ -26,17 +26,17 @@ pub(super) struct Step {
 
 /// `x @ weight.T + bias`.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Product {
+pub(super) struct LinearProduct {
     pub x: NodeId,
     pub weight: NodeId,
     pub bias: Option<NodeId>,
 }
 
-pub(super) struct Matcher<'g> {
+pub(super) struct StepMatcher<'g> {
     pub graph: &'g Graph,
 }
 
-impl Matcher<'_> {
+impl StepMatcher<'_> {
     /// The arguments of `n`, one per parameter, if it calls one of these ops.
     pub fn call(&self, n: NodeId, ops: &[OpId]) -> Option<Vec<Arg>> {
         let op = canonical_op(self.graph, n).filter(|op| op.id().is_some_and(|id| ops.contains(&id)))?;
@@ -44,7 +44,7 @@ impl Matcher<'_> {
     }
 
     /// The tensor operands of a call with two, in both orders.
-    fn both(&self, n: NodeId, op: OpId) -> Option<[(NodeId, NodeId); 2]> {
+    fn both_orders(&self, n: NodeId, op: OpId) -> Option<[(NodeId, NodeId); 2]> {
         let args = self.call(n, &[op])?;
         // `add` and `sub` have a factor.
         if args.get(2).is_some_and(|a| a.as_f64() != Some(1.0)) {
@@ -83,11 +83,11 @@ impl Matcher<'_> {
     }
 
     /// What `f` is taken of.
-    fn of(&self, n: NodeId, f: OpId) -> Option<NodeId> {
+    fn operand_of(&self, n: NodeId, f: OpId) -> Option<NodeId> {
         self.call(n, &[f])?[0].as_leaf().copied()
     }
 
-    fn product(&self, n: NodeId) -> Option<Product> {
+    fn product(&self, n: NodeId) -> Option<LinearProduct> {
         let n = self.strip(n);
         let (x, w, bias) = if let Some(args) = self.call(n, &[OpId::Mm]) {
             (*args[0].as_leaf()?, *args[1].as_leaf()?, None)
@@ -98,15 +98,15 @@ impl Matcher<'_> {
             }
             (*args[1].as_leaf()?, *args[2].as_leaf()?, Some(*args[0].as_leaf()?))
         };
-        Some(Product {
+        Some(LinearProduct {
             x,
-            weight: self.transposed(w)?,
+            weight: self.transpose_of(w)?,
             bias,
         })
     }
 
     /// Whether the arguments of a view of a matrix swap its dims.
-    fn swaps(&self, args: &[Arg]) -> bool {
+    fn swaps_dims(&self, args: &[Arg]) -> bool {
         let dim = |a: &Arg| a.as_int().map(|d| d.rem_euclid(2));
         match &args[1..] {
             [] => true,
@@ -129,22 +129,22 @@ impl Matcher<'_> {
         (args[1].as_int() == Some(0) && at >= 0 && one).then_some((x, at))
     }
 
-    pub fn step(&self, h: NodeId) -> Option<Step> {
+    pub fn step(&self, h: NodeId) -> Option<CellStep> {
         match self.graph[h].op_id()? {
             OpId::Mul => self.lstm(h),
             OpId::Mm => self.projected(h),
             OpId::Add => self.gru(h),
-            OpId::Tanh => self.plain(h, OpId::Tanh, OpId::RnnTanh),
-            OpId::Relu => self.plain(h, OpId::Relu, OpId::RnnRelu),
+            OpId::Tanh => self.match_plain(h, OpId::Tanh, OpId::RnnTanh),
+            OpId::Relu => self.match_plain(h, OpId::Relu, OpId::RnnRelu),
             _ => None,
         }
     }
 
     /// `h = f(W x + U h0)`.
-    fn plain(&self, h: NodeId, f: OpId, cell: OpId) -> Option<Step> {
-        let sum = self.of(h, f)?;
+    fn match_plain(&self, h: NodeId, f: OpId, cell: OpId) -> Option<CellStep> {
+        let sum = self.operand_of(h, f)?;
         let (product, (inputs, at)) = self.sum_of_products(sum)?;
-        Some(Step {
+        Some(CellStep {
             cell,
             c: None,
             before: self.strip(product.x),
@@ -157,15 +157,15 @@ impl Matcher<'_> {
     }
 
     /// `U h0 + W x`: the first product, and of what the second is a slice.
-    fn sum_of_products(&self, n: NodeId) -> Option<(Product, (NodeId, i64))> {
-        let sides = self.both(n, OpId::Add)?;
+    fn sum_of_products(&self, n: NodeId) -> Option<(LinearProduct, (NodeId, i64))> {
+        let sides = self.both_orders(n, OpId::Add)?;
         sides
             .into_iter()
             .find_map(|(a, b)| Some((self.product(a)?, self.slice(b)?)))
     }
 
     /// The products of all inputs, if `n` is that, and whether it is in reverse.
-    pub fn inputs(&self, n: NodeId) -> Option<(Product, bool)> {
+    pub fn inputs(&self, n: NodeId) -> Option<(LinearProduct, bool)> {
         let n = self.strip(n);
         let flip = self.call(n, &[OpId::Flip]).filter(|args| {
             let dims = args[1].items().unwrap_or_default();
@@ -175,14 +175,14 @@ impl Matcher<'_> {
             Some(args) => (*args[0].as_leaf()?, true),
             None => (n, false),
         };
-        let product = self.product(n).or_else(|| self.batched(n));
+        let product = self.product(n).or_else(|| self.match_batched(n));
         Some((product?, flipped))
     }
 
     /// `x @ weight.T + bias` for `x` of rank 3, with the weight repeated.
-    fn batched(&self, n: NodeId) -> Option<Product> {
+    fn match_batched(&self, n: NodeId) -> Option<LinearProduct> {
         let n = self.strip(n);
-        let sum = self.both(n, OpId::Add).and_then(|sides| {
+        let sum = self.both_orders(n, OpId::Add).and_then(|sides| {
             let bias = |b: NodeId| self.shape(b).is_some_and(|s| s.len() == 1);
             sides.into_iter().find(|(_, b)| bias(*b))
         });
@@ -194,49 +194,49 @@ impl Matcher<'_> {
         }
         let sizes = self.shape(n)?;
         let whole = sizes.len() == 3 && self.shape(x)?[..2] == sizes[..2];
-        Some(Product {
+        Some(LinearProduct {
             x,
-            weight: self.transposed(w)?,
+            weight: self.transpose_of(w)?,
             bias,
         })
         .filter(|_| whole)
     }
 
     /// The matrix whose transpose `w` is.
-    fn transposed(&self, w: NodeId) -> Option<NodeId> {
+    fn transpose_of(&self, w: NodeId) -> Option<NodeId> {
         let (args, rank) = (
             self.call(w, &[OpId::Permute, OpId::Transpose, OpId::T])?,
             self.shape(w)?.len(),
         );
-        (rank == 2 && self.swaps(&args)).then_some(*args[0].as_leaf()?)
+        (rank == 2 && self.swaps_dims(&args)).then_some(*args[0].as_leaf()?)
     }
 
     /// `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c0 + sigmoid(i) * tanh(g)`, `[i, f, g, o] = W x + U h0`.
-    fn lstm(&self, h: NodeId) -> Option<Step> {
+    fn lstm(&self, h: NodeId) -> Option<CellStep> {
         let (c, o) = self
-            .both(h, OpId::Mul)?
+            .both_orders(h, OpId::Mul)?
             .into_iter()
-            .find_map(|(a, b)| Some((self.of(a, OpId::Tanh)?, self.of(b, OpId::Sigmoid)?)))?;
+            .find_map(|(a, b)| Some((self.operand_of(a, OpId::Tanh)?, self.operand_of(b, OpId::Sigmoid)?)))?;
         let gates = self.piece(o, 3, 4)?;
-        let gate = |n: NodeId, f: OpId, k: i64| Some(self.piece(self.of(n, f)?, k, 4)? == gates);
+        let gate = |n: NodeId, f: OpId, k: i64| Some(self.piece(self.operand_of(n, f)?, k, 4)? == gates);
         let new = |n: NodeId| {
-            let sides = self.both(n, OpId::Mul)?;
+            let sides = self.both_orders(n, OpId::Mul)?;
             let is = |(i, g)| gate(i, OpId::Sigmoid, 0) == Some(true) && gate(g, OpId::Tanh, 2) == Some(true);
             sides.into_iter().any(is).then_some(())
         };
         let kept = |n: NodeId| {
-            let sides = self.both(n, OpId::Mul)?;
+            let sides = self.both_orders(n, OpId::Mul)?;
             let old = sides
                 .into_iter()
                 .find(|(f, _)| gate(*f, OpId::Sigmoid, 1) == Some(true));
             old.map(|(_, c)| c)
         };
         let c_before = self
-            .both(c, OpId::Add)?
+            .both_orders(c, OpId::Add)?
             .into_iter()
             .find_map(|(a, b)| new(b).and_then(|()| kept(a)))?;
         let (product, (inputs, at)) = self.sum_of_products(gates)?;
-        Some(Step {
+        Some(CellStep {
             cell: OpId::Lstm,
             c: Some(c),
             before: self.strip(product.x),
@@ -249,7 +249,7 @@ impl Matcher<'_> {
     }
 
     /// `h = V h'` of an LSTM's output `h'` that nothing else uses.
-    fn projected(&self, h: NodeId) -> Option<Step> {
+    fn projected(&self, h: NodeId) -> Option<CellStep> {
         let product = self.product(h)?;
         let mut x = product.x;
         let inner = self.strip(x);
@@ -261,40 +261,40 @@ impl Matcher<'_> {
             x = *self.graph[x].args().first()?.as_leaf()?;
         }
         let step = self.call(inner, &[OpId::Mul]).and_then(|_| self.lstm(inner))?;
-        alone(inner).then_some(Step {
+        alone(inner).then_some(CellStep {
             out: Some(product.weight),
             ..step
         })
     }
 
     /// `h = (h0 - n) * sigmoid(z) + n`, `n = tanh(xn + hn * sigmoid(r))`, `[r, z, n] = W x` and `U h0`.
-    fn gru(&self, h: NodeId) -> Option<Step> {
+    fn gru(&self, h: NodeId) -> Option<CellStep> {
         let (kept, new) = self
-            .both(h, OpId::Add)?
+            .both_orders(h, OpId::Add)?
             .into_iter()
-            .find(|(a, b)| self.of(*b, OpId::Tanh).is_some() && self.both(*a, OpId::Mul).is_some())?;
-        let sides = self.both(kept, OpId::Mul)?;
+            .find(|(a, b)| self.operand_of(*b, OpId::Tanh).is_some() && self.both_orders(*a, OpId::Mul).is_some())?;
+        let sides = self.both_orders(kept, OpId::Mul)?;
         let (difference, z) = sides
             .into_iter()
-            .find_map(|(a, b)| Some((self.both(a, OpId::Sub)?[0], self.of(b, OpId::Sigmoid)?)))?;
+            .find_map(|(a, b)| Some((self.both_orders(a, OpId::Sub)?[0], self.operand_of(b, OpId::Sigmoid)?)))?;
         let (xn, reset) = self
-            .both(self.of(new, OpId::Tanh)?, OpId::Add)?
+            .both_orders(self.operand_of(new, OpId::Tanh)?, OpId::Add)?
             .into_iter()
-            .find(|(_, b)| self.both(*b, OpId::Mul).is_some())?;
+            .find(|(_, b)| self.both_orders(*b, OpId::Mul).is_some())?;
         let (hn, r) = self
-            .both(reset, OpId::Mul)?
+            .both_orders(reset, OpId::Mul)?
             .into_iter()
-            .find_map(|(a, b)| Some((a, self.of(b, OpId::Sigmoid)?)))?;
+            .find_map(|(a, b)| Some((a, self.operand_of(b, OpId::Sigmoid)?)))?;
         let (state, input) = (self.piece(hn, 2, 3)?, self.piece(xn, 2, 3)?);
         let gate = |n: NodeId, k: i64| {
             let is = |(a, b)| self.piece(a, k, 3) == Some(state) && self.piece(b, k, 3) == Some(input);
-            self.both(n, OpId::Add).is_some_and(|s| s.into_iter().any(is))
+            self.both_orders(n, OpId::Add).is_some_and(|s| s.into_iter().any(is))
         };
         let product = self.product(state)?;
         let (inputs, at) = self.slice(input)?;
         let before = self.strip(product.x);
         let sound = difference.1 == new && self.strip(difference.0) == before && gate(r, 0) && gate(z, 1);
-        sound.then_some(Step {
+        sound.then_some(CellStep {
             cell: OpId::Gru,
             c: None,
             before,

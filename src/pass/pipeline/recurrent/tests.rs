@@ -119,7 +119,7 @@ fn calls(m: &GraphModule, op: &str) -> usize {
 fn rolled(m: &GraphModule) -> GraphModule {
     let mut m = m.clone();
     let options = crate::pass::PassOptions::default();
-    let mut cx = Context {
+    let mut cx = PassContext {
         options: &options,
         remarks: vec![],
     };
