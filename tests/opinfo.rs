@@ -8,7 +8,7 @@
 mod json_tensors;
 
 use fxc::diag::Diagnostic;
-use fxc::internals::driver::{Bound, Request, Session, Stage, compile};
+use fxc::internals::driver::{BoundInputs, Request, Session, Stage, compile};
 use fxc::internals::op::random;
 use fxc::internals::tensor::{Tensor, files};
 use fxc::interp;
@@ -96,7 +96,7 @@ fn compiled(text: &str, inputs: &[Tensor]) -> Results {
         ..Request::default()
     };
     let mut made = compile(&mut session, model, &request).map_err(|_| first_error(&session))?;
-    let bound = Bound {
+    let bound = BoundInputs {
         values: inputs.iter().cloned().map(Val::Leaf).collect(),
         types: inputs.iter().map(|t| Val::Leaf(t.ty())).collect(),
         dims: Default::default(),

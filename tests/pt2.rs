@@ -1,7 +1,7 @@
 //! Archives of `torch.export.save` run interpreted and compiled, and give what PyTorch gave.
 
 use fxc::graph::GraphModule;
-use fxc::internals::driver::{Given, Model, Provided, Request, Session, Value, bind, compile, run};
+use fxc::internals::driver::{Given, LoadedModel, Provided, Request, Session, Value, bind, compile, run};
 use fxc::internals::import::read_pt2;
 use fxc::internals::op::random;
 use fxc::internals::tensor::{Tensor, files};
@@ -64,7 +64,7 @@ fn compiled(name: &str, module: GraphModule, values: Vec<Value>) -> Value {
         origin: "the fixture".into(),
         must_match: true,
     });
-    let (bound, found) = bind::bind(&module, given.collect(), Default::default());
+    let (bound, found) = bind::bind_inputs(&module, given.collect(), Default::default());
     let bound = bound.unwrap_or_else(|| panic!("{name}: {found:?}"));
     let request = Request {
         inputs: Some(bound.types.clone()),
@@ -72,7 +72,7 @@ fn compiled(name: &str, module: GraphModule, values: Vec<Value>) -> Value {
         threads: 1,
         ..Request::default()
     };
-    let Ok(mut made) = compile(&mut session, Model::new(name, module), &request) else {
+    let Ok(mut made) = compile(&mut session, LoadedModel::new(name, module), &request) else {
         panic!("{name}: {:?}", session.diagnostics)
     };
     let result = made

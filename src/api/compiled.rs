@@ -6,7 +6,7 @@ use super::model::Model;
 use super::options::Options;
 use super::output::Outputs;
 use super::session::Session;
-use super::worker::Worker;
+use super::worker::ModelWorker;
 use crate::diag::{Diagnostic, Diagnostics};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,31 +15,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A call does not change the model: buffers that it writes (the statistics of a batch normalisation in training, a cache of
 /// keys) have their first values again in the next. [`Compiled::session`] gives a model that remembers them.
 #[derive(Clone)]
-pub struct Compiled(Arc<Shared>);
+pub struct Compiled(Arc<CompiledInner>);
 
-pub(super) struct Shared {
+pub(super) struct CompiledInner {
     model: Model,
     options: Options,
     /// Workers that no call uses. Each has its own memory for intermediate values; workers share machine code and packed weights.
-    idle: Mutex<Vec<Worker>>,
+    idle: Mutex<Vec<ModelWorker>>,
     /// What compiling warned of so far.
     warnings: Mutex<Diagnostics>,
 }
 
-impl Shared {
-    fn idle(&self) -> MutexGuard<'_, Vec<Worker>> {
+impl CompiledInner {
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<ModelWorker>> {
         // Nothing that may panic is done with the lock held, so the list is whole.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn warnings(&self) -> MutexGuard<'_, Diagnostics> {
+    fn lock_warnings(&self) -> MutexGuard<'_, Diagnostics> {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a worker and keeps what it warns of.
-    pub(super) fn run(&self, worker: &mut Worker, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+    pub(super) fn run_worker(
+        &self,
+        worker: &mut ModelWorker,
+        inputs: impl IntoIterator<Item = Input>,
+    ) -> Result<Outputs, Error> {
         let outputs = worker.run(inputs)?;
-        self.warnings().extend(worker.take_findings());
+        self.lock_warnings().extend(worker.take_findings());
         Ok(outputs)
     }
 
@@ -48,23 +52,23 @@ impl Shared {
     }
 
     /// An idle worker, or a new one.
-    pub(super) fn worker(&self) -> Worker {
-        let idle = self.idle().pop();
-        idle.unwrap_or_else(|| Worker::new(&self.model, &self.options))
+    pub(super) fn take_worker(&self) -> ModelWorker {
+        let idle = self.lock_idle().pop();
+        idle.unwrap_or_else(|| ModelWorker::new(&self.model, &self.options))
     }
 
     /// Takes back a worker for later calls, with the buffers' first values.
-    pub(super) fn give_back(&self, mut worker: Worker) {
+    pub(super) fn give_back(&self, mut worker: ModelWorker) {
         worker.function.reset();
-        self.idle().push(worker);
+        self.lock_idle().push(worker);
     }
 }
 
 impl Compiled {
     pub(super) fn new(model: Model, options: Options) -> Result<Compiled, Error> {
-        let mut worker = Worker::new(&model, &options);
+        let mut worker = ModelWorker::new(&model, &options);
         worker.prepare()?;
-        Ok(Compiled(Arc::new(Shared {
+        Ok(Compiled(Arc::new(CompiledInner {
             model,
             options,
             warnings: Mutex::new(worker.take_findings()),
@@ -75,8 +79,8 @@ impl Compiled {
     /// Calls the model. Tensors are given by position or by name; sizes that the model leaves open may differ from call to call, and
     /// a first call with new sizes compiles for them.
     pub fn run(&self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
-        let mut worker = self.0.worker();
-        let result = self.0.run(&mut worker, inputs);
+        let mut worker = self.0.take_worker();
+        let result = self.0.run_worker(&mut worker, inputs);
         self.0.give_back(worker);
         result
     }
@@ -89,7 +93,7 @@ impl Compiled {
     /// What compiling has warned of so far, such as the part of the graph that runs in the interpreter (`L0003`). A call with new sizes
     /// may add to it.
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        self.0.warnings().iter().cloned().collect()
+        self.0.lock_warnings().iter().cloned().collect()
     }
 
     /// The model it was made from.

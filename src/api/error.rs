@@ -1,6 +1,6 @@
 //! The one error type.
 
-use crate::diag::render::{Format, render};
+use crate::diag::render::{DiagnosticFormat, render};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::Sources;
 use std::fmt;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// `{}` is one line: the code and title of the first error, and how many there are. `{:#}` is the report that the command line
 /// prints, with snippets, causes and help.
 #[derive(Clone)]
-pub struct Error(Arc<Report>);
+pub struct Error(Arc<ErrorReport>);
 
-struct Report {
+struct ErrorReport {
     /// At least one of them is an error.
     diagnostics: Vec<Diagnostic>,
     sources: Sources,
@@ -21,7 +21,7 @@ struct Report {
 
 impl Error {
     pub(super) fn new(diagnostics: Diagnostics, sources: &Sources) -> Error {
-        Error(Arc::new(Report {
+        Error(Arc::new(ErrorReport {
             diagnostics: diagnostics.into_iter().collect(),
             sources: sources.clone(),
         }))
@@ -34,16 +34,16 @@ impl Error {
 
     /// The code of the first error: `fxc explain CODE` tells more of it.
     pub fn code(&self) -> Option<Code> {
-        self.first().map(|d| d.code)
+        self.first_error().map(|d| d.code)
     }
 
     /// The report as the command line prints it; `color` with terminal colors.
     pub fn report(&self, color: bool) -> String {
         let all: Vec<&Diagnostic> = self.0.diagnostics.iter().collect();
-        render(&self.0.sources, &all, Format::Human, color)
+        render(&self.0.sources, &all, DiagnosticFormat::Human, color)
     }
 
-    fn first(&self) -> Option<&Diagnostic> {
+    fn first_error(&self) -> Option<&Diagnostic> {
         self.0.diagnostics.iter().find(|d| d.is_error())
     }
 }
@@ -53,7 +53,7 @@ impl fmt::Display for Error {
         if f.alternate() {
             return f.write_str(self.report(false).trim_end());
         }
-        let Some(first) = self.first() else {
+        let Some(first) = self.first_error() else {
             return f.write_str("no error was reported");
         };
         write!(f, "{}: {}", first.code, first.title)?;

@@ -39,7 +39,7 @@ impl Input {
     }
 
     /// As the driver binds it; `names` are those of the inputs that positions mean.
-    pub(super) fn provided(self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
+    pub(super) fn into_provided(self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
         let origin = match self.name {
             Some(_) => "the call",
             None => "the call's positional arguments",

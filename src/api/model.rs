@@ -30,15 +30,17 @@ impl Model {
             p if p == Path::new("-") => Path::new("./-"),
             p => p,
         };
-        Model::load(|session| session.load(&path.to_string_lossy()))
+        Model::load_with(|session| session.load(&path.to_string_lossy()))
     }
 
     /// Reads a text: FXIR, or what torch prints of a graph. A weights file that it names is looked for in the working directory.
     pub fn from_text(text: &str) -> Result<Model, Error> {
-        Model::load(|session| session.load_text("<text>", text))
+        Model::load_with(|session| session.load_text("<text>", text))
     }
 
-    fn load(read: impl FnOnce(&mut driver::Session) -> driver::Staged<driver::Model>) -> Result<Model, Error> {
+    fn load_with(
+        read: impl FnOnce(&mut driver::Session) -> driver::Staged<driver::LoadedModel>,
+    ) -> Result<Model, Error> {
         let mut session = driver::Session::new();
         match read(&mut session) {
             Ok(model) => Ok(Model {
@@ -55,17 +57,17 @@ impl Model {
     /// beside it, which the text names: `model.fxir` and `model.safetensors`.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        let saved = self.write(path);
+        let saved = self.write_fxir(path);
         saved.map_err(|d| Error::new(d.into(), &self.sources))
     }
 
-    fn write(&self, path: &Path) -> Result<(), Diagnostic> {
+    fn write_fxir(&self, path: &Path) -> Result<(), Diagnostic> {
         let mut module = self.module.clone();
         module.weights = None;
         if module.attributes.values().any(print::is_stored) {
             let weights = path.with_extension("safetensors");
             if weights == path {
-                let d = files::unwritable(path, "its weights would have the same name");
+                let d = files::unwritable_file(path, "its weights would have the same name");
                 return Err(d.help("a model is saved as text: give it another ending, such as `.fxir`"));
             }
             import::write_weights(&module, &weights, |_, a| print::is_stored(a))?;

@@ -42,7 +42,7 @@ impl Options {
         self
     }
 
-    pub(super) fn request(&self) -> Request {
+    pub(super) fn to_request(&self) -> Request {
         Request {
             threads: self.threads,
             passes: self.passes.clone(),

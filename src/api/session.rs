@@ -1,10 +1,10 @@
 //! A compiled model with state.
 
-use super::compiled::Shared;
+use super::compiled::CompiledInner;
 use super::error::Error;
 use super::input::Input;
 use super::output::Outputs;
-use super::worker::Worker;
+use super::worker::ModelWorker;
 use crate::driver::state;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use std::sync::Arc;
 
 /// A compiled model that remembers what calls change: each call finds the buffers as the last one left them.
 pub struct Session {
-    shared: Arc<Shared>,
-    worker: Option<Worker>,
+    shared: Arc<CompiledInner>,
+    worker: Option<ModelWorker>,
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Session {
-        let worker = Some(shared.worker());
+    pub(super) fn new(shared: Arc<CompiledInner>) -> Session {
+        let worker = Some(shared.take_worker());
         Session { shared, worker }
     }
 
     /// The worker, which a session has until it is dropped.
-    fn worker(&mut self) -> &mut Worker {
-        self.worker.get_or_insert_with(|| self.shared.worker())
+    fn ensure_worker(&mut self) -> &mut ModelWorker {
+        self.worker.get_or_insert_with(|| self.shared.take_worker())
     }
 
     /// Calls the model: see [`Compiled::run`](super::Compiled::run).
     pub fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
-        let worker = self.worker.get_or_insert_with(|| self.shared.worker());
-        self.shared.run(worker, inputs)
+        let worker = self.worker.get_or_insert_with(|| self.shared.take_worker());
+        self.shared.run_worker(worker, inputs)
     }
 
     /// The buffers that calls have changed or [`Session::set_state`] has set, by path.
@@ -43,9 +43,9 @@ impl Session {
     /// and of buffers that calls only read: with another value, the next call compiles again.
     pub fn set_state(&mut self, path: &str, value: Tensor) -> Result<(), Error> {
         let model = self.shared.model();
-        match state::accept(model.module(), path, value) {
+        match state::accept_value(model.module(), path, value) {
             Ok(value) => {
-                self.worker().function.set_state(path, value);
+                self.ensure_worker().function.set_state(path, value);
                 Ok(())
             }
             Err(d) => Err(Error::new(d.into(), &model.sources)),
@@ -54,7 +54,7 @@ impl Session {
 
     /// Gives all buffers their first values again.
     pub fn reset(&mut self) {
-        self.worker().function.reset();
+        self.ensure_worker().function.reset();
     }
 }
 

@@ -6,7 +6,7 @@ use super::model::Model;
 use super::options::Options;
 use super::output::Outputs;
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::driver::{self, Bound, Called, Function, bind};
+use crate::driver::{self, BoundInputs, CallResult, Function, bind};
 use crate::graph::GraphModule;
 use crate::types::Type;
 
@@ -18,21 +18,21 @@ pub(super) fn input_names(module: &GraphModule) -> Vec<String> {
 }
 
 /// A model's code with memory for one call at a time.
-pub(super) struct Worker {
+pub(super) struct ModelWorker {
     session: driver::Session,
     pub(super) function: Function,
     options: Options,
 }
 
-impl Worker {
-    pub(super) fn new(model: &Model, options: &Options) -> Worker {
+impl ModelWorker {
+    pub(super) fn new(model: &Model, options: &Options) -> ModelWorker {
         let mut session = driver::Session::new();
         session.sources = model.sources.clone();
         session.exact = options.exact;
-        let loaded = driver::Model::new(model.name.clone(), model.module.clone());
-        Worker {
+        let loaded = driver::LoadedModel::new(model.name.clone(), model.module.clone());
+        ModelWorker {
             session,
-            function: Function::new(loaded, options.request()),
+            function: Function::new(loaded, options.to_request()),
             options: options.clone(),
         }
     }
@@ -46,7 +46,7 @@ impl Worker {
             _ => true,
         };
         let done = if types.iter().flat_map(|t| t.flatten()).all(|t| is_fixed(&t)) {
-            let bound = Bound {
+            let bound = BoundInputs {
                 values: vec![],
                 types,
                 dims: self.options.dims.clone(),
@@ -56,7 +56,7 @@ impl Worker {
             let mut module = self.function.module().clone();
             self.session.check(&mut module, &types)
         };
-        done.map_err(|driver::Reported| self.error())
+        done.map_err(|driver::Reported| self.take_error())
     }
 
     /// The findings since the last call.
@@ -64,31 +64,31 @@ impl Worker {
         std::mem::take(&mut self.session.diagnostics)
     }
 
-    fn error(&mut self) -> Error {
+    fn take_error(&mut self) -> Error {
         Error::new(self.take_findings(), &self.session.sources)
     }
 
-    fn bind(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Bound, Error> {
+    fn bind_inputs(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<BoundInputs, Error> {
         let names = input_names(self.function.module());
         let count = names.len();
         let mut names = names.into_iter();
-        let given: Option<Vec<_>> = inputs.into_iter().map(|i| i.provided(&mut names)).collect();
+        let given: Option<Vec<_>> = inputs.into_iter().map(|i| i.into_provided(&mut names)).collect();
         let Some(given) = given else {
             let title = format!("the model takes {count} inputs, but more are given by position");
             self.session.report(Diagnostic::new(Code::E0501, title));
-            return Err(self.error());
+            return Err(self.take_error());
         };
-        let (bound, found) = bind::bind(self.function.module(), given, self.options.dims.clone());
+        let (bound, found) = bind::bind_inputs(self.function.module(), given, self.options.dims.clone());
         self.session.diagnostics.extend(found);
-        bound.ok_or_else(|| self.error())
+        bound.ok_or_else(|| self.take_error())
     }
 
     /// Calls the model, whose buffers keep their new values.
     pub(super) fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
-        let bound = self.bind(inputs)?;
+        let bound = self.bind_inputs(inputs)?;
         match self.function.call(&mut self.session, &bound) {
-            Ok(Called { result, .. }) => Ok(Outputs::new(result)),
-            Err(driver::Reported) => Err(self.error()),
+            Ok(CallResult { result, .. }) => Ok(Outputs::new(result)),
+            Err(driver::Reported) => Err(self.take_error()),
         }
     }
 }

@@ -30,17 +30,17 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let (mut module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     app.session.optimize(&mut module, &args.model.pass_options())?;
     let tolerance = args.tolerance.get();
-    let outcome = bisect::nodes(&mut app.session, &module, &bound, tolerance, args.every)?;
-    app.show();
+    let outcome = bisect::find_bad_node(&mut app.session, &module, &bound, tolerance, args.every)?;
+    app.show_findings();
     match outcome {
-        bisect::Outcome::Agree { nodes } => {
-            app.progress(&format!(
+        bisect::BisectOutcome::Agree { nodes } => {
+            app.show_progress(&format!(
                 "compiled code agrees with the interpreter at {}",
                 crate::diag::words::count(nodes, "node")
             ));
             Ok(())
         }
-        bisect::Outcome::Differ(b) => {
+        bisect::BisectOutcome::Differ(b) => {
             let span = module.entry().and_then(|g| g[g.find(&b.name)?].meta.span);
             let title = format!(
                 "`%{}` (`{}`) is the first node that differs from the interpreter",

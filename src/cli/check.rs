@@ -3,7 +3,7 @@
 use super::inputs::{InputArgs, is_input};
 use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
-use crate::diag::words::{clip, count};
+use crate::diag::words::{clip_text, count};
 use crate::diag::{Code, Diagnostic, Diagnostics, fix};
 use crate::driver::{Session, diff, files};
 use crate::graph::{GraphModule, Node, NodeId, Opcode};
@@ -55,11 +55,11 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     app.session.lints = args.lints;
     for path in &models {
-        app.subject(path);
+        app.set_subject(path);
         if args.fix || args.diff {
-            mend(app, path, args.diff)?;
+            mend_file(app, path, args.diff)?;
         }
-        match one(app, path, &inputs) {
+        match check_file(app, path, &inputs) {
             Err(Stop::Error(d)) => {
                 app.session.report(*d);
                 failed = true;
@@ -71,31 +71,31 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if failed { Err(Stop::Reported) } else { Ok(()) }
 }
 
-fn one(app: &mut App, path: &str, inputs: &InputArgs) -> Outcome {
+fn check_file(app: &mut App, path: &str, inputs: &InputArgs) -> Outcome {
     let mut model = app.session.load_any(path)?;
     let rules = match &model.tree {
-        Some(tree) => app.session.rules(tree).map(|r| r.len()),
+        Some(tree) => app.session.check_rules(tree).map(|r| r.len()),
         None => Ok(0),
     };
-    let numbers = inputs.declare(app, &mut model.module)?;
+    let numbers = inputs.declare_inputs(app, &mut model.module)?;
     app.session.check(&mut model.module, &numbers)?;
     let rules = rules?;
-    app.show();
+    app.show_findings();
     if rules > 0 {
-        app.progress(&format!("{path}: {}", count(rules, "rule")));
+        app.show_progress(&format!("{path}: {}", count(rules, "rule")));
     }
     if model.module.graphs.is_empty() {
         return Ok(());
     }
-    app.progress(&clip(format!("{path}: {}", established(&model.module))));
+    app.show_progress(&clip_text(format!("{path}: {}", describe_types(&model.module))));
     if let Some(missing) = without_values(&model.module) {
-        app.progress(&clip(format!("{path}: {missing}")));
+        app.show_progress(&clip_text(format!("{path}: {missing}")));
     }
     Ok(())
 }
 
 /// How much of a checked module has types, and what the others lack.
-fn established(m: &GraphModule) -> String {
+fn describe_types(m: &GraphModule) -> String {
     let (graphs, all) = (m.graphs.len(), m.graphs.values().map(|g| g.len()).sum::<usize>());
     let typed = |n: &Node| !matches!(n.meta.ty, None | Some(Val::Unknown));
     // A result has the types of its parts.
@@ -148,7 +148,7 @@ fn without_values(m: &GraphModule) -> Option<String> {
 const ROUNDS: usize = 20;
 
 /// Applies the safe suggestions of a text. `only_show`: as a diff, without writing.
-fn mend(app: &mut App, path: &str, only_show: bool) -> Outcome {
+fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     if path == "-" {
         let d = Diagnostic::new(Code::E0702, "standard input cannot be written back");
         return Err(d.help("give the file's name instead of `-`").into());
@@ -160,30 +160,30 @@ fn mend(app: &mut App, path: &str, only_show: bool) -> Outcome {
     let Ok(text) = String::from_utf8(bytes) else {
         return Ok(());
     };
-    let mended = mended(path, &text);
+    let mended = mend_text(path, &text);
     if mended == text {
         return Ok(());
     }
     if only_show {
-        let changes = diff::patch(&text, &mended, 3);
-        return output::stdout(format!("--- {path}\n+++ {path} (mended)\n{changes}").as_bytes());
+        let changes = diff::patch_text(&text, &mended, 3);
+        return output::write_stdout(format!("--- {path}\n+++ {path} (mended)\n{changes}").as_bytes());
     }
     files::replace(Path::new(path), mended.as_bytes())?;
-    app.progress(&format!("{path}: mended"));
+    app.show_progress(&format!("{path}: mended"));
     Ok(())
 }
 
 /// The text with its safe suggestions applied, and those of the result. A round that makes more errors than it mends is not
 /// taken.
-fn mended(path: &str, text: &str) -> String {
+fn mend_text(path: &str, text: &str) -> String {
     let mut text = text.to_string();
-    let mut found = findings(path, &text);
+    let mut found = find_problems(path, &text);
     for _ in 0..ROUNDS {
         let Some(next) = fix::apply_safe(&text, FileId(0), found.iter()) else {
             break;
         };
-        let then = findings(path, &next);
-        if errors(&then) > errors(&found) {
+        let then = find_problems(path, &next);
+        if count_errors(&then) > count_errors(&found) {
             break;
         }
         (text, found) = (next, then);
@@ -191,17 +191,17 @@ fn mended(path: &str, text: &str) -> String {
     text
 }
 
-fn errors(found: &Diagnostics) -> usize {
+fn count_errors(found: &Diagnostics) -> usize {
     found.iter().filter(|d| d.is_error()).count()
 }
 
 /// What is wrong with a text. It is the first file of its session, whose places suggestions name.
-fn findings(path: &str, text: &str) -> Diagnostics {
+fn find_problems(path: &str, text: &str) -> Diagnostics {
     let mut session = Session::new();
     let directory = Path::new(path).parent().map(Path::to_path_buf);
     if let Ok(mut model) = session.load_text_in(path, text, directory) {
         // What is wrong is in the session's list.
-        let _ = model.tree.as_ref().map(|tree| session.rules(tree).is_ok());
+        let _ = model.tree.as_ref().map(|tree| session.check_rules(tree).is_ok());
         let _ = session.check(&mut model.module, &[]);
     }
     session.diagnostics

@@ -2,10 +2,12 @@
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::ModelArgs;
-use super::weights::{Held, Target, WeightsFile, keep_values};
+use super::weights::{FxirDestination, Held, WeightsFile, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
-use crate::driver::{Compilation, Observer, Product, Request, Stage, Timer, compile, lock, nothing_compiled};
+use crate::driver::{
+    Compilation, Observer, Request, Stage, StageProduct, Timer, compile, lock_observer, nothing_compiled,
+};
 use crate::graph::{self, GraphModule};
 use crate::program::{Program, Step};
 use crate::tensor::shown_bytes;
@@ -49,8 +51,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.session.observe(timer.clone());
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
-    let numbers = args.inputs.declare(app, &mut model.module)?;
-    let held = Held::of(&model.module);
+    let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
+    let held = Held::from_module(&model.module);
     let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;
     let mut emit = args.emit.clone();
     if args.explain_fusion {
@@ -58,7 +60,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     let modules = Modules::default();
     if emit.iter().any(|(a, _)| is_fxir(*a)) {
-        lock(&modules).push((Stage::Load, model.module.clone()));
+        lock_observer(&modules).push((Stage::Load, model.module.clone()));
         app.session.observe(Keeper(modules.clone()));
     }
     let request = Request {
@@ -70,18 +72,18 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         until: Some(Stage::Compile),
     };
     let made = compile(&mut app.session, model, &request)?;
-    app.show();
-    report(app, args, &made, &assumed, &lock(&timer))?;
+    app.show_findings();
+    print_report(app, args, &made, &assumed, &lock_observer(&timer))?;
     for ((artifact, path), (_, text)) in emit.iter().zip(&made.texts) {
-        let module = lock(&modules)
+        let module = lock_observer(&modules)
             .iter()
             .find(|m| m.0 == artifact.stage())
             .map(|m| m.1.clone());
         let text = match module.filter(|_| is_fxir(*artifact)) {
-            Some(module) => fxir(app, module, &held, &args.model.model.to_string(), path.as_deref())?,
+            Some(module) => fxir_text(app, module, &held, &args.model.model.to_string(), path.as_deref())?,
             None => text.clone(),
         };
-        output::artifact(path.as_deref(), text.as_bytes())?;
+        output::write_artifact(path.as_deref(), text.as_bytes())?;
     }
     Ok(())
 }
@@ -93,9 +95,9 @@ type Modules = Arc<Mutex<Vec<(Stage, GraphModule)>>>;
 struct Keeper(Modules);
 
 impl Observer for Keeper {
-    fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
-        if let (Stage::Check | Stage::Optimize, Product::Module(m)) = (stage, product) {
-            lock(&self.0).push((stage, m.clone()));
+    fn after_stage(&mut self, stage: Stage, product: StageProduct, _time: Duration) {
+        if let (Stage::Check | Stage::Optimize, StageProduct::Module(m)) = (stage, product) {
+            lock_observer(&self.0).push((stage, m.clone()));
         }
     }
 }
@@ -106,8 +108,8 @@ fn is_fxir(a: Artifact) -> bool {
 }
 
 /// The text of a module for the file `output`, beside which its values go if the source's file has not all of them.
-fn fxir(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option<&str>) -> Result<String, Stop> {
-    let to = Target {
+fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option<&str>) -> Result<String, Stop> {
+    let to = FxirDestination {
         source,
         output,
         weights: None,
@@ -118,7 +120,7 @@ fn fxir(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option
 }
 
 /// What was done, in a few lines.
-fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
+fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
     let Some(ready) = &made.ready else {
         return Err(nothing_compiled().into());
     };
@@ -129,12 +131,12 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         .map(|p| format!("{} {}", p.name, p.changed))
         .collect::<Vec<_>>()
         .join(", ");
-    app.progress(&args.model.model.to_string());
+    app.show_progress(&args.model.model.to_string());
     if !assumed.is_empty() {
-        app.progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
+        app.show_progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
     }
-    app.progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
-    app.progress(&format!(
+    app.show_progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
+    app.show_progress(&format!(
         "  passes   {}",
         if changed.is_empty() {
             "nothing to change"
@@ -143,28 +145,28 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         }
     ));
     if let Some(executable) = ready.executable() {
-        steps(app, executable.program());
+        print_steps(app, executable.program());
     }
-    if ready.interpreted() > 0 {
-        app.progress(&format!(
+    if ready.interpreted_count() > 0 {
+        app.show_progress(&format!(
             "  interpreted {}",
-            crate::diag::words::count(ready.interpreted(), "operation")
+            crate::diag::words::count(ready.interpreted_count(), "operation")
         ));
     }
-    app.progress(&format!("  ms       {}", timer.line()));
+    app.show_progress(&format!("  ms       {}", timer.summary_line()));
     Ok(())
 }
 
 /// What the compiled part consists of.
-fn steps(app: &App, program: &Program) {
+fn print_steps(app: &App, program: &Program) {
     let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
-    app.progress(&format!(
+    app.show_progress(&format!(
         "  steps    {} kernels, {} contractions, {} library calls",
         count(|s| matches!(s, Step::Kernel { .. })),
         count(|s| matches!(s, Step::Contract { .. })),
         count(|s| matches!(s, Step::Routine { .. } | Step::Control { .. }))
     ));
-    app.progress(&format!(
+    app.show_progress(&format!(
         "  memory   arena {} ({} without sharing), weights {}",
         shown_bytes(program.arena),
         shown_bytes(program.naive_arena),

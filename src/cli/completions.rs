@@ -13,5 +13,5 @@ pub struct Args {
 pub fn main(args: &Args, command: &mut clap::Command) -> Outcome {
     let mut script = vec![];
     clap_complete::generate(args.shell, command, "fxc", &mut script);
-    output::stdout(&script)
+    output::write_stdout(&script)
 }

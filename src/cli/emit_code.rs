@@ -58,8 +58,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     };
     args.source.apply(app);
     let mut model = args.model.load(app)?;
-    let numbers = args.inputs.declare(app, &mut model.module)?;
-    let given = args.model.dims(app, &model.module)?;
+    let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
+    let given = args.model.resolve_dims(app, &model.module)?;
     let (dims, assumed) = assumed_dims(&model.module, given.clone())?;
     // Python of the graph is for every size and number that it takes; kernels are for those that are given or assumed.
     let every = matches!(args.stage, CodeStage::Graph | CodeStage::Optimized);
@@ -75,9 +75,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         until,
     };
     let made = compile(&mut app.session, model, &request)?;
-    app.show();
+    app.show_findings();
     if !every && !assumed.is_empty() {
-        app.progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
+        app.show_progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
     }
     if let Some(path) = &args.weights {
         match (&made.program, args.stage) {
@@ -89,16 +89,16 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         }
     }
     if args.stage == CodeStage::Object {
-        return object(app, made, args.output.as_deref());
+        return write_object(app, made, args.output.as_deref());
     }
     for (_, text) in &made.texts {
-        output::artifact(args.output.as_deref(), text.as_bytes())?;
+        output::write_artifact(args.output.as_deref(), text.as_bytes())?;
     }
     Ok(())
 }
 
-fn object(app: &mut App, made: Compilation, output: Option<&str>) -> Outcome {
+fn write_object(app: &mut App, made: Compilation, output: Option<&str>) -> Outcome {
     let program = made.program.ok_or_else(nothing_compiled)?;
-    let bytes = app.session.object(&program)?;
-    output::artifact(output, &bytes)
+    let bytes = app.session.compile_object(&program)?;
+    output::write_artifact(output, &bytes)
 }

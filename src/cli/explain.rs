@@ -16,10 +16,10 @@ pub struct Args {
 /// `fxc explain`.
 pub fn main(args: &Args) -> Outcome {
     let Some(name) = &args.code else {
-        return output::stdout(if args.all { pages() } else { table() }.as_bytes());
+        return output::write_stdout(if args.all { all_pages() } else { code_table() }.as_bytes());
     };
     match Code::from_name(name) {
-        Some(c) => output::stdout(c.explanation().as_bytes()),
+        Some(c) => output::write_stdout(c.explanation().as_bytes()),
         None => {
             let d = Diagnostic::new(Code::E0703, format!("no code is named `{name}`"));
             let names = Code::ALL.iter().map(|c| c.name());
@@ -32,10 +32,10 @@ pub fn main(args: &Args) -> Outcome {
     }
 }
 
-fn table() -> String {
+fn code_table() -> String {
     Code::ALL.iter().map(|c| format!("{c}  {}\n", c.title())).collect()
 }
 
-fn pages() -> String {
+fn all_pages() -> String {
     Code::ALL.iter().map(|c| c.explanation()).collect::<Vec<_>>().join("\n")
 }

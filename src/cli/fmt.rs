@@ -22,8 +22,8 @@ pub struct Args {
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     let (mut failed, mut changed) = (false, false);
     for path in &args.files {
-        app.subject(path);
-        match one(app, path, args.check) {
+        app.set_subject(path);
+        match format_file(app, path, args.check) {
             Ok(c) => changed |= c,
             Err(Stop::Quiet) => return Err(Stop::Quiet),
             Err(Stop::Error(d)) => {
@@ -41,8 +41,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
 }
 
 /// Formats one file; whether that changes it.
-fn one(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
-    let text = read(path)?;
+fn format_file(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
+    let text = read_text(path)?;
     let (tree, _, found) = load::parse_text(&mut app.session.sources, path, &text);
     let broken = found.has_errors();
     app.session.diagnostics.extend(found);
@@ -53,17 +53,17 @@ fn one(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
     let changed = formatted != text;
     if check {
         if changed {
-            output::stdout(difference(path, &text, &formatted).as_bytes())?;
+            output::write_stdout(diff_lines(path, &text, &formatted).as_bytes())?;
         }
     } else if path == "-" {
-        output::stdout(formatted.as_bytes())?;
+        output::write_stdout(formatted.as_bytes())?;
     } else if changed {
         files::write(Path::new(path), formatted.as_bytes())?;
     }
     Ok(changed)
 }
 
-fn read(path: &str) -> Result<String, Stop> {
+fn read_text(path: &str) -> Result<String, Stop> {
     let Content::Text(bytes) = files::read_model(path)? else {
         let title = format!("`{path}` is an archive, which has no text to format");
         return Err(Diagnostic::new(Code::E0703, title)
@@ -77,7 +77,7 @@ fn read(path: &str) -> Result<String, Stop> {
 }
 
 /// The lines that differ, as `diff` writes them, around the common beginning and end.
-fn difference(path: &str, old: &str, new: &str) -> String {
+fn diff_lines(path: &str, old: &str, new: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let rest = a.len().min(b.len()) - head;

@@ -7,7 +7,8 @@ use crate::driver::COMMAND_LINE;
 use crate::driver::compare::Tolerance;
 use crate::driver::files::FileArray;
 use crate::driver::{
-    Bound, Dims, Fill, Given, Model, Provided, bind, declared_types, files, input_types, limits, literal, state, types,
+    BoundInputs, Dims, Fill, Given, LoadedModel, Provided, bind, declared_types, files, input_types, limits, literal,
+    state, types,
 };
 use crate::graph::GraphModule;
 use crate::op::modules;
@@ -72,10 +73,10 @@ pub struct Inputs {
 impl InputArgs {
     /// Makes the graph declare the types of all that is given, for commands that do not run it. Returns the Python
     /// numbers that are given, by placeholder; [`Val::Unknown`] stands for all else.
-    pub fn declare(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
+    pub fn declare_inputs(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
         self.set_mode(app, module);
-        let provided = self.take(app, module, None)?.provided;
-        declare(app, module, &provided)
+        let provided = self.take_inputs(app, module, None)?.provided;
+        declare_provided(app, module, &provided)
     }
 
     /// Puts the modules that compute otherwise in training into that mode, or says that they are not in it where the text
@@ -113,12 +114,17 @@ impl InputArgs {
         self.set_mode(app, module);
         let mut provided = self.on_command_line()?;
         provided.retain(|p| matches!(p.given, Given::Type(_)));
-        declare(app, module, &provided)?;
+        declare_provided(app, module, &provided)?;
         Ok(provided.into_iter().map(|p| p.name).collect())
     }
 
     /// Everything given: what is for buffers becomes the module's, and the array named `set_aside` of the files stands by itself.
-    pub fn take(&self, app: &mut App, module: &mut GraphModule, set_aside: Option<&str>) -> Result<Inputs, Stop> {
+    pub fn take_inputs(
+        &self,
+        app: &mut App,
+        module: &mut GraphModule,
+        set_aside: Option<&str>,
+    ) -> Result<Inputs, Stop> {
         let (mut provided, aside) = self.of_files(set_aside)?;
         provided.extend(self.on_command_line()?);
         if let Some(path) = &self.state {
@@ -129,7 +135,7 @@ impl InputArgs {
             };
             provided.extend(of_file(path)?.into_iter().filter_map(of_state));
         }
-        let (restored, found) = state::restore(module, &mut provided);
+        let (restored, found) = state::restore_buffers(module, &mut provided);
         let wrong = found.has_errors();
         app.session.diagnostics.extend(found);
         match wrong {
@@ -171,7 +177,7 @@ impl InputArgs {
     }
 
     fn on_command_line(&self) -> Result<Vec<Provided>, Diagnostic> {
-        self.values.iter().map(|text| one(text)).collect()
+        self.values.iter().map(|text| parse_input(text)).collect()
     }
 }
 
@@ -190,8 +196,8 @@ fn of_file(path: &Path) -> Result<Vec<Provided>, Diagnostic> {
     Ok(files::open_arrays(path)?.into_iter().map(one).collect())
 }
 
-fn declare(app: &mut App, module: &mut GraphModule, provided: &[Provided]) -> Result<Vec<Type>, Stop> {
-    let (numbers, found) = types::declare(module, provided);
+fn declare_provided(app: &mut App, module: &mut GraphModule, provided: &[Provided]) -> Result<Vec<Type>, Stop> {
+    let (numbers, found) = types::declare_types(module, provided);
     let wrong = found.has_errors();
     app.session.diagnostics.extend(found);
     if wrong { Err(Stop::Reported) } else { Ok(numbers) }
@@ -220,13 +226,18 @@ pub fn is_input(text: &str) -> bool {
 }
 
 /// Matches what was read to the graph's inputs.
-pub fn bound(app: &mut App, module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> Result<Bound, Stop> {
-    let (bound, found) = bind::bind(module, provided, dims);
+pub fn bind_provided(
+    app: &mut App,
+    module: &GraphModule,
+    provided: Vec<Provided>,
+    dims: Dims,
+) -> Result<BoundInputs, Stop> {
+    let (bound, found) = bind::bind_inputs(module, provided, dims);
     app.session.diagnostics.extend(found);
     bound.ok_or(Stop::Reported)
 }
 
-fn one(text: &str) -> Result<Provided, Diagnostic> {
+fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
     let bad = |why: &str| Diagnostic::new(Code::E0508, format!("`{text}` is not an input: {why}")).help(literal::HELP);
     let (left, value) = match text.split_once('=') {
         Some((l, v)) => (l, Some(v)),
@@ -243,7 +254,7 @@ fn one(text: &str) -> Result<Provided, Diagnostic> {
         let ty = ty.ok_or_else(|| bad("it has neither a type nor a value"))?;
         return Ok(on_command_line(name, Given::Type(ty)));
     };
-    let given = match (fill(value).map_err(|e| bad(&e))?, literal::parse(value)) {
+    let given = match (parse_fill(value).map_err(|e| bad(&e))?, literal::parse(value)) {
         (Some(f), _) => match ty {
             Some(Val::Leaf(t)) => Given::Fill(f, Some(t)),
             Some(t) => return Err(bad(&format!("`{t}` is not the type of a tensor"))),
@@ -253,7 +264,7 @@ fn one(text: &str) -> Result<Provided, Diagnostic> {
             Some(ty) => Given::Typed(v, ty),
             None => Given::Value(v),
         },
-        (None, None) => match (array(value)?, ty) {
+        (None, None) => match (find_array(value)?, ty) {
             (Some(array), None) => Given::File(array),
             (Some(array), Some(ty)) => of_type(array, &ty).map_err(|e| bad(&e))?,
             (None, None) => Given::Word(value.to_string()),
@@ -299,7 +310,7 @@ fn input_type(text: &str) -> Option<Type> {
     Some(ty).filter(|t| !found.has_errors() && *t != Val::Unknown)
 }
 
-fn fill(value: &str) -> Result<Option<Fill>, String> {
+fn parse_fill(value: &str) -> Result<Option<Fill>, String> {
     let (kind, seed) = match value.split_once(':') {
         Some((k, s)) => (k, Some(s)),
         None => (value, None),
@@ -321,7 +332,7 @@ fn fill(value: &str) -> Result<Option<Fill>, String> {
 
 /// The only array of a file, or the one named after the last colon (`in.npz:x`). `None` if there is no such file and the text
 /// does not look like one.
-fn array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
+fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     let (path, name) = match value.rsplit_once(':') {
         Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
         _ => (value, None),
@@ -363,13 +374,13 @@ fn array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
 }
 
 /// Random numbers for every input that needs a value; integers that stand for places are places that there are.
-fn random(module: &GraphModule) -> Vec<Provided> {
+fn random_inputs(module: &GraphModule) -> Vec<Provided> {
     let Some(graph) = module.entry() else {
         return vec![];
     };
     let limits = limits::index_fills(module, 0);
     let wanted = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
-    let items = wanted.flat_map(|p| bind::items(graph[p].target(), graph[p].meta.ty.as_ref()));
+    let items = wanted.flat_map(|p| bind::item_names(graph[p].target(), graph[p].meta.ty.as_ref()));
     items
         .enumerate()
         .map(|(i, name)| Provided {
@@ -385,7 +396,7 @@ fn random(module: &GraphModule) -> Vec<Provided> {
 /// alone (`typed`).
 pub fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
     let wanted = |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
-    let made: Vec<Provided> = random(module).into_iter().filter(wanted).collect();
+    let made: Vec<Provided> = random_inputs(module).into_iter().filter(wanted).collect();
     provided.extend(made);
     provided
 }
@@ -398,18 +409,18 @@ fn is_value(p: &Provided) -> bool {
 pub fn on_inputs(
     app: &mut App,
     args: &ModelArgs,
-    model: Model,
+    model: LoadedModel,
     inputs: &InputArgs,
-) -> Result<(GraphModule, Bound), Stop> {
+) -> Result<(GraphModule, BoundInputs), Stop> {
     let mut module = model.module;
     let typed = inputs.declare_types(app, &mut module)?;
-    let mut provided = inputs.take(app, &mut module, None)?.provided;
+    let mut provided = inputs.take_inputs(app, &mut module, None)?.provided;
     provided = match provided.iter().any(is_value) {
         true => with_random(&module, provided, &typed),
-        false => random(&module),
+        false => random_inputs(&module),
     };
     let (dims, _) = args.assumed_dims(app, &module)?;
-    let bound = bound(app, &module, provided, dims)?;
+    let bound = bind_provided(app, &module, provided, dims)?;
     app.session.check(&mut module, &bound.types)?;
     Ok((module, bound))
 }

@@ -20,10 +20,10 @@ pub fn main(args: &Args, command: clap::Command) -> Outcome {
         let written = clap_mangen::Man::new(c).render(&mut text);
         written
             .map(|()| text)
-            .map_err(|e| Stop::from(Diagnostic::new(Code::E0702, files::plain(&e))))
+            .map_err(|e| Stop::from(Diagnostic::new(Code::E0702, files::plain_io_error(&e))))
     };
     let Some(dir) = &args.output else {
-        return output::stdout(&page(command)?);
+        return output::write_stdout(&page(command)?);
     };
     for sub in command.get_subcommands() {
         let name = format!("fxc-{}", sub.get_name());

@@ -24,7 +24,7 @@ mod rewrite;
 mod run;
 mod weights;
 
-use crate::diag::render::{self, Format};
+use crate::diag::render::{self, DiagnosticFormat};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::Session;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -132,7 +132,7 @@ pub type Outcome = Result<(), Stop>;
 pub struct App {
     /// Sources and findings.
     pub session: Session,
-    format: Format,
+    format: DiagnosticFormat,
     color: bool,
     /// How many of the session's findings are on the screen already.
     shown: usize,
@@ -147,10 +147,10 @@ pub struct App {
 impl App {
     fn new(cli: &Cli) -> App {
         let format = match cli.message_format {
-            MessageFormat::Human => Format::Human,
-            MessageFormat::Short => Format::Short,
-            MessageFormat::Json => Format::Json,
-            MessageFormat::Sarif => Format::Sarif,
+            MessageFormat::Human => DiagnosticFormat::Human,
+            MessageFormat::Short => DiagnosticFormat::Short,
+            MessageFormat::Json => DiagnosticFormat::Json,
+            MessageFormat::Sarif => DiagnosticFormat::Sarif,
         };
         let color = match cli.color {
             ColorChoice::Always => true,
@@ -171,28 +171,28 @@ impl App {
     }
 
     /// Names what is being worked on, for the summary.
-    pub fn subject(&mut self, name: &str) {
+    pub fn set_subject(&mut self, name: &str) {
         self.subject = name.to_string();
     }
 
     /// A line of progress on standard error; only for people.
-    pub fn progress(&self, line: &str) {
-        if self.format == Format::Human {
-            output::progress(line);
+    pub fn show_progress(&self, line: &str) {
+        if self.format == DiagnosticFormat::Human {
+            output::write_progress(line);
         }
     }
 
     /// [`progress`](App::progress) of a line that is true of the whole command.
     pub fn say_once(&mut self, line: &str) {
         if !self.said.iter().any(|s| s == line) {
-            self.progress(line);
+            self.show_progress(line);
             self.said.push(line.to_string());
         }
     }
 
     /// Shows the findings made so far, before output that follows from them. SARIF is one document, so it waits.
-    pub fn show(&mut self) {
-        if self.format != Format::Sarif {
+    pub fn show_findings(&mut self) {
+        if self.format != DiagnosticFormat::Sarif {
             self.write_new();
         }
     }
@@ -229,15 +229,15 @@ impl App {
 
     /// Shows the findings made since the last call and sums them up: what is known of one model among several.
     pub fn sum_up(&mut self) {
-        self.show();
+        self.show_findings();
         let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.summed).collect();
         // Of a file that cannot be read there is nothing to sum up.
         let about_model = !self.subject.is_empty() && new.iter().any(|d| !is_failure(d.code));
-        if matches!(self.format, Format::Human | Format::Short)
+        if matches!(self.format, DiagnosticFormat::Human | DiagnosticFormat::Short)
             && about_model
-            && let Some(line) = render::summary(&self.subject, &new)
+            && let Some(line) = render::summary_line(&self.subject, &new)
         {
-            output::progress(&line);
+            output::write_progress(&line);
         }
         self.summed = self.session.diagnostics.len();
     }

@@ -3,7 +3,7 @@
 use super::weights::Dump;
 use super::{App, Stop, output};
 use crate::diag::nearest;
-use crate::driver::{Dims, Model, Observer, Product, Stage, diff, sizes};
+use crate::driver::{Dims, LoadedModel, Observer, Stage, StageProduct, diff, sizes};
 use crate::graph::{self, GraphModule};
 use crate::pass::{self, PassRun};
 use crate::target;
@@ -21,7 +21,7 @@ pub struct ModelArgs {
     /// The processor to compile for: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native; `+NAME` adds a feature
     /// (+avx512bf16), `-NAME` leaves one out (native-avx512f)
     #[arg(long, value_name = "TARGET", value_parser = parse_target)]
-    pub target: Option<Target>,
+    pub target: Option<TargetArg>,
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
     pub fast_math: bool,
@@ -54,12 +54,12 @@ pub struct ModelArgs {
 
 /// A processor's features; `None` for the machine's.
 #[derive(Clone, Copy)]
-pub struct Target(Option<target::Target>);
+pub struct TargetArg(Option<target::Target>);
 
-fn parse_target(name: &str) -> Result<Target, String> {
+fn parse_target(name: &str) -> Result<TargetArg, String> {
     match name {
-        "native" => Ok(Target(None)),
-        _ => target::Target::parse(name).map(|t| Target(Some(t))),
+        "native" => Ok(TargetArg(None)),
+        _ => target::Target::parse(name).map(|t| TargetArg(Some(t))),
     }
 }
 
@@ -90,16 +90,18 @@ impl PassPrinter {
         let name = format!("{:02}-{}", self.count, run.name);
         let Some(dump) = &mut self.dump else { return };
         if let Err(d) = dump.write(module, &name) {
-            output::progress(&format!("cannot write {name}: {}", d.title));
+            output::write_progress(&format!("cannot write {name}: {}", d.title));
         }
     }
 }
 
 impl Observer for PassPrinter {
-    fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
+    fn after_stage(&mut self, stage: Stage, product: StageProduct, _time: Duration) {
         match (stage, product) {
-            (Stage::Load, Product::Module(m)) => self.dump.iter_mut().for_each(|d| d.loaded(m)),
-            (Stage::Check, Product::Module(m)) if self.changed == Some(Changed::Diff) => self.last = graph::print(m),
+            (Stage::Load, StageProduct::Module(m)) => self.dump.iter_mut().for_each(|d| d.note_loaded(m)),
+            (Stage::Check, StageProduct::Module(m)) if self.changed == Some(Changed::Diff) => {
+                self.last = graph::print(m)
+            }
             _ => {}
         }
     }
@@ -115,15 +117,15 @@ impl Observer for PassPrinter {
                 self.dump(run, module);
             }
             if named || (changed && self.changed == Some(Changed::Graph)) {
-                output::progress(&format!("{head}\n{text}"));
+                output::write_progress(&format!("{head}\n{text}"));
             } else if changed && self.changed == Some(Changed::Diff) {
-                output::progress(&format!("{head}\n{}", diff::unified(&self.last, &text, 2)));
+                output::write_progress(&format!("{head}\n{}", diff::unified_diff(&self.last, &text, 2)));
             }
             self.last = text;
         }
         if self.time {
             let ms = run.time.as_secs_f64() * 1e3;
-            output::progress(&format!(
+            output::write_progress(&format!(
                 "{ms:9.3} ms  {:14} {} -> {} nodes",
                 run.name, run.before, run.after
             ));
@@ -131,7 +133,7 @@ impl Observer for PassPrinter {
         if self.remarks {
             run.remarks
                 .iter()
-                .for_each(|r| output::progress(&format!("{}: {r}", run.name)));
+                .for_each(|r| output::write_progress(&format!("{}: {r}", run.name)));
         }
     }
 }
@@ -164,7 +166,7 @@ pub fn parse_dim(text: &str) -> Result<(String, i64), String> {
 
 impl ModelArgs {
     /// The sizes given.
-    pub fn dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
+    pub fn resolve_dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
         given_dims(app, module, &self.dims)
     }
 
@@ -180,8 +182,8 @@ impl ModelArgs {
     }
 
     /// Loads the model.
-    pub fn load(&self, app: &mut App) -> Result<Model, Stop> {
-        app.subject(&self.model);
+    pub fn load(&self, app: &mut App) -> Result<LoadedModel, Stop> {
+        app.set_subject(&self.model);
         app.session.exact = self.exact;
         app.session.target = self.target.and_then(|t| t.0);
         let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
@@ -201,13 +203,13 @@ impl ModelArgs {
 
     /// [`assumed_dims`] with the sizes given.
     pub fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
-        assumed_dims(module, self.dims(app, module)?)
+        assumed_dims(module, self.resolve_dims(app, module)?)
     }
 }
 
 /// The sizes that `--dim` gives, by symbol.
 pub fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
-    let (dims, found) = sizes::resolve(module, given);
+    let (dims, found) = sizes::resolve_dims(module, given);
     let failed = found.has_errors();
     app.session.diagnostics.extend(found);
     if failed { Err(Stop::Reported) } else { Ok(dims) }
@@ -220,9 +222,9 @@ pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<S
     let Some(graph) = module.entry() else {
         return Ok((dims, assumed));
     };
-    let known = sizes::symbols(graph);
+    let known = sizes::input_symbols(graph);
     if let Some(name) = dims.keys().find(|name| !known.contains_key(*name)) {
-        return Err(sizes::unknown(name, module, &known).into());
+        return Err(sizes::unknown_size(name, module, &known).into());
     }
     for name in known.into_keys() {
         if dims.contains_key(&name) {

@@ -30,23 +30,23 @@ enum OpsFormat {
 /// `fxc ops`.
 pub fn main(args: &Args) -> Outcome {
     let ops: Vec<&Op> = match &args.name {
-        Some(name) => find(name)?,
+        Some(name) => find_ops(name)?,
         None => op::all().iter().collect(),
     };
     let text = match args.format {
-        OpsFormat::Text if args.name.is_some() => ops.iter().map(|o| details(o)).collect::<Vec<_>>().join("\n"),
+        OpsFormat::Text if args.name.is_some() => ops.iter().map(|o| describe_op(o)).collect::<Vec<_>>().join("\n"),
         OpsFormat::Text => ops.iter().map(|o| format!("{:28} {}\n", o.name, o.doc)).collect(),
-        OpsFormat::Markdown => markdown(&ops),
+        OpsFormat::Markdown => markdown_page(&ops),
         OpsFormat::Json => format!(
             "{:#}\n",
             serde_json::Value::Array(ops.iter().map(|o| as_json(o)).collect())
         ),
     };
-    output::stdout(text.as_bytes())
+    output::write_stdout(text.as_bytes())
 }
 
 /// The rows that a name means: a canonical name, a spelling, `aten.add` for all its overloads, a class of `torch.nn`.
-fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
+fn find_ops(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     let found = op::lookup::find(name);
     if !found.is_empty() {
         return Ok(found);
@@ -65,7 +65,7 @@ fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     })
 }
 
-fn kind(o: &Op) -> &'static str {
+fn kind_name(o: &Op) -> &'static str {
     match o.meaning {
         Meaning::Pointwise(_) => "pointwise",
         Meaning::Reduce(_) => "reduction",
@@ -78,7 +78,7 @@ fn kind(o: &Op) -> &'static str {
     }
 }
 
-fn effect(o: &Op) -> &'static str {
+fn effect_name(o: &Op) -> &'static str {
     match o.effect {
         Effect::Pure => "pure",
         Effect::Random => "random",
@@ -87,8 +87,14 @@ fn effect(o: &Op) -> &'static str {
 }
 
 /// All that a row says.
-fn details(o: &Op) -> String {
-    let mut out = format!("{}\n    {}\n    {} · {}\n", o.schema, o.doc, kind(o), effect(o));
+fn describe_op(o: &Op) -> String {
+    let mut out = format!(
+        "{}\n    {}\n    {} · {}\n",
+        o.schema,
+        o.doc,
+        kind_name(o),
+        effect_name(o)
+    );
     for form in &o.forms {
         let schema = own_schema(form).map(|p| format!("   {p}")).unwrap_or_default();
         let inplace = if form.inplace { "   in place" } else { "" };
@@ -114,7 +120,7 @@ fn own_schema(form: &Form) -> Option<ParamList<'_>> {
 }
 
 /// The page docs/ops.md.
-pub fn markdown(ops: &[&Op]) -> String {
+pub fn markdown_page(ops: &[&Op]) -> String {
     let mut out = String::from(
         "# Ops\n\nEvery op that fxc knows, from the op table (`src/op/rows/`). This page is written by `fxc ops --format \
          markdown`; a test keeps it\ncurrent. An op may be written by its bare canonical name or by any of its spellings; \
@@ -122,18 +128,18 @@ pub fn markdown(ops: &[&Op]) -> String {
     );
     let _ = writeln!(out, "\n{} ops. By meaning:\n", ops.len());
     for (k, w) in KINDS {
-        let n = ops.iter().filter(|o| kind(o) == k).count();
+        let n = ops.iter().filter(|o| kind_name(o) == k).count();
         let _ = writeln!(out, "* {k} ({n}): {w}");
     }
     for (k, _) in KINDS {
         let _ = writeln!(out, "\n## {}{}\n", k[..1].to_uppercase(), &k[1..]);
-        for o in ops.iter().filter(|o| kind(o) == k) {
+        for o in ops.iter().filter(|o| kind_name(o) == k) {
             write_op(&mut out, o);
         }
         out.truncate(out.trim_end().len());
         out.push('\n');
     }
-    out.push_str(&outside());
+    out.push_str(&left_out_section());
     out
 }
 
@@ -169,7 +175,7 @@ fn write_op(out: &mut String, o: &Op) {
 }
 
 /// The section of what the table leaves out; `tests/torch/opinfo.py` reads it.
-fn outside() -> String {
+fn left_out_section() -> String {
     let mut out = String::from("\n## Outside the table\n\nWhat of torch the table leaves out, by reason:\n\n");
     for (why, names) in op::outside::OUTSIDE {
         let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
@@ -188,8 +194,8 @@ fn as_json(o: &Op) -> serde_json::Value {
         "name": o.name,
         "schema": o.schema.to_string(),
         "doc": o.doc,
-        "meaning": kind(o),
-        "effect": effect(o),
+        "meaning": kind_name(o),
+        "effect": effect_name(o),
         "commutative": o.commutative,
         "spellings": forms,
         "example": op::examples::example_of(o.name),

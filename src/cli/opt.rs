@@ -2,12 +2,12 @@
 
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
-use super::print::{Form, write};
-use super::weights::{BY_OPTIONS, Held, Target, WeightsSource, keep_values};
+use super::print::{PrintForm, write_module};
+use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
-use crate::driver::{Model, bisect};
+use crate::driver::{LoadedModel, bisect};
 use crate::import;
 use crate::op::Literal;
 use crate::pass::{self, PassManager};
@@ -34,7 +34,7 @@ pub struct Args {
     inputs: InputArgs,
     /// The form of what is written
     #[arg(long, default_value = "fxir")]
-    format: Form,
+    format: PrintForm,
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
@@ -55,9 +55,9 @@ fn parse_fix(text: &str) -> Result<(String, String), String> {
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = args.model.load(app)?;
-    args.inputs.declare(app, &mut model.module)?;
-    let held = Held::of(&model.module);
-    specialize(args, &mut model)?;
+    args.inputs.declare_inputs(app, &mut model.module)?;
+    let held = Held::from_module(&model.module);
+    specialize_model(args, &mut model)?;
     app.session.check(&mut model.module, &[])?;
     let names: Vec<&str> = match args.passes.is_empty() {
         true => pass::PIPELINE.iter().map(|p| p.name).collect(),
@@ -73,42 +73,45 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         .before_normalize()
         .filter(|_| !pass::verify_canonical(&model.module).is_empty());
     if let Some(name) = first {
-        app.progress(&format!(
+        app.show_progress(&format!(
             "`{name}` only sees canonical calls: give `normalize` before it"
         ));
     }
     if args.bisect {
-        return blame(app, args, model, &names);
+        return blame_pass(app, args, model, &names);
     }
     app.session
         .run_passes(&mut model.module, &mut manager, &args.model.pass_options())?;
-    app.show();
+    app.show_findings();
     model.module.delete_unused();
-    let to = Target {
+    let to = FxirDestination {
         source: &args.model.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
         how: Some(BY_OPTIONS),
     };
-    if args.format == Form::Fxir {
+    if args.format == PrintForm::Fxir {
         keep_values(app, &mut model.module, &held, &to)?;
     } else if let Some(path) = &args.weights {
         import::write_weights(&model.module, Path::new(path), |_, _| true)?;
     }
-    output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
+    output::write_artifact(
+        args.output.as_deref(),
+        write_module(&model.module, args.format)?.as_bytes(),
+    )
 }
 
-fn specialize(args: &Args, model: &mut Model) -> Result<(), Stop> {
+fn specialize_model(args: &Args, model: &mut LoadedModel) -> Result<(), Stop> {
     let mut inputs = vec![];
     for (name, text) in &args.fix {
-        inputs.push((name.clone(), literal(name, text)?));
+        inputs.push((name.clone(), parse_literal(name, text)?));
     }
     let sizes: HashMap<_, _> = args.model.dims.iter().map(|(n, s)| (n.as_str().into(), *s)).collect();
     pass::specialize(&mut model.module, &inputs, &sizes)?;
     Ok(())
 }
 
-fn literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
+fn parse_literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
     let bad = || Diagnostic::new(Code::E0508, format!("`{name}={text}` is not a literal"));
     let (tree, found) = syntax::parse_value(FileId(0), text);
     let tree = tree.filter(|_| !found.has_errors()).ok_or_else(bad)?;
@@ -121,11 +124,11 @@ fn literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
     }
 }
 
-fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
+fn blame_pass(app: &mut App, args: &Args, model: LoadedModel, names: &[&str]) -> Outcome {
     let passes: Vec<_> = names.iter().filter_map(|n| pass::by_name(n)).collect();
     let (module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
-    let found = bisect::passes(
+    let found = bisect::find_bad_pass(
         &mut app.session,
         module,
         &passes,
@@ -133,10 +136,10 @@ fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
         &bound,
         tolerance,
     )?;
-    app.show();
+    app.show_findings();
     match found {
         None => {
-            app.progress(&format!(
+            app.show_progress(&format!(
                 "no result changes in {}",
                 crate::diag::words::count(passes.len(), "pass")
             ));

@@ -7,27 +7,27 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// Writes to standard output. A reader that has gone away (`fxc ops | head`) ends the program quietly.
-pub fn stdout(bytes: &[u8]) -> Result<(), Stop> {
+pub fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Stop::Quiet),
         Err(e) => {
-            let title = format!("cannot write to standard output: {}", files::plain(&e));
+            let title = format!("cannot write to standard output: {}", files::plain_io_error(&e));
             Err(Stop::Error(Box::new(Diagnostic::new(Code::E0702, title))))
         }
     }
 }
 
 /// Writes an artifact to `path`, or to standard output where it is `None` or `-`.
-pub fn artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
+pub fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
     match path {
-        None | Some("-") => stdout(bytes),
+        None | Some("-") => write_stdout(bytes),
         Some(p) => files::write(Path::new(p), bytes).map_err(|d| Stop::Error(Box::new(d))),
     }
 }
 
 /// Writes a line of progress to standard error. Nobody may be reading it; that is not an error.
-pub fn progress(line: &str) {
+pub fn write_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

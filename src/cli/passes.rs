@@ -14,12 +14,12 @@ pub struct Args {
 /// `fxc passes`.
 pub fn main(args: &Args) -> Outcome {
     match &args.name {
-        Some(name) => show(name),
-        None => output::stdout(list().as_bytes()),
+        Some(name) => show_pass(name),
+        None => output::write_stdout(list_passes().as_bytes()),
     }
 }
 
-fn list() -> String {
+fn list_passes() -> String {
     let names = pass::all_passes()
         .map(|p| p.name)
         .chain(pass::LIBRARY.iter().map(|t| t.0));
@@ -34,17 +34,17 @@ fn list() -> String {
     numbered.chain(extra).chain(library).collect()
 }
 
-fn show(name: &str) -> Outcome {
+fn show_pass(name: &str) -> Outcome {
     let Some(Pass {
         name, reason, example, ..
     }) = pass::by_name(name)
     else {
-        return Err(unknown(name));
+        return Err(unknown_pass(name));
     };
-    output::stdout(format!("{name}: {reason}\n\n{example}").as_bytes())
+    output::write_stdout(format!("{name}: {reason}\n\n{example}").as_bytes())
 }
 
-fn unknown(name: &str) -> Stop {
+fn unknown_pass(name: &str) -> Stop {
     let d = Diagnostic::new(Code::E0807, format!("no pass is named `{name}`"));
     let names: Vec<&str> = pass::all_passes().map(|p| p.name).collect();
     let library = pass::LIBRARY.iter().find(|t| t.0 == name);

@@ -2,7 +2,7 @@
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::{assumed_dims, given_dims, parse_dim};
-use super::weights::{Held, Target, WeightsSource, keep_values};
+use super::weights::{FxirDestination, Held, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::{json, model_explorer, netron, text};
@@ -23,7 +23,7 @@ pub struct Args {
     inputs: InputArgs,
     /// The form
     #[arg(long, default_value = "fxir")]
-    format: Form,
+    format: PrintForm,
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
@@ -46,7 +46,7 @@ pub struct Args {
 
 /// The forms of a model as text.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum Form {
+pub enum PrintForm {
     /// FXIR, which holds everything
     Fxir,
     /// As torch's print(graph)
@@ -73,58 +73,66 @@ pub enum Form {
 
 /// `fxc print`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
-    app.subject(&args.model);
+    app.set_subject(&args.model);
     // Torch's own texts show an exported program as it was exported.
     app.session.lifted = matches!(
         args.format,
-        Form::Torch | Form::Code | Form::Readable | Form::Program | Form::Tabular
+        PrintForm::Torch | PrintForm::Code | PrintForm::Readable | PrintForm::Program | PrintForm::Tabular
     ) && args.weights.is_none();
     args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
-    let numbers = args.inputs.declare(app, &mut model.module)?;
-    let held = Held::of(&model.module);
+    let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
+    let held = Held::from_module(&model.module);
     if args.typed {
         app.session.check(&mut model.module, &[])?;
     }
     if args.fused {
-        let groups = fuse(app, &mut model.module, &args.dims, numbers)?;
-        app.show();
+        let groups = fusion_groups(app, &mut model.module, &args.dims, numbers)?;
+        app.show_findings();
         let text = write_grouped(&model.module, args.format, &groups)?;
-        return output::artifact(args.output.as_deref(), text.as_bytes());
+        return output::write_artifact(args.output.as_deref(), text.as_bytes());
     }
-    app.show();
+    app.show_findings();
     let mut module = model.module;
-    let to = Target {
+    let to = FxirDestination {
         source: &args.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
         how: None,
     };
-    if args.format == Form::Fxir {
+    if args.format == PrintForm::Fxir {
         keep_values(app, &mut module, &held, &to)?;
     } else if let Some(path) = &args.weights {
         import::write_weights(&module, Path::new(path), |_, _| true)?;
     }
-    output::artifact(args.output.as_deref(), write(&module, args.format)?.as_bytes())
+    output::write_artifact(args.output.as_deref(), write_module(&module, args.format)?.as_bytes())
 }
 
 /// Optimises and lowers the module, and gives the step that computes each node.
-fn fuse(app: &mut App, module: &mut GraphModule, dims: &[(String, i64)], numbers: Vec<Type>) -> Result<Groups, Stop> {
+fn fusion_groups(
+    app: &mut App,
+    module: &mut GraphModule,
+    dims: &[(String, i64)],
+    numbers: Vec<Type>,
+) -> Result<Groups, Stop> {
     let dims = given_dims(app, module, dims)?;
     let (dims, _) = assumed_dims(module, dims)?;
     app.session.check(module, &compiled_types(module, &dims, numbers))?;
     app.session.optimize(module, &PassOptions::default())?;
     let program = app.session.lower(module, &dims)?;
-    Ok(module.entry().map(|g| text::groups(g, &program)).unwrap_or_default())
+    Ok(module
+        .entry()
+        .map(|g| text::step_groups(g, &program))
+        .unwrap_or_default())
 }
 
 /// The module in that form.
-pub fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
+pub fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, Stop> {
     write_grouped(m, form, &Groups::new())
 }
 
 /// The module in that form, where drawings show the groups of the entry graph's nodes.
-fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String, Stop> {
+fn write_grouped(m: &GraphModule, form: PrintForm, groups: &Groups) -> Result<String, Stop> {
     let none = Groups::new();
     let of = |name: &str| {
         let is_entry = m.entry_name().is_some_and(|e| &**e == name);
@@ -141,23 +149,23 @@ fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String,
         s
     };
     let text = match form {
-        Form::Fxir => graph::print(m),
-        Form::Torch => each(&|_, g| ended(graph::torch_print::print(g, Some(m)))),
-        Form::Code => m
+        PrintForm::Fxir => graph::print(m),
+        PrintForm::Torch => each(&|_, g| ended(graph::torch_print::print(g, Some(m)))),
+        PrintForm::Code => m
             .entry()
             .map_or(String::new(), |g| graph::python::code(g, Some(m)).source),
-        Form::Readable => graph::readable::print_readable(m),
-        Form::Program => graph::readable::print_program(m),
-        Form::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
-        Form::Dot => each(&|name, g| ended(graph::dot::grouped(g, name, Some(m), of(name)))),
+        PrintForm::Readable => graph::readable::print_readable(m),
+        PrintForm::Program => graph::readable::print_program(m),
+        PrintForm::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
+        PrintForm::Dot => each(&|name, g| ended(graph::dot::with_groups(g, name, Some(m), of(name)))),
         // One drawing is one file: the entry graph's.
-        Form::Svg => m
+        PrintForm::Svg => m
             .entry()
             .map(|g| graph::svg::svg(g, &m.name, groups))
             .unwrap_or_default(),
-        Form::ModelExplorer => format!("{:#}\n", model_explorer::collection(m, groups)),
-        Form::Netron => format!("{:#}\n", netron::model(m)),
-        Form::Json => format!("{:#}\n", json::module(m)),
+        PrintForm::ModelExplorer => format!("{:#}\n", model_explorer::from_module(m, groups)),
+        PrintForm::Netron => format!("{:#}\n", netron::from_module(m)),
+        PrintForm::Json => format!("{:#}\n", json::from_module(m)),
     };
     if text.is_empty() {
         return Err(Diagnostic::new(Code::E0113, "there is no graph to print").into());

@@ -1,8 +1,8 @@
 //! `fxc rewrite`: rules of a user applied to a model.
 
 use super::inputs::InputArgs;
-use super::print::{Form, write};
-use super::weights::{BY_OPTIONS, Held, Target, WeightsSource, keep_values};
+use super::print::{PrintForm, write_module};
+use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, keep_values};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};
 use crate::import;
@@ -33,7 +33,7 @@ pub struct Args {
     once: bool,
     /// The form of what is written
     #[arg(long, default_value = "fxir")]
-    format: Form,
+    format: PrintForm,
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
@@ -46,18 +46,18 @@ pub struct Args {
 
 /// `fxc rewrite`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
-    app.subject(&args.model);
+    app.set_subject(&args.model);
     let mut rules = vec![];
     for path in &args.rules {
         rules.extend(app.session.load_rules(path)?);
     }
     args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
-    args.inputs.declare(app, &mut model.module)?;
-    let held = Held::of(&model.module);
+    args.inputs.declare_inputs(app, &mut model.module)?;
+    let held = Held::from_module(&model.module);
     app.session.check(&mut model.module, &[])?;
     if let Some(tree) = &model.tree {
-        rules.extend(app.session.rules(tree)?);
+        rules.extend(app.session.check_rules(tree)?);
     }
     if rules.is_empty() {
         let d = Diagnostic::new(Code::E0806, "there is no rule to apply");
@@ -72,25 +72,31 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     };
     let report = rewrite::rewrite(&mut model.module, &rules, &options)?;
     app.session.check(&mut model.module, &[])?;
-    app.show();
-    show(app, &report, args);
-    let to = Target {
+    app.show_findings();
+    show_report(app, &report, args);
+    let to = FxirDestination {
         source: &args.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
         how: Some(BY_OPTIONS),
     };
-    if args.format == Form::Fxir {
+    if args.format == PrintForm::Fxir {
         keep_values(app, &mut model.module, &held, &to)?;
     } else if let Some(path) = &args.weights {
         import::write_weights(&model.module, Path::new(path), |_, _| true)?;
     }
-    output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
+    output::write_artifact(
+        args.output.as_deref(),
+        write_module(&model.module, args.format)?.as_bytes(),
+    )
 }
 
-fn show(app: &App, report: &RewriteReport, args: &Args) {
+fn show_report(app: &App, report: &RewriteReport, args: &Args) {
     if args.remarks {
-        report.remarks.iter().for_each(|r| output::progress(&r.to_string()));
+        report
+            .remarks
+            .iter()
+            .for_each(|r| output::write_progress(&r.to_string()));
     }
     let fired: Vec<String> = report
         .fired
@@ -99,12 +105,12 @@ fn show(app: &App, report: &RewriteReport, args: &Args) {
         .map(|(name, n)| format!("{name} {n}"))
         .collect();
     match fired.is_empty() {
-        true => app.progress("no rule matched"),
-        false => app.progress(&format!("rewritten: {}", fired.join(", "))),
+        true => app.show_progress("no rule matched"),
+        false => app.show_progress(&format!("rewritten: {}", fired.join(", "))),
     }
     let budget = args.budget.unwrap_or_default();
     for (rule, graph) in &report.stopped {
-        app.progress(&format!(
+        app.show_progress(&format!(
             "note: `{rule}` still matches in `{graph}`; --budget stopped it after {budget}"
         ));
     }

@@ -1,13 +1,15 @@
 //! `fxc run`: a model on inputs.
 
-use super::inputs::{InputArgs, ToleranceArgs, bound};
+use super::inputs::{InputArgs, ToleranceArgs, bind_provided};
 use super::model::ModelArgs;
 use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::compare::{Difference, Tolerance, compare as differ, position};
-use crate::driver::run::{as_f64, labels_met, named, overview, summary, user_result};
-use crate::driver::{Bound, Called, Dims, Function, Model, Request, Sequence, files, stacked, state};
+use crate::driver::compare::{Difference, Tolerance, compare as differ, unravel_index};
+use crate::driver::run::{as_f64, labels_met, named_results, result_overview, tensor_summary, user_result};
+use crate::driver::{
+    BoundInputs, CallResult, Dims, Function, LoadedModel, Request, Sequence, files, stack_results, state,
+};
 use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::op::random;
@@ -68,7 +70,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
     args.inputs.declare_types(app, &mut model.module)?;
-    let given = args.inputs.take(app, &mut model.module, args.labels.as_deref())?;
+    let given = args
+        .inputs
+        .take_inputs(app, &mut model.module, args.labels.as_deref())?;
     let labels = given.aside;
     if let (Some(name), None) = (&args.labels, &labels) {
         return Err(Diagnostic::new(
@@ -77,32 +81,32 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         )
         .into());
     }
-    let dims = args.model.dims(app, &model.module)?;
+    let dims = args.model.resolve_dims(app, &model.module)?;
     let sequence = Sequence::new(given.provided, &args.each, args.repeat.map(|n| n as usize))?;
     let calls = Calls { sequence, dims };
     let original = model.module.clone();
     random::seed(args.seed);
     let called = if args.interpret {
-        interpreted(app, args, original.clone(), &calls)?
+        run_interpreted(app, args, original.clone(), &calls)?
     } else {
-        compiled(app, args, model, &calls)?
+        run_compiled(app, args, model, &calls)?
     };
-    app.show();
+    app.show_findings();
 
-    let tensors = named(&called.result);
+    let tensors = named_results(&called.result);
     let written: Vec<(String, Tensor)> = called
         .written
         .iter()
-        .map(|(m, t)| (state::label(m), t.clone()))
+        .map(|(m, t)| (state::mutation_label(m), t.clone()))
         .collect();
-    let mut text = overview(&called.result);
+    let mut text = result_overview(&called.result);
     for (name, t) in &written {
-        text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), summary(t)));
+        text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), tensor_summary(t)));
     }
     if let Some(labels) = &labels {
-        text.push_str(&accuracy(&tensors, labels)?);
+        text.push_str(&accuracy_line(&tensors, labels)?);
     }
-    output::stdout(text.as_bytes())?;
+    output::write_stdout(text.as_bytes())?;
     if let Some(path) = &args.outputs {
         files::write_tensors(path, &[tensors.clone(), written.clone()].concat())?;
     }
@@ -112,7 +116,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let tolerance = args.tolerance.get();
     let mut agree = true;
     if let Some(path) = &args.expect {
-        agree &= expected(
+        agree &= check_expected(
             app,
             &tensors,
             files::read_tensors(path)?,
@@ -122,8 +126,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     if args.check {
         random::seed(args.seed);
-        let oracle = named(&interpreted(app, args, original, &calls)?.result);
-        agree &= expected(app, &tensors, oracle, "the interpreter", tolerance);
+        let oracle = named_results(&run_interpreted(app, args, original, &calls)?.result);
+        agree &= check_expected(app, &tensors, oracle, "the interpreter", tolerance);
     }
     if agree { Ok(()) } else { Err(Stop::Reported) }
 }
@@ -146,12 +150,12 @@ fn save_state(
         .filter(|(name, _)| !written.iter().any(|(n, _)| n == name));
     let all: Vec<_> = kept.chain(written.iter().cloned()).collect();
     if all.is_empty() {
-        app.progress(&format!("{}: the model changes no buffer and no input", path.display()));
+        app.show_progress(&format!("{}: the model changes no buffer and no input", path.display()));
     }
     Ok(files::write_tensors(path, &all)?)
 }
 
-fn compiled(app: &mut App, args: &Args, model: Model, calls: &Calls) -> Result<Called, Stop> {
+fn run_compiled(app: &mut App, args: &Args, model: LoadedModel, calls: &Calls) -> Result<CallResult, Stop> {
     let request = Request {
         threads: args.threads,
         passes: args.model.pass_options(),
@@ -164,15 +168,15 @@ fn compiled(app: &mut App, args: &Args, model: Model, calls: &Calls) -> Result<C
     })
 }
 
-fn interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Calls) -> Result<Called, Stop> {
-    let first = bound(app, &module, calls.sequence.at(0), calls.dims.clone())?;
+fn run_interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Calls) -> Result<CallResult, Stop> {
+    let first = bind_provided(app, &module, calls.sequence.at(0), calls.dims.clone())?;
     let mut checked = module.clone();
     app.session.check(&mut checked, &first.types)?;
     let mut interpreter = Interpreter::new(&checked);
     interpreter.watch_inputs();
     in_turn(app, args, &module, calls, |_, bound| {
         let result = interpreter.run(bound.values.clone())?;
-        Ok(Called {
+        Ok(CallResult {
             result: checked.entry().map_or(result.clone(), |g| user_result(g, result)),
             written: interpreter.written_values(),
         })
@@ -186,15 +190,15 @@ fn in_turn(
     args: &Args,
     module: &GraphModule,
     calls: &Calls,
-    mut call: impl FnMut(&mut App, &Bound) -> Result<Called, Stop>,
-) -> Result<Called, Stop> {
+    mut call: impl FnMut(&mut App, &BoundInputs) -> Result<CallResult, Stop>,
+) -> Result<CallResult, Stop> {
     let Calls { sequence, dims } = calls;
-    let mut bound = bound(app, module, sequence.at(0), dims.clone())?;
+    let mut bound = bind_provided(app, module, sequence.at(0), dims.clone())?;
     let mut called = call(app, &bound)?;
     let mut results = vec![called.result.clone()];
     for i in 1..sequence.calls() {
         if sequence.varies() {
-            bound = super::inputs::bound(app, module, sequence.at(i), dims.clone())?;
+            bound = super::inputs::bind_provided(app, module, sequence.at(i), dims.clone())?;
         }
         let graph = module.entry().ok_or(Stop::Reported)?;
         for (m, t) in &called.written {
@@ -211,12 +215,12 @@ fn in_turn(
         }
     }
     if args.stack {
-        called.result = stacked(&results)?;
+        called.result = stack_results(&results)?;
     }
     Ok(called)
 }
 
-fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {
+fn accuracy_line(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {
     let Some((_, scores)) = tensors.first() else {
         return Err(Diagnostic::new(
             Code::E0504,
@@ -231,7 +235,7 @@ fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Dia
 }
 
 /// Compares results with those wanted, says how far they are apart, and reports those that differ.
-fn expected(
+fn check_expected(
     app: &mut App,
     got: &[(String, Tensor)],
     want: Vec<(String, Tensor)>,
@@ -252,7 +256,7 @@ fn expected(
         let d = differ(g, w, tolerance);
         worst = worst.max(d.relative);
         if !d.agrees() {
-            app.session.report(difference(name, g, w, &d, origin));
+            app.session.report(results_differ(name, g, w, &d, origin));
             agree = false;
         }
     }
@@ -262,14 +266,14 @@ fn expected(
         agree = false;
     }
     if agree {
-        app.progress(&format!(
+        app.show_progress(&format!(
             "agrees with {origin}: largest difference {worst:.1e} of the largest magnitude"
         ));
     }
     agree
 }
 
-fn difference(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
+fn results_differ(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
     if let Some(why) = &d.mismatch {
         return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("compared with {origin}"));
     }
@@ -281,7 +285,7 @@ fn difference(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &
     Diagnostic::new(Code::E0506, title)
         .note(format!(
             "most at {:?}: {g} instead of {w}, {:.1e} of the largest magnitude",
-            position(d.worst, want.shape()),
+            unravel_index(d.worst, want.shape()),
             d.relative
         ))
         .help("--rtol and --atol set how much is allowed")

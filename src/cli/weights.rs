@@ -53,7 +53,7 @@ pub struct Held {
 
 impl Held {
     /// Of a model as it was loaded: an archive's values are in no file that FXIR could name.
-    pub fn of(m: &GraphModule) -> Held {
+    pub fn from_module(m: &GraphModule) -> Held {
         let values = m.attributes.iter().filter(|(_, a)| graph::print::is_stored(a));
         let names = values.map(|(n, _)| n.clone());
         Held {
@@ -63,12 +63,12 @@ impl Held {
     }
 
     /// Notes a file that texts other than those of the command name.
-    fn keep(&self, file: &Path) {
-        self.taken.borrow_mut().insert(place(file));
+    fn note_file(&self, file: &Path) {
+        self.taken.borrow_mut().insert(canonical_path(file));
     }
 
     /// The weights file beside a text: named after it, and no file that belongs to another text.
-    fn beside(&self, text: &str) -> PathBuf {
+    fn file_beside(&self, text: &str) -> PathBuf {
         let first = Path::new(text).with_extension("safetensors");
         let others = (1..).map(|i| match i {
             1 => format!("{text}.safetensors"),
@@ -76,19 +76,19 @@ impl Held {
         });
         let mut taken = self.taken.borrow_mut();
         let mut free = std::iter::once(first.clone()).chain(others.map(PathBuf::from));
-        free.find(|p| taken.insert(place(p))).unwrap_or(first)
+        free.find(|p| taken.insert(canonical_path(p))).unwrap_or(first)
     }
 }
 
 /// A file's path, the same however it is written.
-fn place(file: &Path) -> PathBuf {
+fn canonical_path(file: &Path) -> PathBuf {
     let dir = file.parent().filter(|d| !d.as_os_str().is_empty());
     let dir = std::fs::canonicalize(dir.unwrap_or(Path::new(".")));
     dir.unwrap_or_default().join(file.file_name().unwrap_or_default())
 }
 
 /// Where FXIR and its weights go.
-pub struct Target<'a> {
+pub struct FxirDestination<'a> {
     /// The model's path.
     pub source: &'a str,
     /// The FXIR file; `None` or `-` for standard output.
@@ -104,7 +104,7 @@ pub const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE
 
 /// Makes a module that is going to be written as FXIR name a file with its weights. That is the file it was read with, if that
 /// has all of them; else the one asked for, or one beside the FXIR file, which is written now.
-pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> Outcome {
+pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
     let file = to.output.filter(|o| *o != "-");
     let stored: Vec<&str> = m
         .attributes
@@ -116,19 +116,19 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
     let beside = file.filter(|f| lost > 0 && (!Path::new(f).exists() || Path::new(f).is_file()));
     let dir = Path::new(to.source).parent().unwrap_or(Path::new(""));
     let read = m.weights.iter().map(|(path, _)| dir.join(path));
-    read.chain(app.session.weights.clone()).for_each(|f| held.keep(&f));
-    let beside = beside.map(|f| held.beside(f).display().to_string());
+    read.chain(app.session.weights.clone()).for_each(|f| held.note_file(&f));
+    let beside = beside.map(|f| held.file_beside(f).display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(beside) {
         if to.weights.is_none() {
-            app.progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
+            app.show_progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
         }
         import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
-        m.weights = Some((relative(&path, to.output), None));
+        m.weights = Some((relative_path(&path, to.output), None));
         return Ok(());
     }
     if let (1.., Some(how)) = (lost, to.how) {
         let all = stored.len();
-        app.progress(&format!(
+        app.show_progress(&format!(
             "note: the text does not hold the values of {lost} of {all} weights: {how}"
         ));
     }
@@ -157,14 +157,15 @@ impl Dump {
     }
 
     /// Notes what the weights file of the source holds.
-    pub fn loaded(&mut self, m: &GraphModule) {
-        self.held = Held::of(m);
+    pub fn note_loaded(&mut self, m: &GraphModule) {
+        self.held = Held::from_module(m);
     }
 
     /// Writes a module to the file `NAME.fxir`.
     pub fn write(&mut self, m: &GraphModule, name: &str) -> Result<(), Diagnostic> {
         let path = self.dir.join(format!("{name}.fxir"));
-        std::fs::create_dir_all(&self.dir).map_err(|e| files::unwritable(&self.dir, &files::plain(&e)))?;
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|e| files::unwritable_file(&self.dir, &files::plain_io_error(&e)))?;
         let mut m = m.clone();
         let stored: Vec<(Arc<str>, Tensor)> = m
             .attributes
@@ -175,14 +176,14 @@ impl Dump {
         if stored.iter().all(|(n, _)| self.held.values.contains(n)) {
             carry_weights(&mut m, &self.source, Some(&path.display().to_string()));
         } else {
-            let weights = self.keep(stored, name)?;
+            let weights = self.store_values(stored, name)?;
             m.weights = Some((weights, None));
         }
         files::write(&path, graph::print(&m).as_bytes())
     }
 
     /// The name of the file with these values: the one that all share, unless a value has changed under its name.
-    fn keep(&mut self, stored: Vec<(Arc<str>, Tensor)>, name: &str) -> Result<String, Diagnostic> {
+    fn store_values(&mut self, stored: Vec<(Arc<str>, Tensor)>, name: &str) -> Result<String, Diagnostic> {
         let changed = stored.iter().any(|(n, v)| self.kept.get(n).is_some_and(|k| k != v));
         let file = if changed { name } else { "weights" };
         let file = format!("{file}.safetensors");
@@ -198,7 +199,7 @@ impl Dump {
 }
 
 /// The path of the weights file as the FXIR names it: relative to the FXIR file if both are in one directory.
-fn relative(path: &str, output: Option<&str>) -> String {
+fn relative_path(path: &str, output: Option<&str>) -> String {
     let dir = |p: &str| Path::new(p).parent().map(Path::to_path_buf).unwrap_or_default();
     match output.filter(|o| *o != "-") {
         Some(o) if dir(o) == dir(path) => Path::new(path)

@@ -12,10 +12,10 @@ pub mod words;
 
 use crate::source::Span;
 pub use codes::Code;
-pub use nearest::{Names, nearest};
+pub use nearest::{NameIndex, nearest};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use words::clip;
+use words::clip_text;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,7 @@ impl Diagnostic {
         Diagnostic {
             code,
             severity: code.severity(),
-            title: clip(title.into()),
+            title: clip_text(title.into()),
             labels: vec![],
             notes: vec![],
             help: vec![],
@@ -103,7 +103,7 @@ impl Diagnostic {
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
-            text: clip(text.into()),
+            text: clip_text(text.into()),
             primary: true,
         });
         self
@@ -121,7 +121,7 @@ impl Diagnostic {
     pub fn see(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
-            text: clip(text.into()),
+            text: clip_text(text.into()),
             primary: false,
         });
         self
@@ -129,13 +129,13 @@ impl Diagnostic {
 
     /// Adds a `note:` line.
     pub fn note(mut self, text: impl Into<String>) -> Diagnostic {
-        self.notes.push(clip(text.into()));
+        self.notes.push(clip_text(text.into()));
         self
     }
 
     /// Adds a `help:` line.
     pub fn help(mut self, text: impl Into<String>) -> Diagnostic {
-        self.help.push(clip(text.into()));
+        self.help.push(clip_text(text.into()));
         self
     }
 
@@ -155,7 +155,7 @@ impl Diagnostic {
             self.suggestions.push(Suggestion {
                 span,
                 replacement,
-                text: clip(text),
+                text: clip_text(text),
                 applicability,
             });
         }

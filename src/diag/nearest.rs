@@ -1,7 +1,7 @@
 //! "Did you mean …": the nearest name by edit distance.
 //!
 //! Two names that differ only in case and underscores are at distance 0. [`nearest`] compares a name with every
-//! candidate; [`Names`] gives the same answer from an index, for files with thousands of unknown names.
+//! candidate; [`NameIndex`] gives the same answer from an index, for files with thousands of unknown names.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,29 +14,29 @@ const LONGEST: usize = 256;
 /// The candidate nearest to `name`, if one is near enough to be meant: a third of the name (of the last part of a dotted
 /// path) changed, at most two letters.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = limit(name)?;
-    best(name, limit, candidates)
+    let limit = edit_limit(name)?;
+    best_match(name, limit, candidates)
 }
 
 /// How many letters may differ; `None` for names that are near to everything or to nothing.
-fn limit(name: &str) -> Option<usize> {
+fn edit_limit(name: &str) -> Option<usize> {
     // Of a dotted path the last part counts: `torch.topk` is not meant as `torch.conj`.
     let last = name.rsplit('.').find(|p| !p.is_empty()).unwrap_or(name).chars().count();
     // Every one-letter name is near to every other.
     (last >= 2 && name.len() <= LONGEST).then(|| (last / 3).clamp(1, 2))
 }
 
-fn best<'a>(name: &str, limit: usize, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let (chars, folded) = (name.chars().collect::<Vec<_>>(), fold(name));
+fn best_match<'a>(name: &str, limit: usize, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (chars, folded) = (name.chars().collect::<Vec<_>>(), fold_name(name));
     candidates
         .into_iter()
-        .filter_map(|c| distance(&chars, &folded, c, limit).map(|d| (d, c)))
+        .filter_map(|c| edit_distance(&chars, &folded, c, limit).map(|d| (d, c)))
         .min_by_key(|&(d, c)| (d, c.len().abs_diff(name.len()), c))
         .map(|(_, c)| c)
 }
 
 /// A name without what people leave out or put in: `max_pool2d` and `MaxPool2D` are one.
-pub fn fold(name: &str) -> String {
+pub fn fold_name(name: &str) -> String {
     name.chars()
         .filter(|&c| c != '_')
         .flat_map(char::to_lowercase)
@@ -44,12 +44,12 @@ pub fn fold(name: &str) -> String {
 }
 
 /// Edit distance with transpositions (optimal string alignment) if it is at most `limit`; 0 for names that fold to the same.
-fn distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Option<usize> {
+fn edit_distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Option<usize> {
     // A character has at most four bytes.
     if candidate.len() > 4 * (a.len() + limit) {
         return None;
     }
-    if !folded.is_empty() && fold(candidate) == folded {
+    if !folded.is_empty() && fold_name(candidate) == folded {
         return Some(0);
     }
     let b: Vec<char> = candidate.chars().collect();
@@ -76,7 +76,7 @@ fn distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Option<u
 }
 
 /// Names by the hashes of what they are without some letters.
-type Index = HashMap<u64, Vec<u32>, BuildHasherDefault<Hashed>>;
+type DeletionIndex = HashMap<u64, Vec<u32>, BuildHasherDefault<Hashed>>;
 
 /// A hasher of what is a hash.
 #[derive(Default)]
@@ -103,24 +103,24 @@ impl Hasher for Hashed {
 ///
 /// Two names within `d` edits of each other become equal when at most `d` letters are taken out of each. The index holds
 /// what each name is without up to two of its letters (one, for long names), so that a look-up compares with few names.
-pub struct Names<'a> {
+pub struct NameIndex<'a> {
     list: Vec<&'a str>,
     looked_up: AtomicUsize,
-    index: OnceLock<Index>,
+    index: OnceLock<DeletionIndex>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameIndex<'a> {
     /// How many look-ups compare with every name before an index is worth making.
     const WITHOUT_INDEX: usize = 8;
     /// The most letters of a name of which two are taken out.
     const SHORT: usize = 40;
 
     /// The names to choose from.
-    pub fn new(names: impl IntoIterator<Item = &'a str>) -> Names<'a> {
+    pub fn new(names: impl IntoIterator<Item = &'a str>) -> NameIndex<'a> {
         let mut list: Vec<&str> = names.into_iter().filter(|n| n.len() <= LONGEST).collect();
         list.sort_unstable();
         list.dedup();
-        Names {
+        NameIndex {
             list,
             looked_up: AtomicUsize::new(0),
             index: OnceLock::new(),
@@ -129,22 +129,22 @@ impl<'a> Names<'a> {
 
     /// The name nearest to `name`: what [`nearest`] gives for names of up to 40 letters.
     pub fn nearest(&self, name: &str) -> Option<&'a str> {
-        let limit = limit(name)?;
+        let limit = edit_limit(name)?;
         if self.looked_up.fetch_add(1, Ordering::Relaxed) < Self::WITHOUT_INDEX {
-            return best(name, limit, self.list.iter().copied());
+            return best_match(name, limit, self.list.iter().copied());
         }
         let index = self.index.get_or_init(|| self.make_index());
         let mut found: Vec<u32> = vec![];
-        keys(name, &mut |k| found.extend(index.get(&k).into_iter().flatten()));
+        visit_keys(name, &mut |k| found.extend(index.get(&k).into_iter().flatten()));
         found.sort_unstable();
         found.dedup();
-        best(name, limit, found.into_iter().map(|i| self.list[i as usize]))
+        best_match(name, limit, found.into_iter().map(|i| self.list[i as usize]))
     }
 
-    fn make_index(&self) -> Index {
-        let mut index = Index::default();
+    fn make_index(&self) -> DeletionIndex {
+        let mut index = DeletionIndex::default();
         for (i, name) in self.list.iter().enumerate() {
-            keys(name, &mut |k| index.entry(k).or_default().push(i as u32));
+            visit_keys(name, &mut |k| index.entry(k).or_default().push(i as u32));
         }
         index
     }
@@ -154,7 +154,7 @@ impl<'a> Names<'a> {
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The hashes of a name folded, and of the name without some of its letters.
-fn keys(name: &str, each: &mut dyn FnMut(u64)) {
+fn visit_keys(name: &str, each: &mut dyn FnMut(u64)) {
     let push = |h: u64, c: char| h.wrapping_mul(BASE).wrapping_add(c as u64 + 1);
     // Names that are the same but for case and underscores meet under keys of their own.
     each(
@@ -175,7 +175,7 @@ fn keys(name: &str, each: &mut dyn FnMut(u64)) {
     each(heads[n]);
     for (i, &head) in heads[..n].iter().enumerate() {
         each(join(head, i + 1, n));
-        if n <= Names::SHORT {
+        if n <= NameIndex::SHORT {
             (i + 1..n).for_each(|j| each(join(join(head, i + 1, j), j + 1, n)));
         }
     }
@@ -201,7 +201,7 @@ mod tests {
         let words: Vec<String> = (0..3000u32)
             .map(|i| format!("n{}_{}", i.wrapping_mul(2_654_435_761), i % 7))
             .collect();
-        let names = Names::new(words.iter().map(String::as_str));
+        let names = NameIndex::new(words.iter().map(String::as_str));
         for (i, w) in words.iter().enumerate().take(300) {
             let mut mistyped: Vec<char> = w.chars().collect();
             let at = i % mistyped.len();

@@ -1,7 +1,7 @@
 //! English for messages: articles, plurals, and texts cut to what can be read.
 
 /// `noun` with its indefinite article: `an int`, `a Tensor`.
-pub fn a(noun: &str) -> String {
+pub fn with_article(noun: &str) -> String {
     let mut letters = noun.chars();
     let (first, second) = (letters.next().unwrap_or(' ').to_ascii_lowercase(), letters.next());
     // What begins with a letter and a number is spelled out: an f32, a u8.
@@ -22,11 +22,11 @@ pub fn count(n: usize, noun: &str) -> String {
     if n == 1 {
         return format!("1 {noun}");
     }
-    format!("{n} {}", plural(noun))
+    format!("{n} {}", pluralize(noun))
 }
 
 /// The plural of a noun that is formed by rule.
-pub fn plural(noun: &str) -> String {
+pub fn pluralize(noun: &str) -> String {
     let before_y = noun
         .strip_suffix('y')
         .filter(|s| !s.ends_with(['a', 'e', 'i', 'o', 'u']));
@@ -43,7 +43,7 @@ const WORD: usize = 120;
 const TEXT: usize = 2000;
 
 /// `text` with long words (a name of a megabyte) cut in their middle, and what is too long to be read cut at its end.
-pub fn clip(text: String) -> String {
+pub fn clip_text(text: String) -> String {
     if text.len() <= WORD {
         return text;
     }
@@ -82,7 +82,7 @@ mod tests {
             ("unknown size", "an unknown size"),
             ("unique name", "a unique name"),
         ] {
-            assert_eq!(a(noun), want);
+            assert_eq!(with_article(noun), want);
         }
         assert_eq!(
             [count(0, "node"), count(1, "node"), count(2, "class"), count(3, "entry")],
@@ -93,14 +93,14 @@ mod tests {
     #[test]
     fn long_texts_are_cut_once() {
         let name = "é".repeat(1 << 20);
-        let text = clip(format!("unknown op `{name}`, which is long"));
+        let text = clip_text(format!("unknown op `{name}`, which is long"));
         assert!(
             text.len() < 300 && text.starts_with("unknown op `é") && text.ends_with("long"),
             "{text}"
         );
-        assert_eq!(clip(text.clone()), text);
-        let many = clip("word ".repeat(1 << 20));
+        assert_eq!(clip_text(text.clone()), text);
+        let many = clip_text("word ".repeat(1 << 20));
         assert!(many.len() <= TEXT + 8 && many.ends_with('…'));
-        assert_eq!(clip(many.clone()), many);
+        assert_eq!(clip_text(many.clone()), many);
     }
 }

@@ -17,7 +17,7 @@ fn run(text: &str, x: Tensor) -> Option<RuntimeValue> {
         origin: "the test".into(),
         must_match: true,
     };
-    let (bound, found) = bind::bind(&model.module, vec![given], Dims::new());
+    let (bound, found) = bind::bind_inputs(&model.module, vec![given], Dims::new());
     let bound = bound.unwrap_or_else(|| panic!("{found:?}"));
     Function::new(model, Request::default())
         .call(&mut s, &bound)
@@ -43,7 +43,7 @@ fn running_sums_lose_little() {
             %y = call_function torch.cumsum(%x, {dim})
             output %y }}"
         );
-        let x = fill::filled(DType::F32, &shape, Fill::Uniform(7));
+        let x = fill::filled_tensor(DType::F32, &shape, Fill::Uniform(7));
         let y = tensor(&run(&text, x.clone()).expect("a result"));
         let inner: usize = shape[dim + 1..].iter().product();
         let mut sums = vec![0f64; x.numel()];
@@ -71,7 +71,7 @@ fn long_sums_lose_little() {
             %y = call_function torch.sum(%x, {dim})
             output %y }}"
         );
-        let x = fill::filled(DType::F32, &shape, Fill::Uniform(7));
+        let x = fill::filled_tensor(DType::F32, &shape, Fill::Uniform(7));
         let y = tensor(&run(&text, x.clone()).expect("a result"));
         let inner: usize = shape[dim + 1..].iter().product();
         let mut sums = vec![0f64; y.numel()];

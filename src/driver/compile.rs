@@ -1,8 +1,8 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
-use super::inputs::bind::{Bound, Dims, Value};
-use super::load::Model;
-use super::ready::{self, Ready, State};
+use super::inputs::bind::{BoundInputs, Dims, Value};
+use super::load::LoadedModel;
+use super::ready::{self, BufferState, Ready};
 use super::session::{Reported, Session, Staged, input_types};
 use super::show::text::{self, Artifact};
 use super::stage::Stage;
@@ -54,9 +54,9 @@ pub fn nothing_compiled() -> Diagnostic {
 impl Compilation {
     /// Runs what was compiled. New values of buffers and inputs lead the result, see
     /// [`user_result`](super::run::user_result).
-    pub fn run(&mut self, bound: &Bound) -> Result<Value, Diagnostic> {
+    pub fn run(&mut self, bound: &BoundInputs) -> Result<Value, Diagnostic> {
         match &mut self.ready {
-            Some(ready) => ready.run(&self.module, bound, &State::new()),
+            Some(ready) => ready.run(&self.module, bound, &BufferState::new()),
             None => Err(nothing_compiled()),
         }
     }
@@ -64,7 +64,7 @@ impl Compilation {
 
 /// Runs the stages on a loaded model. What comes of it always runs: where sizes depend on values, the operations before these are
 /// compiled and the others interpreted ([`Code::L0003`] says so).
-pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged<Compilation> {
+pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> Staged<Compilation> {
     let wanted = request.artifacts.iter().map(|a| a.stage()).max();
     let until = request
         .until
@@ -72,11 +72,11 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         .unwrap_or(Stage::Compile)
         .max(wanted.unwrap_or(Stage::Load));
     let nodes = model.module.entry().map_or(0, |g| g.len());
-    let mut texts = Texts {
+    let mut texts = ArtifactTexts {
         wanted: &request.artifacts,
         made: vec![],
     };
-    texts.tree(session, &model)?;
+    texts.add_tree(session, &model)?;
     let mut c = Compilation {
         module: model.module,
         nodes: (nodes, nodes),
@@ -85,27 +85,27 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         ready: None,
         texts: vec![],
     };
-    texts.module(&c.module, Stage::Load);
+    texts.add_module(&c.module, Stage::Load);
     if until >= Stage::Check {
         let inputs = request
             .inputs
             .clone()
             .unwrap_or_else(|| input_types(&c.module, &request.dims));
         session.check(&mut c.module, &inputs)?;
-        texts.module(&c.module, Stage::Check);
+        texts.add_module(&c.module, Stage::Check);
     }
     if until >= Stage::Optimize {
         c.report = Some(session.optimize(&mut c.module, &request.passes)?);
         c.nodes.1 = c.module.entry().map_or(0, |g| g.len());
-        texts.module(&c.module, Stage::Optimize);
+        texts.add_module(&c.module, Stage::Optimize);
     }
     if until >= Stage::Lower {
         session.keep_tensor_ir(request.artifacts.contains(&Artifact::Tir));
-        let mut lowered = ready::lower(session, &c.module, &request.dims)?;
+        let mut lowered = ready::lower_module(session, &c.module, &request.dims)?;
         match &lowered.program {
-            Some(program) => texts.add(Stage::Lower, |a| match a {
+            Some(program) => texts.add_texts(Stage::Lower, |a| match a {
                 Artifact::Tir => text::tensor_ir(session.tensor_ir()),
-                a => text::program(program, a),
+                a => text::write_program(program, a),
             }),
             None if wanted >= Some(Stage::Lower) => {
                 session.report(lowered.nothing.take().unwrap_or_else(nothing_compiled));
@@ -119,7 +119,7 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         } else {
             let ready = lowered.compile(session, request.threads, wanted == Some(Stage::Compile))?;
             if let Some(executable) = ready.executable() {
-                texts.add(Stage::Compile, |a| text::executable(executable, a));
+                texts.add_texts(Stage::Compile, |a| text::write_executable(executable, a));
             }
             c.ready = Some(ready);
         }
@@ -128,13 +128,13 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
     Ok(c)
 }
 
-struct Texts<'a> {
+struct ArtifactTexts<'a> {
     wanted: &'a [Artifact],
     made: Vec<(Artifact, String)>,
 }
 
-impl Texts<'_> {
-    fn add(&mut self, stage: Stage, text: impl Fn(Artifact) -> String) {
+impl ArtifactTexts<'_> {
+    fn add_texts(&mut self, stage: Stage, text: impl Fn(Artifact) -> String) {
         for &a in self
             .wanted
             .iter()
@@ -144,11 +144,11 @@ impl Texts<'_> {
         }
     }
 
-    fn module(&mut self, m: &GraphModule, stage: Stage) {
-        self.add(stage, |a| text::module(m, a));
+    fn add_module(&mut self, m: &GraphModule, stage: Stage) {
+        self.add_texts(stage, |a| text::write_module(m, a));
     }
 
-    fn tree(&mut self, session: &mut Session, model: &Model) -> Staged<()> {
+    fn add_tree(&mut self, session: &mut Session, model: &LoadedModel) -> Staged<()> {
         if !self.wanted.contains(&Artifact::Ast) {
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl Texts<'_> {
             Some(tree) => {
                 self.made.push((
                     Artifact::Ast,
-                    text::tree(tree, &session.sources.get(tree.span.file).text),
+                    text::write_tree(tree, &session.sources.get(tree.span.file).text),
                 ));
                 Ok(())
             }

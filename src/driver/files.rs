@@ -25,8 +25,11 @@ pub enum Content {
 /// first bytes, and nothing else of it is read (E0703).
 pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let cannot = |e: &std::io::Error| match path {
-        "-" => Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", plain(e))),
-        _ => unreadable(Path::new(path), &plain(e)),
+        "-" => Diagnostic::new(
+            Code::E0701,
+            format!("cannot read standard input: {}", plain_io_error(e)),
+        ),
+        _ => unreadable_file(Path::new(path), &plain_io_error(e)),
     };
     if path != "-" && Path::new(path).is_dir() {
         let d = Diagnostic::new(Code::E0701, format!("`{path}` is a directory"));
@@ -52,7 +55,7 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
     rest.map_err(|e| cannot(&e))?;
     if bytes.len() > LONGEST {
-        let title = format!("`{}` is too large: a text may have {LONGEST} bytes", shown(path));
+        let title = format!("`{}` is too large: a text may have {LONGEST} bytes", display_name(path));
         return Err(Diagnostic::new(Code::E0701, title));
     }
     // Some formats begin with a line of text.
@@ -63,7 +66,7 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
 }
 
 /// What a file, or standard input, is called in messages.
-pub fn shown(path: &str) -> &str {
+pub fn display_name(path: &str) -> &str {
     match path {
         "-" => "<stdin>",
         _ => path,
@@ -71,7 +74,7 @@ pub fn shown(path: &str) -> &str {
 }
 
 fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
-    let name = shown(path);
+    let name = display_name(path);
     let d = match kind {
         FileKind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),
         _ => Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")),
@@ -81,13 +84,13 @@ fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
 
 /// Writes a file whole.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
-    std::fs::write(path, bytes).map_err(|e| unwritable(path, &plain(&e)))
+    std::fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))
 }
 
 /// Replaces a file: whoever reads it sees the old text or the new one, and a write that fails leaves the old one. A link stays a
 /// link, and the file keeps its permissions.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
-    let failed = |e: std::io::Error| unwritable(path, &plain(&e));
+    let failed = |e: std::io::Error| unwritable_file(path, &plain_io_error(&e));
     let target = path.canonicalize().map_err(failed)?;
     let permissions = std::fs::metadata(&target).map_err(failed)?.permissions();
     let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -103,17 +106,17 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
 }
 
 /// A finding that a file cannot be read (E0701).
-pub fn unreadable(path: &Path, why: &str) -> Diagnostic {
+pub fn unreadable_file(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0701, format!("cannot read `{}`: {why}", path.display()))
 }
 
 /// The error of a file that cannot be written.
-pub fn unwritable(path: &Path, why: &str) -> Diagnostic {
+pub fn unwritable_file(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0702, format!("cannot write `{}`: {why}", path.display()))
 }
 
 /// An I/O error without Rust's `(os error 2)`.
-pub fn plain(e: &std::io::Error) -> String {
+pub fn plain_io_error(e: &std::io::Error) -> String {
     without_number(&e.to_string())
 }
 
@@ -126,7 +129,10 @@ fn without_number(text: &str) -> String {
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
     let read = |(name, array): Opened| match array {
         Ok(a) => a.read().map(|t| (name, t)),
-        Err(ty) => Err(malformed(path, format!("array `{name}` has elements of type {ty}"))),
+        Err(ty) => Err(malformed_file(
+            path,
+            format!("array `{name}` has elements of type {ty}"),
+        )),
     };
     open_arrays(path)?.into_iter().map(read).collect()
 }
@@ -136,7 +142,7 @@ pub type Opened = (String, Result<FileArray, String>);
 
 /// [`read_tensors`] as far as headers go: what they say can be held against what is wanted before memory is taken.
 pub fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
-    let file = files::open(path).map_err(|e| finding(&e))?;
+    let file = files::open(path).map_err(|e| to_diagnostic(&e))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let shown = |name: &String| if name.is_empty() { stem.clone() } else { name.clone() };
     let array = |(name, array): (&String, &files::Array)| {
@@ -169,7 +175,7 @@ impl FileArray {
     /// (E0509).
     pub fn read(&self) -> Result<Tensor, Diagnostic> {
         self.array.read().map_err(|problem| {
-            finding(&FileError {
+            to_diagnostic(&FileError {
                 path: self.path.clone(),
                 tensor: Some(self.name.clone()),
                 problem,
@@ -179,29 +185,29 @@ impl FileArray {
 }
 
 /// What is said of a file that cannot be read.
-fn finding(e: &FileError) -> Diagnostic {
+fn to_diagnostic(e: &FileError) -> Diagnostic {
     match &e.problem {
-        Problem::Io(why) => unreadable(&e.path, &without_number(why)),
+        Problem::Io(why) => unreadable_file(&e.path, &without_number(why)),
         Problem::Memory(_) => {
-            let title = format!("`{}` cannot be unpacked: {}", e.path.display(), detail(e));
+            let title = format!("`{}` cannot be unpacked: {}", e.path.display(), error_detail(e));
             Diagnostic::new(Code::E0509, title)
         }
         Problem::Kind(kind) => {
             let advice = kind.advice(FileRole::Inputs, &e.path.display().to_string());
             not_tensors(&e.path).note(format!("it is {kind}")).help(advice)
         }
-        _ => malformed(&e.path, detail(e)),
+        _ => malformed_file(&e.path, error_detail(e)),
     }
 }
 
-fn detail(e: &FileError) -> String {
+fn error_detail(e: &FileError) -> String {
     match &e.tensor {
         Some(t) if !t.is_empty() => format!("tensor `{t}`: {}", e.problem),
         _ => e.problem.to_string(),
     }
 }
 
-fn malformed(path: &Path, why: String) -> Diagnostic {
+fn malformed_file(path: &Path, why: String) -> Diagnostic {
     not_tensors(path).note(why).help(KINDS)
 }
 
@@ -213,10 +219,10 @@ fn not_tensors(path: &Path) -> Diagnostic {
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Diagnostic> {
     let list = tensors.iter().map(|(n, t)| (n.as_str(), t));
     files::write(path, list).map_err(|e| match &e.problem {
-        Problem::Io(why) => unwritable(path, &without_number(why)),
+        Problem::Io(why) => unwritable_file(path, &without_number(why)),
         _ => {
             let title = format!("cannot write tensors to `{}`", path.display());
-            Diagnostic::new(Code::E0703, title).note(detail(&e)).help(KINDS)
+            Diagnostic::new(Code::E0703, title).note(error_detail(&e)).help(KINDS)
         }
     })
 }

@@ -1,10 +1,10 @@
 //! A model to be called again and again, at any sizes.
 
 use super::compile::{Request, compile};
-use super::inputs::bind::{Bound, Value};
+use super::inputs::bind::{BoundInputs, Value};
 use super::inputs::state;
-use super::load::Model;
-use super::ready::{Ready, State};
+use super::load::LoadedModel;
+use super::ready::{BufferState, Ready};
 use super::session::{Reported, Session, Staged};
 use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};
@@ -26,7 +26,7 @@ const KEPT: usize = 16;
 /// milliseconds. Buffers that calls
 /// change (the statistics of a batch normalisation in training, a cache of keys) keep their values from call to call, also
 /// from one size to another. Ranges and equations of sizes are checked when inputs are bound
-/// ([`bind::bind`](super::inputs::bind::bind)).
+/// ([`bind::bind`](super::inputs::bind::bind_inputs)).
 ///
 /// Where sizes depend on values (`nonzero`, `item`), the operations before these are compiled and the others interpreted;
 /// this is reported once ([`Code::L0003`](crate::diag::Code)).
@@ -34,17 +34,17 @@ pub struct Function {
     name: String,
     module: GraphModule,
     request: Request,
-    state: State,
+    state: BufferState,
     /// Attributes whose values [`Function::set_state`] has replaced in the module, as they were.
     replaced: HashMap<Arc<str>, Option<Attribute>>,
-    general: General,
+    general: SymbolicModule,
     /// The one called last is at the end.
     versions: Vec<Version>,
 }
 
 /// What a call gives.
 #[derive(Clone, Debug)]
-pub struct Called {
+pub struct CallResult {
     /// The model's result.
     pub result: Value,
     /// The buffers and inputs that the call changed, with their new values.
@@ -60,7 +60,7 @@ struct Version {
 }
 
 /// The module as the passes leave it while sizes are symbols.
-enum General {
+enum SymbolicModule {
     /// Not made yet.
     Later,
     /// There are no symbols, or the passes need sizes.
@@ -70,14 +70,14 @@ enum General {
 
 impl Function {
     /// A function of a loaded model. Of `request`, the threads and the passes' options count.
-    pub fn new(model: Model, request: Request) -> Function {
+    pub fn new(model: LoadedModel, request: Request) -> Function {
         Function {
             name: model.name,
             module: model.module,
             request,
-            state: State::new(),
+            state: BufferState::new(),
             replaced: HashMap::new(),
-            general: General::Later,
+            general: SymbolicModule::Later,
             versions: vec![],
         }
     }
@@ -88,35 +88,35 @@ impl Function {
     }
 
     /// How many combinations of sizes are compiled.
-    pub fn compiled(&self) -> usize {
+    pub fn compiled_count(&self) -> usize {
         self.versions.len()
     }
 
     /// The values of the buffers that calls have changed, by path.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &BufferState {
         &self.state
     }
 
     /// Gives a buffer the value that the next call finds. Code holds the values of buffers that calls only read: with another value,
     /// the next call compiles again.
     pub fn set_state(&mut self, path: &str, value: Tensor) {
-        if !self.changes(path) {
+        if !self.changes_buffer(path) {
             let first = self.module.attributes.get(path).cloned();
             self.replaced.entry(path.into()).or_insert(first);
-            state::set(&mut self.module, path, value.clone());
+            state::set_attribute(&mut self.module, path, value.clone());
             self.forget_code();
         }
         self.state.insert(path.into(), value);
     }
 
     /// Whether calls are known to change the buffer, so that their code takes its value as an input.
-    fn changes(&self, path: &str) -> bool {
+    fn changes_buffer(&self, path: &str) -> bool {
         let graph = self.versions.last().and_then(|v| v.module.entry());
         graph.is_some_and(|g| g.writes_buffer(path))
     }
 
     fn forget_code(&mut self) {
-        self.general = General::Later;
+        self.general = SymbolicModule::Later;
         self.versions.clear();
     }
 
@@ -140,7 +140,7 @@ impl Function {
 
     /// Compiles for the inputs of one call, unless this is done: a later call with the same sizes only runs. What goes wrong is
     /// reported to the session.
-    pub fn prepare(&mut self, session: &mut Session, bound: &Bound) -> Staged<()> {
+    pub fn prepare(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<()> {
         let found = self.versions.iter().position(|v| v.inputs == bound.types);
         let version = match found {
             Some(i) => self.versions.remove(i),
@@ -154,14 +154,14 @@ impl Function {
     }
 
     /// Calls the model; what goes wrong is reported to the session.
-    pub fn call(&mut self, session: &mut Session, bound: &Bound) -> Staged<Called> {
+    pub fn call(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<CallResult> {
         self.prepare(session, bound)?;
         let version = self.versions.last_mut().ok_or(Reported)?;
         let result = version.ready.run(&version.module, bound, &self.state);
         let is_tuple = returns_tuple(&self.module);
-        let called = result.map(|v| called(&version.module, v, is_tuple));
+        let called = result.map(|v| split_results(&version.module, v, is_tuple));
         let called = called.map_err(|d| {
-            session.report(self.located(d, bound));
+            session.report(self.locate_finding(d, bound));
             Reported
         })?;
         for (m, t) in &called.written {
@@ -173,7 +173,7 @@ impl Function {
     }
 
     /// Kernels know that an index is out of range, but not whose: the interpreter names the node, its place and the types.
-    fn located(&self, found: Diagnostic, bound: &Bound) -> Diagnostic {
+    fn locate_finding(&self, found: Diagnostic, bound: &BoundInputs) -> Diagnostic {
         if found.code != Code::E0502 {
             return found;
         }
@@ -186,22 +186,22 @@ impl Function {
 
     /// The optimised module with symbolic sizes: what the passes do is done once for all sizes, and the weights that they make are
     /// the same tensors at each.
-    fn general(&mut self, session: &mut Session) -> Option<&GraphModule> {
-        if matches!(self.general, General::Later) {
+    fn symbolic_module(&mut self, session: &mut Session) -> Option<&GraphModule> {
+        if matches!(self.general, SymbolicModule::Later) {
             self.general = match optimized_for_symbols(session, &self.module, &self.request) {
-                Some(m) => General::Made(Box::new(m)),
-                None => General::None,
+                Some(m) => SymbolicModule::Made(Box::new(m)),
+                None => SymbolicModule::None,
             };
         }
         match &self.general {
-            General::Made(m) => Some(m),
+            SymbolicModule::Made(m) => Some(m),
             _ => None,
         }
     }
 
     /// The code for the inputs of one call.
-    fn compiled_for(&mut self, session: &mut Session, bound: &Bound) -> Staged<Version> {
-        let (module, again) = match self.general(session) {
+    fn compiled_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Version> {
+        let (module, again) = match self.symbolic_module(session) {
             Some(m) => (m.clone(), true),
             None => (self.module.clone(), false),
         };
@@ -212,7 +212,7 @@ impl Function {
             artifacts: vec![],
             ..self.request.clone()
         };
-        let model = Model::new(self.name.clone(), module);
+        let model = LoadedModel::new(self.name.clone(), module);
         let made = match again {
             true => session.quietly(|s| compile(s, model, &request))?,
             false => compile(session, model, &request)?,
@@ -242,7 +242,7 @@ fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &
         return None;
     }
     let mut module = module.clone();
-    session.trial(|s| {
+    session.try_work(|s| {
         s.check(&mut module, &[])?;
         s.optimize(&mut module, &request.passes)
     })?;
@@ -256,7 +256,7 @@ fn returns_tuple(module: &GraphModule) -> bool {
 }
 
 /// The leading results that are new values of buffers and inputs, and the others: a tuple, or the one that the graph returns.
-fn called(module: &GraphModule, result: Value, is_tuple: bool) -> Called {
+fn split_results(module: &GraphModule, result: Value, is_tuple: bool) -> CallResult {
     let mutations = module.entry().map_or(&[][..], |g| &g.mutations);
     match result {
         Val::Tuple(mut items) if !mutations.is_empty() && items.len() >= mutations.len() => {
@@ -267,12 +267,12 @@ fn called(module: &GraphModule, result: Value, is_tuple: bool) -> Called {
                 _ => None,
             });
             let single = if is_tuple || rest.len() != 1 { None } else { rest.pop() };
-            Called {
+            CallResult {
                 written: written.collect(),
                 result: single.unwrap_or(Val::Tuple(rest)),
             }
         }
-        result => Called {
+        result => CallResult {
             result,
             written: vec![],
         },
@@ -292,25 +292,25 @@ mod tests {
         Function::new(model, Request::default())
     }
 
-    fn bound(f: &Function, x: &Tensor) -> Bound {
+    fn bound(f: &Function, x: &Tensor) -> BoundInputs {
         let given = Provided {
             name: "x".into(),
             given: Given::Value(Val::Leaf(x.clone())),
             origin: "the test".into(),
             must_match: true,
         };
-        let (bound, found) = bind::bind(&f.module, vec![given], Dims::new());
+        let (bound, found) = bind::bind_inputs(&f.module, vec![given], Dims::new());
         bound.unwrap_or_else(|| panic!("{found:?}"))
     }
 
-    fn call(f: &mut Function, session: &mut Session, x: &Tensor) -> Called {
+    fn call(f: &mut Function, session: &mut Session, x: &Tensor) -> CallResult {
         let bound = bound(f, x);
         let called = f.call(session, &bound);
         called.unwrap_or_else(|_| panic!("{:?}", session.diagnostics))
     }
 
     fn arange(rows: usize) -> Tensor {
-        fill::filled(DType::F32, &[rows, 2], Fill::Arange)
+        fill::filled_tensor(DType::F32, &[rows, 2], Fill::Arange)
     }
 
     fn numbers(v: &Value) -> Vec<f64> {
@@ -342,14 +342,14 @@ mod tests {
                 "{rows} rows"
             );
         }
-        assert_eq!(f.compiled(), 3);
+        assert_eq!(f.compiled_count(), 3);
         let given = Provided {
             name: "x".into(),
             given: Given::Value(Val::Leaf(arange(10))),
             origin: "the test".into(),
             must_match: true,
         };
-        let (none, found) = bind::bind(&f.module, vec![given], Dims::new());
+        let (none, found) = bind::bind_inputs(&f.module, vec![given], Dims::new());
         assert!(none.is_none() && found.iter().any(|d| d.title.contains("outside of its range 1..9")));
     }
 
@@ -364,7 +364,7 @@ mod tests {
                 [rows, 2]
             );
         }
-        assert_eq!(f.compiled(), KEPT);
+        assert_eq!(f.compiled_count(), KEPT);
     }
 
     #[test]
@@ -405,7 +405,7 @@ mod tests {
                 output %y
             }";
         let mut f = function(&mut s, text);
-        let calls: Vec<Called> = (0..5).map(|_| call(&mut f, &mut s, &arange(2))).collect();
+        let calls: Vec<CallResult> = (0..5).map(|_| call(&mut f, &mut s, &arange(2))).collect();
         for (i, c) in calls.iter().enumerate() {
             let n = (i + 1) as f64;
             assert_eq!(numbers(&c.result), [20.0 * n, 40.0 * n]);
@@ -437,7 +437,7 @@ mod tests {
             let got = numbers(&call(&mut f, &mut s, &arange(rows)).result);
             assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?}");
         }
-        assert!(matches!(f.general, General::Made(_)));
+        assert!(matches!(f.general, SymbolicModule::Made(_)));
         let executables: Vec<_> = f.versions.iter().filter_map(|v| v.ready.executable()).collect();
         for e in &executables[1..] {
             assert_eq!(

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// How a model is read.
 #[derive(Clone, Debug, Default)]
-pub struct How {
+pub struct LoadOptions {
     /// Whether an exported program stays as it was exported: its parameters are inputs, and its weights are not read.
     pub lifted: bool,
     /// The file to read the weights from, whatever the model names or holds.
@@ -20,7 +20,7 @@ pub struct How {
 }
 
 /// What was read.
-pub struct Model {
+pub struct LoadedModel {
     /// What the user called it.
     pub name: String,
     /// The graphs, with weights mapped where they were found.
@@ -29,10 +29,10 @@ pub struct Model {
     pub tree: Option<ast::File>,
 }
 
-impl Model {
+impl LoadedModel {
     /// A module that a program has made.
-    pub fn new(name: impl Into<String>, module: GraphModule) -> Model {
-        Model {
+    pub fn new(name: impl Into<String>, module: GraphModule) -> LoadedModel {
+        LoadedModel {
             name: name.into(),
             module,
             tree: None,
@@ -41,18 +41,24 @@ impl Model {
 }
 
 /// Reads a model from a path or, for `-`, from standard input.
-pub fn load(sources: &mut Sources, path: &str, how: &How) -> (Option<Model>, Diagnostics) {
+pub fn load_model(sources: &mut Sources, path: &str, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
     match files::read_model(path) {
-        Ok(Content::Archive) => archive(Path::new(path), how),
+        Ok(Content::Archive) => load_archive(Path::new(path), how),
         Ok(Content::Text(bytes)) => {
             let dir = Path::new(path).parent().map(Path::to_path_buf);
-            load_text(sources, files::shown(path), &String::from_utf8_lossy(&bytes), dir, how)
+            load_text(
+                sources,
+                files::display_name(path),
+                &String::from_utf8_lossy(&bytes),
+                dir,
+                how,
+            )
         }
         Err(d) => (None, d.into()),
     }
 }
 
-fn archive(path: &Path, how: &How) -> (Option<Model>, Diagnostics) {
+fn load_archive(path: &Path, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
     let read = if how.lifted {
         import::read_exported
     } else {
@@ -65,7 +71,7 @@ fn archive(path: &Path, how: &How) -> (Option<Model>, Diagnostics) {
             }
             let name = path.display().to_string();
             let tree = None;
-            (Some(Model { name, module, tree }), found)
+            (Some(LoadedModel { name, module, tree }), found)
         }
         Err(found) => (None, found),
     }
@@ -84,16 +90,16 @@ pub fn load_text(
     name: &str,
     text: &str,
     dir: Option<PathBuf>,
-    how: &How,
-) -> (Option<Model>, Diagnostics) {
+    how: &LoadOptions,
+) -> (Option<LoadedModel>, Diagnostics) {
     let (tree, _, mut found) = parse_text(sources, name, text);
-    if found.has_errors() && Gaps::of(&tree, &found).is_none() {
+    if found.has_errors() && Gaps::from_findings(&tree, &found).is_none() {
         return (None, found);
     }
-    let (mut module, built) = graph::build(&tree, &stem(name));
+    let (mut module, built) = graph::build(&tree, &file_stem(name));
     found.extend(built);
     if found.has_errors() {
-        return (None, survey(module, &tree, found));
+        return (None, survey_file(module, &tree, found));
     }
     if !found.has_errors() {
         let fitted = fit_signature(&mut module, &tree, how.lifted);
@@ -108,7 +114,7 @@ pub fn load_text(
         found.extend(bind_weights(&mut module, dir, how));
     }
     (
-        Some(Model {
+        Some(LoadedModel {
             name: name.to_string(),
             module,
             tree: Some(tree),
@@ -118,7 +124,7 @@ pub fn load_text(
 }
 
 /// Reads the weights from the file that was given, or else from the one that the text names.
-fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &How) -> Diagnostics {
+fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &LoadOptions) -> Diagnostics {
     match (&how.weights, &module.weights) {
         (Some(given), _) => {
             let path = std::path::absolute(given).unwrap_or_else(|_| given.clone());
@@ -135,12 +141,12 @@ fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &How) -> Di
 
 /// What else is wrong with a file of which parts could not be read or built, in the order of the text: one run reports all
 /// there is.
-fn survey(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics) -> Diagnostics {
-    let Some(mut gaps) = Gaps::of(tree, &found) else {
+fn survey_file(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics) -> Diagnostics {
+    let Some(mut gaps) = Gaps::from_findings(tree, &found) else {
         return found;
     };
     let linted = graph::lint_around(&module, &gaps);
-    gaps.add(&linted);
+    gaps.add_findings(&linted);
     let inferred = infer::infer_around(&mut module, &InferOptions::default(), &gaps);
     let rules_read = |i: &ast::Item| match i {
         ast::Item::Rewrite(r) => !found.iter().any(|d| {
@@ -193,7 +199,7 @@ fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Re
 }
 
 /// The file's name without its directory and ending.
-fn stem(name: &str) -> String {
+fn file_stem(name: &str) -> String {
     Path::new(name)
         .file_stem()
         .map_or_else(|| name.to_string(), |s| s.to_string_lossy().into_owned())

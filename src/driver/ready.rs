@@ -1,9 +1,9 @@
 //! A model for inputs of one combination of types, made ready to run: compiled as a whole, or as far as sizes are known.
 
-use super::inputs::bind::{Bound, Dims, Value};
-use super::run::arguments;
+use super::inputs::bind::{BoundInputs, Dims, Value};
+use super::run::executable_inputs;
 use super::session::{Reported, Session, Staged};
-use super::split::{Split, Tail};
+use super::split::{InterpretedTail, SplitExecutable};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule};
 use crate::interp::Interpreter;
@@ -15,16 +15,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Values of buffers, by path.
-pub type State = HashMap<Arc<str>, Tensor>;
+pub type BufferState = HashMap<Arc<str>, Tensor>;
 
 /// What an optimised module with fixed input sizes runs as.
 pub struct Ready {
-    way: Way,
+    way: ExecutionPlan,
 }
 
-enum Way {
+enum ExecutionPlan {
     Whole(Box<Executable>),
-    Split(Box<Split>),
+    Split(Box<SplitExecutable>),
 }
 
 /// The program of a module as far as it can be compiled, and where it ends.
@@ -32,7 +32,7 @@ enum Way {
 pub(super) struct Lowered {
     /// `None` if all that is computed depends on values.
     pub program: Option<Program>,
-    tail: Option<Tail>,
+    tail: Option<InterpretedTail>,
     /// What is said of a tail.
     pub warning: Option<Diagnostic>,
     /// What is said if there is no program and code is wanted.
@@ -43,15 +43,15 @@ pub(super) struct Lowered {
 
 /// Lowers an optimised module: all of it, or what comes before the first size that depends on values. What is refused (a loop
 /// that carries a number) is interpreted as a whole.
-pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
+pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
     let graph = module.entry().ok_or(Reported)?;
-    let Some(tail) = Tail::of(graph) else {
+    let Some(tail) = InterpretedTail::from_graph(graph) else {
         return match session.try_lower(module, graph, dims) {
             Ok(program) => Ok(Lowered {
                 program: Some(program),
                 ..Lowered::default()
             }),
-            Err(e) => interpreted(session, graph, e),
+            Err(e) => interpret_whole(session, graph, e),
         };
     };
     let mut lowered = Lowered {
@@ -59,10 +59,10 @@ pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) ->
         nothing: Some(tail.nothing_compiled(graph)),
         ..Lowered::default()
     };
-    if let Some((head, nodes)) = tail.head(graph) {
+    if let Some((head, nodes)) = tail.head_graph(graph) {
         let mut program = match session.try_lower(module, &head, dims) {
             Ok(program) => program,
-            Err(e) => return interpreted(session, graph, e),
+            Err(e) => return interpret_whole(session, graph, e),
         };
         // The head's results are the values that the tail uses.
         program.mutations.clear();
@@ -73,8 +73,8 @@ pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) ->
 }
 
 /// What a graph runs as that is refused: all of it is interpreted, and a warning says so. Other errors are reported.
-fn interpreted(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lowered> {
-    match (e, Tail::all(graph)) {
+fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lowered> {
+    match (e, InterpretedTail::whole_graph(graph)) {
         (LowerError::Refused(why), Some(tail)) => {
             let title = format!("the graph runs in the interpreter: {}", why.reason());
             Ok(Lowered {
@@ -99,9 +99,11 @@ impl Lowered {
             None => None,
         };
         let way = match (self.tail, executable) {
-            (None, Some(executable)) => Way::Whole(Box::new(executable)),
+            (None, Some(executable)) => ExecutionPlan::Whole(Box::new(executable)),
             (None, None) => return Err(Reported),
-            (Some(tail), executable) => Way::Split(Box::new(Split::new(tail, executable.map(|e| (e, self.kept))))),
+            (Some(tail), executable) => {
+                ExecutionPlan::Split(Box::new(SplitExecutable::new(tail, executable.map(|e| (e, self.kept)))))
+            }
         };
         Ok(Ready { way })
     }
@@ -111,48 +113,48 @@ impl Ready {
     /// The compiled part, if there is one.
     pub fn executable(&self) -> Option<&Executable> {
         match &self.way {
-            Way::Whole(e) => Some(e),
-            Way::Split(s) => s.executable(),
+            ExecutionPlan::Whole(e) => Some(e),
+            ExecutionPlan::Split(s) => s.executable(),
         }
     }
 
     /// The compiled part, for runs without what [`Ready::run`] adds.
     pub fn executable_mut(&mut self) -> Option<&mut Executable> {
         match &mut self.way {
-            Way::Whole(e) => Some(e),
-            Way::Split(s) => s.executable_mut(),
+            ExecutionPlan::Whole(e) => Some(e),
+            ExecutionPlan::Split(s) => s.executable_mut(),
         }
     }
 
     /// The executable, if all of the model is compiled.
     pub fn into_executable(self) -> Option<Executable> {
         match self.way {
-            Way::Whole(e) => Some(*e),
-            Way::Split(_) => None,
+            ExecutionPlan::Whole(e) => Some(*e),
+            ExecutionPlan::Split(_) => None,
         }
     }
 
     /// How many operations run in the interpreter, because their sizes depend on values.
-    pub fn interpreted(&self) -> usize {
+    pub fn interpreted_count(&self) -> usize {
         match &self.way {
-            Way::Whole(_) => 0,
-            Way::Split(s) => s.interpreted(),
+            ExecutionPlan::Whole(_) => 0,
+            ExecutionPlan::Split(s) => s.interpreted_count(),
         }
     }
 
     /// Runs on inputs of the types that it was compiled for; `module` is the optimised one. New values of buffers and inputs lead the
     /// result ([`Graph::mutations`](crate::graph::Graph::mutations)). `state` are the values of buffers that earlier runs changed.
-    pub fn run(&mut self, module: &GraphModule, bound: &Bound, state: &State) -> Result<Value, Diagnostic> {
+    pub fn run(&mut self, module: &GraphModule, bound: &BoundInputs, state: &BufferState) -> Result<Value, Diagnostic> {
         match &mut self.way {
-            Way::Whole(executable) => {
+            ExecutionPlan::Whole(executable) => {
                 state.iter().for_each(|(path, t)| executable.set_state(path, t));
                 let inputs = match module.entry() {
-                    Some(graph) => arguments(executable, graph, bound)?,
+                    Some(graph) => executable_inputs(executable, graph, bound)?,
                     None => vec![],
                 };
                 executable.run(&inputs).map_err(|d| *d)
             }
-            Way::Split(split) => {
+            ExecutionPlan::Split(split) => {
                 let mut interpreter = Interpreter::new(module);
                 for (path, t) in state {
                     interpreter.set_attribute(path, t.clone());

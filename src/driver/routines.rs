@@ -13,12 +13,12 @@ impl Routines for OpTable {
         let Meaning::Routine(f) = op.meaning else { return None };
         Some(Box::new(move |args| {
             let call = Call { op, args };
-            f(&call).map_err(|e| failed(e, op.name))
+            f(&call).map_err(|e| routine_failed(e, op.name))
         }))
     }
 }
 
-fn failed(e: op::OpError, op: &str) -> RunError {
+fn routine_failed(e: op::OpError, op: &str) -> RunError {
     let mut d = Diagnostic::new(e.code, e.title);
     (d.notes, d.help) = (e.notes, e.help);
     d.notes.push(format!("while running `{op}`"));

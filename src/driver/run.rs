@@ -1,6 +1,6 @@
 //! Running a compiled or interpreted graph on bound inputs.
 
-use super::inputs::bind::{self, Bound, Value};
+use super::inputs::bind::{self, BoundInputs, Value};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::interp;
@@ -9,7 +9,11 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Val};
 
 /// The tensors that an executable takes, in its order, from the values of the graph's placeholders.
-pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Result<Vec<Tensor>, Diagnostic> {
+pub fn executable_inputs(
+    executable: &Executable,
+    graph: &Graph,
+    bound: &BoundInputs,
+) -> Result<Vec<Tensor>, Diagnostic> {
     let placeholders = graph.placeholders();
     let value = |name: &str| {
         let is = |&&n: &&NodeId| graph[n].name() == name || graph[n].target() == name;
@@ -19,7 +23,7 @@ pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Resul
     // An item of a nested input. Few models have one, and calls are to be short.
     let item = |name: &str| {
         let of = |(n, v): (&NodeId, &'_ Value)| {
-            bind::tensors(graph[*n].target(), v)
+            bind::named_tensors(graph[*n].target(), v)
                 .into_iter()
                 .find(|(i, _)| i == name)
                 .map(|(_, t)| t.clone())
@@ -37,7 +41,7 @@ pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Resul
 }
 
 /// What the interpreter gives for a checked module (at any level).
-pub fn interpret(module: &GraphModule, bound: &Bound) -> Result<Value, Diagnostic> {
+pub fn interpret_module(module: &GraphModule, bound: &BoundInputs) -> Result<Value, Diagnostic> {
     interp::run(module, bound.values.clone())
 }
 
@@ -50,7 +54,7 @@ pub fn user_result(graph: &Graph, result: Value) -> Value {
 }
 
 /// The tensors of a result in flattened order, named `output.0`, `output.1`, …
-pub fn named(result: &Value) -> Vec<(String, Tensor)> {
+pub fn named_results(result: &Value) -> Vec<(String, Tensor)> {
     let tensors = result.leaves().into_iter();
     tensors
         .enumerate()
@@ -59,15 +63,15 @@ pub fn named(result: &Value) -> Vec<(String, Tensor)> {
 }
 
 /// What a person is shown of a result: a line for each tensor and number, with its place in the structure.
-pub fn overview(result: &Value) -> String {
+pub fn result_overview(result: &Value) -> String {
     let mut items = vec![];
-    places(result, String::new(), &mut items);
+    collect_places(result, String::new(), &mut items);
     let width = items.iter().map(|(place, _)| place.len()).max().unwrap_or(0);
     let mut tensors = 0;
     let mut text = String::new();
     for (place, v) in items {
         let (name, ty, summary) = match v {
-            Val::Leaf(t) => (format!("output.{tensors}"), t.ty().to_string(), summary(t)),
+            Val::Leaf(t) => (format!("output.{tensors}"), t.ty().to_string(), tensor_summary(t)),
             Val::Int(d) => (String::new(), "int".into(), d.to_string()),
             Val::Float(x) => (String::new(), "float".into(), format!("{x:?}")),
             Val::Bool(b) => (String::new(), "bool".into(), b.to_string()),
@@ -86,11 +90,11 @@ pub fn overview(result: &Value) -> String {
 }
 
 /// The items of a structure with their places, as Python writes them: `["prob"]`, `[1]["k"]`.
-fn places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Value)>) {
+fn collect_places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Value)>) {
     match v {
         Val::List(v) | Val::Tuple(v) => {
             let items = v.iter().enumerate();
-            items.for_each(|(i, v)| places(v, format!("{place}[{i}]"), out));
+            items.for_each(|(i, v)| collect_places(v, format!("{place}[{i}]"), out));
         }
         Val::Dict(v) => {
             let key = |k: &Value| match k {
@@ -99,20 +103,20 @@ fn places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Value)>) {
                 _ => "…".to_string(),
             };
             v.iter()
-                .for_each(|(k, v)| places(v, format!("{place}[{}]", key(k)), out));
+                .for_each(|(k, v)| collect_places(v, format!("{place}[{}]", key(k)), out));
         }
         v => out.push((place, v)),
     }
 }
 
 /// A tensor in a line: its range and mean, so that two runs can be told apart at a glance.
-pub fn summary(t: &Tensor) -> String {
+pub fn tensor_summary(t: &Tensor) -> String {
     let n = t.numel();
     if n == 0 {
         return "empty".to_string();
     }
     if n <= 6 {
-        let items: Vec<String> = (0..n).map(|i| short(t.get(i))).collect();
+        let items: Vec<String> = (0..n).map(|i| format_scalar(t.get(i))).collect();
         return items.join(" ");
     }
     let numbers = (0..n).map(|i| as_f64(t.get(i)));
@@ -136,18 +140,23 @@ pub fn summary(t: &Tensor) -> String {
     } else {
         String::new()
     };
-    format!("min {}, max {}, mean {}{nans}", number(low), number(high), number(mean))
+    format!(
+        "min {}, max {}, mean {}{nans}",
+        format_number(low),
+        format_number(high),
+        format_number(mean)
+    )
 }
 
-fn short(s: Scalar) -> String {
+fn format_scalar(s: Scalar) -> String {
     match s {
         Scalar::Int(_, i) => i.to_string(),
         Scalar::Bool(b) => b.to_string(),
-        s => number(as_f64(s)),
+        s => format_number(as_f64(s)),
     }
 }
 
-fn number(x: f64) -> String {
+fn format_number(x: f64) -> String {
     if x == 0.0 || (1e-3..1e6).contains(&x.abs()) {
         let s = format!("{x:.5}");
         s.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -208,7 +217,7 @@ mod tests {
             (Val::Str("a".into()), Val::Tuple(vec![t(), Val::int(3)])),
             (Val::Str("b".into()), t()),
         ]);
-        let lines: Vec<String> = overview(&result).lines().map(str::to_string).collect();
+        let lines: Vec<String> = result_overview(&result).lines().map(str::to_string).collect();
         let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(0), ["output.0", "[\"a\"][0]", "f32[2]", "1", "2"]);
         assert_eq!(words(1), ["[\"a\"][1]", "int", "3"]);
@@ -217,9 +226,12 @@ mod tests {
 
     #[test]
     fn tensors_are_summed_up_in_a_line() {
-        assert_eq!(summary(&Tensor::from_slice(&[2], &[1.5f32, -2e-9])), "1.5 -2.0000e-9");
+        assert_eq!(
+            tensor_summary(&Tensor::from_slice(&[2], &[1.5f32, -2e-9])),
+            "1.5 -2.0000e-9"
+        );
         let many = Tensor::from_slice(&[8], &[0i64, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(summary(&many), "min 0, max 7, mean 3.5");
-        assert_eq!(summary(&Tensor::zeros(DType::F32, &[0, 3])), "empty");
+        assert_eq!(tensor_summary(&many), "min 0, max 7, mean 3.5");
+        assert_eq!(tensor_summary(&Tensor::zeros(DType::F32, &[0, 3])), "empty");
     }
 }

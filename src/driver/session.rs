@@ -1,9 +1,9 @@
 //! A compilation: the stages in order, the findings of all of them, and who watches.
 
 use super::inputs::bind::Dims;
-use super::load::{self, Model};
+use super::load::{self, LoadedModel};
 use super::routines::OpTable;
-use super::stage::{Observer, Product, Stage};
+use super::stage::{Observer, Stage, StageProduct};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
@@ -40,7 +40,7 @@ pub struct Session {
     /// Whether convolutions are the sums of their products, and no algorithm that rounds differently takes their place: see
     /// [`math::Native::exact`].
     pub exact: bool,
-    /// Whether exported programs stay as they were exported, for printing: see [`load::load`].
+    /// Whether exported programs stay as they were exported, for printing: see [`load::load_model`].
     pub lifted: bool,
     /// Whether nodes that nothing uses are reported in traced graphs too, of which nobody wrote the nodes.
     pub lints: bool,
@@ -71,16 +71,18 @@ impl Session {
         self.diagnostics.push(d);
     }
 
-    fn took(&mut self, stage: Stage, product: Product, start: Instant) {
+    fn took_since(&mut self, stage: Stage, product: StageProduct, start: Instant) {
         self.took_time(stage, product, start.elapsed());
     }
 
-    fn took_time(&mut self, stage: Stage, product: Product, time: Duration) {
-        self.observers.iter_mut().for_each(|o| o.after(stage, product, time));
+    fn took_time(&mut self, stage: Stage, product: StageProduct, time: Duration) {
+        self.observers
+            .iter_mut()
+            .for_each(|o| o.after_stage(stage, product, time));
     }
 
     /// Takes a stage's findings; fails if one is an error.
-    fn take(&mut self, found: Diagnostics) -> Staged<()> {
+    fn take_findings(&mut self, found: Diagnostics) -> Staged<()> {
         let failed = found.has_errors();
         self.diagnostics.extend(found);
         if failed { Err(Reported) } else { Ok(()) }
@@ -97,7 +99,7 @@ impl Session {
     }
 
     /// Does `work`, and gives what is found instead of reporting it if it fails.
-    pub(super) fn caught<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
+    pub(super) fn catch_findings<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
         let found = std::mem::replace(&mut self.diagnostics, before);
@@ -111,12 +113,12 @@ impl Session {
     }
 
     /// Does `work` if it can be done; why it cannot be done is not said.
-    pub(super) fn trial<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Option<T> {
-        self.caught(work).ok()
+    pub(super) fn try_work<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Option<T> {
+        self.catch_findings(work).ok()
     }
 
     /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The kind is told by the content.
-    pub fn load(&mut self, path: &str) -> Staged<Model> {
+    pub fn load(&mut self, path: &str) -> Staged<LoadedModel> {
         let model = self.load_any(path)?;
         if model.module.graphs.is_empty() {
             let d = Diagnostic::new(Code::E0113, format!("`{path}` contains rules but no graph"));
@@ -130,7 +132,7 @@ impl Session {
     pub fn load_rules(&mut self, path: &str) -> Staged<Vec<Rule>> {
         let model = self.load_any(path)?;
         let rules = match &model.tree {
-            Some(tree) => self.rules(tree)?,
+            Some(tree) => self.check_rules(tree)?,
             None => vec![],
         };
         if rules.is_empty() {
@@ -141,42 +143,42 @@ impl Session {
     }
 
     /// The rules of a syntax tree, checked.
-    pub fn rules(&mut self, tree: &ast::File) -> Staged<Vec<Rule>> {
+    pub fn check_rules(&mut self, tree: &ast::File) -> Staged<Vec<Rule>> {
         let (rules, found) = rewrite::compile(tree);
-        self.take(found)?;
+        self.take_findings(found)?;
         Ok(rules)
     }
 
     /// [`Session::load`] of a file that may hold rules and no graph.
-    pub fn load_any(&mut self, path: &str) -> Staged<Model> {
+    pub fn load_any(&mut self, path: &str) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let how = load::How {
+        let how = load::LoadOptions {
             lifted: self.lifted,
             weights: self.weights.clone(),
         };
-        let (model, found) = load::load(&mut self.sources, path, &how);
-        self.take(found)?;
+        let (model, found) = load::load_model(&mut self.sources, path, &how);
+        self.take_findings(found)?;
         let model = model.ok_or(Reported)?;
-        self.took(Stage::Load, Product::Module(&model.module), start);
+        self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
         Ok(model)
     }
 
     /// [`Session::load`] of a text that is not in a file; `name` is what diagnostics call it.
-    pub fn load_text(&mut self, name: &str, text: &str) -> Staged<Model> {
+    pub fn load_text(&mut self, name: &str, text: &str) -> Staged<LoadedModel> {
         self.load_text_in(name, text, None)
     }
 
     /// [`Session::load_text`] of a text whose weights are looked for in a directory.
-    pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<Model> {
+    pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let how = load::How {
+        let how = load::LoadOptions {
             lifted: self.lifted,
             weights: self.weights.clone(),
         };
         let (model, found) = load::load_text(&mut self.sources, name, text, directory, &how);
-        self.take(found)?;
+        self.take_findings(found)?;
         let model = model.ok_or(Reported)?;
-        self.took(Stage::Load, Product::Module(&model.module), start);
+        self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
         Ok(model)
     }
 
@@ -188,7 +190,7 @@ impl Session {
         let sound = !linted.has_errors();
         // What lint finds wrong with a node is all that is said of it; the others have types.
         let mut gaps = Gaps::default();
-        gaps.add(&linted);
+        gaps.add_findings(&linted);
         let inconsistent = linted.iter().any(|d| matches!(d.code, Code::E0107 | Code::E0109));
         let for_author = !self.lints && module.is_traced();
         let said = |d: &Diagnostic| !(for_author && d.code == Code::L0001);
@@ -200,11 +202,11 @@ impl Session {
             inputs: inputs.to_vec(),
         };
         let found = infer::infer_around(module, &options, &gaps);
-        self.take(found)?;
+        self.take_findings(found)?;
         if !sound {
             return Err(Reported);
         }
-        self.took(Stage::Check, Product::Module(module), start);
+        self.took_since(Stage::Check, StageProduct::Module(module), start);
         Ok(())
     }
 
@@ -215,10 +217,10 @@ impl Session {
         let mut observe =
             |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
         let report = pass::optimize_with(module, options, &mut observe);
-        self.optimized(module, report, start)
+        self.finish_optimize(module, report, start)
     }
 
-    fn optimized(
+    fn finish_optimize(
         &mut self,
         module: &GraphModule,
         report: Result<pass::PassReport, Diagnostics>,
@@ -228,7 +230,7 @@ impl Session {
             self.diagnostics.extend(found);
             Reported
         })?;
-        self.took(Stage::Optimize, Product::Module(module), start);
+        self.took_since(Stage::Optimize, StageProduct::Module(module), start);
         Ok(report)
     }
 
@@ -244,7 +246,7 @@ impl Session {
         let mut observe =
             |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
         let report = manager.run(module, options, &mut observe);
-        self.optimized(module, report, start)
+        self.finish_optimize(module, report, start)
     }
 
     /// Keeps the tensor IR of later lowerings as text, or no longer.
@@ -287,10 +289,10 @@ impl Session {
             }
         });
         self.tensor_ir = texts;
-        lowered.inspect(|program| self.took(Stage::Lower, Product::Program(program), start))
+        lowered.inspect(|program| self.took_since(Stage::Lower, StageProduct::Program(program), start))
     }
 
-    fn pool(&mut self, threads: usize) -> Arc<Pool> {
+    fn thread_pool(&mut self, threads: usize) -> Arc<Pool> {
         match &self.pool {
             Some(p) if p.threads() == threads => p.clone(),
             _ => self.pool.insert(Arc::new(Pool::new(threads))).clone(),
@@ -302,17 +304,17 @@ impl Session {
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         let library = self.target.map_or_else(math::native, math::Native::of);
         let options = runtime::ExecutableOptions {
-            pool: self.pool(thread_count(threads)),
+            pool: self.thread_pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
-            compiler: Arc::new(codegen::Jit::new(self.codegen(text))),
+            compiler: Arc::new(codegen::Jit::new(self.codegen_options(text))),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
         };
         match Executable::new(program, &options) {
             Ok(executable) => {
                 let [code, packing] = executable.build_times();
-                self.took_time(Stage::Compile, Product::Executable(&executable), code);
-                self.took_time(Stage::Pack, Product::Executable(&executable), packing);
+                self.took_time(Stage::Compile, StageProduct::Executable(&executable), code);
+                self.took_time(Stage::Pack, StageProduct::Executable(&executable), packing);
                 Ok(executable)
             }
             Err(d) => {
@@ -324,7 +326,7 @@ impl Session {
 }
 
 impl Session {
-    fn codegen(&self, text: bool) -> codegen::Options {
+    fn codegen_options(&self, text: bool) -> codegen::Options {
         codegen::Options {
             text,
             target: self.target,
@@ -333,8 +335,8 @@ impl Session {
     }
 
     /// The kernels of a program as the bytes of an object file: see [`codegen::object()`].
-    pub fn object(&mut self, program: &Program) -> Staged<Vec<u8>> {
-        let object = codegen::object(&program.kernels, self.codegen(false));
+    pub fn compile_object(&mut self, program: &Program) -> Staged<Vec<u8>> {
+        let object = codegen::object(&program.kernels, self.codegen_options(false));
         object.map_err(|e| {
             let d = Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"));
             self.diagnostics

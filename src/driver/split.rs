@@ -8,8 +8,8 @@
 //! `nonzero`, `unique`, `masked_select`, `item` and the like give tensors whose sizes (or numbers that are sizes) are known
 //! only once they have run. Such nodes and everything that uses them form the tail of the graph.
 
-use super::inputs::bind::{Bound, Value};
-use super::run::arguments;
+use super::inputs::bind::{BoundInputs, Value};
+use super::run::executable_inputs;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::place_note;
@@ -20,15 +20,15 @@ use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
 
 /// The tail of a graph: the nodes whose types are known only from values, and what uses them.
-pub struct Tail {
+pub struct InterpretedTail {
     nodes: HashSet<NodeId>,
     /// The first node whose type depends on values.
     first: NodeId,
 }
 
-impl Tail {
+impl InterpretedTail {
     /// The tail of a graph whose nodes have types for fixed input sizes, if it has one.
-    pub fn of(graph: &Graph) -> Option<Tail> {
+    pub fn from_graph(graph: &Graph) -> Option<InterpretedTail> {
         let mut nodes = HashSet::new();
         let mut first = None;
         for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
@@ -38,14 +38,14 @@ impl Tail {
                 first.get_or_insert(n);
             }
         }
-        Some(Tail { nodes, first: first? })
+        Some(InterpretedTail { nodes, first: first? })
     }
 
     /// The whole graph as a tail, for one that cannot be compiled; `None` if nothing is called.
-    pub fn all(graph: &Graph) -> Option<Tail> {
+    pub fn whole_graph(graph: &Graph) -> Option<InterpretedTail> {
         let nodes: HashSet<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
         let first = graph.iter().find(|n| nodes.contains(n))?;
-        Some(Tail { nodes, first })
+        Some(InterpretedTail { nodes, first })
     }
 
     /// What is said about it, once.
@@ -53,7 +53,7 @@ impl Tail {
         let node = &graph[self.first];
         let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
         let what = format!("{} of {all} operations run in the interpreter", self.nodes.len());
-        let missing = self.missing(graph);
+        let missing = self.missing_types(graph);
         if !missing.is_empty() {
             let title = format!("{what}, because {}", untyped::what_is_missing(graph, &missing));
             return untyped::explain_missing(graph, &missing, Diagnostic::new(Code::L0003, title));
@@ -70,7 +70,7 @@ impl Tail {
     /// What is said if the tail is all there is, and code is wanted.
     pub fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
         let title = "no part of the graph is compiled";
-        let missing = self.missing(graph);
+        let missing = self.missing_types(graph);
         if missing.is_empty() {
             return Diagnostic::new(Code::E0601, title)
                 .note("what depends on sizes that only values tell is interpreted");
@@ -80,7 +80,7 @@ impl Tail {
     }
 
     /// The inputs and attributes of which the tail's nodes know too little.
-    fn missing(&self, graph: &Graph) -> Vec<Untyped> {
+    fn missing_types(&self, graph: &Graph) -> Vec<Untyped> {
         let mut missing = untyped::find_untyped(graph);
         missing.retain(|u| graph[u.node].users().any(|n| self.nodes.contains(&n)));
         missing
@@ -88,7 +88,7 @@ impl Tail {
 
     /// The graph without the tail, and the nodes whose values the tail uses, which are its results. `None` if the tail is
     /// all that is computed.
-    pub fn head(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
+    pub fn head_graph(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
         let output = graph.output();
         let in_tail = |n: NodeId| self.nodes.contains(&n) || Some(n) == output;
         let mut kept: Vec<NodeId> = vec![];
@@ -128,8 +128,8 @@ fn is_fixed(ty: &Type) -> bool {
 }
 
 /// A graph in two parts.
-pub struct Split {
-    tail: Tail,
+pub struct SplitExecutable {
+    tail: InterpretedTail,
     /// The part that is compiled, if there is anything in it, and the nodes whose values are its results.
     head: Option<(Executable, Vec<NodeId>)>,
 }
@@ -153,10 +153,10 @@ impl Hooks for Computed {
     }
 }
 
-impl Split {
+impl SplitExecutable {
     /// A tail after what was compiled of the same graph.
-    pub fn new(tail: Tail, head: Option<(Executable, Vec<NodeId>)>) -> Split {
-        Split { tail, head }
+    pub fn new(tail: InterpretedTail, head: Option<(Executable, Vec<NodeId>)>) -> SplitExecutable {
+        SplitExecutable { tail, head }
     }
 
     /// The compiled part.
@@ -170,7 +170,7 @@ impl Split {
     }
 
     /// How many operations are not compiled.
-    pub fn interpreted(&self) -> usize {
+    pub fn interpreted_count(&self) -> usize {
         self.tail.nodes.len()
     }
 
@@ -179,7 +179,7 @@ impl Split {
         &mut self,
         module: &GraphModule,
         interpreter: &mut Interpreter<'_>,
-        bound: &Bound,
+        bound: &BoundInputs,
     ) -> Result<Value, Diagnostic> {
         let Some(graph) = module.entry() else {
             return interpreter.run(bound.values.clone());
@@ -189,7 +189,7 @@ impl Split {
             skip: HashSet::new(),
         };
         if let Some((executable, kept)) = &mut self.head {
-            let inputs = arguments(executable, graph, bound)?;
+            let inputs = executable_inputs(executable, graph, bound)?;
             let values = executable.run(&inputs).map_err(|d| *d)?;
             let values = values.items().map(<[Value]>::to_vec).unwrap_or_default();
             computed.values = kept.iter().copied().zip(values).collect();
@@ -234,11 +234,11 @@ mod tests {
         };
         let given = Provided {
             name: "x".into(),
-            given: Given::Value(Val::Leaf(fill::filled(DType::F32, &[2, 2], Fill::Arange))),
+            given: Given::Value(Val::Leaf(fill::filled_tensor(DType::F32, &[2, 2], Fill::Arange))),
             origin: "the test".into(),
             must_match: true,
         };
-        let (bound, found) = bind::bind(&model.module, vec![given], Dims::new());
+        let (bound, found) = bind::bind_inputs(&model.module, vec![given], Dims::new());
         let bound = bound.unwrap_or_else(|| panic!("{found:?}"));
         let called = Function::new(model, Request::default()).call(&mut s, &bound);
         let result = called.unwrap_or_else(|_| panic!("{:?}", s.diagnostics)).result;

@@ -50,7 +50,7 @@ impl Stage {
 
 /// What a stage made.
 #[derive(Clone, Copy)]
-pub enum Product<'a> {
+pub enum StageProduct<'a> {
     /// After `Load` (untyped), `Check` (typed) and `Optimize` (canonical).
     Module(&'a GraphModule),
     /// After `Lower`.
@@ -62,7 +62,7 @@ pub enum Product<'a> {
 /// Watches a compilation: prints, measures, verifies.
 pub trait Observer {
     /// Called when a stage is done, with what it made and how long it took.
-    fn after(&mut self, _stage: Stage, _product: Product, _time: Duration) {}
+    fn after_stage(&mut self, _stage: Stage, _product: StageProduct, _time: Duration) {}
 
     /// Called when a pass has run (whether or not it changed anything), with the module as it left it.
     fn after_pass(&mut self, _run: &PassRun, _module: &GraphModule) {}
@@ -76,14 +76,14 @@ pub struct Timer {
 }
 
 impl Observer for Timer {
-    fn after(&mut self, stage: Stage, _product: Product, time: Duration) {
+    fn after_stage(&mut self, stage: Stage, _product: StageProduct, time: Duration) {
         self.times.push((stage, time));
     }
 }
 
 impl Timer {
     /// `load 1.2 ms, check 0.1 ms, …`
-    pub fn line(&self) -> String {
+    pub fn summary_line(&self) -> String {
         let parts = self
             .times
             .iter()
@@ -93,17 +93,17 @@ impl Timer {
 }
 
 /// What an observer that others hold too has seen. (A panic elsewhere leaves it whole: each report is one call.)
-pub fn lock<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
+pub fn lock_observer<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
     observer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A shared observer, which its owner can read while the session has it too.
 impl<O: Observer> Observer for Arc<Mutex<O>> {
-    fn after(&mut self, stage: Stage, product: Product, time: Duration) {
-        lock(self).after(stage, product, time);
+    fn after_stage(&mut self, stage: Stage, product: StageProduct, time: Duration) {
+        lock_observer(self).after_stage(stage, product, time);
     }
 
     fn after_pass(&mut self, run: &PassRun, module: &GraphModule) {
-        lock(self).after_pass(run, module);
+        lock_observer(self).after_pass(run, module);
     }
 }

@@ -27,13 +27,13 @@ fn spoils_statement(code: Code) -> bool {
 
 impl Gaps {
     /// What `found` leaves of the file. `None` if so little is known of it that nothing more can be said.
-    pub fn of(tree: &ast::File, found: &Diagnostics) -> Option<Gaps> {
+    pub fn from_findings(tree: &ast::File, found: &Diagnostics) -> Option<Gaps> {
         let mut gaps = Gaps {
             names: tree.lost.iter().cloned().collect(),
             ..Gaps::default()
         };
-        gaps.add(found);
-        let errors: Vec<Span> = found.iter().filter(|d| d.is_error()).filter_map(place).collect();
+        gaps.add_findings(found);
+        let errors: Vec<Span> = found.iter().filter(|d| d.is_error()).filter_map(primary_span).collect();
         for item in &tree.items {
             let Item::Graph(g) = item else { continue };
             // What torch printed is read as a whole or not at all.
@@ -50,15 +50,15 @@ impl Gaps {
     }
 
     /// Adds what `found` says.
-    pub fn add(&mut self, found: &Diagnostics) {
+    pub fn add_findings(&mut self, found: &Diagnostics) {
         let errors = found.iter().filter(|d| d.is_error() && spoils_statement(d.code));
         self.places
-            .extend(errors.filter_map(place).map(|s| (s.file.0, s.start)));
+            .extend(errors.filter_map(primary_span).map(|s| (s.file.0, s.start)));
         self.places.sort_unstable();
     }
 
     /// Whether something was reported that leaves the statement at `span` without meaning.
-    pub fn cover(&self, span: Option<Span>) -> bool {
+    pub fn covers(&self, span: Option<Span>) -> bool {
         let Some(s) = span.filter(|_| !self.places.is_empty()) else {
             return false;
         };
@@ -69,7 +69,7 @@ impl Gaps {
     }
 
     /// Whether a declaration of that name could not be read.
-    pub fn names(&self, name: &str) -> bool {
+    pub fn may_declare(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
@@ -79,7 +79,7 @@ impl Gaps {
     }
 }
 
-fn place(d: &Diagnostic) -> Option<Span> {
+fn primary_span(d: &Diagnostic) -> Option<Span> {
     let primary = d.labels.iter().find(|l| l.primary);
     primary.or(d.labels.first()).map(|l| l.span)
 }

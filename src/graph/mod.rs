@@ -42,14 +42,14 @@ pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm};
 pub use purity::is_impure;
 pub use signature::{InputSpec, OutputSpec, Signature, lift, traced_minimum, type_output, unlift};
 pub use text::{NodeText, TorchLine};
-pub use torch::codegen::Called;
+pub use torch::codegen::PyTreeParams;
 pub use torch::print as torch_print;
 pub use torch::{codegen, pyrepr, python, readable, tabular};
 
 use cranelift_entity::PrimaryMap;
 use std::ops::Index;
 use std::sync::Arc;
-use text::Texts;
+use text::GraphTexts;
 
 /// An ordered list of nodes.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ pub struct Graph {
     insert: InsertPoint,
     namer: Namer,
     /// How it was written.
-    texts: Texts,
+    texts: GraphTexts,
     /// What the module around it calls the graph, where that is not its name here: torch names graphs within their parent.
     pub attribute: Option<Arc<str>>,
     /// What the inputs and results of an exported program stand for, as long as they are lifted.
@@ -69,7 +69,7 @@ pub struct Graph {
     /// Leading results that are new values of buffers or inputs rather than results the user sees.
     pub mutations: Vec<Mutation>,
     /// How the function around the graph is called, where its parameters and result nest.
-    pub called: Option<Called>,
+    pub called: Option<PyTreeParams>,
     /// What was edited since [`Graph::start_journal`].
     journal: Option<Vec<Edit>>,
 }

@@ -12,7 +12,7 @@ pub struct Namer {
 impl Namer {
     /// A fresh name for `candidate`: snake case, legal in Python, not taken: `add`, `add_1`, `add_2`.
     pub fn create(&mut self, candidate: &str) -> String {
-        let clean = sanitise(candidate);
+        let clean = sanitise_name(candidate);
         let (base, num) = split_number(&clean);
         let (base, mut num) = (base.to_string(), num);
         let mut name = clean.clone();
@@ -46,7 +46,7 @@ impl Namer {
 
 /// The name a target suggests: the last part of a function's path (with the overload of an ATen op: `add_tensor`), the
 /// whole path of a module or attribute (`layer1_0_conv1`), in snake case.
-pub fn candidate(target: &str, is_function: bool) -> String {
+pub fn candidate_name(target: &str, is_function: bool) -> String {
     let last = if is_function {
         match target
             .strip_prefix("torch.ops.")
@@ -80,7 +80,7 @@ pub fn snake_case(s: &str) -> String {
     out
 }
 
-fn sanitise(candidate: &str) -> String {
+fn sanitise_name(candidate: &str) -> String {
     let mut out = String::with_capacity(candidate.len());
     let mut gap = false;
     for c in candidate.chars() {
@@ -179,7 +179,7 @@ mod tests {
             ("LSTM", false, "lstm"),
             ("getHTTPResponse", false, "get_httpresponse"),
         ] {
-            assert_eq!(candidate(target, function), want);
+            assert_eq!(candidate_name(target, function), want);
         }
     }
 }

@@ -54,11 +54,11 @@ fn is_registered(target: &str, is_method: bool) -> bool {
 /// Whether dead code elimination must keep the node though nothing uses it. `module` gives the declarations of the
 /// modules that `call_module` nodes name.
 pub fn is_impure(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> bool {
-    effect(graph, n, module) != Effect::Pure
+    node_effect(graph, n, module) != Effect::Pure
 }
 
 /// What the node does beside computing its value.
-pub fn effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect {
+pub fn node_effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect {
     let node = &graph[n];
     if is_registered_call(node) {
         return Effect::External;
@@ -180,7 +180,7 @@ fn table_effect(node: &Node, is_method: bool) -> Effect {
     let mut result = Effect::Pure;
     for c in readings {
         let schema = c.schema();
-        let given = |name: &str| argument(schema, node, name);
+        let given = |name: &str| named_arg(schema, node, name);
         if c.form.is_some_and(|f| f.inplace) || schema.params.iter().any(|p| p.mutated) {
             return Effect::Mutates;
         }
@@ -196,14 +196,14 @@ fn table_effect(node: &Node, is_method: bool) -> Effect {
 }
 
 /// The argument that a node gives for a parameter.
-fn argument<'n>(schema: &Schema, node: &'n Node, name: &str) -> Option<&'n Arg> {
+fn named_arg<'n>(schema: &Schema, node: &'n Node, name: &str) -> Option<&'n Arg> {
     let by_position = schema.index_of(name).and_then(|i| node.args().get(i));
     by_position.or_else(|| node.kwarg(name))
 }
 
 /// The row's effect in a call by one of its schemas.
 fn row_effect(op: &Op, schema: &Schema, node: &Node) -> Effect {
-    op.effect_where(|name| match argument(schema, node, name) {
+    op.effect_where(|name| match named_arg(schema, node, name) {
         Some(v) => v.as_f64(),
         None => schema.params[schema.index_of(name)?].default.as_ref()?.as_f64(),
     })
@@ -213,7 +213,7 @@ fn row_effect(op: &Op, schema: &Schema, node: &Node) -> Effect {
 pub fn canonical_effect(op: &Op, graph: &Graph, n: NodeId, module: &GraphModule) -> Effect {
     if op.control().is_some() {
         // What the graphs that it calls do.
-        return effect(graph, n, Some(module));
+        return node_effect(graph, n, Some(module));
     }
     match is_registered_call(&graph[n]) {
         true => Effect::External,
@@ -258,7 +258,7 @@ fn called_graph_effect(graph: &Graph, module: Option<&GraphModule>) -> Effect {
         let e = if calls_graph {
             Effect::External
         } else {
-            effect(graph, n, module)
+            node_effect(graph, n, module)
         };
         if !matches!(e, Effect::Pure | Effect::Interface) {
             return e;
@@ -269,8 +269,8 @@ fn called_graph_effect(graph: &Graph, module: Option<&GraphModule>) -> Effect {
 
 /// The argument that a node writes to, when it does: the tensor that `add_`, `setitem`, `relu(inplace=True)` or `out=`
 /// changes.
-pub fn mutated(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option<NodeId> {
-    if effect(graph, n, module) != Effect::Mutates {
+pub fn mutated_arg(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option<NodeId> {
+    if node_effect(graph, n, module) != Effect::Mutates {
         return None;
     }
     let node = &graph[n];
@@ -293,7 +293,7 @@ mod tests {
         let x = g.placeholder("x", None);
         let kwargs = kwargs.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
         let n = g.create_node(op, target, vec![Val::Leaf(x)], kwargs, None);
-        effect(&g, n, None)
+        node_effect(&g, n, None)
     }
 
     #[test]
@@ -342,9 +342,9 @@ mod tests {
             places: None,
         };
         m.modules.insert("act".into(), decl.clone());
-        assert_eq!(effect(&g, n, Some(&m)), Effect::Pure);
+        assert_eq!(node_effect(&g, n, Some(&m)), Effect::Pure);
         decl.kwargs.push(("inplace".into(), Val::Bool(true)));
         m.modules.insert("act".into(), decl);
-        assert_eq!(mutated(&g, n, Some(&m)), Some(x));
+        assert_eq!(mutated_arg(&g, n, Some(&m)), Some(x));
     }
 }

@@ -56,7 +56,7 @@ const UNWRITTEN: &NodeText = &NodeText {
 
 /// The texts of a graph's nodes, and what stands around them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Texts {
+pub(super) struct GraphTexts {
     frame: Option<TorchPrint>,
     nodes: SecondaryMap<NodeId, Option<Arc<NodeText>>>,
 }

@@ -33,7 +33,7 @@ type IsLeaf = dyn Fn(&str, &dyn Module) -> bool;
 
 /// Where a closure's calls are recorded.
 pub struct Tracer {
-    recording: Shared,
+    recording: SharedRecording,
     leaf: Rc<IsLeaf>,
 }
 
@@ -41,7 +41,7 @@ pub struct Tracer {
 #[derive(Clone)]
 pub struct Proxy {
     node: NodeId,
-    recording: Shared,
+    recording: SharedRecording,
 }
 
 /// What is recorded, and where the closure stands.
@@ -56,11 +56,11 @@ struct Recording {
     custom: Vec<(Arc<str>, Arc<str>)>,
 }
 
-type Shared = Rc<RefCell<Recording>>;
+type SharedRecording = Rc<RefCell<Recording>>;
 
 /// Records a call that stands at `at`.
-fn record(
-    recording: &Shared,
+fn record_call(
+    recording: &SharedRecording,
     op: Opcode,
     target: &str,
     args: Vec<Arg>,
@@ -167,13 +167,13 @@ impl Tracer {
     pub fn function(&self, target: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let args = args.into_args();
         let (op, at) = (Opcode::CallFunction, Location::caller());
-        record(&self.recording, op, target, args, named(kwargs), at)
+        record_call(&self.recording, op, target, args, owned_kwargs(kwargs), at)
     }
 
     /// A parameter, buffer or constant of the module.
     #[track_caller]
     pub fn attribute(&self, path: &str) -> Proxy {
-        record(
+        record_call(
             &self.recording,
             Opcode::GetAttr,
             path,
@@ -194,7 +194,7 @@ impl Tracer {
         let result = if (self.leaf)(path, module) {
             let args = inputs.iter().map(|p| Val::Leaf(p.node)).collect();
             let (op, at) = (Opcode::CallModule, Location::caller());
-            record(&self.recording, op, path, args, vec![], at)
+            record_call(&self.recording, op, path, args, vec![], at)
         } else {
             module.forward(self, inputs)
         };
@@ -212,7 +212,7 @@ impl Proxy {
     #[track_caller]
     fn function(&self, target: &str, args: Vec<Arg>) -> Proxy {
         let (op, at) = (Opcode::CallFunction, Location::caller());
-        record(&self.recording, op, target, args, vec![], at)
+        record_call(&self.recording, op, target, args, vec![], at)
     }
 
     /// A call of a method.
@@ -227,7 +227,7 @@ impl Proxy {
         let mut all = vec![Val::Leaf(self.node)];
         all.extend(args.into_args());
         let (op, at) = (Opcode::CallMethod, Location::caller());
-        record(&self.recording, op, name, all, named(kwargs), at)
+        record_call(&self.recording, op, name, all, owned_kwargs(kwargs), at)
     }
 
     /// `self[index]`: a slice, a list of them, an item of a tuple.
@@ -255,7 +255,7 @@ impl Proxy {
     }
 }
 
-fn named(kwargs: &[(&str, Arg)]) -> Vec<(Arc<str>, Arg)> {
+fn owned_kwargs(kwargs: &[(&str, Arg)]) -> Vec<(Arc<str>, Arg)> {
     kwargs.iter().map(|(k, v)| (Arc::from(*k), v.clone())).collect()
 }
 

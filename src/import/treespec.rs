@@ -1,7 +1,7 @@
 //! The nesting of a model's results: torch's pytree specifications (`torch/utils/_pytree.py`, protocol 1).
 
 use super::json::{Bad, get_list, get_member, get_optional, read_items};
-use crate::graph::Called;
+use crate::graph::PyTreeParams;
 use crate::types::Val;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usi
 
 /// The parameters that the specification `spec` of a program's inputs flattens, if one of them nests: those by position and those by
 /// name, called by `names` in this order.
-pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<Called>, Bad> {
+pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<PyTreeParams>, Bad> {
     let leaves = (0..inputs).map(Val::Leaf).collect();
     let Val::Tuple(parts) = nest_leaves(spec, leaves)? else {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize
         Some(names) => names.into_iter().take(args.len()).collect(),
         None => (0..args.len()).map(|i| format!("arg_{i}")).collect(),
     };
-    Ok(Some(Called {
+    Ok(Some(PyTreeParams {
         args: positional,
         kwargs: Some(keys),
         inputs,

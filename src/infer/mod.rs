@@ -319,7 +319,7 @@ impl<'m> Infer<'m> {
     fn type_of_node(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut NodeFacts) -> Type {
         let types = &known.types;
         let node = &graph[n];
-        if self.gaps.cover(node.meta.span) || node.op().is_call() && self.gaps.names(node.target()) {
+        if self.gaps.covers(node.meta.span) || node.op().is_call() && self.gaps.may_declare(node.target()) {
             return Val::Unknown;
         }
         match node.op() {

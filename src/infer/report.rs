@@ -3,7 +3,7 @@
 use super::declared::Mismatch;
 use super::resolved::{Callee, Operand, Resolved};
 use super::solve::{Contradiction, EquationOrigin};
-use crate::diag::words::{a, clip, count, plural};
+use crate::diag::words::{clip_text, count, pluralize, with_article};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, NodeId, Opcode, place_note};
 use crate::op::{self, BindError, Candidate, OpError, ParamType};
@@ -68,9 +68,9 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
             let title = format!(
                 "argument `{param}` of {name} must be {}, not {}",
                 describe_param_type(&expected),
-                a(found)
+                with_article(found)
             );
-            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {}", a(found)))
+            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {}", with_article(found)))
         }
     };
     with_place(note_schemas(d, path, candidate), graph, n)
@@ -111,15 +111,15 @@ fn kinds_of(ty: &ParamType, out: &mut Vec<String>) {
             kinds_of(t, out);
             out.push("None".into());
         }
-        ParamType::List(t, None) => out.push(format!("a list of {}", plural(&t.to_string()))),
+        ParamType::List(t, None) => out.push(format!("a list of {}", pluralize(&t.to_string()))),
         ParamType::List(t, Some(n)) => {
             kinds_of(t, out);
             out.push(match n {
-                1 => format!("a list of {}", plural(&t.to_string())),
+                1 => format!("a list of {}", pluralize(&t.to_string())),
                 n => format!("a list of {}", count(*n, &t.to_string())),
             });
         }
-        t => out.push(a(&t.to_string())),
+        t => out.push(with_article(&t.to_string())),
     }
 }
 
@@ -175,8 +175,8 @@ pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &
             };
         }
     }
-    d.notes.extend(e.notes.into_iter().map(clip));
-    d.help.extend(e.help.into_iter().map(clip));
+    d.notes.extend(e.notes.into_iter().map(clip_text));
+    d.help.extend(e.help.into_iter().map(clip_text));
     d = own_schema(d, n, graph, resolved);
     with_place(d, graph, n)
 }

@@ -2,7 +2,7 @@
 
 use super::functional;
 use super::report::{spell_target, with_place};
-use crate::diag::{Code, Diagnostic, Diagnostics, Names, nearest, words};
+use crate::diag::{Code, Diagnostic, Diagnostics, NameIndex, nearest, words};
 use crate::graph::{Graph, GraphModule, Node, NodeId, Opcode, place_note};
 use crate::op::{self, meant, modules};
 use crate::source::Span;
@@ -26,9 +26,9 @@ pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
 }
 
 /// The names that a file itself gives to what can be called.
-pub fn own_names(module: &GraphModule) -> Names<'_> {
+pub fn own_names(module: &GraphModule) -> NameIndex<'_> {
     let graphs = module.graphs.keys().map(|k| &**k);
-    Names::new(graphs.chain(module.ops.keys().map(|k| &**k)))
+    NameIndex::new(graphs.chain(module.ops.keys().map(|k| &**k)))
 }
 
 /// Adds what an unknown name may be meant for. `fits` says whether the node's arguments fit an op of the table.
@@ -37,7 +37,7 @@ pub fn suggest_names(
     graph: &Graph,
     n: NodeId,
     d: Diagnostic,
-    own: &Names<'_>,
+    own: &NameIndex<'_>,
     fits: &dyn Fn(&str) -> bool,
 ) -> Diagnostic {
     let node = &graph[n];
@@ -178,7 +178,7 @@ fn suggest_spelling(
     graph: &Graph,
     n: NodeId,
     path: &str,
-    own: &Names<'_>,
+    own: &NameIndex<'_>,
     fits: &dyn Fn(&str) -> bool,
 ) -> Option<Meant> {
     let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
@@ -227,7 +227,7 @@ struct Unknown {
 #[derive(Default)]
 pub struct Unknowns<'m> {
     by_spelling: IndexMap<String, Unknown>,
-    own: OnceCell<Names<'m>>,
+    own: OnceCell<NameIndex<'m>>,
 }
 
 impl<'m> Unknowns<'m> {
@@ -307,8 +307,8 @@ pub fn declaration_error(module: &GraphModule, name: &str, e: op::OpError) -> Di
     if e.code == Code::E0201 {
         d = unknown_class(d, &decl.class, class_span);
     }
-    e.notes.into_iter().for_each(|n| d.notes.push(words::clip(n)));
-    e.help.into_iter().for_each(|h| d.help.push(words::clip(h)));
+    e.notes.into_iter().for_each(|n| d.notes.push(words::clip_text(n)));
+    e.help.into_iter().for_each(|h| d.help.push(words::clip_text(h)));
     d
 }
 
@@ -319,7 +319,7 @@ fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
     let (Some(near), Some(span)) = (meant::class_meant(class), span) else {
         return d.help(own);
     };
-    let same = |a: &str, b: &str| crate::diag::nearest::fold(a) == crate::diag::nearest::fold(b);
+    let same = |a: &str, b: &str| crate::diag::nearest::fold_name(a) == crate::diag::nearest::fold_name(b);
     let base = class.rsplit('.').next().unwrap_or(class);
     match same(base, near) {
         true => d.fix(span, near, "the class is spelled so"),
@@ -334,7 +334,7 @@ pub fn module_call(graph: &Graph, n: NodeId, declared: Option<Span>, e: op::OpEr
     if let Some(s) = declared {
         d = d.see(s, "the module is declared here");
     }
-    e.notes.into_iter().for_each(|n| d.notes.push(words::clip(n)));
-    e.help.into_iter().for_each(|h| d.help.push(words::clip(h)));
+    e.notes.into_iter().for_each(|n| d.notes.push(words::clip_text(n)));
+    e.help.into_iter().for_each(|h| d.help.push(words::clip_text(h)));
     with_place(d, graph, n)
 }

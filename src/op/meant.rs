@@ -5,8 +5,8 @@
 //! overload; names of the same base come first, those nearest to it else.
 
 use super::modules;
-use crate::diag::nearest::fold;
-use crate::diag::{Names, nearest};
+use crate::diag::nearest::fold_name;
+use crate::diag::{NameIndex, nearest};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -88,8 +88,8 @@ struct SpellingIndex {
     /// Spellings by their folded base.
     by_base: HashMap<String, Vec<&'static str>>,
     /// The bases of each family.
-    families: HashMap<&'static str, Names<'static>>,
-    bases: Names<'static>,
+    families: HashMap<&'static str, NameIndex<'static>>,
+    bases: NameIndex<'static>,
 }
 
 static INDEX: LazyLock<SpellingIndex> = LazyLock::new(|| {
@@ -97,11 +97,11 @@ static INDEX: LazyLock<SpellingIndex> = LazyLock::new(|| {
     let mut families: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
     for s in super::table::table_spellings() {
         let p = split_name(s);
-        by_base.entry(fold(p.base)).or_default().push(s);
+        by_base.entry(fold_name(p.base)).or_default().push(s);
         families.entry(p.family).or_default().push(p.base);
     }
-    let bases = Names::new(families.values().flatten().copied());
-    let families = families.into_iter().map(|(f, names)| (f, Names::new(names)));
+    let bases = NameIndex::new(families.values().flatten().copied());
+    let families = families.into_iter().map(|(f, names)| (f, NameIndex::new(names)));
     SpellingIndex {
         by_base,
         families: families.collect(),
@@ -118,7 +118,12 @@ pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
         p.family = family;
     }
     let index = &*INDEX;
-    let named = |base: &str| index.by_base.get(&fold(base)).filter(|_| !fold(base).is_empty());
+    let named = |base: &str| {
+        index
+            .by_base
+            .get(&fold_name(base))
+            .filter(|_| !fold_name(base).is_empty())
+    };
     let (found, same) = match named(p.base) {
         Some(list) => (list, true),
         None => {
@@ -175,10 +180,10 @@ fn spelling_rank<'s>(c: NameParts<'_>, wanted: NameParts<'_>, s: &'s str) -> (bo
 /// The class of `torch.nn` that a name is meant for: `ReLU` for `torch.nn.ReLU`, `nn.Relu`, `relu` and `MyReLU`.
 pub fn class_meant(path: &str) -> Option<&'static str> {
     let base = path.rsplit(['.', ':']).next().unwrap_or(path);
-    let folded = fold(base);
+    let folded = fold_name(base);
     let mut classes: Vec<&'static str> = modules::all_classes().collect();
     classes.sort_unstable();
-    if let Some(c) = classes.iter().find(|c| fold(c) == folded) {
+    if let Some(c) = classes.iter().find(|c| fold_name(c) == folded) {
         return Some(c);
     }
     // A class of the user's own is often named after what it does: `MyReLU`.

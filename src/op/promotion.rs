@@ -1,7 +1,7 @@
 //! The dtypes of pointwise calls: promotion, and what torch refuses.
 
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
-use crate::diag::words::a;
+use crate::diag::words::with_article;
 use crate::op::OpId;
 use crate::scalar::UntypedNumber;
 use crate::types::{Category, DType, Promotion, ScalarKind, TensorType, Type, Val, result_type};
@@ -86,7 +86,7 @@ fn promoted_dtype(call: &Call<TensorType>) -> OpResult<DType> {
                 None => {
                     return Err(refused_operands(
                         call,
-                        format!("{} is not an operand", a(v.kind_name())),
+                        format!("{} is not an operand", with_article(v.kind_name())),
                     ));
                 }
             },

@@ -358,7 +358,7 @@ fn eval_unary(op: UnaryOp, a: &V) -> Result<V, String> {
         (_, Val::Unknown) => Val::Unknown,
         (UnaryOp::Neg, Val::Float(x)) => Val::Float(-x),
         (UnaryOp::Neg, a) => {
-            let d = to_dim(a).ok_or_else(|| format!("`-` of {}", crate::diag::words::a(a.kind_name())))?;
+            let d = to_dim(a).ok_or_else(|| format!("`-` of {}", crate::diag::words::with_article(a.kind_name())))?;
             checked_int(d.neg())?
         }
     })

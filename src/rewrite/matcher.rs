@@ -216,7 +216,7 @@ impl<'a> Matcher<'a> {
             return self.fail(state, || {
                 format!(
                     "the pattern has a call where the graph has {}",
-                    words::a(value.kind_name())
+                    words::with_article(value.kind_name())
                 )
             });
         };
@@ -241,7 +241,7 @@ impl<'a> Matcher<'a> {
                 format!(
                     "`%{}` is {}, not `%{name}`",
                     graph[n].name(),
-                    words::a(graph[n].op().name())
+                    words::with_article(graph[n].op().name())
                 )
             });
         };

@@ -4,7 +4,7 @@
 use super::ast::*;
 use super::names;
 use super::resolve::{is_size_function, is_torch_name, is_torch_symbol};
-use crate::diag::{Code, Diagnostic, Names, nearest};
+use crate::diag::{Code, Diagnostic, NameIndex, nearest};
 use crate::source::Span;
 use crate::types::DType;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     known.extend(torch.iter().map(String::as_str));
     let mut c = Check {
         sizes: &sizes,
-        known: Names::new(known),
+        known: NameIndex::new(known),
         errors,
         nodes: BTreeSet::new(),
         rule: false,
@@ -102,7 +102,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
 struct Check<'e> {
     sizes: &'e BTreeSet<String>,
     /// What a bare name may be meant for.
-    known: Names<'e>,
+    known: NameIndex<'e>,
     errors: &'e mut Vec<Diagnostic>,
     /// The nodes of the body at hand.
     nodes: BTreeSet<String>,

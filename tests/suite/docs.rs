@@ -117,7 +117,7 @@ fn examples_of_the_language_page_parse() {
         let file = sources.add("language.md", text.as_str());
         let (_, found) = fxc::internals::syntax::parse(&sources, file);
         let found: Vec<_> = found.iter().collect();
-        let shown = fxc::diag::render::render(&sources, &found, fxc::diag::render::Format::Human, false);
+        let shown = fxc::diag::render::render(&sources, &found, fxc::diag::render::DiagnosticFormat::Human, false);
         assert!(found.is_empty(), "{shown}");
     }
 }

@@ -60,7 +60,7 @@ fn case(head: &str, framed: bool, lines: &[&str]) -> Case {
 fn found(text: &str) -> Diagnostics {
     let mut session = Session::new();
     if let Ok(mut model) = session.load_text("mistake.fxir", text) {
-        let _ = session.rules(model.tree.as_ref().unwrap());
+        let _ = session.check_rules(model.tree.as_ref().unwrap());
         let _ = session.check(&mut model.module, &[]);
     }
     session.diagnostics

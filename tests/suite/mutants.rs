@@ -3,7 +3,7 @@
 //! The numbers are the same in every run; `FXC_MUTANTS=20 cargo test --test suite no_panic` makes twenty times as many.
 
 use fxc::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use fxc::internals::driver::{Dims, Fill, Function, Given, Model, Provided, Request, Session, bind::bind};
+use fxc::internals::driver::{Dims, Fill, Function, Given, LoadedModel, Provided, Request, Session, bind::bind_inputs};
 use fxc::internals::op::{Op, ParamType};
 use fxc::interp;
 use fxc::types::{DType, Dim, TensorType, Val};
@@ -210,7 +210,7 @@ pub fn json(whole: &Value, r: &mut Random) -> Value {
 
 /// Checks a model, prints it and, if it is small, optimises, interprets, compiles and runs it. What is found wrong is reported
 /// to the session.
-pub fn exercise(s: &mut Session, mut model: Model, run: bool) {
+pub fn exercise(s: &mut Session, mut model: LoadedModel, run: bool) {
     if s.check(&mut model.module, &[]).is_err() {
         return;
     }
@@ -230,7 +230,7 @@ pub fn exercise(s: &mut Session, mut model: Model, run: bool) {
     if !is_small(&model.module) {
         return;
     }
-    let (Some(bound), _) = bind(&model.module, provided, sizes(&model.module)) else {
+    let (Some(bound), _) = bind_inputs(&model.module, provided, sizes(&model.module)) else {
         return;
     };
     if s.check(&mut model.module, &bound.types).is_err() || !is_small(&model.module) {

@@ -3,9 +3,9 @@
 
 use crate::mutants::{self, Random, exercise, rounds, survives};
 use crate::support::{Dir, examples, files, root};
-use fxc::diag::render::{Format, render};
+use fxc::diag::render::{DiagnosticFormat, render};
 use fxc::graph::{Graph, GraphModule};
-use fxc::internals::driver::{Model, Session};
+use fxc::internals::driver::{LoadedModel, Session};
 use fxc::internals::import::bind_weights;
 use fxc::internals::op::{Meaning, Op};
 use fxc::internals::tensor::{Tensor, files as tensors};
@@ -18,7 +18,12 @@ use zip::write::SimpleFileOptions;
 /// Every way in which findings are shown.
 fn show(s: &Session) {
     let list: Vec<_> = s.diagnostics.iter().collect();
-    for format in [Format::Human, Format::Short, Format::Json, Format::Sarif] {
+    for format in [
+        DiagnosticFormat::Human,
+        DiagnosticFormat::Short,
+        DiagnosticFormat::Json,
+        DiagnosticFormat::Sarif,
+    ] {
         render(&s.sources, &list, format, false);
     }
 }
@@ -84,7 +89,7 @@ fn calls_of_every_op_are_results_or_diagnostics() {
             let text = fxc::graph::print(&module);
             survives(&|| text.clone(), || {
                 let mut s = Session::new();
-                exercise(&mut s, Model::new("call", module), true);
+                exercise(&mut s, LoadedModel::new("call", module), true);
                 show(&s);
             });
         }

@@ -1,7 +1,7 @@
 //! Every stage of every example, as text, beside its source.
 
 use crate::support::{examples, root, snapshot_in};
-use fxc::diag::render::{Format, render};
+use fxc::diag::render::{DiagnosticFormat, render};
 use fxc::internals::codegen::Options;
 use fxc::internals::driver::text::Artifact;
 use fxc::internals::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
@@ -38,7 +38,7 @@ fn every_stage_of_every_example() {
         let mut s = Session::new();
         let texts = stages(&mut s, &path);
         let list: Vec<_> = s.diagnostics.iter().collect();
-        let found = render(&s.sources, &list, Format::Human, false);
+        let found = render(&s.sources, &list, DiagnosticFormat::Human, false);
         let texts = texts.unwrap_or_else(|| panic!("{path}\n{found}"));
         assert_eq!(found, "", "{path}");
         let source = std::fs::read_to_string(root().join(&path)).unwrap();
@@ -61,7 +61,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     let (inputs, dims) = if given.is_empty() {
         (None, dims)
     } else {
-        let (bound, found) = bind::bind(&model.module, given, Dims::new());
+        let (bound, found) = bind::bind_inputs(&model.module, given, Dims::new());
         s.diagnostics.extend(found);
         let bound = bound?;
         (Some(bound.types), bound.dims)

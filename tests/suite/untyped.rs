@@ -358,7 +358,7 @@ fn check_accepts_nothing_that_run_refuses() {
             origin: "the test".into(),
             must_match: true,
         });
-        let (Some(bound), _) = bind::bind(&model.module, provided.collect(), Dims::new()) else {
+        let (Some(bound), _) = bind::bind_inputs(&model.module, provided.collect(), Dims::new()) else {
             continue;
         };
         // An index out of range, a matrix that has no inverse, more memory than there is.

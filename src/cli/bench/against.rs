@@ -2,13 +2,13 @@
 
 use super::{Args, Subject};
 use crate::cli::{App, Outcome, Stop, output};
-use crate::driver::Model;
+use crate::driver::LoadedModel;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Calls both models in turn, so that a slow phase of the machine hits both, and compares the shortest times: of what is the same
 /// work these are the ones that nothing else on the machine made longer.
-pub fn run(app: &mut App, args: &Args, model: Model, other: &str) -> Outcome {
+pub fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -> Outcome {
     let mut subjects = [Subject::new(app, args, model)?, other_subject(app, args, other)?];
     let mut times: [Vec<Duration>; 2] = Default::default();
     for s in &mut subjects {
@@ -22,7 +22,7 @@ pub fn run(app: &mut App, args: &Args, model: Model, other: &str) -> Outcome {
             times.push(one.elapsed());
         }
     }
-    app.show();
+    app.show_findings();
     times.iter_mut().for_each(|t| t.sort());
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let [least, median] =
@@ -48,11 +48,11 @@ pub fn run(app: &mut App, args: &Args, model: Model, other: &str) -> Outcome {
             times[0].len()
         )
     };
-    output::stdout(text.as_bytes())
+    output::write_stdout(text.as_bytes())
 }
 
 fn other_subject(app: &mut App, args: &Args, path: &str) -> Result<Subject, Stop> {
-    app.subject(path);
+    app.set_subject(path);
     // The weights that were given are the first model's.
     app.session.weights = None;
     let model = app.session.load(path)?;

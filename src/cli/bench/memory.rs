@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// Bytes by what they are for.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryReport {
     /// Constants that the program refers to, in the form that the file has them, each memory once: a table that is also a product's weight
     /// counts once, and a table of which some rows are read counts whole.
     weights: usize,
@@ -18,25 +18,25 @@ pub(super) struct Memory {
     peak: Option<usize>,
 }
 
-impl Memory {
-    pub(super) fn of(ready: &Ready) -> Memory {
+impl MemoryReport {
+    pub(super) fn from_ready(ready: &Ready) -> MemoryReport {
         let peak = peak_rss();
         let Some(e) = ready.executable() else {
-            return Memory {
+            return MemoryReport {
                 peak,
-                ..Memory::default()
+                ..MemoryReport::default()
             };
         };
-        Memory {
+        MemoryReport {
             weights: e.program().weight_bytes(),
             packed: e.packed_constants().iter().map(|p| p.bytes().len()).sum(),
             arena: e.program().arena,
-            code: code(e),
+            code: code_bytes(e),
             peak,
         }
     }
 
-    pub(super) fn line(&self) -> String {
+    pub(super) fn summary_line(&self) -> String {
         let mb = |b: usize| format!("{:.1}", b as f64 / (1 << 20) as f64);
         let peak = self.peak.map_or(String::new(), |p| {
             let more = p as f64 - (self.weights + self.arena) as f64;
@@ -47,7 +47,7 @@ impl Memory {
         format!("memory MiB: weights {weights}, packed {packed}, arena {arena}, code {code}{peak}")
     }
 
-    pub(super) fn json(&self) -> serde_json::Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         json!({
             "weights": self.weights,
             "packed": self.packed,
@@ -62,7 +62,7 @@ impl Memory {
     }
 }
 
-fn code(e: &Executable) -> usize {
+fn code_bytes(e: &Executable) -> usize {
     (0..e.program().kernels.len()).map(|i| e.kernels().code_bytes(i)).sum()
 }
 

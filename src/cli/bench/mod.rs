@@ -4,13 +4,15 @@ mod against;
 mod memory;
 mod sweep;
 
-use self::memory::Memory;
+use self::memory::MemoryReport;
 use self::sweep::Sweep;
-use crate::cli::inputs::{InputArgs, bound, with_random};
+use crate::cli::inputs::{InputArgs, bind_provided, with_random};
 use crate::cli::model::ModelArgs;
 use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
-use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, lock, thread_count};
+use crate::driver::{
+    BoundInputs, BufferState, LoadedModel, Ready, Request, Stage, Timer, compile, lock_observer, thread_count,
+};
 use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
 use serde_json::json;
@@ -55,17 +57,17 @@ pub struct Args {
 pub(super) struct Subject {
     pub(super) module: GraphModule,
     pub(super) ready: Ready,
-    pub(super) bound: Bound,
+    pub(super) bound: BoundInputs,
 }
 
 impl Subject {
     /// Compiles a model for the inputs that were given.
-    pub(super) fn new(app: &mut App, args: &Args, mut model: Model) -> Result<Subject, Stop> {
+    pub(super) fn new(app: &mut App, args: &Args, mut model: LoadedModel) -> Result<Subject, Stop> {
         let typed = args.inputs.declare_types(app, &mut model.module)?;
-        let provided = args.inputs.take(app, &mut model.module, None)?.provided;
+        let provided = args.inputs.take_inputs(app, &mut model.module, None)?.provided;
         let provided = with_random(&model.module, provided, &typed);
-        let dims = args.model.dims(app, &model.module)?;
-        let bound = bound(app, &model.module, provided, dims)?;
+        let dims = args.model.resolve_dims(app, &model.module)?;
+        let bound = bind_provided(app, &model.module, provided, dims)?;
         let request = Request {
             inputs: Some(bound.types.clone()),
             dims: bound.dims.clone(),
@@ -84,7 +86,7 @@ impl Subject {
     }
 
     pub(super) fn run(&mut self) -> Result<(), Stop> {
-        self.ready.run(&self.module, &self.bound, &State::new())?;
+        self.ready.run(&self.module, &self.bound, &BufferState::new())?;
         Ok(())
     }
 }
@@ -97,7 +99,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn ms(&self, quantile: f64) -> f64 {
+    fn quantile_ms(&self, quantile: f64) -> f64 {
         let i = (self.sorted.len() as f64 * quantile) as usize;
         self.sorted[i.min(self.sorted.len() - 1)].as_secs_f64() * 1e3
     }
@@ -117,19 +119,19 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         return against::run(app, args, model, other);
     }
     let mut subject = Subject::new(app, args, model)?;
-    let measured = measure(&mut subject, start, args)?;
+    let measured = measure_calls(&mut subject, start, args)?;
     let ready = subject.ready;
-    app.show();
+    app.show_findings();
     let threads = thread_count(args.threads);
     let text = if args.json {
-        format!("{}\n", as_json(&measured, &ready, &lock(&timer), threads))
+        format!("{}\n", as_json(&measured, &ready, &lock_observer(&timer), threads))
     } else {
-        as_text(&measured, &ready, &lock(&timer), threads)
+        as_text(&measured, &ready, &lock_observer(&timer), threads)
     };
-    output::stdout(text.as_bytes())
+    output::write_stdout(text.as_bytes())
 }
 
-fn measure(subject: &mut Subject, start: Instant, args: &Args) -> Result<Measured, Stop> {
+fn measure_calls(subject: &mut Subject, start: Instant, args: &Args) -> Result<Measured, Stop> {
     subject.run()?;
     let first = since_process_start(start);
     let warm = Instant::now();
@@ -178,19 +180,19 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
         .map(|(s, t)| (s.name().to_string(), ms(*t).into()))
         .collect();
     let p = ready.executable().map(Executable::program);
-    let memory = Memory::of(ready);
+    let memory = MemoryReport::from_ready(ready);
     let mut out = json!({
-        "median_ms": m.ms(0.5),
-        "min_ms": m.ms(0.0),
-        "p95_ms": m.ms(0.95),
+        "median_ms": m.quantile_ms(0.5),
+        "min_ms": m.quantile_ms(0.0),
+        "p95_ms": m.quantile_ms(0.95),
         "first_ms": ms(m.first),
         "peak_rss_mb": memory.peak_mb(),
-        "memory_bytes": memory.json(),
+        "memory_bytes": memory.to_json(),
         "runs": m.sorted.len(),
         "threads": threads,
         "kernels": p.map_or(0, |p| p.kernels.len()),
         "steps": p.map_or(0, |p| p.steps.len()),
-        "interpreted": ready.interpreted(),
+        "interpreted": ready.interpreted_count(),
         "arena_bytes": p.map_or(0, |p| p.arena),
         "stages_ms": stages,
     });
@@ -215,15 +217,15 @@ fn as_text(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> String
     let _ = writeln!(
         out,
         "median {:.4} ms, min {:.4} ms, p95 {:.4} ms over {} runs on {} threads",
-        m.ms(0.5),
-        m.ms(0.0),
-        m.ms(0.95),
+        m.quantile_ms(0.5),
+        m.quantile_ms(0.0),
+        m.quantile_ms(0.95),
         m.sorted.len(),
         threads
     );
     let _ = writeln!(out, "first result after {:.1} ms", m.first.as_secs_f64() * 1e3);
-    let _ = writeln!(out, "compile ms: {}", timer.line());
-    let _ = writeln!(out, "{}", Memory::of(ready).line());
+    let _ = writeln!(out, "compile ms: {}", timer.summary_line());
+    let _ = writeln!(out, "{}", MemoryReport::from_ready(ready).summary_line());
     let Some(profile) = &m.profile else { return out };
     let runs = m.sorted.len().min(100) as f64;
     let least: f64 = profile.rows.iter().map(|r| r.min.as_secs_f64()).sum();

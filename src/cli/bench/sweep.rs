@@ -1,7 +1,7 @@
 //! `fxc bench --sweep N=1,3,8`: one function called at several sizes.
 
 use super::Args;
-use crate::cli::inputs::bound;
+use crate::cli::inputs::bind_provided;
 use crate::cli::model::given_dims;
 use crate::cli::{App, Outcome, output};
 use crate::driver::{Function, Request};
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Sweep, String> {
 pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
     let mut model = args.model.load(app)?;
     args.inputs.declare_types(app, &mut model.module)?;
-    let provided = args.inputs.take(app, &mut model.module, None)?.provided;
+    let provided = args.inputs.take_inputs(app, &mut model.module, None)?.provided;
     let module = model.module.clone();
     let request = Request {
         threads: args.threads,
@@ -44,7 +44,7 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
         let swept = sweep.names.iter().map(|n| (n.clone(), size));
         let given: Vec<_> = args.model.dims.iter().cloned().chain(swept).collect();
         let dims = given_dims(app, &module, &given)?;
-        let bound = bound(app, &module, provided.clone(), dims)?;
+        let bound = bind_provided(app, &module, provided.clone(), dims)?;
         let start = Instant::now();
         function.prepare(&mut app.session, &bound)?;
         let prepared = start.elapsed();
@@ -62,7 +62,7 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
         times.sort();
         rows.push((size, prepared, first, times));
     }
-    app.show();
+    app.show_findings();
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let name = sweep.names.join(",");
     let mut text = format!(
@@ -79,5 +79,5 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
             ms(times[0])
         );
     }
-    output::stdout(text.as_bytes())
+    output::write_stdout(text.as_bytes())
 }

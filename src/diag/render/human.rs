@@ -1,6 +1,6 @@
 //! For people: codespan draws the excerpt; suggestions follow as the line they would make.
 
-use super::view::{View, Windows, printable, shown};
+use super::view::{LineWindows, SourceView, shown_text, strip_control_chars};
 use crate::diag::{Diagnostic, Severity, Suggestion};
 use codespan_reporting::diagnostic as cs;
 use codespan_reporting::term::{self, termcolor};
@@ -11,27 +11,27 @@ use termcolor::{Buffer, Color, ColorSpec, WriteColor};
 const LONGEST_LINE: usize = 400;
 
 /// One diagnostic, ending in a newline.
-pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
+pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
     let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
-    let (files, spans) = Windows::around(view, &d.labels);
+    let (files, spans) = LineWindows::around_labels(view, &d.labels);
     let labels = d.labels.iter().zip(spans).map(|(l, span)| {
         let style = if l.primary {
             cs::LabelStyle::Primary
         } else {
             cs::LabelStyle::Secondary
         };
-        cs::Label::new(style, l.span.file, span).with_message(shown(&l.text))
+        cs::Label::new(style, l.span.file, span).with_message(shown_text(&l.text))
     });
     let severity = match d.severity {
         Severity::Error => cs::Severity::Error,
         Severity::Warning => cs::Severity::Warning,
         Severity::Note => cs::Severity::Note,
     };
-    let notes = d.notes.iter().map(|n| format!("note: {}", shown(n)));
-    let help = d.help.iter().map(|h| format!("help: {}", shown(h)));
+    let notes = d.notes.iter().map(|n| format!("note: {}", shown_text(n)));
+    let help = d.help.iter().map(|h| format!("help: {}", shown_text(h)));
     let diagnostic = cs::Diagnostic::new(severity)
         .with_code(d.code.name())
-        .with_message(shown(&d.title))
+        .with_message(shown_text(&d.title))
         .with_labels(labels.collect())
         .with_notes(notes.chain(help).collect());
     let drawn = term::emit_to_write_style(&mut out, &term::Config::default(), &files, &diagnostic);
@@ -42,7 +42,7 @@ pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
             "{}[{}]: {}",
             super::severity_name(d.severity),
             d.code,
-            shown(&d.title)
+            shown_text(&d.title)
         );
     }
     let mut bytes = out.into_inner();
@@ -51,24 +51,28 @@ pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
         bytes.pop();
     }
     let drawn_part = String::from_utf8_lossy(&bytes).into_owned();
-    let suggestions: String = d.suggestions.iter().map(|s| suggestion(view, s, color)).collect();
+    let suggestions: String = d
+        .suggestions
+        .iter()
+        .map(|s| render_suggestion(view, s, color))
+        .collect();
     strip_control(&drawn_part, color) + &suggestions
 }
 
 /// `help:` with the line as the edit would make it, the new part underlined.
-fn suggestion(view: &View, s: &Suggestion, color: bool) -> String {
+fn render_suggestion(view: &SourceView, s: &Suggestion, color: bool) -> String {
     let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
     // Writing to a buffer in memory cannot fail.
     let _ = write_suggestion(view, s, &mut out);
     String::from_utf8_lossy(&out.into_inner()).into_owned()
 }
 
-fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::Result<()> {
-    let (file, span) = (s.span.file, view.fit(s.span));
+fn write_suggestion(view: &SourceView, s: &Suggestion, out: &mut Buffer) -> std::io::Result<()> {
+    let (file, span) = (s.span.file, view.fit_span(s.span));
     let text = view.text(file);
     let first = view.line_of(file, span.start);
-    let line = view.line(file, first);
-    let rest = view.line(file, view.line_of(file, span.end));
+    let line = view.line_span(file, first);
+    let rest = view.line_span(file, view.line_of(file, span.end));
     let cut = |range: std::ops::Range<usize>, from_end: bool| {
         let t = &text[range];
         if t.len() <= 120 {
@@ -79,8 +83,8 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
             &t[..t.floor_char_boundary(120)]
         }
     };
-    let head = printable(cut(line.start..span.start, true));
-    let tail = printable(cut(span.end..rest.end.max(span.end), false).trim_end_matches(['\n', '\r']));
+    let head = strip_control_chars(cut(line.start..span.start, true));
+    let tail = strip_control_chars(cut(span.end..rest.end.max(span.end), false).trim_end_matches(['\n', '\r']));
     let number = (first + 1).to_string();
     let gutter = " ".repeat(number.len());
     let mut bold = ColorSpec::new();
@@ -91,9 +95,9 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
     out.set_color(&bold)?;
     write!(out, "help")?;
     out.reset()?;
-    writeln!(out, ": {}", shown(&s.text))?;
+    writeln!(out, ": {}", shown_text(&s.text))?;
     writeln!(out, "{gutter} │")?;
-    let replacement = printable(&s.replacement);
+    let replacement = strip_control_chars(&s.replacement);
     let mut lines = replacement.split('\n').peekable();
     write!(out, "{number} │ {head}")?;
     let mut n = first + 1;
@@ -122,13 +126,13 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
 /// codespan shows source lines as they are: control characters in them are replaced, its own colours kept.
 fn strip_control(text: &str, color: bool) -> String {
     if !color {
-        return printable(text);
+        return strip_control_chars(text);
     }
     // A colour is ESC [ digits-and-semicolons m; any other escape came from the source.
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(i) = rest.find('\u{1b}') {
-        out.push_str(&printable(&rest[..i]));
+        out.push_str(&strip_control_chars(&rest[..i]));
         let tail = &rest[i + 1..];
         let body = tail.strip_prefix('[').map(|t| {
             let n = t.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(t.len());
@@ -145,6 +149,6 @@ fn strip_control(text: &str, color: bool) -> String {
             }
         }
     }
-    out.push_str(&printable(rest));
+    out.push_str(&strip_control_chars(rest));
     out
 }

@@ -10,11 +10,11 @@ mod view;
 use super::words::count as count_of;
 use super::{Diagnostic, Severity};
 use crate::source::Sources;
-use view::View;
+use view::SourceView;
 
 /// How diagnostics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Format {
+pub enum DiagnosticFormat {
     /// Source excerpts with labels, notes and help, as rustc draws them.
     #[default]
     Human,
@@ -30,17 +30,17 @@ pub enum Format {
 pub const SHOWN: usize = 200;
 
 /// `list` in `format`, with ANSI colours if `color` (only `human` has any). Ends in a newline unless it is empty.
-pub fn render(sources: &Sources, list: &[&Diagnostic], format: Format, color: bool) -> String {
-    let view = View::new(sources);
+pub fn render(sources: &Sources, list: &[&Diagnostic], format: DiagnosticFormat, color: bool) -> String {
+    let view = SourceView::new(sources);
     match format {
-        Format::Human => capped(list, "\n", |d| human::render(&view, d, color)),
-        Format::Short => capped(list, "", |d| short(&view, d)),
-        Format::Json => list.iter().map(|d| json::line(&view, d)).collect(),
-        Format::Sarif => sarif::document(&view, list),
+        DiagnosticFormat::Human => join_capped(list, "\n", |d| human::render(&view, d, color)),
+        DiagnosticFormat::Short => join_capped(list, "", |d| render_short(&view, d)),
+        DiagnosticFormat::Json => list.iter().map(|d| json::render_line(&view, d)).collect(),
+        DiagnosticFormat::Sarif => sarif::render_document(&view, list),
     }
 }
 
-fn capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> String) -> String {
+fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> String) -> String {
     let mut out = String::new();
     let mut order = list.to_vec();
     if order.len() > SHOWN {
@@ -62,7 +62,7 @@ fn capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> St
 
 /// The line at the end of a run with errors: ``could not compile `mlp.fxir`: 3 errors, 1 warning``. `None` when there
 /// is nothing to sum up.
-pub fn summary(name: &str, list: &[&Diagnostic]) -> Option<String> {
+pub fn summary_line(name: &str, list: &[&Diagnostic]) -> Option<String> {
     let count = |s: Severity| list.iter().filter(|d| d.severity == s).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     // Findings about inputs and results (E05xx) are no fault of the model.
@@ -80,12 +80,12 @@ pub fn summary(name: &str, list: &[&Diagnostic]) -> Option<String> {
     }
 }
 
-fn short(view: &View, d: &Diagnostic) -> String {
-    let place = match view.place(d) {
+fn render_short(view: &SourceView, d: &Diagnostic) -> String {
+    let place = match view.primary_place(d) {
         Some(p) => format!("{}:{}:{}: ", p.file, p.line, p.column),
         None => String::new(),
     };
-    let title = view::shown(&d.title).replace('\n', " ");
+    let title = view::shown_text(&d.title).replace('\n', " ");
     format!("{place}{}[{}]: {title}\n", severity_name(d.severity), d.code)
 }
 
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn human_shows_source_notes_and_the_mended_line() {
         let (s, id) = sources();
-        let text = render(&s, &[&finding(id)], Format::Human, false);
+        let text = render(&s, &[&finding(id)], DiagnosticFormat::Human, false);
         let want = "\
 error[E0201]: unknown op `rleu`
   ┌─ g.fxir:2:24
@@ -142,17 +142,17 @@ help: an op with a similar name exists
 
 ";
         assert_eq!(text, want);
-        assert!(render(&s, &[&finding(id)], Format::Human, true).contains("\u{1b}["));
+        assert!(render(&s, &[&finding(id)], DiagnosticFormat::Human, true).contains("\u{1b}["));
     }
 
     #[test]
     fn short_is_one_line() {
         let (s, id) = sources();
-        let text = render(&s, &[&finding(id)], Format::Short, false);
+        let text = render(&s, &[&finding(id)], DiagnosticFormat::Short, false);
         assert_eq!(text, "g.fxir:2:24: error[E0201]: unknown op `rleu`\n");
         let none = Diagnostic::new(Code::E0401, "no weight `a`");
         assert_eq!(
-            render(&s, &[&none], Format::Short, false),
+            render(&s, &[&none], DiagnosticFormat::Short, false),
             "error[E0401]: no weight `a`\n"
         );
     }
@@ -160,7 +160,7 @@ help: an op with a similar name exists
     #[test]
     fn json_holds_every_field() {
         let (s, id) = sources();
-        let text = render(&s, &[&finding(id)], Format::Json, false);
+        let text = render(&s, &[&finding(id)], DiagnosticFormat::Json, false);
         assert_eq!(text.lines().count(), 1);
         let v: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(v["code"], "E0201");
@@ -179,7 +179,7 @@ help: an op with a similar name exists
     #[test]
     fn sarif_is_one_document_with_rules_and_results() {
         let (s, id) = sources();
-        let text = render(&s, &[&finding(id), &finding(id)], Format::Sarif, false);
+        let text = render(&s, &[&finding(id), &finding(id)], DiagnosticFormat::Sarif, false);
         let v: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(v["version"], "2.1.0");
         assert_eq!(v["runs"][0]["results"].as_array().unwrap().len(), 2);
@@ -208,10 +208,10 @@ help: an op with a similar name exists
             let d = Diagnostic::new(Code::E0001, "nested too deeply")
                 .at(Span::new(id, a, b), "here")
                 .see(Span::new(id, 3, 4), "opened here");
-            let out = render(&s, &[&d], Format::Human, false);
+            let out = render(&s, &[&d], DiagnosticFormat::Human, false);
             assert!(out.len() < 3000, "{}", out.len());
             assert!(out.contains("deep.fxir:1:") && !out.contains('\u{1b}'), "{out}");
-            render(&s, &[&d], Format::Sarif, false);
+            render(&s, &[&d], DiagnosticFormat::Sarif, false);
         }
     }
 
@@ -222,15 +222,15 @@ help: an op with a similar name exists
             .map(|i| Diagnostic::new(Code::E0101, format!("no node `{i}`")))
             .collect();
         let refs: Vec<&Diagnostic> = list.iter().collect();
-        let text = render(&s, &refs, Format::Short, false);
+        let text = render(&s, &refs, DiagnosticFormat::Short, false);
         assert_eq!(text.lines().count(), SHOWN + 1);
         assert!(text.contains("800 more of 1000"));
         assert_eq!(
-            summary("a.fxir", &refs[..1]).unwrap(),
+            summary_line("a.fxir", &refs[..1]).unwrap(),
             "error: could not compile `a.fxir`: 1 error"
         );
-        assert_eq!(summary("a.fxir", &[]), None);
+        assert_eq!(summary_line("a.fxir", &[]), None);
         let w = Diagnostic::new(Code::L0001, "unused");
-        assert_eq!(summary("a.fxir", &[&w]).unwrap(), "warning: `a.fxir`: 1 warning");
+        assert_eq!(summary_line("a.fxir", &[&w]).unwrap(), "warning: `a.fxir`: 1 warning");
     }
 }

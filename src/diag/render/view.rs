@@ -1,6 +1,6 @@
 //! Sources as the renderers look at them: line tables made once, spans forced into the text, long lines cut.
 
-use crate::diag::words::clip;
+use crate::diag::words::clip_text;
 use crate::diag::{Diagnostic, Label};
 use crate::source::{FileId, Sources, Span};
 use codespan_reporting::files::{Error, Files};
@@ -13,7 +13,7 @@ const WIDTH: usize = 200;
 const LEAD: usize = 40;
 
 /// Where a diagnostic stands.
-pub(super) struct Place<'a> {
+pub(super) struct SourcePlace<'a> {
     pub file: &'a str,
     /// One-based.
     pub line: usize,
@@ -23,16 +23,16 @@ pub(super) struct Place<'a> {
 }
 
 /// A [`Sources`] store with line tables.
-pub(super) struct View<'a> {
+pub(super) struct SourceView<'a> {
     sources: &'a Sources,
     /// First byte of each line, by file.
     starts: Vec<OnceCell<Vec<usize>>>,
 }
 
-impl<'a> View<'a> {
-    pub fn new(sources: &'a Sources) -> View<'a> {
+impl<'a> SourceView<'a> {
+    pub fn new(sources: &'a Sources) -> SourceView<'a> {
         let starts = sources.iter().map(|_| OnceCell::new()).collect();
-        View { sources, starts }
+        SourceView { sources, starts }
     }
 
     pub fn name(&self, file: FileId) -> &'a str {
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
     }
 
     /// The span with both ends on character boundaries inside the text, in order.
-    pub fn fit(&self, span: Span) -> Range<usize> {
+    pub fn fit_span(&self, span: Span) -> Range<usize> {
         let text = self.text(span.file);
         let start = text.floor_char_boundary(span.start as usize);
         let end = text.ceil_char_boundary(span.end as usize);
@@ -53,40 +53,40 @@ impl<'a> View<'a> {
 
     /// The zero-based line that holds `byte`.
     pub fn line_of(&self, file: FileId, byte: usize) -> usize {
-        self.starts(file).partition_point(|&s| s <= byte).saturating_sub(1)
+        self.line_starts(file).partition_point(|&s| s <= byte).saturating_sub(1)
     }
 
     /// The bytes of a line, line end included.
-    pub fn line(&self, file: FileId, line: usize) -> Range<usize> {
-        let starts = self.starts(file);
+    pub fn line_span(&self, file: FileId, line: usize) -> Range<usize> {
+        let starts = self.line_starts(file);
         let end = starts.get(line + 1).copied().unwrap_or(self.text(file).len());
         starts.get(line).copied().unwrap_or(end)..end
     }
 
     /// The one-based column of `byte`, in characters.
-    pub fn column(&self, file: FileId, byte: usize) -> usize {
-        let start = self.line(file, self.line_of(file, byte)).start;
+    pub fn column_of(&self, file: FileId, byte: usize) -> usize {
+        let start = self.line_span(file, self.line_of(file, byte)).start;
         self.text(file)[start..byte].chars().count() + 1
     }
 
     /// Where the diagnostic stands: its first primary label, or its first.
-    pub fn place(&self, d: &Diagnostic) -> Option<Place<'a>> {
+    pub fn primary_place(&self, d: &Diagnostic) -> Option<SourcePlace<'a>> {
         let label = d.labels.iter().find(|l| l.primary).or(d.labels.first())?;
         Some(self.place_of(label.span))
     }
 
     /// Where a span begins.
-    pub fn place_of(&self, span: Span) -> Place<'a> {
-        let start = self.fit(span).start;
-        Place {
+    pub fn place_of(&self, span: Span) -> SourcePlace<'a> {
+        let start = self.fit_span(span).start;
+        SourcePlace {
             file: self.name(span.file),
             line: self.line_of(span.file, start) + 1,
-            column: self.column(span.file, start),
+            column: self.column_of(span.file, start),
             span,
         }
     }
 
-    fn starts(&self, file: FileId) -> &[usize] {
+    fn line_starts(&self, file: FileId) -> &[usize] {
         self.starts[file.0 as usize].get_or_init(|| {
             let ends = self
                 .text(file)
@@ -100,21 +100,21 @@ impl<'a> View<'a> {
 }
 
 /// A view that shows only a window of long lines: what codespan draws from.
-pub(super) struct Windows<'v, 'a> {
-    view: &'v View<'a>,
+pub(super) struct LineWindows<'v, 'a> {
+    view: &'v SourceView<'a>,
     windows: Vec<(FileId, usize, Range<usize>)>,
 }
 
-impl<'v, 'a> Windows<'v, 'a> {
+impl<'v, 'a> LineWindows<'v, 'a> {
     /// Windows around `labels`, and the labels' spans forced into them.
-    pub fn around(view: &'v View<'a>, labels: &[Label]) -> (Windows<'v, 'a>, Vec<Range<usize>>) {
+    pub fn around_labels(view: &'v SourceView<'a>, labels: &[Label]) -> (LineWindows<'v, 'a>, Vec<Range<usize>>) {
         let mut windows: Vec<(FileId, usize, Range<usize>)> = vec![];
-        let spans: Vec<Range<usize>> = labels.iter().map(|l| view.fit(l.span)).collect();
+        let spans: Vec<Range<usize>> = labels.iter().map(|l| view.fit_span(l.span)).collect();
         for (label, span) in labels.iter().zip(&spans) {
             let file = label.span.file;
             for byte in [span.start, span.end] {
                 let line = view.line_of(file, byte);
-                let whole = view.line(file, line);
+                let whole = view.line_span(file, line);
                 if whole.len() <= WIDTH || windows.iter().any(|(f, l, _)| (*f, *l) == (file, line)) {
                     continue;
                 }
@@ -130,24 +130,24 @@ impl<'v, 'a> Windows<'v, 'a> {
                 windows.push((file, line, start..end));
             }
         }
-        let windows = Windows { view, windows };
+        let windows = LineWindows { view, windows };
         let fitted = labels
             .iter()
             .zip(spans)
-            .map(|(l, s)| windows.clip(l.span.file, s))
+            .map(|(l, s)| windows.clip_span(l.span.file, s))
             .collect();
         (windows, fitted)
     }
 
-    fn window(&self, file: FileId, line: usize) -> Option<Range<usize>> {
+    fn window_of(&self, file: FileId, line: usize) -> Option<Range<usize>> {
         self.windows
             .iter()
             .find(|(f, l, _)| (*f, *l) == (file, line))
             .map(|(_, _, w)| w.clone())
     }
 
-    fn clip(&self, file: FileId, span: Range<usize>) -> Range<usize> {
-        let one = |byte: usize| match self.window(file, self.view.line_of(file, byte)) {
+    fn clip_span(&self, file: FileId, span: Range<usize>) -> Range<usize> {
+        let one = |byte: usize| match self.window_of(file, self.view.line_of(file, byte)) {
             Some(w) => byte.clamp(w.start, w.end),
             None => byte,
         };
@@ -155,7 +155,7 @@ impl<'v, 'a> Windows<'v, 'a> {
     }
 }
 
-impl<'f> Files<'f> for Windows<'_, '_> {
+impl<'f> Files<'f> for LineWindows<'_, '_> {
     type FileId = FileId;
     type Name = &'f str;
     type Source = &'f str;
@@ -173,21 +173,23 @@ impl<'f> Files<'f> for Windows<'_, '_> {
     }
 
     fn line_range(&'f self, id: FileId, line: usize) -> Result<Range<usize>, Error> {
-        Ok(self.window(id, line).unwrap_or_else(|| self.view.line(id, line)))
+        Ok(self
+            .window_of(id, line)
+            .unwrap_or_else(|| self.view.line_span(id, line)))
     }
 
     fn column_number(&'f self, id: FileId, _line: usize, byte: usize) -> Result<usize, Error> {
-        Ok(self.view.column(id, byte))
+        Ok(self.view.column_of(id, byte))
     }
 }
 
 /// A message's text as it is shown: no longer than can be read, without control characters.
-pub(super) fn shown(text: &str) -> String {
-    printable(&clip(text.to_string()))
+pub(super) fn shown_text(text: &str) -> String {
+    strip_control_chars(&clip_text(text.to_string()))
 }
 
 /// Text without control characters (a file must not steer the terminal); new lines and tabs stay.
-pub(super) fn printable(text: &str) -> String {
+pub(super) fn strip_control_chars(text: &str) -> String {
     let keep = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars()
         .map(|c| if keep(c) { c } else { char::REPLACEMENT_CHARACTER })

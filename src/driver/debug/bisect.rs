@@ -3,8 +3,8 @@
 
 use super::compare::{Difference, Tolerance, compare};
 use crate::diag::Diagnostic;
-use crate::driver::inputs::bind::Bound;
-use crate::driver::run::{arguments, interpret, named, user_result};
+use crate::driver::inputs::bind::BoundInputs;
+use crate::driver::run::{executable_inputs, interpret_module, named_results, user_result};
 use crate::driver::session::{Reported, Session, Staged};
 use crate::graph::{self, Graph, GraphModule, NodeId};
 use crate::interp::{self, Hooks, RuntimeValue};
@@ -26,21 +26,21 @@ pub struct Blame {
 }
 
 /// Runs `passes` one by one over a checked module, with the interpreter after each. `None` if no result changes.
-pub fn passes(
+pub fn find_bad_pass(
     session: &mut Session,
     mut module: GraphModule,
     passes: &[&'static Pass],
     options: &PassOptions,
-    bound: &Bound,
+    bound: &BoundInputs,
     tolerance: Tolerance,
 ) -> Staged<Option<Blame>> {
-    let want = results(session, &module, bound)?;
+    let want = interpreted_results(session, &module, bound)?;
     for p in passes {
         if let Err(found) = pass::run_pass(p, &mut module, options) {
             session.diagnostics.extend(found);
             return Err(Reported);
         }
-        let got = results(session, &module, bound)?;
+        let got = interpreted_results(session, &module, bound)?;
         for ((name, w), (_, g)) in want.iter().zip(&got) {
             let difference = compare(g, w, tolerance);
             if !difference.agrees() {
@@ -55,29 +55,33 @@ pub fn passes(
     Ok(None)
 }
 
-fn results(session: &mut Session, module: &GraphModule, bound: &Bound) -> Staged<Vec<(String, Tensor)>> {
+fn interpreted_results(
+    session: &mut Session,
+    module: &GraphModule,
+    bound: &BoundInputs,
+) -> Staged<Vec<(String, Tensor)>> {
     // Every run draws the same random numbers.
     random::seed(0);
-    let result = interpret(module, bound).map_err(|d| report(session, d))?;
+    let result = interpret_module(module, bound).map_err(|d| report_error(session, d))?;
     Ok(match module.entry() {
-        Some(g) => named(&user_result(g, result)),
+        Some(g) => named_results(&user_result(g, result)),
         None => vec![],
     })
 }
 
-fn report(session: &mut Session, d: Diagnostic) -> Reported {
+fn report_error(session: &mut Session, d: Diagnostic) -> Reported {
     session.report(d);
     Reported
 }
 
 /// Keeps what every node of the entry graph gives.
 #[derive(Default)]
-struct Values {
+struct NodeValues {
     tensors: HashMap<NodeId, Tensor>,
     depth_of: Option<usize>,
 }
 
-impl Hooks for Values {
+impl Hooks for NodeValues {
     fn after_node(&mut self, graph: &Graph, node: NodeId, result: &RuntimeValue) -> Result<(), Diagnostic> {
         // Passes have inlined every call, so that only the entry graph is run.
         let bound = *self.depth_of.get_or_insert(graph.id_bound());
@@ -90,9 +94,9 @@ impl Hooks for Values {
     }
 }
 
-/// What [`nodes`] found.
+/// What [`find_bad_node`] found.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum BisectOutcome {
     /// The compiled results are the interpreter's.
     Agree {
         /// How many nodes were compiled as results of their own.
@@ -105,17 +109,17 @@ pub enum Outcome {
 /// Compiles the optimised graph up to one node after another, by bisection where results differ, and compares with what
 /// the interpreter gives for that node. With `every`, all nodes are looked at, so that a difference that later nodes hide is
 /// found too.
-pub fn nodes(
+pub fn find_bad_node(
     session: &mut Session,
     module: &GraphModule,
-    bound: &Bound,
+    bound: &BoundInputs,
     tolerance: Tolerance,
     every: bool,
-) -> Staged<Outcome> {
-    let mut values = Values::default();
+) -> Staged<BisectOutcome> {
+    let mut values = NodeValues::default();
     random::seed(0);
     let run = interp::Interpreter::new(module).run_with(bound.values.clone(), &mut values);
-    run.map_err(|d| report(session, d))?;
+    run.map_err(|d| report_error(session, d))?;
     let Some(graph) = module.entry() else {
         return Err(Reported);
     };
@@ -123,14 +127,14 @@ pub fn nodes(
         .iter()
         .filter(|n| graph[*n].op().is_call() && values.tensors.contains_key(n))
         .collect();
-    let mut look = |i: usize| differs(session, module, candidates[i], &values.tensors, bound, tolerance);
+    let mut look = |i: usize| blame_node(session, module, candidates[i], &values.tensors, bound, tolerance);
     if every {
         for i in 0..candidates.len() {
             if let Some(blame) = look(i)? {
-                return Ok(Outcome::Differ(blame));
+                return Ok(BisectOutcome::Differ(blame));
             }
         }
-        return Ok(Outcome::Agree {
+        return Ok(BisectOutcome::Agree {
             nodes: candidates.len(),
         });
     }
@@ -138,10 +142,10 @@ pub fn nodes(
     let mut looked = 0;
     let last = candidates.len().checked_sub(1);
     let Some(mut hi) = last else {
-        return Ok(Outcome::Agree { nodes: 0 });
+        return Ok(BisectOutcome::Agree { nodes: 0 });
     };
     let Some(mut blame) = look(hi)? else {
-        return Ok(Outcome::Agree { nodes: 1 });
+        return Ok(BisectOutcome::Agree { nodes: 1 });
     };
     let mut lo = 0;
     while lo < hi && looked < 64 {
@@ -155,16 +159,16 @@ pub fn nodes(
             None => lo = middle + 1,
         }
     }
-    Ok(Outcome::Differ(blame))
+    Ok(BisectOutcome::Differ(blame))
 }
 
 /// Whether compiled code gives something else for node `n`, with nothing compiled but what it needs.
-fn differs(
+fn blame_node(
     session: &mut Session,
     module: &GraphModule,
     n: NodeId,
     want: &HashMap<NodeId, Tensor>,
-    bound: &Bound,
+    bound: &BoundInputs,
     tolerance: Tolerance,
 ) -> Staged<Option<Blame>> {
     let mut module = module.clone();
@@ -187,9 +191,9 @@ fn differs(
     let Some(graph) = module.entry() else {
         return Err(Reported);
     };
-    let given = arguments(&executable, graph, bound).map_err(|d| report(session, d))?;
+    let given = executable_inputs(&executable, graph, bound).map_err(|d| report_error(session, d))?;
     random::seed(0);
-    let result = executable.run(&given).map_err(|d| report(session, *d))?;
+    let result = executable.run(&given).map_err(|d| report_error(session, *d))?;
     let (Some(got), Some(want)) = (result.as_leaf(), want.get(&n)) else {
         return Ok(None);
     };

@@ -56,7 +56,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
     let mut largest = 0f64;
     for i in 0..want.numel() {
         let (g, w) = (got.get(i), want.get(i));
-        let (x, y) = (float(g), float(w));
+        let (x, y) = (scalar_to_f64(g), scalar_to_f64(w));
         if y.is_finite() {
             largest = largest.max(y.abs());
         }
@@ -85,7 +85,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
     d
 }
 
-fn float(s: Scalar) -> f64 {
+fn scalar_to_f64(s: Scalar) -> f64 {
     match s {
         Scalar::F64(x) => x,
         Scalar::F32(x) | Scalar::Half(_, x) => x as f64,
@@ -95,7 +95,7 @@ fn float(s: Scalar) -> f64 {
 }
 
 /// The place of linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
-pub fn position(i: usize, shape: &[usize]) -> Vec<usize> {
+pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
     let mut rest = i;
     let mut at: Vec<usize> = shape
         .iter()
@@ -134,6 +134,6 @@ mod tests {
         let d = compare(&a, &b, T);
         assert_eq!((d.outside, d.worst), (1, 1));
         assert!(compare(&a, &a.reshape(&[1, 2]), T).mismatch.is_some());
-        assert_eq!(position(5, &[2, 3]), [1, 2]);
+        assert_eq!(unravel_index(5, &[2, 3]), [1, 2]);
     }
 }

@@ -74,7 +74,7 @@ pub fn minimize(
     let all = 0..m.calls.len();
     let found: Vec<Range<usize>> = match traverse {
         Traverse::Sequential => all.map(|i| i..i + 1).filter(|r| m.differs(r)).collect(),
-        Traverse::Binary => m.binary(all),
+        Traverse::Binary => m.search_binary(all),
         Traverse::Accumulate => {
             let mut ends = 1..m.calls.len() + 1;
             ends.find(|&end| m.differs(&(0..end)))
@@ -82,8 +82,8 @@ pub fn minimize(
                 .into_iter()
                 .collect()
         }
-        Traverse::Block => m.block(all).into_iter().collect(),
-        Traverse::Skip(skipped) => m.between(skipped),
+        Traverse::Block => m.search_block(all).into_iter().collect(),
+        Traverse::Skip(skipped) => m.search_between(skipped),
         Traverse::Defined(nodes) => {
             let places: Vec<usize> = nodes
                 .iter()
@@ -126,7 +126,7 @@ impl Minimizer<'_, '_> {
     }
 
     /// The calls that disagree, by halving what does.
-    fn binary(&mut self, part: Range<usize>) -> Vec<Range<usize>> {
+    fn search_binary(&mut self, part: Range<usize>) -> Vec<Range<usize>> {
         let mut out = vec![];
         let mut todo = vec![part];
         while let Some(part) = todo.pop() {
@@ -154,7 +154,7 @@ impl Minimizer<'_, '_> {
     }
 
     /// The least run of calls whose results disagree: the end is found with the beginning fixed, then the beginning.
-    fn block(&mut self, part: Range<usize>) -> Option<Range<usize>> {
+    fn search_block(&mut self, part: Range<usize>) -> Option<Range<usize>> {
         if part.is_empty() || !self.differs(&part) {
             return None;
         }
@@ -179,7 +179,7 @@ impl Minimizer<'_, '_> {
     }
 
     /// The runs between skipped calls that disagree.
-    fn between(&mut self, skipped: &[NodeId]) -> Vec<Range<usize>> {
+    fn search_between(&mut self, skipped: &[NodeId]) -> Vec<Range<usize>> {
         let mut out = vec![];
         let mut start = 0;
         for i in 0..=self.calls.len() {

@@ -3,7 +3,7 @@
 //! A nested input is given by its items, `cache.keys.0`. torch's exporter flattens nested inputs and joins the parts of their names
 //! with underscores (`cache_keys_0`), which the same spelling means too.
 
-use super::bind::{Binder, Given, Place, Provided, Value, default_value, quoted};
+use super::bind::{Given, InputBinder, InputPlace, Provided, Value, default_value, quoted_list};
 use crate::diag::{Code, Diagnostic, Severity, nearest};
 use crate::graph::NodeId;
 use crate::types::{Type, Val};
@@ -21,30 +21,30 @@ pub(super) enum Slot {
 
 impl Slot {
     /// Who gave it, if anybody has.
-    fn origin(&self, path: &[String]) -> Option<&str> {
+    fn origin_of(&self, path: &[String]) -> Option<&str> {
         match self {
             Slot::Empty => None,
             Slot::Whole(p) => Some(&p.origin),
             Slot::Parts(v) if path.is_empty() => v.first().map(|(_, p)| &*p.origin),
-            Slot::Parts(v) => v.iter().find(|(q, _)| same(q, path)).map(|(_, p)| &*p.origin),
+            Slot::Parts(v) => v.iter().find(|(q, _)| is_same_path(q, path)).map(|(_, p)| &*p.origin),
         }
     }
 }
 
 /// The parts of a name: of `cache.keys[0]` and `cache["keys"][0]` the three words.
-pub(super) fn parts(name: &str) -> Vec<String> {
+pub(super) fn name_parts(name: &str) -> Vec<String> {
     let words = name.split(['.', '[', ']', '"', '\'']).filter(|w| !w.is_empty());
     words.map(str::to_string).collect()
 }
 
 /// A path as torch's exporter names a flattened input.
-fn joined(path: &[String]) -> String {
+fn join_path(path: &[String]) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     path.join("_").chars().map(letter).collect()
 }
 
-fn same(a: &[String], b: &[String]) -> bool {
-    a == b || joined(a) == joined(b)
+fn is_same_path(a: &[String], b: &[String]) -> bool {
+    a == b || join_path(a) == join_path(b)
 }
 
 /// Whether values of this type have items.
@@ -53,15 +53,15 @@ pub(super) fn is_nested<T>(ty: &Val<T>) -> bool {
 }
 
 /// The items of a nested value, with what each is called.
-fn items<T>(v: &Val<T>) -> Vec<(String, &Val<T>)> {
+fn named_items<T>(v: &Val<T>) -> Vec<(String, &Val<T>)> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
-        Val::Dict(v) => v.iter().map(|(k, v)| (key(k), v)).collect(),
+        Val::Dict(v) => v.iter().map(|(k, v)| (key_text(k), v)).collect(),
         _ => vec![],
     }
 }
 
-fn key<T>(k: &Val<T>) -> String {
+fn key_text<T>(k: &Val<T>) -> String {
     match (k.as_str(), k.as_int()) {
         (Some(s), _) => s.to_string(),
         (_, Some(i)) => i.to_string(),
@@ -70,7 +70,7 @@ fn key<T>(k: &Val<T>) -> String {
 }
 
 /// The values without items in a value or a type, with their paths.
-pub(super) fn leaves<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
+pub(super) fn leaves_with_paths<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
     let mut out = vec![];
     let mut open: Vec<(Vec<String>, &Val<T>)> = vec![(vec![], v)];
     while let Some((path, ty)) = open.pop() {
@@ -78,7 +78,7 @@ pub(super) fn leaves<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
             out.push((path, ty));
             continue;
         }
-        for (name, item) in items(ty).into_iter().rev() {
+        for (name, item) in named_items(ty).into_iter().rev() {
             open.push(([&path[..], &[name]].concat(), item));
         }
     }
@@ -86,14 +86,14 @@ pub(super) fn leaves<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
 }
 
 /// A value of the structure of `ty`, around the values that `next` gives for its leaves in order.
-pub(super) fn rebuilt(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) -> Option<Value> {
-    let mut all = |v: &[Type]| v.iter().map(|t| rebuilt(t, next)).collect::<Option<Vec<_>>>();
+pub(super) fn rebuild_value(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) -> Option<Value> {
+    let mut all = |v: &[Type]| v.iter().map(|t| rebuild_value(t, next)).collect::<Option<Vec<_>>>();
     match ty {
         Val::List(v) => Some(Val::List(all(v)?)),
         Val::Tuple(v) => Some(Val::Tuple(all(v)?)),
         Val::Dict(v) => {
             let name = |k: &Type| k.try_map(&mut |_| Err(())).ok();
-            let pairs = v.iter().map(|(k, t)| Some((name(k)?, rebuilt(t, next)?)));
+            let pairs = v.iter().map(|(k, t)| Some((name(k)?, rebuild_value(t, next)?)));
             Some(Val::Dict(pairs.collect::<Option<Vec<_>>>()?))
         }
         _ => next(),
@@ -101,7 +101,7 @@ pub(super) fn rebuilt(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) -> Opt
 }
 
 /// The structure that paths show, of an input that declares none: lists where the names count from 0, else dicts.
-fn structure(paths: &[&[String]]) -> Type {
+fn infer_structure(paths: &[&[String]]) -> Type {
     if paths.iter().any(|p| p.is_empty()) {
         return Val::Unknown;
     }
@@ -113,7 +113,7 @@ fn structure(paths: &[&[String]]) -> Type {
     }
     let below = |name: &String| {
         let rest: Vec<&[String]> = paths.iter().filter(|p| p[0] == *name).map(|p| &p[1..]).collect();
-        structure(&rest)
+        infer_structure(&rest)
     };
     let counted = (0..names.len()).all(|i| names.contains(&&i.to_string()));
     match counted {
@@ -122,20 +122,20 @@ fn structure(paths: &[&[String]]) -> Type {
     }
 }
 
-impl Binder<'_> {
+impl InputBinder<'_> {
     /// The input, and the path within it, that a name means.
     pub(super) fn find(&self, name: &str) -> Option<(usize, Vec<String>)> {
         // What a call left of an input that it changed is written under `input.NAME`.
-        let whole = |name: &str| self.position(name).map(|i| (i, vec![]));
+        let whole = |name: &str| self.placeholder_index(name).map(|i| (i, vec![]));
         if let Some(found) = whole(name).or_else(|| whole(name.strip_prefix("input.")?)) {
             return Some(found);
         }
-        let path = parts(name);
+        let path = name_parts(name);
         let (root, rest) = path.split_first().filter(|(_, rest)| !rest.is_empty())?;
-        if let Some(found) = whole(&joined(&path)) {
+        if let Some(found) = whole(&join_path(&path)) {
             return Some(found);
         }
-        let i = self.position(root)?;
+        let i = self.placeholder_index(root)?;
         let ty = self.graph[self.placeholders[i]].meta.ty.as_ref();
         let open = ty.is_none_or(|t| is_nested(t) || *t == Val::Unknown);
         open.then(|| (i, rest.to_vec()))
@@ -154,13 +154,13 @@ impl Binder<'_> {
                 }
                 continue;
             };
-            if let Some(first) = slots[i].origin(&path) {
-                let d = twice(&p.name, &[first, &p.origin]);
+            if let Some(first) = slots[i].origin_of(&path) {
+                let d = given_twice(&p.name, &[first, &p.origin]);
                 self.out.push(d);
             } else if let Given::Each(all) = &p.given {
                 let origins: Vec<&str> = all.iter().map(|p| &*p.origin).collect();
                 let help = format!("`fxc run --repeat {}` calls the model with each in turn", all.len());
-                let d = twice(&p.name, &origins).help(help);
+                let d = given_twice(&p.name, &origins).help(help);
                 self.out.push(d);
                 // It is not missing.
                 slots[i] = Slot::Whole(p);
@@ -181,12 +181,12 @@ impl Binder<'_> {
     /// The items of a list or dict that is written out for an input which torch's exporter has flattened.
     pub(super) fn spread(&self, p: &Provided) -> Option<Vec<Provided>> {
         let Given::Value(v) = &p.given else { return None };
-        let prefix = format!("{}_", joined(&parts(&p.name)));
+        let prefix = format!("{}_", join_path(&name_parts(&p.name)));
         let flattened = |n: &NodeId| self.graph[*n].target().starts_with(&prefix);
         if !self.placeholders.iter().any(flattened) {
             return None;
         }
-        let items = items(v).into_iter().map(|(name, v)| Provided {
+        let items = named_items(v).into_iter().map(|(name, v)| Provided {
             name: format!("{}.{name}", p.name),
             given: Given::Value(v.clone()),
             ..p.clone()
@@ -198,13 +198,13 @@ impl Binder<'_> {
         for (i, slot) in slots.iter().enumerate() {
             let n = self.placeholders[i];
             if matches!(slot, Slot::Empty) && self.graph[n].args().is_empty() {
-                let place = self.place(n);
-                self.missing(&place, extra);
+                let place = self.input_place(n);
+                self.report_missing_input(&place, extra);
             }
         }
     }
 
-    fn missing(&mut self, place: &Place, extra: &[Provided]) {
+    fn report_missing_input(&mut self, place: &InputPlace, extra: &[Provided]) {
         let name = &place.name;
         let what = match &place.ty {
             Some(t) if *t != Val::Unknown => format!("`{name}` ({t})"),
@@ -217,7 +217,7 @@ impl Binder<'_> {
                 "`{near}` is given, but the graph has no such input: rename it to `{name}`"
             ));
         } else if !extra.is_empty() {
-            let names = quoted(extra.iter().map(|p| p.name.as_str()));
+            let names = quoted_list(extra.iter().map(|p| p.name.as_str()));
             d = d.note(format!("these are given, but the graph has no such inputs: {names}"));
         }
         self.out.push(d.help(how_to_give(place)));
@@ -248,7 +248,7 @@ impl Binder<'_> {
                         d.severity = Severity::Warning;
                         d.title = format!("`{}` of {} is not an input of the graph", p.name, p.origin);
                     }
-                    let all = || format!("the graph's inputs are {}", quoted(names.iter().copied()));
+                    let all = || format!("the graph's inputs are {}", quoted_list(names.iter().copied()));
                     self.out.push(match near {
                         Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
                         None => d.note(all()),
@@ -270,22 +270,22 @@ impl Binder<'_> {
                 _ => format!(
                     "{} arrays of {origin} are not inputs of the graph: {}",
                     of_it.len(),
-                    quoted(of_it.into_iter())
+                    quoted_list(of_it.into_iter())
                 ),
             };
             let mut d = Diagnostic::new(Code::E0505, title);
             d.severity = Severity::Warning;
             self.out
-                .push(d.note(format!("the graph's inputs are {}", quoted(names.iter().copied()))));
+                .push(d.note(format!("the graph's inputs are {}", quoted_list(names.iter().copied()))));
         }
     }
 
     /// Values for all placeholders: first those that are there (they bind sizes), then those to be made.
-    pub(super) fn values(&mut self, slots: Vec<Slot>) -> Option<Vec<Value>> {
+    pub(super) fn bind_values(&mut self, slots: Vec<Slot>) -> Option<Vec<Value>> {
         let placeholders = self.placeholders.clone();
         let mut wanted = vec![];
         for (&n, slot) in placeholders.iter().zip(slots) {
-            wanted.push(self.wanted(n, slot));
+            wanted.push(self.wanted_values(n, slot));
         }
         for fills in [false, true] {
             for want in wanted.iter_mut().flat_map(|(_, v)| v) {
@@ -296,20 +296,20 @@ impl Binder<'_> {
                 } = want
                     && matches!(p.given, Given::Fill(..)) == fills
                 {
-                    *value = self.value(place, p);
+                    *value = self.provided_value(place, p);
                 }
             }
         }
         let one = |(shape, wants): (Type, Vec<Want>)| {
             let mut values = wants.into_iter().map(|w| w.value);
-            rebuilt(&shape, &mut || values.next().flatten())
+            rebuild_value(&shape, &mut || values.next().flatten())
         };
         wanted.into_iter().map(one).collect()
     }
 
     /// The values to find for an input, and the structure that they are in.
-    fn wanted(&mut self, n: NodeId, slot: Slot) -> (Type, Vec<Want>) {
-        let place = self.place(n);
+    fn wanted_values(&mut self, n: NodeId, slot: Slot) -> (Type, Vec<Want>) {
+        let place = self.input_place(n);
         let parts = match slot {
             Slot::Parts(parts) => parts,
             Slot::Whole(p) => return (Val::Unknown, vec![Want::new(place, Some(p))]),
@@ -321,26 +321,26 @@ impl Binder<'_> {
         };
         let shape = match &place.ty {
             Some(t) if is_nested(t) => t.clone(),
-            _ => structure(&parts.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>()),
+            _ => infer_structure(&parts.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>()),
         };
         let wants = self.items_wanted(&place, &shape, parts);
         (shape, wants)
     }
 
-    fn items_wanted(&mut self, place: &Place, shape: &Type, mut parts: Vec<(Vec<String>, Provided)>) -> Vec<Want> {
+    fn items_wanted(&mut self, place: &InputPlace, shape: &Type, mut parts: Vec<(Vec<String>, Provided)>) -> Vec<Want> {
         let mut wants = vec![];
-        for (path, ty) in leaves(shape) {
-            let item = Place {
+        for (path, ty) in leaves_with_paths(shape) {
+            let item = InputPlace {
                 name: format!("{}.{}", place.name, path.join(".")),
                 ty: Some(ty.clone()).filter(|t| *t != Val::Unknown),
                 constant: None,
                 span: place.span,
                 is_tensor: false,
             };
-            let found = parts.iter().position(|(p, _)| same(p, &path));
+            let found = parts.iter().position(|(p, _)| is_same_path(p, &path));
             let given = found.map(|i| parts.swap_remove(i).1);
             if given.is_none() {
-                self.missing(&item, &[]);
+                self.report_missing_input(&item, &[]);
             }
             wants.push(Want::new(item, given));
         }
@@ -348,7 +348,10 @@ impl Binder<'_> {
             let names: Vec<String> = wants.iter().map(|w| w.place.name.clone()).collect();
             let d = Diagnostic::new(Code::E0505, format!("input `{}` has no item `{}`", place.name, p.name))
                 .at_opt(place.span, "declared here")
-                .note(format!("its items are {}", quoted(names.iter().map(String::as_str))));
+                .note(format!(
+                    "its items are {}",
+                    quoted_list(names.iter().map(String::as_str))
+                ));
             self.out.push(d);
         }
         wants
@@ -357,30 +360,30 @@ impl Binder<'_> {
 
 /// A value to find.
 struct Want {
-    place: Place,
+    place: InputPlace,
     given: Option<Provided>,
     value: Option<Value>,
 }
 
 impl Want {
-    fn new(place: Place, given: Option<Provided>) -> Want {
+    fn new(place: InputPlace, given: Option<Provided>) -> Want {
         let value = None;
         Want { place, given, value }
     }
 }
 
-fn twice(name: &str, origins: &[&str]) -> Diagnostic {
+fn given_twice(name: &str, origins: &[&str]) -> Diagnostic {
     let mut by = origins.to_vec();
     by.dedup();
     let title = format!("`{name}` is given {} times: by {}", origins.len(), by.join(" and by "));
     Diagnostic::new(Code::E0510, title)
 }
 
-fn how_to_give(place: &Place) -> String {
+fn how_to_give(place: &InputPlace) -> String {
     let name = &place.name;
     match &place.ty {
         Some(t) if is_nested(t) => {
-            let items = leaves(t).into_iter().take(3);
+            let items = leaves_with_paths(t).into_iter().take(3);
             let items: Vec<String> = items
                 .map(|(path, _)| format!("`{name}.{}=…`", path.join(".")))
                 .collect();

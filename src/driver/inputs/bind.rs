@@ -1,6 +1,6 @@
 //! From what a user gives to the inputs of a graph: by name, checked against the declared types, sizes solved.
 
-use super::assign::leaves;
+use super::assign::leaves_with_paths;
 use super::fill::Fill;
 use super::sizes;
 use crate::diag::{Code, Diagnostic, Diagnostics};
@@ -36,7 +36,7 @@ pub enum Given {
     Unsupported(String),
     /// A tensor to be made, of this type or else of the one that the graph declares.
     Fill(Fill, Option<TensorType>),
-    /// No value, but the type that one will have: see [`declare`](super::types::declare).
+    /// No value, but the type that one will have: see [`declare`](super::types::declare_types).
     Type(Type),
     /// One after the other in as many calls: see [`Sequence`](super::sequence::Sequence).
     Each(Vec<Provided>),
@@ -57,7 +57,7 @@ pub struct Provided {
 
 /// The inputs of a graph.
 #[derive(Clone, Debug, Default)]
-pub struct Bound {
+pub struct BoundInputs {
     /// One value per placeholder, in order.
     pub values: Vec<Value>,
     /// Their types, with all sizes known.
@@ -68,16 +68,16 @@ pub struct Bound {
 
 /// Matches what is given to the placeholders of the module's entry graph. `dims` are the sizes that the user gave. All
 /// that does not fit is reported.
-pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Option<Bound>, Diagnostics) {
+pub fn bind_inputs(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Option<BoundInputs>, Diagnostics) {
     let Some(graph) = module.entry() else {
         return (None, Diagnostics::new());
     };
-    let mut b = Binder::new(module, graph, dims);
+    let mut b = InputBinder::new(module, graph, dims);
     b.check_dims();
     // A type is not a value: `types::declare` has seen to it.
     let values = provided.into_iter().filter(|p| !matches!(p.given, Given::Type(_)));
     let slots = b.assign(values.collect());
-    let values = b.values(slots);
+    let values = b.bind_values(slots);
     if values.is_some() {
         b.check_guards();
     }
@@ -85,7 +85,7 @@ pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Optio
         Some(values) if !b.out.has_errors() => {
             let types = values.iter().map(type_of).collect();
             (
-                Some(Bound {
+                Some(BoundInputs {
                     values,
                     types,
                     dims: b.dims,
@@ -98,19 +98,19 @@ pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Optio
 }
 
 /// The names by which the items of an input of type `ty` are given; its own name if it has none.
-pub fn items(name: &str, ty: Option<&Type>) -> Vec<String> {
+pub fn item_names(name: &str, ty: Option<&Type>) -> Vec<String> {
     let Some(ty) = ty else { return vec![name.to_string()] };
     let full = |path: Vec<String>| [&[name.to_string()], &path[..]].concat().join(".");
-    leaves(ty).into_iter().map(|(path, _)| full(path)).collect()
+    leaves_with_paths(ty).into_iter().map(|(path, _)| full(path)).collect()
 }
 
 /// The tensors of an input's value, by the names of the items that they are.
-pub fn tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
+pub fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
     let of = |(path, v): (Vec<String>, &'a Value)| match v {
         Val::Leaf(t) => Some(([&[name.to_string()], &path[..]].concat().join("."), t)),
         _ => None,
     };
-    leaves(v).into_iter().filter_map(of).collect()
+    leaves_with_paths(v).into_iter().filter_map(of).collect()
 }
 
 /// The type of a value.
@@ -118,7 +118,7 @@ pub fn type_of(v: &Value) -> Type {
     v.map(Tensor::ty)
 }
 
-pub(super) struct Binder<'a> {
+pub(super) struct InputBinder<'a> {
     pub(super) module: &'a GraphModule,
     pub(super) graph: &'a Graph,
     pub(super) placeholders: Vec<NodeId>,
@@ -128,7 +128,7 @@ pub(super) struct Binder<'a> {
 
 /// A value that a graph takes: an input, or an item of one.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct InputPlace {
     /// What the user calls it: `x`, `cache.0`.
     pub name: String,
     /// Its type, if it is declared.
@@ -141,9 +141,9 @@ pub(super) struct Place {
     pub is_tensor: bool,
 }
 
-impl<'a> Binder<'a> {
-    pub(super) fn new(module: &'a GraphModule, graph: &'a Graph, dims: Dims) -> Binder<'a> {
-        Binder {
+impl<'a> InputBinder<'a> {
+    pub(super) fn new(module: &'a GraphModule, graph: &'a Graph, dims: Dims) -> InputBinder<'a> {
+        InputBinder {
             module,
             graph,
             placeholders: graph.placeholders(),
@@ -153,19 +153,19 @@ impl<'a> Binder<'a> {
     }
 }
 
-impl Binder<'_> {
+impl InputBinder<'_> {
     /// The placeholder that `name` means, by its target or else by its node's name.
-    pub(super) fn position(&self, name: &str) -> Option<usize> {
+    pub(super) fn placeholder_index(&self, name: &str) -> Option<usize> {
         let by = |is: &dyn Fn(NodeId) -> bool| self.placeholders.iter().position(|&n| is(n));
         by(&|n| self.graph[n].target() == name).or_else(|| by(&|n| self.graph[n].name() == name))
     }
 
     /// An input as a whole.
-    pub(super) fn place(&self, n: NodeId) -> Place {
+    pub(super) fn input_place(&self, n: NodeId) -> InputPlace {
         let node = &self.graph[n];
         // The inputs of an exported program have no defaults: a value is that of the example that was traced.
         let fixed = self.module.exported.is_some();
-        Place {
+        InputPlace {
             name: node.target().to_string(),
             ty: node.meta.ty.clone(),
             constant: node.args().first().filter(|_| fixed).and_then(default_value),
@@ -176,10 +176,10 @@ impl Binder<'_> {
 
     /// `--dim` names sizes that exist and values within their ranges.
     fn check_dims(&mut self) {
-        let known = sizes::symbols(self.graph);
+        let known = sizes::input_symbols(self.graph);
         for name in self.dims.keys() {
             if !known.contains_key(name) && !self.module.dims.contains_key(name.as_str()) {
-                self.out.push(sizes::unknown(name, self.module, &known));
+                self.out.push(sizes::unknown_size(name, self.module, &known));
             }
         }
         let dims: Vec<_> = self.dims.iter().map(|(k, &v)| (k.clone(), v)).collect();
@@ -236,7 +236,7 @@ impl Binder<'_> {
     }
 }
 
-pub(super) fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn quoted_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let list: Vec<String> = names.take(12).map(|n| format!("`{n}`")).collect();
     if list.is_empty() {
         "none".to_string()

@@ -35,7 +35,7 @@ fn fill(name: &str, f: Fill) -> Provided {
 
 fn titles(provided: Vec<Provided>, dims: &[(&str, i64)]) -> Vec<String> {
     let dims = dims.iter().map(|(k, v)| (k.to_string(), *v)).collect();
-    let (bound, out) = bind(&module(), provided, dims);
+    let (bound, out) = bind_inputs(&module(), provided, dims);
     assert_eq!(bound.is_none(), out.has_errors());
     out.iter().map(|d| format!("{} {}", d.code, d.title)).collect()
 }
@@ -46,7 +46,7 @@ fn sizes_are_solved_and_defaults_used() {
         value("x", Tensor::zeros(DType::F32, &[5, 2])),
         fill("other", Fill::Uniform(1)),
     ];
-    let (bound, _) = bind(&module(), given, Dims::new());
+    let (bound, _) = bind_inputs(&module(), given, Dims::new());
     let bound = bound.unwrap();
     assert_eq!(bound.dims["N"], 5);
     assert_eq!(bound.values[1].as_leaf().unwrap().shape(), [10]);
@@ -107,7 +107,7 @@ fn lists_are_tensors_where_an_untyped_graph_takes_one() {
         must_match: true,
     };
     let ints = || vec![Val::int(1), Val::int(2)];
-    let (bound, _) = bind(&module, vec![list("x", ints()), list("sizes", ints())], Dims::new());
+    let (bound, _) = bind_inputs(&module, vec![list("x", ints()), list("sizes", ints())], Dims::new());
     let bound = bound.unwrap();
     assert_eq!(
         bound.values[0].as_leaf().map(|t| t.ty().to_string()),
@@ -115,7 +115,7 @@ fn lists_are_tensors_where_an_untyped_graph_takes_one() {
     );
     assert_eq!(bound.values[1], Val::List(ints()));
     let floats = vec![Val::int(1), Val::Float(2.5)];
-    let (bound, _) = bind(&module, vec![list("x", floats), list("sizes", ints())], Dims::new());
+    let (bound, _) = bind_inputs(&module, vec![list("x", floats), list("sizes", ints())], Dims::new());
     assert_eq!(
         bound.unwrap().values[0].as_leaf().map(|t| t.ty().to_string()),
         Some("f32[2]".into())

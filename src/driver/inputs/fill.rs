@@ -31,7 +31,7 @@ pub enum Fill {
 }
 
 /// A tensor filled as asked.
-pub fn filled(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
+pub fn filled_tensor(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
     let float = dtype.is_float();
     let mut rng = match fill {
         Fill::Uniform(seed) | Fill::Normal(seed) | Fill::Index { seed, .. } => SplitMix::new(seed),
@@ -64,18 +64,18 @@ mod tests {
 
     #[test]
     fn random_numbers_are_what_they_say() {
-        let u = filled(DType::F64, &[10_000], Fill::Uniform(7));
+        let u = filled_tensor(DType::F64, &[10_000], Fill::Uniform(7));
         let v: Vec<f64> = u.as_slice::<f64>().to_vec();
         assert!(v.iter().all(|x| (0.0..1.0).contains(x)));
         assert!((v.iter().sum::<f64>() / 1e4 - 0.5).abs() < 0.02);
-        let n = filled(DType::F64, &[10_000], Fill::Normal(7));
+        let n = filled_tensor(DType::F64, &[10_000], Fill::Normal(7));
         let var = n.as_slice::<f64>().iter().map(|x| x * x).sum::<f64>() / 1e4;
         assert!((var - 1.0).abs() < 0.06, "{var}");
-        assert_eq!(u, filled(DType::F64, &[10_000], Fill::Uniform(7)));
-        let i = filled(DType::I64, &[1000], Fill::Index { seed: 1, below: 3 });
+        assert_eq!(u, filled_tensor(DType::F64, &[10_000], Fill::Uniform(7)));
+        let i = filled_tensor(DType::I64, &[1000], Fill::Index { seed: 1, below: 3 });
         assert!((0..3).all(|want| i.as_slice::<i64>().contains(&want)));
         assert!(i.as_slice::<i64>().iter().all(|i| (0..3).contains(i)));
-        let o = filled(DType::I64, &[2, 4], Fill::Offsets { count: 6 });
+        let o = filled_tensor(DType::I64, &[2, 4], Fill::Offsets { count: 6 });
         assert_eq!(o.as_slice::<i64>(), [0, 1, 3, 4, 0, 1, 3, 4]);
     }
 }

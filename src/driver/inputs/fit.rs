@@ -1,7 +1,7 @@
 //! Values as the inputs of a graph want them: types compared, sizes bound.
 
 use super::assign::is_nested;
-use super::bind::{Binder, COMMAND_LINE, Given, Place, Provided, Value, type_of};
+use super::bind::{COMMAND_LINE, Given, InputBinder, InputPlace, Provided, Value, type_of};
 use super::literal;
 use crate::diag::{Code, Diagnostic};
 use crate::driver::files::FileArray;
@@ -9,19 +9,19 @@ use crate::graph::pyrepr;
 use crate::tensor::Scalar;
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
-impl Binder<'_> {
+impl InputBinder<'_> {
     /// The value that `p` gives for a place.
-    pub(super) fn value(&mut self, place: &Place, p: &Provided) -> Option<Value> {
+    pub(super) fn provided_value(&mut self, place: &InputPlace, p: &Provided) -> Option<Value> {
         if let Some(constant) = &place.constant {
-            return self.constant(place, constant, p);
+            return self.match_constant(place, constant, p);
         }
         match &p.given {
-            Given::Value(v) => self.fit(place, v.clone(), &p.origin),
-            Given::Typed(v, ty) => self.typed(place, v, ty, &p.origin),
-            Given::Word(w) => self.word(place, w),
-            Given::File(array) => self.read(place, array, &p.origin),
+            Given::Value(v) => self.fit_value(place, v.clone(), &p.origin),
+            Given::Typed(v, ty) => self.fit_typed(place, v, ty, &p.origin),
+            Given::Word(w) => self.fit_word(place, w),
+            Given::File(array) => self.read_array(place, array, &p.origin),
             Given::Unsupported(ty) => {
-                let d = unsupported(&place.name, ty, &p.origin);
+                let d = unsupported_array(&place.name, ty, &p.origin);
                 self.out.push(d.at_opt(place.span, "declared here"));
                 None
             }
@@ -32,13 +32,13 @@ impl Binder<'_> {
     }
 
     /// The value that the exporter fixed, if that is what is given, as Python compares values.
-    fn constant(&mut self, place: &Place, constant: &Value, p: &Provided) -> Option<Value> {
+    fn match_constant(&mut self, place: &InputPlace, constant: &Value, p: &Provided) -> Option<Value> {
         let given = match &p.given {
             Given::Value(v) | Given::Typed(v, _) => Some(v.clone()),
             Given::Word(w) => Some(Val::str(w)),
             // Files hold numbers as tensors without dimensions.
             Given::File(array) if array.ty().rank() == Some(0) => match array.read() {
-                Ok(t) => Some(number(t.get(0))),
+                Ok(t) => Some(scalar_to_val(t.get(0))),
                 Err(d) => {
                     self.out.push(d);
                     return None;
@@ -46,7 +46,7 @@ impl Binder<'_> {
             },
             _ => None,
         };
-        if given.as_ref().is_some_and(|v| literal::equal(v, constant)) {
+        if given.as_ref().is_some_and(|v| literal::is_python_equal(v, constant)) {
             return Some(constant.clone());
         }
         let name = &place.name;
@@ -74,7 +74,7 @@ impl Binder<'_> {
         None
     }
 
-    fn word(&mut self, place: &Place, word: &str) -> Option<Value> {
+    fn fit_word(&mut self, place: &InputPlace, word: &str) -> Option<Value> {
         if let Some(Val::Any(ScalarKind::Str) | Val::Str(_)) = place.ty {
             return Some(Val::str(word));
         }
@@ -90,16 +90,16 @@ impl Binder<'_> {
     }
 
     /// A value that was written with its type.
-    fn typed(&mut self, place: &Place, v: &Value, ty: &Type, origin: &str) -> Option<Value> {
+    fn fit_typed(&mut self, place: &InputPlace, v: &Value, ty: &Type, origin: &str) -> Option<Value> {
         let made = match ty {
             Val::Leaf(t) => {
-                let shape = self.sizes(place, t)?;
-                literal::tensor(v, t.dtype, Some(&shape)).map(Val::Leaf)
+                let shape = self.resolve_sizes(place, t)?;
+                literal::to_tensor(v, t.dtype, Some(&shape)).map(Val::Leaf)
             }
             _ => literal::of_kind(v, ty).ok_or_else(|| format!("it is no {ty}")),
         };
         match made {
-            Ok(v) => self.fit(place, v, origin),
+            Ok(v) => self.fit_value(place, v, origin),
             Err(why) => {
                 self.not_of_type(place, ty, why);
                 None
@@ -107,13 +107,13 @@ impl Binder<'_> {
         }
     }
 
-    fn not_of_type(&mut self, place: &Place, ty: &Type, why: String) {
+    fn not_of_type(&mut self, place: &InputPlace, ty: &Type, why: String) {
         let title = format!("what is written for input `{}` is no {ty}", place.name);
         self.out.push(Diagnostic::new(Code::E0508, title).note(why));
     }
 
     /// The elements of an array whose type fits.
-    fn read(&mut self, place: &Place, array: &FileArray, origin: &str) -> Option<Value> {
+    fn read_array(&mut self, place: &InputPlace, array: &FileArray, origin: &str) -> Option<Value> {
         let ty = array.ty();
         let fits = match &place.ty {
             Some(Val::Leaf(want)) => self.fit_tensor(place, want, &ty, origin),
@@ -127,7 +127,7 @@ impl Binder<'_> {
             return None;
         }
         match array.read() {
-            Ok(t) => self.fit(place, Val::Leaf(t), origin),
+            Ok(t) => self.fit_value(place, Val::Leaf(t), origin),
             Err(d) => {
                 self.out.push(d);
                 None
@@ -136,7 +136,7 @@ impl Binder<'_> {
     }
 
     /// The value as the place's declared type wants it; binds sizes.
-    pub(super) fn fit(&mut self, place: &Place, v: Value, origin: &str) -> Option<Value> {
+    pub(super) fn fit_value(&mut self, place: &InputPlace, v: Value, origin: &str) -> Option<Value> {
         let undeclared = |v: Value| match literal::natural_tensor(&v).filter(|_| place.is_tensor) {
             Some(t) => Val::Leaf(t),
             None => v,
@@ -147,19 +147,19 @@ impl Binder<'_> {
         match (declared, v) {
             (Val::Unknown, v) => Some(undeclared(v)),
             (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(place, t, &x.ty(), origin).then_some(Val::Leaf(x)),
-            (Val::Leaf(t), v @ (Val::List(_) | Val::Tuple(_))) => match literal::tensor(&v, t.dtype, None) {
-                Ok(x) => self.fit(place, Val::Leaf(x), origin),
+            (Val::Leaf(t), v @ (Val::List(_) | Val::Tuple(_))) => match literal::to_tensor(&v, t.dtype, None) {
+                Ok(x) => self.fit_value(place, Val::Leaf(x), origin),
                 Err(why) => {
                     self.not_of_type(place, declared, why);
                     None
                 }
             },
-            (Val::Leaf(t), v) if t.rank() == Some(0) => match literal::tensor(&v, t.dtype, Some(&[])) {
+            (Val::Leaf(t), v) if t.rank() == Some(0) => match literal::to_tensor(&v, t.dtype, Some(&[])) {
                 Ok(x) => Some(Val::Leaf(x)),
                 Err(_) => self.wrong_kind(place, declared, &type_of(&v), origin),
             },
             (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), Val::Leaf(x)) if x.rank() == 0 => {
-                self.fit(place, number(x.get(0)), origin)
+                self.fit_value(place, scalar_to_val(x.get(0)), origin)
             }
             (Val::Int(d), Val::Int(Dim::Const(size))) => {
                 match self.unify(d, size, &format!("input `{}`", place.name)) {
@@ -181,8 +181,8 @@ impl Binder<'_> {
     }
 
     /// The items of a list, tuple or dict as the declared ones want them.
-    fn fit_items(&mut self, place: &Place, declared: &Type, v: Value, origin: &str) -> Option<Value> {
-        let item = |name: String, ty: &Type| Place {
+    fn fit_items(&mut self, place: &InputPlace, declared: &Type, v: Value, origin: &str) -> Option<Value> {
+        let item = |name: String, ty: &Type| InputPlace {
             name: format!("{}.{name}", place.name),
             ty: Some(ty.clone()),
             ..place.clone()
@@ -191,7 +191,7 @@ impl Binder<'_> {
             (Val::List(t) | Val::Tuple(t), Val::List(v) | Val::Tuple(v)) if t.len() == v.len() => {
                 let pairs = t.iter().zip(v).enumerate();
                 let fitted: Vec<Option<Value>> = pairs
-                    .map(|(i, (t, v))| self.fit(&item(i.to_string(), t), v, origin))
+                    .map(|(i, (t, v))| self.fit_value(&item(i.to_string(), t), v, origin))
                     .collect();
                 let fitted: Vec<Value> = fitted.into_iter().collect::<Option<_>>()?;
                 Some(match declared {
@@ -207,7 +207,7 @@ impl Binder<'_> {
                         return self.wrong_kind(place, declared, &type_of(&Val::Dict(v)), origin);
                     };
                     let shown = type_of(&name).to_string();
-                    let v = self.fit(&item(shown.trim_matches('"').to_string(), t), v.clone(), origin);
+                    let v = self.fit_value(&item(shown.trim_matches('"').to_string(), t), v.clone(), origin);
                     fitted.push((name, v?));
                 }
                 Some(Val::Dict(fitted))
@@ -216,7 +216,13 @@ impl Binder<'_> {
         }
     }
 
-    pub(super) fn wrong_kind(&mut self, place: &Place, declared: &Type, given: &Type, origin: &str) -> Option<Value> {
+    pub(super) fn wrong_kind(
+        &mut self,
+        place: &InputPlace,
+        declared: &Type,
+        given: &Type,
+        origin: &str,
+    ) -> Option<Value> {
         let name = &place.name;
         let title = format!("input `{name}` must be {declared}, but {origin} gives {given}");
         let d = Diagnostic::new(Code::E0503, title).at_opt(place.span, "declared here");
@@ -228,13 +234,13 @@ impl Binder<'_> {
         None
     }
 
-    pub(super) fn fit_tensor(&mut self, place: &Place, want: &TensorType, x: &TensorType, origin: &str) -> bool {
+    pub(super) fn fit_tensor(&mut self, place: &InputPlace, want: &TensorType, x: &TensorType, origin: &str) -> bool {
         let (name, span) = (&place.name, place.span);
         if x.dtype != want.dtype {
             let title = format!("input `{name}` must be {want}, but {origin} has {x}");
             let d = Diagnostic::new(Code::E0503, title)
                 .at_opt(span, "declared here")
-                .help(conversion(name, want, x, origin));
+                .help(conversion_hint(name, want, x, origin));
             self.out.push(d);
             return false;
         }
@@ -298,14 +304,14 @@ impl Binder<'_> {
 }
 
 /// What is said of an array whose elements fxc does not compute with.
-pub(super) fn unsupported(name: &str, ty: &str, origin: &str) -> Diagnostic {
+pub(super) fn unsupported_array(name: &str, ty: &str, origin: &str) -> Diagnostic {
     let complex = ty.contains("c8") || ty.contains("c16") || ty.starts_with('C');
     let what = if complex { "complex elements" } else { "elements" };
     let title = format!("`{name}` has {what} of type {ty} in {origin}");
     Diagnostic::new(Code::E0503, title).note("fxc does not compute with this type")
 }
 
-fn number(s: Scalar) -> Value {
+fn scalar_to_val(s: Scalar) -> Value {
     match s {
         Scalar::Bool(b) => Val::Bool(b),
         Scalar::Int(_, i) => Val::int(i),
@@ -315,7 +321,7 @@ fn number(s: Scalar) -> Value {
 }
 
 /// How a tensor of type `x` becomes one of the dtype that is wanted, where it comes from.
-fn conversion(name: &str, want: &TensorType, x: &TensorType, origin: &str) -> String {
+fn conversion_hint(name: &str, want: &TensorType, x: &TensorType, origin: &str) -> String {
     let torch = want.dtype.torch_name();
     let in_numpy = !(want.dtype == DType::BF16 || want.dtype.is_float8());
     match (origin == COMMAND_LINE, in_numpy) {

@@ -55,7 +55,7 @@ pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
         if ty.is_none_or(|t| t.dtype.category() != Category::Int) {
             continue;
         }
-        let limit = limit(graph, p);
+        let limit = limit_of(graph, p);
         let fill = match (limit.offsets, limit.below) {
             (Some(count), _) => Fill::Offsets { count },
             (None, Some(below)) => Fill::Index { seed: seed + i, below },
@@ -67,7 +67,7 @@ pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
 }
 
 /// The limit of a placeholder: the least of all calls that it reaches with its elements unchanged.
-fn limit(graph: &Graph, p: NodeId) -> Limit {
+fn limit_of(graph: &Graph, p: NodeId) -> Limit {
     let mut out = Limit::default();
     let mut seen = HashSet::from([p]);
     let mut todo = vec![p];
@@ -95,8 +95,8 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let Ok(args) = full_args(op, graph, user) else {
         return out;
     };
-    let is = |name: &str| at(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
-    let size = |name: &str, dim: i64| at(&args, op, name).and_then(|a| size(graph, a.as_leaf()?, dim));
+    let is = |name: &str| named_arg(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
+    let size = |name: &str, dim: i64| named_arg(&args, op, name).and_then(|a| dim_size(graph, a.as_leaf()?, dim));
     let bags = op.name.contains("embedding_bag");
     // torch.nn.functional calls them `input`, ATen `indices`.
     let indices = ["indices", "input"]
@@ -107,22 +107,27 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
         out.below = size("weight", 0);
     }
     if bags && is("offsets") {
-        out.offsets = at(&args, op, indices).and_then(|a| numel(graph, a.as_leaf()?));
+        out.offsets = named_arg(&args, op, indices).and_then(|a| known_numel(graph, a.as_leaf()?));
     }
-    if let Some(dim) = at(&args, op, "dim").and_then(Val::as_int)
+    if let Some(dim) = named_arg(&args, op, "dim").and_then(Val::as_int)
         && ["index", "indices"].iter().any(|i| is(i))
     {
         out.below = Limit::least(out.below, size("self", dim));
     }
     if op.is(OpId::OneHot) && is("self") {
-        let classes = at(&args, op, "num_classes").and_then(Val::as_int);
+        let classes = named_arg(&args, op, "num_classes").and_then(Val::as_int);
         out.below = classes.and_then(|c| u64::try_from(c).ok()).filter(|c| *c > 0);
     }
     if (op.name.starts_with("nll_loss") || op.name.starts_with("cross_entropy")) && is("target") {
         out.below = size("self", 1).or_else(|| size("self", 0));
     }
     if op.name.starts_with("index") {
-        out.meet(of_list(graph, at(&args, op, "indices"), at(&args, op, "self"), n));
+        out.meet(of_list(
+            graph,
+            named_arg(&args, op, "indices"),
+            named_arg(&args, op, "self"),
+            n,
+        ));
     }
     out
 }
@@ -134,30 +139,30 @@ fn of_list(graph: &Graph, indices: Option<&Val<NodeId>>, x: Option<&Val<NodeId>>
     };
     let places = items.iter().zip(0..).filter(|(i, _)| i.as_leaf() == Some(&n));
     Limit {
-        below: places.filter_map(|(_, d)| size(graph, x, d)).min(),
+        below: places.filter_map(|(_, d)| dim_size(graph, x, d)).min(),
         offsets: None,
     }
 }
 
-fn at<'a>(args: &'a [Val<NodeId>], op: &op::Op, name: &str) -> Option<&'a Val<NodeId>> {
+fn named_arg<'a>(args: &'a [Val<NodeId>], op: &op::Op, name: &str) -> Option<&'a Val<NodeId>> {
     args.get(op.schema.index_of(name)?)
 }
 
-fn shape<'a>(graph: &'a Graph, n: &NodeId) -> Option<&'a [Dim]> {
+fn shape_of<'a>(graph: &'a Graph, n: &NodeId) -> Option<&'a [Dim]> {
     let ty: &Type = graph[*n].meta.ty.as_ref()?;
     ty.as_leaf()?.shape.as_deref()
 }
 
 /// A known size, from the end if `dim` is negative.
-fn size(graph: &Graph, n: &NodeId, dim: i64) -> Option<u64> {
-    let shape = shape(graph, n)?;
+fn dim_size(graph: &Graph, n: &NodeId, dim: i64) -> Option<u64> {
+    let shape = shape_of(graph, n)?;
     let dim = if dim < 0 { dim + shape.len() as i64 } else { dim };
     let known = shape.get(usize::try_from(dim).ok()?)?.as_const()?;
     u64::try_from(known).ok().filter(|s| *s > 0)
 }
 
-fn numel(graph: &Graph, n: &NodeId) -> Option<u64> {
-    shape(graph, n)?
+fn known_numel(graph: &Graph, n: &NodeId) -> Option<u64> {
+    shape_of(graph, n)?
         .iter()
         .try_fold(1u64, |all, d| all.checked_mul(u64::try_from(d.as_const()?).ok()?))
 }

@@ -49,10 +49,10 @@ fn is_plain(v: &Value) -> bool {
 }
 
 /// Whether Python's `==` holds between two values; `None` equals nothing else.
-pub fn equal(a: &Value, b: &Value) -> bool {
+pub fn is_python_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => {
-            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| equal(x, y))
+            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_python_equal(x, y))
         }
         _ => match (a.as_f64(), b.as_f64()) {
             (Some(x), Some(y)) => a.as_int().zip(b.as_int()).map_or(x == y, |(i, j)| i == j),
@@ -63,8 +63,8 @@ pub fn equal(a: &Value, b: &Value) -> bool {
 }
 
 /// The tensor that nested lists of numbers write; a number alone fills all of `shape`. The error says what does not fit.
-pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
-    let lists = lengths(v);
+pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
+    let lists = list_lengths(v);
     let shape = shape.unwrap_or(&lists);
     if !dtype.is_held() {
         return Err(format!("fxc does not compute with {dtype}"));
@@ -74,12 +74,12 @@ pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor
     }
     let wrong = |v: &Value| format!("{} is not an element of type {dtype}", v.map(Tensor::ty));
     if v.items().is_none() {
-        let x = element(v, dtype).ok_or_else(|| wrong(v))?;
+        let x = to_element(v, dtype).ok_or_else(|| wrong(v))?;
         return Ok(Tensor::from_fn(dtype, shape, |_| x));
     }
     let mut elements = vec![];
-    collect(v, shape, &mut |v| {
-        elements.push(element(v, dtype).ok_or_else(|| wrong(v))?);
+    visit_elements(v, shape, &mut |v| {
+        elements.push(to_element(v, dtype).ok_or_else(|| wrong(v))?);
         Ok(())
     })?;
     Ok(Tensor::from_scalars(dtype, shape, &elements))
@@ -87,13 +87,13 @@ pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor
 
 /// The tensor that `torch.tensor` makes of nested lists of numbers; `None` for what is not a list of them.
 pub fn natural_tensor(v: &Value) -> Option<Tensor> {
-    fn dtype(v: &Value) -> Option<DType> {
+    fn infer_dtype(v: &Value) -> Option<DType> {
         match v {
             Val::Bool(_) => Some(DType::B8),
             Val::Int(_) => Some(DType::I64),
             Val::Float(_) => Some(DType::F32),
             Val::List(items) | Val::Tuple(items) => {
-                let all: Vec<DType> = items.iter().map(dtype).collect::<Option<_>>()?;
+                let all: Vec<DType> = items.iter().map(infer_dtype).collect::<Option<_>>()?;
                 all.into_iter()
                     .reduce(|a, b| promote_types(a, b).unwrap_or(a))
                     .or(Some(DType::F32))
@@ -102,11 +102,11 @@ pub fn natural_tensor(v: &Value) -> Option<Tensor> {
         }
     }
     v.items()?;
-    tensor(v, dtype(v)?, None).ok()
+    to_tensor(v, infer_dtype(v)?, None).ok()
 }
 
 /// The lengths of nested lists, outermost first, as their first items show them.
-fn lengths(v: &Value) -> Vec<usize> {
+fn list_lengths(v: &Value) -> Vec<usize> {
     let mut out = vec![];
     let mut at = v;
     while let Some(items) = at.items() {
@@ -119,10 +119,12 @@ fn lengths(v: &Value) -> Vec<usize> {
     out
 }
 
-fn collect(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
+fn visit_elements(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
     match (v.items(), shape) {
         (None, []) => out(v),
-        (Some(items), [n, rest @ ..]) if items.len() == *n => items.iter().try_for_each(|v| collect(v, rest, out)),
+        (Some(items), [n, rest @ ..]) if items.len() == *n => {
+            items.iter().try_for_each(|v| visit_elements(v, rest, out))
+        }
         (Some(items), [n, ..]) => Err(format!("it has a list of {} items where {n} are wanted", items.len())),
         (Some(_), []) => Err("it has more dimensions than its type".into()),
         (None, _) => Err("it has fewer dimensions than its type".into()),
@@ -130,7 +132,7 @@ fn collect(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Result<(),
 }
 
 /// The number as an element: an integer must be one of the dtype, and a float is none of an integer's.
-fn element(v: &Value, dtype: DType) -> Option<Scalar> {
+fn to_element(v: &Value, dtype: DType) -> Option<Scalar> {
     match v {
         Val::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
         Val::Int(Dim::Const(i)) if dtype == DType::B8 => (0..=1).contains(i).then_some(Scalar::Bool(*i == 1)),
@@ -158,7 +160,7 @@ pub fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
         }
         (Val::Leaf(t), v) => {
             let shape = t.fixed_shape()?;
-            tensor(v, t.dtype, Some(&shape)).ok().map(Val::Leaf)
+            to_tensor(v, t.dtype, Some(&shape)).ok().map(Val::Leaf)
         }
         _ => None,
     }
@@ -198,7 +200,7 @@ mod tests {
 
     #[test]
     fn lists_of_numbers_are_tensors() {
-        let of = |text: &str, dtype, shape: Option<&[usize]>| tensor(&parse(text).unwrap(), dtype, shape);
+        let of = |text: &str, dtype, shape: Option<&[usize]>| to_tensor(&parse(text).unwrap(), dtype, shape);
         let t = of("[[1, 2], [3, 4]]", DType::F32, None).unwrap();
         assert_eq!(
             (t.shape(), t.as_slice::<f32>()),
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn values_are_equal_as_in_python() {
-        let eq = |a: &str, b: &str| equal(&parse(a).unwrap(), &parse(b).unwrap());
+        let eq = |a: &str, b: &str| is_python_equal(&parse(a).unwrap(), &parse(b).unwrap());
         assert!(eq("3", "3.0") && eq("1", "True") && eq("[1, 2]", "[1, 2.0]") && eq("\"a\"", "'a'"));
         assert!(
             !eq("3", "True") && !eq("None", "0") && !eq("\"3\"", "3") && !eq("9007199254740993", "9007199254740992")

@@ -1,33 +1,33 @@
 //! Inputs that are made up: their types, and their elements.
 
-use super::bind::{Binder, COMMAND_LINE, Place, Value};
-use super::fill::{Fill, filled};
+use super::bind::{COMMAND_LINE, InputBinder, InputPlace, Value};
+use super::fill::{Fill, filled_tensor};
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::{byte_len, is_available};
 use crate::types::{Dim, TensorType, Val};
 
-impl Binder<'_> {
+impl InputBinder<'_> {
     /// A generated tensor.
-    pub(super) fn make(&mut self, place: &Place, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
+    pub(super) fn make(&mut self, place: &InputPlace, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
         let declared = place.ty.as_ref().and_then(|t| t.as_leaf());
         let Some(ty) = given.or(declared) else {
             let d = self.cannot_be_made(place);
             self.out.push(d);
             return None;
         };
-        let shape = self.sizes(place, ty)?;
+        let shape = self.resolve_sizes(place, ty)?;
         if !ty.dtype.is_held() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
             let title = format!("input `{}` cannot be made: {}{shape:?}", place.name, ty.dtype);
             self.out
                 .push(Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here"));
             return None;
         }
-        let t = filled(ty.dtype, &shape, fill);
-        self.fit(place, Val::Leaf(t), COMMAND_LINE)
+        let t = filled_tensor(ty.dtype, &shape, fill);
+        self.fit_value(place, Val::Leaf(t), COMMAND_LINE)
     }
 
     /// There is no type to make an input of.
-    pub(super) fn cannot_be_made(&self, place: &Place) -> Diagnostic {
+    pub(super) fn cannot_be_made(&self, place: &InputPlace) -> Diagnostic {
         let name = &place.name;
         let (title, label, help) = match &place.ty {
             Some(t) if *t != Val::Unknown => (
@@ -46,13 +46,13 @@ impl Binder<'_> {
 
     /// The other name of a size, for a message: ", or `--dim x[1]=8`".
     fn place_of(&self, symbol: &str) -> String {
-        let known = super::sizes::symbols(self.graph);
+        let known = super::sizes::input_symbols(self.graph);
         let place = known.get(symbol).and_then(Option::as_ref);
         place.map_or(String::new(), |place| format!(", or `--dim {place}=8`"))
     }
 
     /// The sizes of a tensor of type `ty`, with those that are known put in.
-    pub(super) fn sizes(&mut self, place: &Place, ty: &TensorType) -> Option<Vec<usize>> {
+    pub(super) fn resolve_sizes(&mut self, place: &InputPlace, ty: &TensorType) -> Option<Vec<usize>> {
         let dims = &self.dims;
         let eval = |d: &Dim| d.eval(&|v| dims.get(v).copied()).and_then(|x| usize::try_from(x).ok());
         let shape = ty.shape.as_ref();

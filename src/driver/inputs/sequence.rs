@@ -1,7 +1,7 @@
 //! Inputs of several calls in a row: what stays, and what each call takes the next value of.
 
 use super::bind::{Given, Provided, Value};
-use super::fill::filled;
+use super::fill::filled_tensor;
 use super::literal;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len, is_available};
@@ -37,7 +37,7 @@ impl Sequence {
         let mut counts: Vec<(String, usize)> = calls.map(|n| ("--repeat".to_string(), n)).into_iter().collect();
         for p in provided {
             if divided.contains(&p.name) {
-                let t = whole(&p)?;
+                let t = whole_tensor(&p)?;
                 let Some(&n) = t.shape().first() else {
                     let title = format!("`{}` has no dimension that could count the calls", p.name);
                     return Err(Diagnostic::new(Code::E0504, title));
@@ -51,7 +51,7 @@ impl Sequence {
                 out.fixed.push(p);
             }
         }
-        out.calls = agreed(&counts)?;
+        out.calls = agreed_count(&counts)?;
         Ok(out)
     }
 
@@ -75,7 +75,7 @@ impl Sequence {
     /// What call number `i` is given.
     pub fn at(&self, i: usize) -> Vec<Provided> {
         let row = |(p, t): &(Provided, Tensor)| Provided {
-            given: Given::Value(Val::Leaf(row(t, i))),
+            given: Given::Value(Val::Leaf(row_at(t, i))),
             ..p.clone()
         };
         let rows = self.rows.iter().map(row);
@@ -85,7 +85,7 @@ impl Sequence {
 }
 
 /// The number of calls that all say.
-fn agreed(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
+fn agreed_count(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
     let Some((first, calls)) = counts.first() else {
         return Ok(1);
     };
@@ -103,7 +103,7 @@ fn agreed(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
 }
 
 /// All that is given for an input whose leading dimension counts the calls.
-fn whole(p: &Provided) -> Result<Tensor, Diagnostic> {
+fn whole_tensor(p: &Provided) -> Result<Tensor, Diagnostic> {
     let name = &p.name;
     let untyped = || {
         let title = format!("`{name}` is not divided among the calls: the type of all its values is not known");
@@ -118,15 +118,15 @@ fn whole(p: &Provided) -> Result<Tensor, Diagnostic> {
     match &p.given {
         Given::Value(Val::Leaf(t)) => Ok(t.clone()),
         Given::File(array) => array.read(),
-        Given::Fill(fill, Some(t)) => Ok(filled(t.dtype, &sizes(t)?, *fill)),
-        Given::Typed(v, Val::Leaf(t)) => literal::tensor(v, t.dtype, Some(&sizes(t)?))
+        Given::Fill(fill, Some(t)) => Ok(filled_tensor(t.dtype, &sizes(t)?, *fill)),
+        Given::Typed(v, Val::Leaf(t)) => literal::to_tensor(v, t.dtype, Some(&sizes(t)?))
             .map_err(|why| Diagnostic::new(Code::E0508, format!("`{name}` is no {t}")).note(why)),
         _ => Err(untyped()),
     }
 }
 
 /// The part of a tensor at `i` of its leading dimension.
-fn row(t: &Tensor, i: usize) -> Tensor {
+fn row_at(t: &Tensor, i: usize) -> Tensor {
     let shape = &t.shape()[1..];
     let len = t.byte_count() / t.shape()[0].max(1);
     let bytes = t.with_bytes(|b| AlignedBytes::from_slice(&b[i * len..(i + 1) * len]));
@@ -134,7 +134,7 @@ fn row(t: &Tensor, i: usize) -> Tensor {
 }
 
 /// The results of several calls, each tensor stacked along a new leading dimension; other values are those of the last call.
-pub fn stacked(results: &[Value]) -> Result<Value, Diagnostic> {
+pub fn stack_results(results: &[Value]) -> Result<Value, Diagnostic> {
     let Some(last) = results.last() else {
         return Ok(Val::None);
     };
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn results_are_stacked() {
         let one = |x: f32| Val::Tuple(vec![Val::Leaf(Tensor::from_slice(&[2], &[x, x])), Val::int(x as i64)]);
-        let v = stacked(&[one(1.0), one(2.0)]).unwrap();
+        let v = stack_results(&[one(1.0), one(2.0)]).unwrap();
         assert_eq!(v.leaves()[0].as_slice::<f32>(), [1.0, 1.0, 2.0, 2.0]);
         assert_eq!(v.items().unwrap()[1], Val::int(2));
         let other = Val::Leaf(Tensor::from_slice(&[1], &[0f32]));
-        assert!(stacked(&[one(1.0), other]).is_err());
+        assert!(stack_results(&[one(1.0), other]).is_err());
     }
 }

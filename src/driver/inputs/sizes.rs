@@ -3,15 +3,15 @@
 //! An archive does not hold the names of `torch.export.Dim("seq")`: its sizes are `s27`, `s77`, … A dimension of an input names
 //! a size without looking it up.
 
-use super::bind::{Binder, Dims};
+use super::bind::{Dims, InputBinder};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Graph, GraphModule};
 use crate::types::Val;
 use indexmap::IndexMap;
 
 /// The size of each symbol that `given` determines. Reports inputs and dimensions that do not exist, and sizes that
-/// contradict what the graph declares. Names of symbols are taken over as they are; [`super::bind::bind`] checks them.
-pub fn resolve(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
+/// contradict what the graph declares. Names of symbols are taken over as they are; [`super::bind::bind_inputs`] checks them.
+pub fn resolve_dims(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
     let (by_axis, by_name): (Vec<_>, Vec<_>) = given
         .iter()
         .partition(|(name, _)| name.ends_with(']') && name.contains('['));
@@ -19,7 +19,7 @@ pub fn resolve(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnost
     let Some(graph) = module.entry() else {
         return (dims, Diagnostics::new());
     };
-    let mut binder = Binder::new(module, graph, dims);
+    let mut binder = InputBinder::new(module, graph, dims);
     for (name, size) in by_axis {
         if let Err(d) = bind_axis(&mut binder, name, *size) {
             binder.out.push(d);
@@ -29,7 +29,7 @@ pub fn resolve(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnost
 }
 
 /// The sizes of a graph's inputs by symbol, each with the first dimension of an input that is this size: `x[1]`.
-pub(crate) fn symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
+pub(crate) fn input_symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
     let mut found: IndexMap<String, Option<String>> = IndexMap::new();
     for p in graph.placeholders() {
         let node = &graph[p];
@@ -49,7 +49,7 @@ pub(crate) fn symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
 }
 
 /// A size that no input has (E0505), with the sizes that there are.
-pub(crate) fn unknown(name: &str, module: &GraphModule, known: &IndexMap<String, Option<String>>) -> Diagnostic {
+pub(crate) fn unknown_size(name: &str, module: &GraphModule, known: &IndexMap<String, Option<String>>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
     if known.is_empty() {
         return d.note("the graph's inputs have no symbolic sizes");
@@ -74,7 +74,7 @@ pub(crate) fn unknown(name: &str, module: &GraphModule, known: &IndexMap<String,
 }
 
 /// Binds the size of one dimension, which is written as `INPUT[AXIS]`.
-fn bind_axis(binder: &mut Binder, name: &str, size: i64) -> Result<(), Diagnostic> {
+fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diagnostic> {
     let fail = |title: String| Diagnostic::new(Code::E0505, title);
     let (input, axis) = name
         .strip_suffix(']')
@@ -84,7 +84,7 @@ fn bind_axis(binder: &mut Binder, name: &str, size: i64) -> Result<(), Diagnosti
             fail(format!("`{name}` does not name a size"))
                 .help("write a symbol or a dimension of an input: `N=8`, `x[0]=8`")
         })?;
-    let Some(position) = binder.position(input) else {
+    let Some(position) = binder.placeholder_index(input) else {
         let names: Vec<&str> = binder.placeholders.iter().map(|&p| binder.graph[p].target()).collect();
         let d = fail(format!("the graph has no input `{input}`"));
         return Err(match nearest(input, names.iter().copied()) {
@@ -132,7 +132,7 @@ mod tests {
         let (module, found) = crate::graph::build(&tree, "test");
         assert!(!found.has_errors());
         let given: Vec<(String, i64)> = given.iter().map(|(n, v)| (n.to_string(), *v)).collect();
-        let (dims, found) = resolve(&module, &given);
+        let (dims, found) = resolve_dims(&module, &given);
         match found.iter().next() {
             Some(d) => Err(d.title.clone()),
             None => Ok(dims),

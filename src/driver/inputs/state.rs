@@ -1,8 +1,8 @@
 //! The state of a model: buffers that calls have changed, given back to it.
 
 use super::bind::{Given, Provided, Value, type_of};
-use super::fill::filled;
-use super::fit::unsupported;
+use super::fill::filled_tensor;
+use super::fit::unsupported_array;
 use super::literal;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Attribute, AttributeKind, GraphModule, Mutation, Opcode};
@@ -15,7 +15,7 @@ const BUFFER: &str = "buffer.";
 const INPUT: &str = "input.";
 
 /// What a changed buffer or input is called in files: `buffer.running_mean`.
-pub fn label(m: &Mutation) -> String {
+pub fn mutation_label(m: &Mutation) -> String {
     match m {
         Mutation::Buffer(path) => format!("{BUFFER}{path}"),
         Mutation::Input(name) => format!("{INPUT}{name}"),
@@ -33,8 +33,8 @@ pub fn name_in_state(name: &str) -> Option<String> {
 }
 
 /// Takes what is given for buffers (`buffer.NAME`) out of `provided` and makes it their values. What is given for an input of
-/// that very name stays. Returns the buffers that were given values, as [`label`] calls them.
-pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {
+/// that very name stays. Returns the buffers that were given values, as [`mutation_label`] calls them.
+pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {
     let (mut restored, mut out) = (vec![], Diagnostics::new());
     let mut rest = vec![];
     for p in std::mem::take(provided) {
@@ -43,9 +43,9 @@ pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(
             rest.push(p);
             continue;
         };
-        if !has(module, &path) {
+        if !has_attribute(module, &path) {
             match p.must_match {
-                true => out.push(unknown(module, &path)),
+                true => out.push(unknown_buffer(module, &path)),
                 false => rest.push(p),
             }
             continue;
@@ -55,10 +55,10 @@ pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(
             out.push(Diagnostic::new(Code::E0510, title));
             continue;
         }
-        match value(module, &path, &p) {
+        match buffer_value(module, &path, &p) {
             Ok(t) => {
                 restored.push((p.name, t.clone()));
-                set(module, &path, t);
+                set_attribute(module, &path, t);
             }
             Err(d) => out.push(d),
         }
@@ -68,9 +68,9 @@ pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(
 }
 
 /// The value that a program gives a buffer, if there is such a buffer and it is of this type.
-pub fn accept(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
-    if !has(module, path) {
-        return Err(unknown(module, path));
+pub fn accept_value(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
+    if !has_attribute(module, path) {
+        return Err(unknown_buffer(module, path));
     }
     let provided = Provided {
         name: path.into(),
@@ -78,7 +78,7 @@ pub fn accept(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor,
         origin: "the program".into(),
         must_match: true,
     };
-    value(module, path, &provided)
+    buffer_value(module, path, &provided)
 }
 
 fn is_input(module: &GraphModule, name: &str) -> bool {
@@ -87,12 +87,12 @@ fn is_input(module: &GraphModule, name: &str) -> bool {
 }
 
 /// Whether the module has such an attribute, or reads it.
-fn has(module: &GraphModule, path: &str) -> bool {
+fn has_attribute(module: &GraphModule, path: &str) -> bool {
     let reads = |g: &crate::graph::Graph| !g.find_nodes(Opcode::GetAttr, Some(path)).is_empty();
     module.attributes.contains_key(path) || module.graphs.values().any(reads)
 }
 
-fn unknown(module: &GraphModule, path: &str) -> Diagnostic {
+fn unknown_buffer(module: &GraphModule, path: &str) -> Diagnostic {
     let d = Diagnostic::new(Code::E0505, format!("the graph has no buffer `{path}`"));
     match nearest(path, module.attributes.keys().map(|k| &**k)) {
         Some(near) => d.help(format!("a buffer with a similar name exists: `{near}`")),
@@ -101,7 +101,7 @@ fn unknown(module: &GraphModule, path: &str) -> Diagnostic {
 }
 
 /// Makes `t` the value of an attribute.
-pub fn set(module: &mut GraphModule, path: &str, t: Tensor) {
+pub fn set_attribute(module: &mut GraphModule, path: &str, t: Tensor) {
     let made = || Attribute {
         kind: AttributeKind::Buffer,
         ty: Some(Val::Leaf(t.ty())),
@@ -112,12 +112,12 @@ pub fn set(module: &mut GraphModule, path: &str, t: Tensor) {
 }
 
 /// The value that is given, if it is of the buffer's type.
-fn value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor, Diagnostic> {
+fn buffer_value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor, Diagnostic> {
     let attribute = module.attributes.get(path);
     let declared = attribute.and_then(|a| a.ty.as_ref()?.as_leaf().cloned());
     let known = attribute.and_then(|a| a.value.as_ref()).map(Tensor::ty);
     let ty = known.or(declared);
-    let t = tensor(p, ty.as_ref())?;
+    let t = provided_tensor(p, ty.as_ref())?;
     let fits = |ty: &TensorType| ty.dtype == t.dtype() && ty.fixed_shape().is_none_or(|s| s == t.shape());
     match ty {
         Some(ty) if !fits(&ty) => {
@@ -128,14 +128,14 @@ fn value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor, Diagn
     }
 }
 
-fn tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
+fn provided_tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
     let unknown = || {
         let title = format!("the type of `{}` is not known, so it cannot be made", p.name);
         Diagnostic::new(Code::E0304, title).help(format!("write its type: `{}:f32[2, 3]=…`", p.name))
     };
     let written = |v: &Value, ty: &TensorType| {
         let shape = ty.fixed_shape().ok_or_else(unknown)?;
-        literal::tensor(v, ty.dtype, Some(&shape)).map_err(|why| {
+        literal::to_tensor(v, ty.dtype, Some(&shape)).map_err(|why| {
             let title = format!("`{}` must be {ty}, but {} gives {}", p.name, p.origin, type_of(v));
             Diagnostic::new(Code::E0503, title).note(why)
         })
@@ -145,12 +145,12 @@ fn tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
         Given::Value(v) => written(v, ty.ok_or_else(unknown)?),
         Given::Typed(v, Val::Leaf(ty)) => written(v, ty),
         Given::File(array) => array.read(),
-        Given::Unsupported(ty) => Err(unsupported(&p.name, ty, &p.origin)),
+        Given::Unsupported(ty) => Err(unsupported_array(&p.name, ty, &p.origin)),
         Given::Fill(fill, given) => {
             let ty = given.as_ref().or(ty).ok_or_else(unknown)?;
             let shape = ty.fixed_shape().ok_or_else(unknown)?;
             match ty.dtype.is_held() && byte_len(ty.dtype, &shape).is_some_and(is_available) {
-                true => Ok(filled(ty.dtype, &shape, *fill)),
+                true => Ok(filled_tensor(ty.dtype, &shape, *fill)),
                 false => Err(Diagnostic::new(
                     Code::E0504,
                     format!("`{}` cannot be made: {ty}", p.name),

@@ -1,7 +1,7 @@
 //! Types that a user gives for the inputs of a graph: from there on the graph declares them.
 
 use super::assign::is_nested;
-use super::bind::{Binder, Dims, Given, Place, Provided, type_of};
+use super::bind::{Dims, Given, InputBinder, InputPlace, Provided, type_of};
 use super::literal;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::GraphModule;
@@ -11,12 +11,12 @@ use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 /// Makes the entry graph declare the types of what is provided, and fixes the sizes that follow from them. A file or a
 /// value gives its own type. Returns the Python numbers that are given, by placeholder; [`Val::Unknown`] stands for all
 /// else.
-pub fn declare(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
+pub fn declare_types(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
     let Some(graph) = module.entry() else {
         return (vec![], Diagnostics::new());
     };
     let mut d = Declarer {
-        binder: Binder::new(module, graph, Dims::new()),
+        binder: InputBinder::new(module, graph, Dims::new()),
         types: graph.placeholders().iter().map(|&p| graph[p].meta.ty.clone()).collect(),
         numbers: vec![Val::Unknown; graph.placeholders().len()],
     };
@@ -24,7 +24,7 @@ pub fn declare(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, D
     let mut open: Vec<Provided> = provided.iter().rev().cloned().collect();
     while let Some(p) = open.pop() {
         match (d.binder.find(&p.name), d.binder.spread(&p)) {
-            (Some((i, path)), _) => d.one(i, &path, &p),
+            (Some((i, path)), _) => d.declare_item(i, &path, &p),
             (None, Some(items)) => open.extend(items.into_iter().rev()),
             (None, None) => extra.push(p),
         }
@@ -33,13 +33,13 @@ pub fn declare(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, D
     let (types, numbers, mut found) = (d.types, d.numbers, d.binder.out);
     let sizes = d.binder.dims.iter().map(|(k, v)| (k.as_str().into(), *v)).collect();
     if !found.has_errors() {
-        write(module, types);
+        write_types(module, types);
         found.extend(pass::specialize(module, &[], &sizes).err());
     }
     (numbers, found)
 }
 
-fn write(module: &mut GraphModule, types: Vec<Option<Type>>) {
+fn write_types(module: &mut GraphModule, types: Vec<Option<Type>>) {
     let Some(graph) = module.entry_mut() else { return };
     for (p, ty) in graph.placeholders().into_iter().zip(types) {
         let meta = graph.meta_mut(p);
@@ -49,16 +49,16 @@ fn write(module: &mut GraphModule, types: Vec<Option<Type>>) {
 }
 
 struct Declarer<'a> {
-    binder: Binder<'a>,
+    binder: InputBinder<'a>,
     /// The type of each placeholder, as far as it is known.
     types: Vec<Option<Type>>,
     numbers: Vec<Type>,
 }
 
 impl Declarer<'_> {
-    fn one(&mut self, i: usize, path: &[String], p: &Provided) {
-        let mut place = self.binder.place(self.binder.placeholders[i]);
-        let Some(declared) = item(&mut self.types[i], path).cloned() else {
+    fn declare_item(&mut self, i: usize, path: &[String], p: &Provided) {
+        let mut place = self.binder.input_place(self.binder.placeholders[i]);
+        let Some(declared) = item_type_mut(&mut self.types[i], path).cloned() else {
             self.binder.report_extra(&[], std::slice::from_ref(p));
             return;
         };
@@ -70,14 +70,14 @@ impl Declarer<'_> {
             // The value is that of the graph, or is refused.
             let same = matches!(&p.given, Given::Type(t) if *t == kind_of(type_of(constant)));
             if !same {
-                self.binder.value(&place, p);
+                self.binder.provided_value(&place, p);
             }
             return;
         }
         let given = match &p.given {
             Given::Value(v) => match &declared {
                 // A list of numbers, which is a tensor here.
-                Val::Leaf(_) if is_nested(v) => match self.binder.value(&place, p) {
+                Val::Leaf(_) if is_nested(v) => match self.binder.provided_value(&place, p) {
                     Some(t) => type_of(&t),
                     None => return,
                 },
@@ -111,15 +111,15 @@ impl Declarer<'_> {
             Given::Type(_) => format!("{} says", p.origin),
             _ => p.origin.clone(),
         };
-        if let Some(ty) = self.both(&place, Some(declared), given, &origin)
-            && let Some(at) = item(&mut self.types[i], path)
+        if let Some(ty) = self.unify_types(&place, Some(declared), given, &origin)
+            && let Some(at) = item_type_mut(&mut self.types[i], path)
         {
             *at = ty;
         }
     }
 
     /// The type that is both the one declared and the one given, if there is one.
-    fn both(&mut self, place: &Place, declared: Option<Type>, given: Type, origin: &str) -> Option<Type> {
+    fn unify_types(&mut self, place: &InputPlace, declared: Option<Type>, given: Type, origin: &str) -> Option<Type> {
         let Some(declared) = declared.filter(|t| *t != Val::Unknown) else {
             return Some(kind_of(given));
         };
@@ -134,7 +134,7 @@ impl Declarer<'_> {
                 let pairs: Vec<_> = a.iter().cloned().zip(b.iter().cloned()).collect();
                 let items: Option<Vec<Type>> = pairs
                     .into_iter()
-                    .map(|(a, b)| self.both(place, Some(a), b, origin))
+                    .map(|(a, b)| self.unify_types(place, Some(a), b, origin))
                     .collect();
                 items.map(if matches!(declared, Val::List(_)) {
                     Val::List
@@ -150,7 +150,13 @@ impl Declarer<'_> {
         }
     }
 
-    fn both_tensors(&mut self, place: &Place, want: &TensorType, t: &TensorType, origin: &str) -> Option<TensorType> {
+    fn both_tensors(
+        &mut self,
+        place: &InputPlace,
+        want: &TensorType,
+        t: &TensorType,
+        origin: &str,
+    ) -> Option<TensorType> {
         if !self.binder.fit_tensor(place, want, t, origin) {
             return None;
         }
@@ -176,7 +182,7 @@ impl Declarer<'_> {
         })
     }
 
-    fn two_names(&mut self, place: &Place, declared: &Dim, given: &Dim) {
+    fn two_names(&mut self, place: &InputPlace, declared: &Dim, given: &Dim) {
         let title = format!(
             "a size of input `{}` is `{declared}`, but `{given}` is given",
             place.name
@@ -189,7 +195,7 @@ impl Declarer<'_> {
 }
 
 /// The type at `path` of an input's, which is made if the input declares none. `None` if the input has no such item.
-fn item<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
+fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
     let mut at = ty.get_or_insert(Val::Unknown);
     for name in path {
         if *at == Val::Unknown {
@@ -252,7 +258,7 @@ mod tests {
                 must_match: true,
             })
             .collect();
-        let (_, found) = declare(&mut model.module, &provided);
+        let (_, found) = declare_types(&mut model.module, &provided);
         match found.iter().find(|d| d.is_error()) {
             Some(d) => Err(d.title.clone()),
             None => Ok(crate::graph::print(&model.module)),

@@ -5,13 +5,13 @@ const LONGEST: usize = 4000;
 
 /// A unified diff: lines of `before` that are gone with `-`, lines of `after` that are new with `+`, and `context` lines
 /// around them. Empty if the texts are equal.
-pub fn unified(before: &str, after: &str, context: usize) -> String {
-    show(&compared(before, after), context)
+pub fn unified_diff(before: &str, after: &str, context: usize) -> String {
+    show_lines(&diff_lines(before, after), context)
 }
 
 /// The difference as `diff -u` writes it, for people and for `patch`: hunks with their places, `context` lines around changes.
-pub fn patch(before: &str, after: &str, context: usize) -> String {
-    let lines = compared(before, after);
+pub fn patch_text(before: &str, after: &str, context: usize) -> String {
+    let lines = diff_lines(before, after);
     let changed: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].0 != ' ').collect();
     let mut out = String::new();
     let mut rest = &changed[..];
@@ -40,7 +40,7 @@ pub fn patch(before: &str, after: &str, context: usize) -> String {
 }
 
 /// The lines of both texts: those of both with a space, those of one with `-` or `+`. None if the texts are equal.
-fn compared<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
+fn diff_lines<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let tail = a[head..]
@@ -54,13 +54,13 @@ fn compared<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
         return vec![];
     }
     let mut lines: Vec<(char, &str)> = a[..head].iter().map(|l| (' ', *l)).collect();
-    lines.extend(middle(x, y));
+    lines.extend(diff_middle(x, y));
     lines.extend(a[a.len() - tail..].iter().map(|l| (' ', *l)));
     lines
 }
 
 /// The lines of both, by a longest common subsequence.
-fn middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
+fn diff_middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
     if a.len().max(b.len()) > LONGEST {
         let gone = a.iter().map(|l| ('-', *l));
         return gone.chain(b.iter().map(|l| ('+', *l))).collect();
@@ -93,7 +93,7 @@ fn middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
     out
 }
 
-fn show(lines: &[(char, &str)], context: usize) -> String {
+fn show_lines(lines: &[(char, &str)], context: usize) -> String {
     let near = |i: usize| {
         let from = i.saturating_sub(context);
         let to = (i + context + 1).min(lines.len());
@@ -124,12 +124,12 @@ mod tests {
         let a = "one\ntwo\nthree\nfour\nfive\nsix";
         let b = "one\ntwo\n3\nfour\nfive\nsix\nseven";
         assert_eq!(
-            unified(a, b, 1),
+            unified_diff(a, b, 1),
             "  …\n  two\n- three\n+ 3\n  four\n  …\n  six\n+ seven\n"
         );
-        assert_eq!(unified(a, a, 3), "");
-        assert_eq!(unified("", "x", 0), "+ x\n");
-        assert_eq!(unified("x\ny", "", 0), "- x\n- y\n");
+        assert_eq!(unified_diff(a, a, 3), "");
+        assert_eq!(unified_diff("", "x", 0), "+ x\n");
+        assert_eq!(unified_diff("x\ny", "", 0), "- x\n- y\n");
     }
 
     #[test]
@@ -137,9 +137,9 @@ mod tests {
         let a: String = (1..=20).map(|i| format!("{i}\n")).collect();
         let b = a.replace("\n3\n", "\nthree\n").replace("\n18\n", "\n18\nnew\n");
         let want = "@@ -2,3 +2,3 @@\n 2\n-3\n+three\n 4\n@@ -18,2 +18,3 @@\n 18\n+new\n 19\n";
-        assert_eq!(patch(&a, &b, 1), want);
-        assert_eq!(patch("", "x\n", 3), "@@ -0,0 +1,1 @@\n+x\n");
-        assert_eq!(patch(&a, &a, 3), "");
+        assert_eq!(patch_text(&a, &b, 1), want);
+        assert_eq!(patch_text("", "x\n", 3), "@@ -0,0 +1,1 @@\n+x\n");
+        assert_eq!(patch_text(&a, &a, 3), "");
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
                 out.join("\n")
             };
             let (a, b) = (text(), text());
-            let diff = unified(&a, &b, 100);
+            let diff = unified_diff(&a, &b, 100);
             let side = |skip: char| {
                 let lines = diff.lines().filter(|l| !l.starts_with(skip));
                 lines.map(|l| &l[2..]).collect::<Vec<_>>().join("\n")

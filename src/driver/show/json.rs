@@ -13,12 +13,12 @@ use crate::types::{Val, write_float};
 use serde_json::{Map, Value, json};
 
 /// The whole module.
-pub fn module(m: &GraphModule) -> Value {
+pub fn from_module(m: &GraphModule) -> Value {
     let entry = m.entry_name();
     let graphs: Vec<Value> = m
         .graphs
         .iter()
-        .map(|(name, g)| json!({"name": &**name, "entry": Some(name) == entry, "nodes": nodes(g)}))
+        .map(|(name, g)| json!({"name": &**name, "entry": Some(name) == entry, "nodes": node_objects(g)}))
         .collect();
     let modules: Map<String, Value> = m
         .modules
@@ -68,15 +68,19 @@ pub fn module(m: &GraphModule) -> Value {
     })
 }
 
-fn nodes(g: &Graph) -> Vec<Value> {
+fn node_objects(g: &Graph) -> Vec<Value> {
     let one = |n| {
         let node = &g[n];
-        let kwargs: Map<String, Value> = node.kwargs().iter().map(|(k, v)| (k.to_string(), arg(g, v))).collect();
+        let kwargs: Map<String, Value> = node
+            .kwargs()
+            .iter()
+            .map(|(k, v)| (k.to_string(), arg_value(g, v)))
+            .collect();
         let mut o = json!({
             "name": node.name(),
             "op": node.op().name(),
             "target": node.target(),
-            "args": node.args().iter().map(|a| arg(g, a)).collect::<Vec<_>>(),
+            "args": node.args().iter().map(|a| arg_value(g, a)).collect::<Vec<_>>(),
             "kwargs": kwargs,
             "users": node.users().map(|u| g[u].name()).collect::<Vec<_>>(),
         });
@@ -102,8 +106,8 @@ fn nodes(g: &Graph) -> Vec<Value> {
     g.iter().map(one).collect()
 }
 
-fn arg(g: &Graph, a: &Arg) -> Value {
-    let seq = |v: &[Arg]| v.iter().map(|x| arg(g, x)).collect::<Vec<_>>();
+fn arg_value(g: &Graph, a: &Arg) -> Value {
+    let seq = |v: &[Arg]| v.iter().map(|x| arg_value(g, x)).collect::<Vec<_>>();
     match a {
         Val::Leaf(n) => json!({"node": g[*n].name()}),
         Val::None => Value::Null,
@@ -120,7 +124,9 @@ fn arg(g: &Graph, a: &Arg) -> Value {
         Val::Graph(s) => json!({"graph": &**s}),
         Val::List(v) => seq(v).into(),
         Val::Tuple(v) => json!({"tuple": seq(v)}),
-        Val::Dict(v) => json!({"dict": v.iter().map(|(k, x)| json!([arg(g, k), arg(g, x)])).collect::<Vec<_>>()}),
+        Val::Dict(v) => {
+            json!({"dict": v.iter().map(|(k, x)| json!([arg_value(g, k), arg_value(g, x)])).collect::<Vec<_>>()})
+        }
         Val::Slice(v) => json!({"slice": seq(&v[..])}),
         Val::Range(v) => json!({"range": seq(&v[..])}),
         Val::Opaque(s) => json!({"opaque": &**s}),

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The collection. `groups` are the groups of the entry graph's nodes; without them, modules are.
-pub fn collection(m: &GraphModule, groups: &Groups) -> Value {
+pub fn from_module(m: &GraphModule, groups: &Groups) -> Value {
     let entry = m.entry_name();
     let mut names: Vec<&Arc<str>> = m.graphs.keys().collect();
     names.sort_by_key(|n| Some(*n) != entry);
@@ -22,57 +22,62 @@ pub fn collection(m: &GraphModule, groups: &Groups) -> Value {
         .into_iter()
         .map(|name| {
             let groups = if Some(name) == entry { groups } else { &none };
-            graph(m, name, &m.graphs[name], groups)
+            graph_object(m, name, &m.graphs[name], groups)
         })
         .collect();
     json!({"label": m.name, "graphs": graphs})
 }
 
-fn graph(m: &GraphModule, name: &str, g: &Graph, groups: &Groups) -> Value {
+fn graph_object(m: &GraphModule, name: &str, g: &Graph, groups: &Groups) -> Value {
     let mut attributes: Map<String, Value> = Map::new();
     for n in g.iter() {
         for frame in g[n].meta.modules.iter().filter(|_| groups.is_empty()) {
             let about = json!({"path": &*frame.path, "class": &*frame.class});
-            attributes.insert(space(&frame.path), about);
+            attributes.insert(namespace_of(&frame.path), about);
         }
     }
-    let nodes: Vec<Value> = g.iter().map(|n| node(m, name, g, n, groups)).collect();
+    let nodes: Vec<Value> = g.iter().map(|n| node_object(m, name, g, n, groups)).collect();
     json!({"id": name, "nodes": nodes, "groupNodeAttributes": attributes})
 }
 
 /// A module's path as a namespace: `layer1/0/conv1`.
-fn space(path: &str) -> String {
+fn namespace_of(path: &str) -> String {
     path.replace('.', "/")
 }
 
-fn node(m: &GraphModule, graph: &str, g: &Graph, n: NodeId, groups: &Groups) -> Value {
+fn node_object(m: &GraphModule, graph: &str, g: &Graph, n: NodeId, groups: &Groups) -> Value {
     let node = &g[n];
     let namespace = match groups.get(&n) {
         Some(group) => group.to_string(),
-        None if groups.is_empty() => node.meta.modules.last().map(|f| space(&f.path)).unwrap_or_default(),
+        None if groups.is_empty() => node
+            .meta
+            .modules
+            .last()
+            .map(|f| namespace_of(&f.path))
+            .unwrap_or_default(),
         None => String::new(),
     };
-    let (edges, inputs) = edges(m, g, n);
+    let (edges, inputs) = incoming_edges(m, g, n);
     json!({
         "id": node.name(),
         "label": if node.op() == Opcode::Output { "output" } else { node.target() },
         "namespace": namespace,
-        "subgraphIds": subgraphs(m, graph, g, n),
-        "attrs": attrs(g, n),
+        "subgraphIds": called_graphs(m, graph, g, n),
+        "attrs": node_attrs(g, n),
         "incomingEdges": edges,
         "inputsMetadata": inputs,
-        "outputsMetadata": outputs(node.name(), node.meta.ty.as_ref()),
+        "outputsMetadata": output_types(node.name(), node.meta.ty.as_ref()),
     })
 }
 
-fn pair(key: &str, value: &str) -> Value {
+fn key_value(key: &str, value: &str) -> Value {
     json!({"key": key, "value": value})
 }
 
 /// What the side panel shows of a node.
-fn attrs(g: &Graph, n: NodeId) -> Vec<Value> {
+fn node_attrs(g: &Graph, n: NodeId) -> Vec<Value> {
     let node = &g[n];
-    let mut out = vec![pair("op", node.op().name())];
+    let mut out = vec![key_value("op", node.op().name())];
     let name = |i: &NodeId| format!("%{}", g[*i].name());
     for (i, a) in node
         .args()
@@ -80,26 +85,26 @@ fn attrs(g: &Graph, n: NodeId) -> Vec<Value> {
         .enumerate()
         .filter(|(_, a)| !matches!(a, Val::Leaf(_)))
     {
-        out.push(pair(&format!("args[{i}]"), &pyrepr::repr(a, &name)));
+        out.push(key_value(&format!("args[{i}]"), &pyrepr::repr(a, &name)));
     }
     for (k, a) in node.kwargs().iter().filter(|(_, a)| !matches!(a, Val::Leaf(_))) {
-        out.push(pair(k, &pyrepr::repr(a, &name)));
+        out.push(key_value(k, &pyrepr::repr(a, &name)));
     }
     if let Some(t) = &node.meta.ty {
-        out.push(pair("type", &t.to_string()));
+        out.push(key_value("type", &t.to_string()));
     }
     if let Some(l) = &node.meta.loc {
-        out.push(pair("source", &format!("{}:{} in {}", l.file, l.line, l.function)));
+        out.push(key_value("source", &format!("{}:{} in {}", l.file, l.line, l.function)));
     }
     if !node.meta.provenance.is_empty() {
-        out.push(pair("from", &node.meta.provenance.join(", ")));
+        out.push(key_value("from", &node.meta.provenance.join(", ")));
     }
     out
 }
 
 /// The edges to a node, one for each place in which a value stands, and what these are called.
-fn edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
-    let names = parameters(m, g, n);
+fn incoming_edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
+    let names = parameter_names(m, g, n);
     let (mut edges, mut inputs) = (vec![], vec![]);
     let mut add = |name: &str, a: &Arg| {
         for from in a.leaves() {
@@ -109,7 +114,7 @@ fn edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
                 "sourceNodeOutputId": "0",
                 "targetNodeInputId": id,
             }));
-            inputs.push(json!({"id": id, "attrs": [pair("__tensor_tag", name)]}));
+            inputs.push(json!({"id": id, "attrs": [key_value("__tensor_tag", name)]}));
         }
     };
     for (i, a) in g[n].args().iter().enumerate() {
@@ -123,7 +128,7 @@ fn edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
 }
 
 /// The parameters' names by the position of their argument.
-pub(in crate::driver) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
+pub(in crate::driver) fn parameter_names(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
     let node = &g[n];
     let resolved = (node.op() != Opcode::CallModule && node.op().is_call())
         .then(|| infer::resolve_node(m, g, n).ok())
@@ -151,7 +156,7 @@ pub(in crate::driver) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> Ha
 }
 
 /// The graphs that a node calls.
-fn subgraphs(m: &GraphModule, graph: &str, g: &Graph, n: NodeId) -> Vec<String> {
+fn called_graphs(m: &GraphModule, graph: &str, g: &Graph, n: NodeId) -> Vec<String> {
     let node = &g[n];
     let mut out: Vec<String> = vec![];
     if node.op() == Opcode::CallFunction && node.target() != graph && m.graphs.contains_key(node.target()) {
@@ -167,12 +172,15 @@ fn subgraphs(m: &GraphModule, graph: &str, g: &Graph, n: NodeId) -> Vec<String> 
 }
 
 /// The types of a node's results.
-fn outputs(name: &str, ty: Option<&Type>) -> Vec<Value> {
+fn output_types(name: &str, ty: Option<&Type>) -> Vec<Value> {
     let leaves = ty.map(|t| t.leaves()).unwrap_or_default();
     let shown = leaves.into_iter().enumerate();
     shown
         .map(|(i, t)| {
-            let attrs = [pair("__tensor_tag", name), pair("tensor_shape", &t.to_string())];
+            let attrs = [
+                key_value("__tensor_tag", name),
+                key_value("tensor_shape", &t.to_string()),
+            ];
             json!({"id": i.to_string(), "attrs": attrs})
         })
         .collect()

@@ -3,7 +3,7 @@
 //! The nodes are the graph's own, in a domain of their own (`fxc`): the file shows the graph and is not a model that an ONNX
 //! runtime could run. Attributes are initializers whose data stand elsewhere; graphs that others call are functions.
 
-use super::model_explorer::parameters;
+use super::model_explorer::parameter_names;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode, pyrepr};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use std::collections::HashMap;
 const DOMAIN: &str = "fxc";
 
 /// The model.
-pub fn model(m: &GraphModule) -> Value {
+pub fn from_module(m: &GraphModule) -> Value {
     let entry = m.entry_name();
     let functions: Vec<Value> = m
         .graphs
         .iter()
         .filter(|(name, _)| Some(*name) != entry)
-        .map(|(name, g)| function(m, name, g))
+        .map(|(name, g)| function_object(m, name, g))
         .collect();
     let empty = Graph::new();
     let g = m.entry().unwrap_or(&empty);
@@ -27,26 +27,26 @@ pub fn model(m: &GraphModule) -> Value {
         "producer_name": "fxc",
         "producer_version": env!("CARGO_PKG_VERSION"),
         "opset_import": [{"domain": DOMAIN, "version": 1}],
-        "graph": graph(m, g),
+        "graph": graph_object(m, g),
         "functions": functions,
     })
 }
 
-fn graph(m: &GraphModule, g: &Graph) -> Value {
+fn graph_object(m: &GraphModule, g: &Graph) -> Value {
     let calls = g.iter().filter(|&n| g[n].op().is_call());
     let typed = g.iter().filter(|&n| g[n].op().is_call() && g[n].meta.ty.is_some());
     let read = g.iter().filter(|&n| g[n].op() == Opcode::GetAttr);
     json!({
         "name": m.name,
-        "node": calls.map(|n| node(m, g, n)).collect::<Vec<_>>(),
-        "input": g.placeholders().into_iter().map(|n| info(g, n)).collect::<Vec<_>>(),
-        "output": results(g).into_iter().map(|n| info(g, n)).collect::<Vec<_>>(),
-        "initializer": read.map(|n| initializer(m, g, n)).collect::<Vec<_>>(),
-        "value_info": typed.map(|n| info(g, n)).collect::<Vec<_>>(),
+        "node": calls.map(|n| node_object(m, g, n)).collect::<Vec<_>>(),
+        "input": g.placeholders().into_iter().map(|n| value_info(g, n)).collect::<Vec<_>>(),
+        "output": returned_nodes(g).into_iter().map(|n| value_info(g, n)).collect::<Vec<_>>(),
+        "initializer": read.map(|n| initializer_object(m, g, n)).collect::<Vec<_>>(),
+        "value_info": typed.map(|n| value_info(g, n)).collect::<Vec<_>>(),
     })
 }
 
-fn function(m: &GraphModule, name: &str, g: &Graph) -> Value {
+fn function_object(m: &GraphModule, name: &str, g: &Graph) -> Value {
     let names = |nodes: Vec<NodeId>| nodes.into_iter().map(|n| g[n].name().to_string()).collect::<Vec<_>>();
     let calls = g
         .iter()
@@ -55,27 +55,27 @@ fn function(m: &GraphModule, name: &str, g: &Graph) -> Value {
         "name": name,
         "domain": DOMAIN,
         "input": names(g.placeholders()),
-        "output": names(results(g)),
-        "node": calls.map(|n| node(m, g, n)).collect::<Vec<_>>(),
+        "output": names(returned_nodes(g)),
+        "node": calls.map(|n| node_object(m, g, n)).collect::<Vec<_>>(),
         "opset_import": [{"domain": DOMAIN, "version": 1}],
     })
 }
 
 /// The nodes that the graph returns.
-fn results(g: &Graph) -> Vec<NodeId> {
+fn returned_nodes(g: &Graph) -> Vec<NodeId> {
     g.output().map(|o| g[o].inputs()).unwrap_or_default()
 }
 
-fn node(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
+fn node_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     let node = &g[n];
-    let names: HashMap<usize, String> = parameters(m, g, n);
+    let names: HashMap<usize, String> = parameter_names(m, g, n);
     let mut inputs: Vec<&str> = vec![];
     let mut attributes: Vec<Value> = vec![];
     let mut add = |name: &str, a: &Arg| match a {
         Val::Leaf(i) => inputs.push(g[*i].name()),
         _ => {
             inputs.extend(a.leaves().into_iter().map(|i| g[*i].name()));
-            attributes.push(attribute(g, name, a));
+            attributes.push(attribute_object(g, name, a));
         }
     };
     for (i, a) in node.args().iter().enumerate() {
@@ -96,7 +96,7 @@ fn node(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
 }
 
 /// An argument as `AttributeProto`: a number, a text, a list of these, and anything else as Python writes it.
-fn attribute(g: &Graph, name: &str, a: &Arg) -> Value {
+fn attribute_object(g: &Graph, name: &str, a: &Arg) -> Value {
     let ints = |v: &[Arg]| v.iter().map(|x| x.as_int()).collect::<Option<Vec<i64>>>();
     match a {
         Val::Int(d) if d.as_const().is_some() => json!({"name": name, "type": 2, "i": d.as_const()}),
@@ -105,16 +105,16 @@ fn attribute(g: &Graph, name: &str, a: &Arg) -> Value {
         Val::List(v) | Val::Tuple(v) if !v.is_empty() && ints(v).is_some() => {
             json!({"name": name, "type": 7, "ints": ints(v)})
         }
-        Val::Str(s) => text(name, s),
-        a => text(name, &pyrepr::repr(a, &|n: &NodeId| format!("%{}", g[*n].name()))),
+        Val::Str(s) => text_attribute(name, s),
+        a => text_attribute(name, &pyrepr::repr(a, &|n: &NodeId| format!("%{}", g[*n].name()))),
     }
 }
 
-fn text(name: &str, s: &str) -> Value {
-    json!({"name": name, "type": 3, "s": base64(s.as_bytes())})
+fn text_attribute(name: &str, s: &str) -> Value {
+    json!({"name": name, "type": 3, "s": encode_base64(s.as_bytes())})
 }
 
-fn info(g: &Graph, n: NodeId) -> Value {
+fn value_info(g: &Graph, n: NodeId) -> Value {
     let node = &g[n];
     match &node.meta.ty {
         Some(t) => json!({"name": node.name(), "type": value_type(t)}),
@@ -175,7 +175,7 @@ fn elem_type(d: DType) -> i32 {
 }
 
 /// A parameter, buffer or constant: its type, and that its data stand in another file.
-fn initializer(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
+fn initializer_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     let path = g[n].target();
     let declared = m.attributes.get(path);
     let own = declared.and_then(|a| a.value.as_ref().map(|v| v.ty()));
@@ -200,7 +200,7 @@ fn initializer(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
 }
 
 /// Standard base64 with padding, the form of bytes in protobuf's JSON.
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for chunk in bytes.chunks(3) {
@@ -227,7 +227,7 @@ mod tests {
             ("foo", "Zm9v"),
             ("fooba?", "Zm9vYmE/"),
         ] {
-            assert_eq!(base64(text.as_bytes()), want);
+            assert_eq!(encode_base64(text.as_bytes()), want);
         }
     }
 }

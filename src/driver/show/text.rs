@@ -95,7 +95,7 @@ impl Artifact {
 }
 
 /// The step of a program that computes each node of the graph it was lowered from: `step 3`.
-pub fn groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
+pub fn step_groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
     let named: HashMap<&str, graph::NodeId> = graph.iter().map(|n| (graph[n].name(), n)).collect();
     let mut out = graph::svg::Groups::new();
     for (i, names) in program.nodes.iter().enumerate() {
@@ -108,12 +108,12 @@ pub fn groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
 }
 
 /// The syntax tree's text.
-pub fn tree(tree: &ast::File, text: &str) -> String {
+pub fn write_tree(tree: &ast::File, text: &str) -> String {
     syntax::format(tree, text)
 }
 
 /// The text of a module after `Load`, `Check` or `Optimize`.
-pub fn module(m: &GraphModule, artifact: Artifact) -> String {
+pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
     let entry = m.entry();
     match artifact {
         Artifact::Code => entry
@@ -150,7 +150,7 @@ pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
 }
 
 /// The text of a program: Python that runs, or what fusion did and why.
-pub fn program(p: &Program, artifact: Artifact) -> String {
+pub fn write_program(p: &Program, artifact: Artifact) -> String {
     if artifact == Artifact::Fusion {
         return p.fusion.to_string();
     }
@@ -161,7 +161,7 @@ pub fn program(p: &Program, artifact: Artifact) -> String {
 }
 
 /// The text of compiled kernels.
-pub fn executable(e: &Executable, artifact: Artifact) -> String {
+pub fn write_executable(e: &Executable, artifact: Artifact) -> String {
     let (kernels, program) = (e.kernels(), e.program());
     let mark = if artifact == Artifact::Clif { ";" } else { "#" };
     let mut out = String::new();

@@ -5,7 +5,7 @@ use crate::tensor::Tensor;
 use crate::types::Val;
 
 /// The first difference of two modules in what they mean, places in files aside; `None` if they are the same.
-pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
+pub fn module_difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
     // Debug text compares NaN equal to itself, unlike `==`.
     let same = |what: &str, x: String, y: String| (x != y).then(|| format!("{what}: {x} and {y}"));
     let weights = |m: &GraphModule| format!("{:?}", m.weights.as_ref().map(|w| &w.0));
@@ -26,7 +26,7 @@ pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
         let list = m
             .attributes
             .iter()
-            .map(|(n, a)| (n, a.kind, &a.ty, a.value.as_ref().map(elements)));
+            .map(|(n, a)| (n, a.kind, &a.ty, a.value.as_ref().map(element_texts)));
         format!("{:?}", list.collect::<Vec<_>>())
     };
     let graphs = |m: &GraphModule| format!("{:?}", m.graphs.keys().collect::<Vec<_>>());
@@ -41,7 +41,7 @@ pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
         })
 }
 
-fn elements(t: &Tensor) -> Vec<String> {
+fn element_texts(t: &Tensor) -> Vec<String> {
     (0..t.numel()).map(|i| t.get(i).to_string()).collect()
 }
 

@@ -6,7 +6,7 @@
 mod difference;
 mod program;
 
-pub use difference::{difference, graph_difference};
+pub use difference::{graph_difference, module_difference};
 pub use program::program;
 
 use super::{
@@ -48,18 +48,18 @@ const PATHS: [&str; 12] = [
     "weird name",
 ];
 
-fn word(r: &mut Rng) -> String {
+fn random_word(r: &mut Rng) -> String {
     let words = [
         "x", "add", "relu_1", "graph", "dim", "Loc", "_w", "output", "sum", "sum_1", "buffer",
     ];
     r.pick(&words).to_string()
 }
 
-fn text(r: &mut Rng) -> Arc<str> {
+fn random_text(r: &mut Rng) -> Arc<str> {
     r.pick(&TEXTS).into()
 }
 
-fn float(r: &mut Rng) -> f64 {
+fn random_float(r: &mut Rng) -> f64 {
     let special = [
         0.0,
         -0.0,
@@ -78,7 +78,7 @@ fn float(r: &mut Rng) -> f64 {
     }
 }
 
-fn dim(r: &mut Rng) -> Dim {
+fn random_dim(r: &mut Rng) -> Dim {
     let n = Dim::var(r.pick(&["N", "M", "s77"]));
     let c = Dim::Const(r.next_below(7) as i64 + 1);
     match r.next_below(7) {
@@ -93,7 +93,7 @@ fn dim(r: &mut Rng) -> Dim {
 }
 
 /// A value without leaves, nested up to `depth`.
-fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Val<T> {
+fn random_literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Val<T> {
     if r.one_in(3)
         && let Some(v) = leaf(r)
     {
@@ -101,16 +101,16 @@ fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Optio
     }
     let n = if depth == 0 { 12 } else { 18 };
     let choice = r.next_below(n);
-    let mut seq = |r: &mut Rng, n: usize| (0..n).map(|_| literal(r, depth - 1, leaf)).collect::<Vec<_>>();
+    let mut seq = |r: &mut Rng, n: usize| (0..n).map(|_| random_literal(r, depth - 1, leaf)).collect::<Vec<_>>();
     match choice {
         0 => Val::None,
         1 => Val::Bool(r.one_in(2)),
         2 => Val::int(r.next_u64() as i64),
         3 => Val::int(r.next_below(20) as i64 - 10),
-        4 => Val::Int(dim(r)),
-        5 => Val::Float(float(r)),
-        6 => Val::Complex(float(r), float(r)),
-        7 => Val::Str(text(r)),
+        4 => Val::Int(random_dim(r)),
+        5 => Val::Float(random_float(r)),
+        6 => Val::Complex(random_float(r), random_float(r)),
+        7 => Val::Str(random_text(r)),
         8 => Val::DType(DType::all().nth(r.next_below(18)).unwrap_or(DType::F32)),
         9 => Val::Device(r.pick(&["cpu", "cuda:1", "meta"]).into()),
         10 => Val::TorchName(r.pick(&["contiguous_format", "strided"]).into()),
@@ -129,19 +129,19 @@ fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Optio
                 if r.one_in(3) {
                     Val::int(i as i64)
                 } else {
-                    Val::Str(text(r))
+                    Val::Str(random_text(r))
                 }
             });
             let keys: Vec<Val<T>> = keys.collect();
             let values = seq(r, keys.len());
             Val::Dict(keys.into_iter().zip(values).collect())
         }
-        16 => Val::Slice(three(seq(r, 3))),
-        _ => Val::Range(three(seq(r, 3))),
+        16 => Val::Slice(take_three(seq(r, 3))),
+        _ => Val::Range(take_three(seq(r, 3))),
     }
 }
 
-fn three<T>(v: Vec<Val<T>>) -> Box<[Val<T>; 3]> {
+fn take_three<T>(v: Vec<Val<T>>) -> Box<[Val<T>; 3]> {
     let mut v = v.into_iter();
     Box::new([(); 3].map(|_| v.next().unwrap_or(Val::None)))
 }
@@ -160,13 +160,13 @@ fn tensor_type(r: &mut Rng) -> TensorType {
 
 /// A size that a type may have: not negative when it is a number.
 fn dim_type(r: &mut Rng) -> Dim {
-    match dim(r) {
+    match random_dim(r) {
         Dim::Const(c) => Dim::Const(c.abs()),
         d => d,
     }
 }
 
-fn ty(r: &mut Rng, depth: usize) -> Type {
+fn random_type(r: &mut Rng, depth: usize) -> Type {
     match r.next_below(if depth == 0 { 7 } else { 10 }) {
         0 => Val::Any(ScalarKind::Int),
         1 => Val::Any(ScalarKind::Float),
@@ -174,19 +174,19 @@ fn ty(r: &mut Rng, depth: usize) -> Type {
         3 => Val::Any(ScalarKind::Str),
         4 => Val::None,
         5 | 6 => Val::Leaf(tensor_type(r)),
-        7 => Val::Tuple((0..r.next_below(3)).map(|_| ty(r, depth - 1)).collect()),
-        8 => Val::List(vec![ty(r, depth - 1)]),
-        _ => Val::Dict(vec![(Val::Str(text(r)), ty(r, depth - 1))]),
+        7 => Val::Tuple((0..r.next_below(3)).map(|_| random_type(r, depth - 1)).collect()),
+        8 => Val::List(vec![random_type(r, depth - 1)]),
+        _ => Val::Dict(vec![(Val::Str(random_text(r)), random_type(r, depth - 1))]),
     }
 }
 
-fn constant(r: &mut Rng) -> Tensor {
+fn random_constant(r: &mut Rng) -> Tensor {
     let dtype = DType::COMPUTED[r.next_below(10)];
     let shape: Vec<usize> = (0..r.next_below(4)).map(|_| r.next_below(4)).collect();
     let mut values = r.clone();
     r.next_u64();
     Tensor::from_fn(dtype, &shape, |_| match dtype.is_float() {
-        true => Scalar::from_f64(dtype, float(&mut values)),
+        true => Scalar::from_f64(dtype, random_float(&mut values)),
         false => Scalar::Int(DType::I64, values.next_u64() as i64),
     })
 }
@@ -199,7 +199,7 @@ pub fn module(seed: u64) -> GraphModule {
         ..GraphModule::default()
     };
     if r.one_in(2) {
-        m.weights = Some((text(r).to_string(), None));
+        m.weights = Some((random_text(r).to_string(), None));
     }
     for (min, n) in (0..).zip(["N", "M"]) {
         let max = r.one_in(2).then(|| r.next_below(1000) as i64 + 10);
@@ -207,18 +207,19 @@ pub fn module(seed: u64) -> GraphModule {
     }
     for _ in 0..r.next_below(3) {
         let compare = r.pick(&Compare::ALL);
-        let (left, right) = (dim(r), dim(r));
+        let (left, right) = (random_dim(r), random_dim(r));
         m.guards.push(SizeGuard { left, compare, right });
     }
     for i in 0..r.next_below(4) {
         let decl = module_decl(r);
-        m.modules.insert(format!("{}.{i}", word(r)).into(), decl);
+        m.modules.insert(format!("{}.{i}", random_word(r)).into(), decl);
     }
     for i in 0..r.next_below(5) {
-        m.attributes.insert(format!("{i}.w").into(), attribute(r));
+        m.attributes.insert(format!("{i}.w").into(), random_attribute(r));
     }
     for i in 0..r.next_below(3) + 1 {
-        m.graphs.insert(format!("{}_{i}", word(r)).into(), graph(r));
+        m.graphs
+            .insert(format!("{}_{i}", random_word(r)).into(), random_graph(r));
     }
     m
 }
@@ -231,8 +232,13 @@ fn module_decl(r: &mut Rng) -> ModuleDecl {
         _ => v,
     };
     let class = r.pick(&["Linear", "torch.nn.ReLU", "LayerNorm"]).into();
-    let args = (0..r.next_below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
-    let kwargs = kwargs(r, &mut none).into_iter().map(|(k, v)| (k, plain(v))).collect();
+    let args = (0..r.next_below(3))
+        .map(|_| plain(random_literal(r, 2, &mut none)))
+        .collect();
+    let kwargs = random_kwargs(r, &mut none)
+        .into_iter()
+        .map(|(k, v)| (k, plain(v)))
+        .collect();
     ModuleDecl {
         class,
         args,
@@ -242,12 +248,12 @@ fn module_decl(r: &mut Rng) -> ModuleDecl {
     }
 }
 
-fn attribute(r: &mut Rng) -> Attribute {
+fn random_attribute(r: &mut Rng) -> Attribute {
     let (kind, ty, value) = match r.next_below(4) {
         0 => (AttributeKind::Parameter, Val::Leaf(tensor_type(r)), None),
         1 => (AttributeKind::Buffer, Val::Leaf(tensor_type(r)), None),
         _ => {
-            let t = constant(r);
+            let t = random_constant(r);
             (AttributeKind::Constant, Val::Leaf(t.ty()), Some(t))
         }
     };
@@ -255,20 +261,20 @@ fn attribute(r: &mut Rng) -> Attribute {
     Attribute { kind, ty, value, span }
 }
 
-fn kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Vec<(Arc<str>, Val<T>)> {
+fn random_kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Vec<(Arc<str>, Val<T>)> {
     let names = ["dim", "in", "device", "odd name", "None"];
     let n = r.next_below(3);
     let first = r.next_below(names.len());
     (0..n)
-        .map(|i| (names[(first + i) % names.len()].into(), literal(r, 2, leaf)))
+        .map(|i| (names[(first + i) % names.len()].into(), random_literal(r, 2, leaf)))
         .collect()
 }
 
-fn graph(r: &mut Rng) -> Graph {
+fn random_graph(r: &mut Rng) -> Graph {
     let mut g = Graph::new();
     let mut nodes: Vec<NodeId> = vec![];
     for i in 0..r.next_below(4) {
-        let default = r.one_in(4).then(|| literal(r, 2, &mut |_| None));
+        let default = r.one_in(4).then(|| random_literal(r, 2, &mut |_| None));
         let target = r.pick(&["x", "*args", "**kwargs", "input", "odd name"]);
         let target = if target == "x" {
             format!("x{i}")
@@ -283,10 +289,10 @@ fn graph(r: &mut Rng) -> Graph {
             0 => r.one_in(2).then(|| Val::Graph("main".into())),
             n => Some(Val::Leaf(known[r.next_below(n)])),
         };
-        let args: Vec<Arg> = (0..r.next_below(4)).map(|_| literal(r, 3, &mut leaf)).collect();
-        let kw = kwargs(r, &mut leaf);
+        let args: Vec<Arg> = (0..r.next_below(4)).map(|_| random_literal(r, 3, &mut leaf)).collect();
+        let kw = random_kwargs(r, &mut leaf);
         let target = r.pick(&PATHS);
-        let name = word(r);
+        let name = random_word(r);
         let name = r.one_in(2).then_some(&*name);
         let op = [
             Opcode::CallFunction,
@@ -300,9 +306,9 @@ fn graph(r: &mut Rng) -> Graph {
         });
     }
     let mut leaf = |r: &mut Rng| (!nodes.is_empty()).then(|| Val::Leaf(nodes[r.next_below(nodes.len())]));
-    let out = literal(r, 3, &mut leaf);
+    let out = random_literal(r, 3, &mut leaf);
     g.set_output(out);
-    decorate(r, &mut g);
+    decorate_nodes(r, &mut g);
     if r.one_in(3) {
         g.mutations = vec![Mutation::Buffer(r.pick(&PATHS).into()), Mutation::Input("x0".into())];
         g.mutations.truncate(if g.find("x0").is_some() { 2 } else { 1 });
@@ -311,12 +317,12 @@ fn graph(r: &mut Rng) -> Graph {
 }
 
 /// Types, annotations and places.
-fn decorate(r: &mut Rng, g: &mut Graph) {
+fn decorate_nodes(r: &mut Rng, g: &mut Graph) {
     for n in g.ids() {
         let (typed, placed, python) = (r.one_in(3), r.one_in(4), r.one_in(8));
-        let ty = typed.then(|| ty(r, 2));
+        let ty = typed.then(|| random_type(r, 2));
         let loc = placed.then(|| Loc {
-            file: text(r),
+            file: random_text(r),
             line: r.next_below(1000) as u32,
             function: r.pick(&["", "forward", "<lambda>"]).into(),
         });
@@ -326,12 +332,12 @@ fn decorate(r: &mut Rng, g: &mut Graph) {
         meta.ty = ty;
         meta.loc = loc;
         g.text_mut(n).annotation = annotation;
-        trace(r, g.meta_mut(n));
+        random_trace(r, g.meta_mut(n));
     }
 }
 
 /// Frames, modules, the function and annotations. Few of each, so that some are shared.
-fn trace(r: &mut Rng, meta: &mut Meta) {
+fn random_trace(r: &mut Rng, meta: &mut Meta) {
     for _ in 0..r.next_below(8).saturating_sub(4) {
         let loc = Loc {
             file: r.pick(&["a.py", "b c.py"]).into(),
@@ -348,6 +354,6 @@ fn trace(r: &mut Rng, meta: &mut Meta) {
     meta.modules = (0..r.next_below(6).saturating_sub(3)).map(|_| module(r)).collect();
     meta.function = r.one_in(5).then(|| ("relu_1".into(), "function.relu".into()));
     meta.custom = (0..r.next_below(4).saturating_sub(2))
-        .map(|_| (text(r), text(r)))
+        .map(|_| (random_text(r), random_text(r)))
         .collect();
 }

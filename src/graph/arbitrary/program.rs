@@ -21,7 +21,7 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
     }
     for _ in 0..nodes {
         let (x, shape) = live[r.next_below(live.len())].clone();
-        let made = step(r, &mut g, &live, x, &shape);
+        let made = add_step(r, &mut g, &live, x, &shape);
         live.push(made);
     }
     let first = live.len().saturating_sub(r.next_below(3) + 1);
@@ -31,7 +31,13 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
 }
 
 /// One op on `x`.
-fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, shape: &[usize]) -> (NodeId, Vec<usize>) {
+fn add_step(
+    r: &mut Rng,
+    g: &mut Graph,
+    live: &[(NodeId, Vec<usize>)],
+    x: NodeId,
+    shape: &[usize],
+) -> (NodeId, Vec<usize>) {
     let rank = shape.len();
     let leaf = Val::Leaf;
     match r.next_below(10) {
@@ -43,7 +49,7 @@ fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, sh
             let op = r.pick(&["add", "sub", "mul", "div", "maximum", "minimum"]);
             let fitting = live
                 .iter()
-                .filter_map(|(n, s)| broadcast(shape, s).map(|out| (*n, out)));
+                .filter_map(|(n, s)| broadcast_shapes(shape, s).map(|out| (*n, out)));
             let fitting: Vec<_> = fitting.collect();
             let (y, out) = fitting[r.next_below(fitting.len())].clone();
             (g.call_function(op, vec![leaf(x), leaf(y)], vec![]), out)
@@ -89,7 +95,7 @@ fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, sh
 }
 
 /// The shape two shapes broadcast to; `None` if they do not, or to more than 4096 elements.
-fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);
     let size = |i| match (at(a, i), at(b, i)) {

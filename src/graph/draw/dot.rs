@@ -38,30 +38,35 @@ const COLOURS: [&str; 16] = [
 
 /// The dot text of `graph` under `name`, with the parameters and buffers that `module` declares for its submodules.
 pub fn dot(graph: &Graph, name: &str, module: Option<&GraphModule>) -> String {
-    grouped(graph, name, module, &Groups::new())
+    with_groups(graph, name, module, &Groups::new())
 }
 
 /// [`dot`] with a frame around the nodes of each group.
-pub fn grouped(graph: &Graph, name: &str, module: Option<&GraphModule>, groups: &Groups) -> String {
-    let frames = frames(graph, groups);
+pub fn with_groups(graph: &Graph, name: &str, module: Option<&GraphModule>, groups: &Groups) -> String {
+    let frames = group_clusters(graph, groups);
     let graph = torch_form(graph, module);
-    let mut out = format!("digraph {} {{\nrankdir=TB;\n", id(name));
+    let mut out = format!("digraph {} {{\nrankdir=TB;\n", quote_id(name));
     for n in graph.iter() {
         let node = &graph[n];
         let _ = writeln!(
             out,
             "{} [label={}, shape=record, fillcolor={}, style=\"filled,rounded\", fontcolor=\"#000000\"];",
-            id(node.name()),
-            quoted(&label(&graph, n, module)),
-            colour(&graph, n)
+            quote_id(node.name()),
+            quote_text(&node_label(&graph, n, module)),
+            node_colour(&graph, n)
         );
         if let (Opcode::CallModule, Some(m)) = (node.op(), module) {
-            weights(&mut out, node, m);
+            write_weights(&mut out, node, m);
         }
     }
     for n in graph.iter() {
         for user in graph[n].users() {
-            let _ = writeln!(out, "{} -> {};", id(graph[n].name()), id(graph[user].name()));
+            let _ = writeln!(
+                out,
+                "{} -> {};",
+                quote_id(graph[n].name()),
+                quote_id(graph[user].name())
+            );
         }
     }
     out.push_str(&frames);
@@ -70,7 +75,7 @@ pub fn grouped(graph: &Graph, name: &str, module: Option<&GraphModule>, groups: 
 }
 
 /// The clusters of the groups, in the order of their first nodes.
-fn frames(graph: &Graph, groups: &Groups) -> String {
+fn group_clusters(graph: &Graph, groups: &Groups) -> String {
     let mut members: IndexMap<&str, Vec<&str>> = IndexMap::new();
     for n in graph.iter() {
         if let Some(g) = groups.get(&n) {
@@ -79,18 +84,18 @@ fn frames(graph: &Graph, groups: &Groups) -> String {
     }
     let mut out = String::new();
     for (i, (group, names)) in members.iter().enumerate() {
-        let names: Vec<String> = names.iter().map(|n| id(n)).collect();
+        let names: Vec<String> = names.iter().map(|n| quote_id(n)).collect();
         let _ = writeln!(
             out,
             "subgraph cluster_{i} {{ label={}; {}; }}",
-            quoted(&escape(group)),
+            quote_text(&escape_label(group)),
             names.join("; ")
         );
     }
     out
 }
 
-fn label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String {
+fn node_label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String {
     let node = &graph[n];
     let mut out = format!("{{name=%{}|op_code={}\\n", node.name(), node.op());
     let declared = module.and_then(|m| m.modules.get(node.target()));
@@ -98,16 +103,21 @@ fn label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String {
         let show = |v: &crate::op::Literal| pyrepr::repr(v, &|leaf| match *leaf {});
         let mut args: Vec<String> = m.args.iter().map(show).collect();
         args.extend(m.kwargs.iter().map(|(k, v)| format!("{k}={}", show(v))));
-        let _ = write!(out, "\\n{}\\n|{}\\n", escape(&m.class), escape(&args.join(", ")));
+        let _ = write!(
+            out,
+            "\\n{}\\n|{}\\n",
+            escape_label(&m.class),
+            escape_label(&args.join(", "))
+        );
     } else {
         let target = match node.op() {
-            Opcode::CallFunction => qualified(&torch_print::pretty_target(graph, n)),
+            Opcode::CallFunction => qualified_name(&torch_print::pretty_target(graph, n)),
             _ => node.target().to_string(),
         };
-        let _ = write!(out, "|target={}\\n", escape(&target));
-        let (args, kwargs) = arguments(graph, node);
-        out.push_str(&section("|args=(\\l", &args, ",\\n)\\l"));
-        out.push_str(&section("|kwargs={\\l", &kwargs, ",\\n}\\l"));
+        let _ = write!(out, "|target={}\\n", escape_label(&target));
+        let (args, kwargs) = literal_arguments(graph, node);
+        out.push_str(&label_section("|args=(\\l", &args, ",\\n)\\l"));
+        out.push_str(&label_section("|kwargs={\\l", &kwargs, ",\\n}\\l"));
         let _ = write!(out, "|num_users={}\\n", node.users().len());
     }
     if let Some(ty) = &node.meta.ty {
@@ -117,11 +127,11 @@ fn label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String {
 }
 
 /// The arguments that are not nodes: the edges show those. torch tells by the `%` in their text.
-fn arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
+fn literal_arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
     let show = |v: &Arg| {
-        Some(short(graph, v))
+        Some(short_arg(graph, v))
             .filter(|text| !text.contains('%'))
-            .map(|text| escape(&text))
+            .map(|text| escape_label(&text))
     };
     let args = node.args().iter().filter_map(show).collect();
     let kwargs = node
@@ -132,7 +142,7 @@ fn arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
 }
 
 /// torch's `_format_arg(v, max_list_len=8)`.
-fn short(graph: &Graph, v: &Arg) -> String {
+fn short_arg(graph: &Graph, v: &Arg) -> String {
     let leaf = |n: &NodeId, style: Style| match style {
         Style::Plain => format!("%{}", graph[*n].name()),
         _ => graph[*n].name().to_string(),
@@ -152,7 +162,7 @@ fn short(graph: &Graph, v: &Arg) -> String {
     }
 }
 
-fn section(open: &str, items: &[String], close: &str) -> String {
+fn label_section(open: &str, items: &[String], close: &str) -> String {
     let text = match items {
         [] => return String::new(),
         [one] => {
@@ -189,7 +199,7 @@ fn type_label(out: &mut String, ty: &Type) {
 }
 
 /// The parameters and buffers of the submodule that `node` calls, as nodes of their own.
-fn weights(out: &mut String, node: &Node, module: &GraphModule) {
+fn write_weights(out: &mut String, node: &Node, module: &GraphModule) {
     let prefix = format!("{}.", node.target());
     for (path, a) in &module.attributes {
         let Some(name) = path.strip_prefix(&prefix) else {
@@ -205,13 +215,13 @@ fn weights(out: &mut String, node: &Node, module: &GraphModule) {
             Some(Val::Leaf(t)) => tensor_label(t),
             _ => String::new(),
         };
-        let text = format!("{{{}|op_code={op}\\n{ty}}}", escape(&full));
+        let text = format!("{{{}|op_code={op}\\n{ty}}}", escape_label(&full));
         let _ = writeln!(
             out,
             "{0} [label={1}, fillcolor=Salmon, style=\"filled,rounded\", fontcolor=\"#000000\", shape=record];\n{0} -> {2};",
-            id(&full),
-            quoted(&text),
-            id(node.name())
+            quote_id(&full),
+            quote_text(&text),
+            quote_id(node.name())
         );
     }
 }
@@ -224,7 +234,7 @@ fn tensor_label(t: &TensorType) -> String {
 }
 
 /// torch's `_get_qualified_name` of a function, from the path that `print(graph)` writes.
-fn qualified(path: &str) -> String {
+fn qualified_name(path: &str) -> String {
     match (path.strip_prefix("builtins."), path.strip_prefix("operator.")) {
         (Some(name), _) => name.into(),
         (_, Some(name)) => format!("_operator.{name}"),
@@ -232,7 +242,7 @@ fn qualified(path: &str) -> String {
     }
 }
 
-fn colour(graph: &Graph, n: NodeId) -> &'static str {
+fn node_colour(graph: &Graph, n: NodeId) -> &'static str {
     match graph[n].op() {
         Opcode::Placeholder => "\"AliceBlue\"",
         Opcode::CallModule => "LemonChiffon1",
@@ -247,7 +257,7 @@ fn colour(graph: &Graph, n: NodeId) -> &'static str {
 }
 
 /// Text inside a record label.
-fn escape(s: &str) -> String {
+fn escape_label(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     for c in s.chars() {
         if matches!(c, '{' | '}' | '<' | '>' | '|' | '\\') {
@@ -258,7 +268,7 @@ fn escape(s: &str) -> String {
     out
 }
 
-fn quoted(s: &str) -> String {
+fn quote_text(s: &str) -> String {
     format!(
         "\"{}\"",
         s.replace('"', "\\\"").replace('\n', "\\n").replace('\r', "\\r")
@@ -266,7 +276,7 @@ fn quoted(s: &str) -> String {
 }
 
 /// A dot identifier, quoted unless it is a plain one.
-fn id(s: &str) -> String {
+fn quote_id(s: &str) -> String {
     const KEYWORDS: [&str; 6] = ["graph", "subgraph", "digraph", "node", "edge", "strict"];
     let plain = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && s.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -274,7 +284,7 @@ fn id(s: &str) -> String {
     if plain {
         s.into()
     } else {
-        quoted(&s.replace('\\', "\\\\"))
+        quote_text(&s.replace('\\', "\\\\"))
     }
 }
 
@@ -326,7 +336,7 @@ getattr_1 -> output;
     fn groups_have_frames() {
         let g = Graph::trace(&["x"], |_, p| p[0].method("exp", ()).method("sin", ()));
         let of = |n: &str| (g.find(n).unwrap(), "step 0".into());
-        let text = grouped(&g, "m", None, &Groups::from([of("exp"), of("sin")]));
+        let text = with_groups(&g, "m", None, &Groups::from([of("exp"), of("sin")]));
         assert!(
             text.ends_with("subgraph cluster_0 { label=\"step 0\"; exp; sin; }\n}\n"),
             "{text}"

@@ -26,7 +26,7 @@ pub struct Boxes {
 
 /// Where everything is.
 #[derive(Clone, Debug, Default)]
-pub struct Layout {
+pub struct DrawingLayout {
     /// The middle of each box.
     pub places: Vec<(f64, f64)>,
     /// The points of each edge, from box to box.
@@ -47,7 +47,7 @@ struct Layers {
 }
 
 /// Places the boxes.
-pub fn layout(boxes: &Boxes) -> Layout {
+pub fn compute_layout(boxes: &Boxes) -> DrawingLayout {
     let count = boxes.sizes.len();
     let edges: Vec<(usize, usize)> = boxes
         .edges
@@ -67,11 +67,11 @@ pub fn layout(boxes: &Boxes) -> Layout {
     for b in 0..count {
         layers.rows[layers.layer[b]].push(b);
     }
-    let chains: Vec<Vec<usize>> = edges.iter().map(|&(a, b)| layers.chain(a, b)).collect();
+    let chains: Vec<Vec<usize>> = edges.iter().map(|&(a, b)| layers.edge_chain(a, b)).collect();
     if layers.width.len() <= LARGE {
-        layers.order();
+        layers.order_layers();
     }
-    layers.place();
+    layers.place_boxes();
     layers.finish(boxes, &chains)
 }
 
@@ -101,7 +101,7 @@ fn layers_of(boxes: &Boxes, edges: &[(usize, usize)]) -> Vec<usize> {
 
 impl Layers {
     /// The boxes and joints of an edge.
-    fn chain(&mut self, a: usize, b: usize) -> Vec<usize> {
+    fn edge_chain(&mut self, a: usize, b: usize) -> Vec<usize> {
         let mut chain = vec![a];
         for l in self.layer[a] + 1..self.layer[b] {
             let joint = self.width.len();
@@ -121,7 +121,7 @@ impl Layers {
     }
 
     /// Orders each layer by the medians of its neighbours.
-    fn order(&mut self) {
+    fn order_layers(&mut self) {
         let mut place: Vec<f64> = vec![0.0; self.width.len()];
         for row in &self.rows {
             row.iter().enumerate().for_each(|(i, &n)| place[n] = i as f64);
@@ -144,7 +144,7 @@ impl Layers {
     }
 
     /// Moves boxes towards the middle of their neighbours, without changing the order of a layer.
-    fn place(&mut self) {
+    fn place_boxes(&mut self) {
         self.x = vec![0.0; self.width.len()];
         for row in &self.rows {
             let mut at = 0.0;
@@ -186,7 +186,7 @@ impl Layers {
         }
     }
 
-    fn finish(&self, boxes: &Boxes, chains: &[Vec<usize>]) -> Layout {
+    fn finish(&self, boxes: &Boxes, chains: &[Vec<usize>]) -> DrawingLayout {
         let count = boxes.sizes.len();
         let mut top = 0.0;
         let mut middle = vec![];
@@ -222,7 +222,7 @@ impl Layers {
             }
             points
         };
-        Layout {
+        DrawingLayout {
             places: (0..count).map(at).collect(),
             lines: chains.iter().map(line).collect(),
             size: (most - least, (top - LAYER_GAP).max(0.0)),
@@ -245,7 +245,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn overlaps(b: &Boxes, l: &Layout) -> bool {
+    fn overlaps(b: &Boxes, l: &DrawingLayout) -> bool {
         let inside = |i: usize, j: usize| {
             let (dx, dy) = (l.places[i].0 - l.places[j].0, l.places[i].1 - l.places[j].1);
             let (w, h) = (b.sizes[i].0 + b.sizes[j].0, b.sizes[i].1 + b.sizes[j].1);
@@ -267,7 +267,7 @@ mod tests {
                 .collect();
             let edges = (1..count).flat_map(|b| [(random(b), b), (random(b), b)]).collect();
             let boxes = Boxes { sizes, edges };
-            let l = layout(&boxes);
+            let l = compute_layout(&boxes);
             assert_eq!(l.places.len(), count);
             assert!(!overlaps(&boxes, &l), "{l:?}");
             for (&(a, b), line) in boxes.edges.iter().zip(&l.lines) {
@@ -288,7 +288,7 @@ mod tests {
             sizes: vec![(50.0, 20.0), (80.0, 20.0), (30.0, 20.0)],
             edges: vec![(0, 1), (1, 2)],
         };
-        let l = layout(&boxes);
+        let l = compute_layout(&boxes);
         assert!(l.places.iter().all(|p| (p.0 - 40.0).abs() < 1e-9), "{l:?}");
         assert_eq!(l.size, (80.0, 3.0 * 20.0 + 2.0 * LAYER_GAP));
     }

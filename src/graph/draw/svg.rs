@@ -3,7 +3,7 @@
 //! A box shows a node's name, what it calls with its arguments that are not nodes, its type, and the group it is of (the
 //! kernel that computes it); boxes of one group have one colour. The place in the user's Python is the box's tooltip.
 
-use super::layout::{Boxes, layout};
+use super::layout::{Boxes, compute_layout};
 use crate::graph::{Graph, Node, NodeId, Opcode, pyrepr};
 use crate::types::Val;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ const COLOURS: [&str; 10] = [
 pub fn svg(graph: &Graph, name: &str, groups: &Groups) -> String {
     let nodes = graph.ids();
     let number: HashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &n)| (n, i)).collect();
-    let lines: Vec<Vec<String>> = nodes.iter().map(|&n| label(graph, n, groups)).collect();
+    let lines: Vec<Vec<String>> = nodes.iter().map(|&n| label_lines(graph, n, groups)).collect();
     let size = |l: &Vec<String>| {
         let widest = l.iter().map(|t| t.chars().count()).max().unwrap_or(0);
         (widest as f64 * FONT * LETTER + 14.0, l.len() as f64 * LINE + 8.0)
@@ -42,33 +42,33 @@ pub fn svg(graph: &Graph, name: &str, groups: &Groups) -> String {
             .flat_map(|n| graph[*n].inputs().into_iter().map(|i| (number[&i], number[n])))
             .collect(),
     };
-    let l = layout(&boxes);
+    let l = compute_layout(&boxes);
     let (w, h) = (l.size.0 + 2.0 * MARGIN, l.size.1 + 2.0 * MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w:.0}\" height=\"{h:.0}\" viewBox=\"0 0 {w:.0} {h:.0}\" \
          font-family=\"monospace\" font-size=\"{FONT}\">\n<title>{}</title>\n<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" \
          refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" \
          fill=\"#666\"/></marker></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        escape(name)
+        escape_xml(name)
     );
     for points in &l.lines {
         let _ = writeln!(
             out,
             "<path d=\"{}\" fill=\"none\" stroke=\"#888\" marker-end=\"url(#arrow)\"/>",
-            curve(points)
+            curve_path(points)
         );
     }
-    let colours = colours(&nodes, groups);
+    let colours = group_colours(&nodes, groups);
     for (i, &n) in nodes.iter().enumerate() {
         let fill = groups.get(&n).and_then(|g| colours.get(g).copied());
-        draw(&mut out, graph, n, (l.places[i], boxes.sizes[i]), fill, &lines[i]);
+        draw_node(&mut out, graph, n, (l.places[i], boxes.sizes[i]), fill, &lines[i]);
     }
     out.push_str("</svg>\n");
     out
 }
 
 /// A colour for each group, in the order in which they appear.
-fn colours(nodes: &[NodeId], groups: &Groups) -> HashMap<Arc<str>, &'static str> {
+fn group_colours(nodes: &[NodeId], groups: &Groups) -> HashMap<Arc<str>, &'static str> {
     let mut out = HashMap::new();
     for g in nodes.iter().filter_map(|n| groups.get(n)) {
         let next = COLOURS[out.len() % COLOURS.len()];
@@ -77,9 +77,9 @@ fn colours(nodes: &[NodeId], groups: &Groups) -> HashMap<Arc<str>, &'static str>
     out
 }
 
-type Place = ((f64, f64), (f64, f64));
+type BoxGeometry = ((f64, f64), (f64, f64));
 
-fn draw(out: &mut String, graph: &Graph, n: NodeId, at: Place, fill: Option<&str>, lines: &[String]) {
+fn draw_node(out: &mut String, graph: &Graph, n: NodeId, at: BoxGeometry, fill: Option<&str>, lines: &[String]) {
     let ((x, y), (w, h)) = at;
     let (left, top) = (x - w / 2.0 + MARGIN, y - h / 2.0 + MARGIN);
     let node = &graph[n];
@@ -88,12 +88,12 @@ fn draw(out: &mut String, graph: &Graph, n: NodeId, at: Place, fill: Option<&str
         out,
         "<g id=\"{}\">\n<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"{round}\" fill=\"{}\" \
          stroke=\"#444\"/>\n",
-        escape(node.name()),
-        fill.unwrap_or(plain(node))
+        escape_xml(node.name()),
+        fill.unwrap_or(default_colour(node))
     );
     if let Some(loc) = &node.meta.loc {
         let place = format!("{}:{} {}", loc.file, loc.line, loc.function);
-        let _ = writeln!(out, "<title>{}</title>", escape(place.trim_end()));
+        let _ = writeln!(out, "<title>{}</title>", escape_xml(place.trim_end()));
     }
     for (i, text) in lines.iter().enumerate() {
         let weight = if i == 0 { " font-weight=\"bold\"" } else { "" };
@@ -102,14 +102,14 @@ fn draw(out: &mut String, graph: &Graph, n: NodeId, at: Place, fill: Option<&str
             "<text x=\"{:.1}\" y=\"{:.1}\"{weight}>{}</text>",
             left + 7.0,
             top + 4.0 + LINE * (i as f64 + 0.8),
-            escape(text)
+            escape_xml(text)
         );
     }
     out.push_str("</g>\n");
 }
 
 /// The colour of a node that is of no group.
-fn plain(node: &Node) -> &'static str {
+fn default_colour(node: &Node) -> &'static str {
     match node.op() {
         Opcode::Placeholder => "#eaf4ff",
         Opcode::GetAttr => "#eeeeee",
@@ -118,10 +118,10 @@ fn plain(node: &Node) -> &'static str {
     }
 }
 
-fn label(graph: &Graph, n: NodeId, groups: &Groups) -> Vec<String> {
+fn label_lines(graph: &Graph, n: NodeId, groups: &Groups) -> Vec<String> {
     let node = &graph[n];
     let mut lines = vec![format!("%{}", node.name())];
-    let args = literals(graph, node);
+    let args = literal_arguments(graph, node);
     match node.op() {
         Opcode::Placeholder | Opcode::GetAttr => lines.push(format!("{} {}", node.op(), node.target())),
         Opcode::Output => {}
@@ -134,11 +134,11 @@ fn label(graph: &Graph, n: NodeId, groups: &Groups) -> Vec<String> {
     if let Some(g) = groups.get(&n) {
         lines.push(format!("[{g}]"));
     }
-    lines.into_iter().map(cut).collect()
+    lines.into_iter().map(cut_line).collect()
 }
 
 /// The arguments that are not nodes: edges show those.
-fn literals(graph: &Graph, node: &Node) -> String {
+fn literal_arguments(graph: &Graph, node: &Node) -> String {
     let name = |n: &NodeId| format!("%{}", graph[*n].name());
     let mut out: Vec<String> = vec![];
     for a in node.args() {
@@ -154,7 +154,7 @@ fn literals(graph: &Graph, node: &Node) -> String {
     out.join(", ")
 }
 
-fn cut(s: String) -> String {
+fn cut_line(s: String) -> String {
     match s.char_indices().nth(MAX_LINE) {
         Some((i, _)) => format!("{}…", &s[..i]),
         None => s,
@@ -162,7 +162,7 @@ fn cut(s: String) -> String {
 }
 
 /// A smooth line through the points: straight along the joints, curved between layers.
-fn curve(points: &[(f64, f64)]) -> String {
+fn curve_path(points: &[(f64, f64)]) -> String {
     let at = |p: &(f64, f64)| (p.0 + MARGIN, p.1 + MARGIN);
     let mut out = String::new();
     for (i, p) in points.iter().enumerate() {
@@ -182,7 +182,7 @@ fn curve(points: &[(f64, f64)]) -> String {
     out
 }
 
-fn escape(s: &str) -> String {
+fn escape_xml(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     for c in s.chars() {
         match c {

@@ -18,7 +18,7 @@ impl Graph {
     ) -> NodeId {
         let candidate = match name {
             Some(n) => n.to_string(),
-            None => namer::candidate(target, op == Opcode::CallFunction),
+            None => namer::candidate_name(target, op == Opcode::CallFunction),
         };
         let name = self.namer.create(&candidate);
         self.push(op, target, args, kwargs, name)
@@ -54,7 +54,7 @@ impl Graph {
         });
         self.add_uses(id);
         self.link(id, self.insert);
-        self.note(Edit::Created(id));
+        self.record_edit(Edit::Created(id));
         id
     }
 

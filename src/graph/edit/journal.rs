@@ -34,7 +34,7 @@ impl Graph {
         self.journal.take().unwrap_or_default()
     }
 
-    pub(in crate::graph) fn note(&mut self, edit: Edit) {
+    pub(in crate::graph) fn record_edit(&mut self, edit: Edit) {
         if let Some(journal) = &mut self.journal {
             journal.push(edit);
         }

@@ -69,7 +69,7 @@ impl Graph {
         node.args.clear();
         node.kwargs.clear();
         self.drop_text(n);
-        self.note(Edit::Erased(n));
+        self.record_edit(Edit::Erased(n));
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Graph {
     /// Makes `user` use `new` wherever it used `old`.
     pub fn replace_input_with(&mut self, user: NodeId, old: NodeId, new: NodeId) {
         self.map_args(user, |n| Val::Leaf(if n == old { new } else { n }));
-        self.note(Edit::Replaced { user, old, new });
+        self.record_edit(Edit::Replaced { user, old, new });
     }
 
     /// [`Graph::replace_all_uses_with`], and gives `new`, which must be as it was made, everything that is known of `old`

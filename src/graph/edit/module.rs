@@ -74,7 +74,7 @@ impl GraphModule {
     /// Removes the declared modules that no graph calls and whose attributes no graph reads, with those attributes
     /// (torch's `delete_all_unused_submodules`).
     pub fn delete_all_unused_submodules(&mut self) {
-        let used = self.referred();
+        let used = self.referred_paths();
         let gone: Vec<Arc<str>> = self
             .modules
             .keys()
@@ -88,7 +88,7 @@ impl GraphModule {
     /// Removes the declared modules and the attributes that no graph calls, reads or gives a new value.
     pub fn delete_unused(&mut self) {
         self.delete_all_unused_submodules();
-        let used = self.referred();
+        let used = self.referred_paths();
         let written = self.graphs.values().flat_map(|g| &g.mutations);
         let written: HashSet<Arc<str>> = written
             .filter_map(|m| match m {
@@ -101,7 +101,7 @@ impl GraphModule {
     }
 
     /// The paths that the graphs call or read.
-    fn referred(&self) -> HashSet<Arc<str>> {
+    fn referred_paths(&self) -> HashSet<Arc<str>> {
         let nodes = self.graphs.values().flat_map(|g| g.iter().map(|n| &g[n]));
         nodes
             .filter(|n| matches!(n.op(), Opcode::CallModule | Opcode::GetAttr))
@@ -137,7 +137,7 @@ impl GraphModule {
             }
             at += 1;
         }
-        let used = out.referred();
+        let used = out.referred_paths();
         let wanted = |path: &str| used.iter().any(|u| is_below(path, u));
         let modules = self.modules.iter().filter(|(path, _)| wanted(path));
         out.modules = modules.map(|(p, m)| (p.clone(), m.clone())).collect();

@@ -24,37 +24,37 @@ pub struct Copied<'a> {
 pub trait Transformer {
     /// A parameter of the graph.
     fn placeholder(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 
     /// A parameter, buffer or constant.
     fn get_attr(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 
     /// A call of a function.
     fn call_function(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 
     /// A call of a method.
     fn call_method(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 
     /// A call of a module.
     fn call_module(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 
     /// The result.
     fn output(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
-        copy(new, n)
+        copy_node(new, n)
     }
 }
 
 /// Writes the node as it is.
-pub fn copy(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
+pub fn copy_node(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
     let id = new.create_node(n.node.op(), n.node.target(), n.args, n.kwargs, Some(n.node.name()));
     *new.meta_mut(id) = n.node.meta.clone();
     new.copy_text(n.old.0, n.old.1, id);
@@ -205,7 +205,7 @@ mod tests {
         fn call_function(&mut self, new: &mut Graph, mut n: Copied<'_>) -> EditResult<Arg> {
             match n.node.target() {
                 "torch.relu" => Ok(n.args.swap_remove(0)),
-                _ => copy(new, n),
+                _ => copy_node(new, n),
             }
         }
     }

@@ -6,7 +6,7 @@
 //! everything.
 
 use super::constants;
-use super::origins::Declared;
+use super::origins::DeclaredOrigins;
 use super::statements::Statements;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{
@@ -32,13 +32,13 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
             ..GraphModule::default()
         },
         graph_spans: HashMap::new(),
-        origins: Declared::default(),
+        origins: DeclaredOrigins::default(),
         unnamed: 0,
         out: Diagnostics::new(),
     };
-    b.origins = Declared::read(file, &mut b.out);
+    b.origins = DeclaredOrigins::from_file(file, &mut b.out);
     for item in &file.items {
-        b.item(item);
+        b.build_item(item);
     }
     (b.module, b.out)
 }
@@ -51,14 +51,14 @@ fn is_printed(item: &Item) -> bool {
 struct Builder {
     module: GraphModule,
     graph_spans: HashMap<Arc<str>, Span>,
-    origins: Declared,
+    origins: DeclaredOrigins,
     /// How many graphs without a name were met.
     unnamed: usize,
     out: Diagnostics,
 }
 
 /// A name of a file that is taken already.
-fn taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
+fn name_taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", name.text));
     let d = d.at(name.span, "declared again here");
     match first {
@@ -68,7 +68,7 @@ fn taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
 }
 
 impl Builder {
-    fn item(&mut self, item: &Item) {
+    fn build_item(&mut self, item: &Item) {
         match item {
             Item::Weights(w) => match &self.module.weights {
                 None => self.module.weights = Some((w.path.text.to_string(), Some(w.path.span))),
@@ -79,14 +79,14 @@ impl Builder {
                 }
             },
             Item::Module(m) => self.module_decl(m),
-            Item::Const(c) => self.constant(c),
-            Item::Tensor(t) => self.tensor(t),
-            Item::Dim(d) => self.dim(d),
-            Item::Guard(g) => self.guard(g),
-            Item::Pointwise(p) => self.pointwise(p),
-            Item::Graph(g) => self.graph(g),
+            Item::Const(c) => self.build_constant(c),
+            Item::Tensor(t) => self.build_tensor(t),
+            Item::Dim(d) => self.build_dim(d),
+            Item::Guard(g) => self.build_guard(g),
+            Item::Pointwise(p) => self.build_pointwise(p),
+            Item::Graph(g) => self.build_graph(g),
             Item::Signature(s) => {
-                if self.module.exported.replace(signature(s)).is_some() {
+                if self.module.exported.replace(build_signature(s)).is_some() {
                     let d = Diagnostic::new(Code::E0103, "a second signature").at(s.span, "given again here");
                     self.out.push(d.help("a file has one signature, the entry graph's"));
                 }
@@ -98,12 +98,12 @@ impl Builder {
 
     fn module_decl(&mut self, m: &ast::ModuleDecl) {
         if let Some(first) = self.module.modules.get(&m.name.text) {
-            self.out.push(taken("module", &m.name, first.span));
+            self.out.push(name_taken("module", &m.name, first.span));
             return;
         }
-        let args = m.args.positional.iter().map(|v| self.literal(v)).collect();
+        let args = m.args.positional.iter().map(|v| self.build_literal(v)).collect();
         let keyword = m.args.keyword.iter();
-        let kwargs = keyword.map(|(k, v)| (k.text.clone(), self.literal(v))).collect();
+        let kwargs = keyword.map(|(k, v)| (k.text.clone(), self.build_literal(v))).collect();
         let decl = ModuleDecl {
             class: m.class.text.clone(),
             args,
@@ -119,7 +119,7 @@ impl Builder {
     }
 
     /// A hyper-parameter. A bare name that is not a dtype is a string, as torch prints `padding_mode=circular`.
-    fn literal(&mut self, v: &ast::Value) -> Literal {
+    fn build_literal(&mut self, v: &ast::Value) -> Literal {
         let mut nodes = vec![];
         let value = resolve::value(
             v,
@@ -140,10 +140,10 @@ impl Builder {
         }
     }
 
-    fn constant(&mut self, c: &ast::ConstDecl) {
+    fn build_constant(&mut self, c: &ast::ConstDecl) {
         let ty = resolve::ty(&c.ty, &mut self.out);
         let value = match (&ty, &c.value) {
-            (Val::Leaf(t), Some(v)) => constants::read(v, t, c.ty.span, &mut self.out),
+            (Val::Leaf(t), Some(v)) => constants::read_tensor(v, t, c.ty.span, &mut self.out),
             (Val::Leaf(_), None) | (Val::Unknown, _) => None,
             _ => {
                 let d = Diagnostic::new(Code::E0112, "a constant is a tensor").at(c.ty.span, "not a tensor's type");
@@ -152,21 +152,21 @@ impl Builder {
                 None
             }
         };
-        self.attribute(&c.name, c.span, AttributeKind::Constant, ty, value);
+        self.add_attribute(&c.name, c.span, AttributeKind::Constant, ty, value);
     }
 
-    fn tensor(&mut self, t: &ast::TensorDecl) {
+    fn build_tensor(&mut self, t: &ast::TensorDecl) {
         let kind = match t.buffer {
             true => AttributeKind::Buffer,
             false => AttributeKind::Parameter,
         };
         let ty = resolve::ty(&t.ty, &mut self.out);
-        self.attribute(&t.name, t.span, kind, ty, None);
+        self.add_attribute(&t.name, t.span, kind, ty, None);
     }
 
-    fn attribute(&mut self, name: &ast::Name, span: Span, kind: AttributeKind, ty: Type, value: Option<Tensor>) {
+    fn add_attribute(&mut self, name: &ast::Name, span: Span, kind: AttributeKind, ty: Type, value: Option<Tensor>) {
         if let Some(first) = self.module.attributes.get(&name.text) {
-            self.out.push(taken("attribute", name, first.span));
+            self.out.push(name_taken("attribute", name, first.span));
             return;
         }
         let attribute = Attribute {
@@ -178,7 +178,7 @@ impl Builder {
         self.module.attributes.insert(name.text.clone(), attribute);
     }
 
-    fn pointwise(&mut self, p: &ast::PointwiseDecl) {
+    fn build_pointwise(&mut self, p: &ast::PointwiseDecl) {
         let name: Arc<str> = p
             .schema
             .text
@@ -190,7 +190,7 @@ impl Builder {
             .into();
         if let Some(first) = self.module.ops.get(&name) {
             let at = ast::Name::new(name.clone(), p.schema.span);
-            self.out.push(taken("op", &at, first.span));
+            self.out.push(name_taken("op", &at, first.span));
             return;
         }
         match custom::declare(&p.schema.text, &p.expr.text) {
@@ -211,9 +211,9 @@ impl Builder {
         }
     }
 
-    fn dim(&mut self, d: &ast::DimDecl) {
+    fn build_dim(&mut self, d: &ast::DimDecl) {
         if let Some(first) = self.module.dims.get(&d.name.text) {
-            self.out.push(taken("size", &d.name, first.span));
+            self.out.push(name_taken("size", &d.name, first.span));
             return;
         }
         if d.min < 0 || d.max.is_some_and(|m| m < d.min) {
@@ -229,7 +229,7 @@ impl Builder {
         self.module.dims.insert(d.name.text.clone(), range);
     }
 
-    fn guard(&mut self, g: &ast::GuardDecl) {
+    fn build_guard(&mut self, g: &ast::GuardDecl) {
         let compare = |op| match op {
             BinaryOp::Ne => Compare::Ne,
             BinaryOp::Lt => Compare::Lt,
@@ -244,18 +244,19 @@ impl Builder {
         }
     }
 
-    fn graph(&mut self, g: &ast::Graph) {
+    fn build_graph(&mut self, g: &ast::Graph) {
         let name = match &g.name {
             Some(n) => n.text.clone(),
             None => self.free_graph_name(),
         };
         let place = g.name.as_ref().map_or(g.span, |n| n.span);
         if let Some(&first) = self.graph_spans.get(&name) {
-            self.out.push(taken("graph", &ast::Name::new(name, place), Some(first)));
+            self.out
+                .push(name_taken("graph", &ast::Name::new(name, place), Some(first)));
             return;
         }
         let mut graph = Statements::build(g, &self.origins, &mut self.out);
-        graph.signature = g.signature.as_deref().map(signature);
+        graph.signature = g.signature.as_deref().map(build_signature);
         if g.dialect != Dialect::Fxir {
             placeholders_first(&mut graph);
         }
@@ -301,7 +302,7 @@ fn placeholders_first(graph: &mut Graph) {
     }
 }
 
-fn signature(s: &ast::Signature) -> Signature {
+fn build_signature(s: &ast::Signature) -> Signature {
     let mut out = Signature {
         ranges: s.ranges.clone(),
         ..Signature::default()

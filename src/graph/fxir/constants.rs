@@ -10,68 +10,72 @@ use crate::types::{DType, TensorType};
 pub const INLINE_ELEMENTS: usize = 64;
 
 /// The tensor that `value` writes, which must be of type `ty`. `None` after reporting what does not fit.
-pub(super) fn read(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
+pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
     let Some(shape) = ty.fixed_shape() else {
-        let e = unfit("the sizes of a constant are numbers", at, "a symbolic or unknown size");
+        let e = unfit_constant("the sizes of a constant are numbers", at, "a symbolic or unknown size");
         d.push(e);
         return None;
     };
     if !ty.dtype.is_computed() {
         let title = format!("fxc does not compute with {}", ty.dtype);
-        d.push(unfit(&title, at, "not a dtype a constant can have"));
+        d.push(unfit_constant(&title, at, "not a dtype a constant can have"));
         return None;
     }
     if byte_len(ty.dtype, &shape).is_none() {
-        d.push(unfit("the constant is too large", at, "its size in bytes overflows"));
+        d.push(unfit_constant(
+            "the constant is too large",
+            at,
+            "its size in bytes overflows",
+        ));
         return None;
     }
     let mut elements = vec![];
     let before = d.len();
-    collect(value, &shape, ty.dtype, &mut elements, d);
+    collect_elements(value, &shape, ty.dtype, &mut elements, d);
     // An empty tensor has no elements to disagree about; a mismatch of lists was reported.
     (d.len() == before).then(|| Tensor::from_scalars(ty.dtype, &shape, &elements))
 }
 
-fn unfit(title: &str, at: Span, text: &str) -> Diagnostic {
+fn unfit_constant(title: &str, at: Span, text: &str) -> Diagnostic {
     Diagnostic::new(Code::E0112, title).at(at, text)
 }
 
-fn collect(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scalar>, d: &mut Diagnostics) {
+fn collect_elements(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scalar>, d: &mut Diagnostics) {
     match (&v.kind, shape) {
         (ValueKind::List(items), [n, rest @ ..]) if items.len() == *n => {
-            items.iter().for_each(|x| collect(x, rest, dtype, out, d));
+            items.iter().for_each(|x| collect_elements(x, rest, dtype, out, d));
         }
         (ValueKind::List(items), [n, ..]) => {
             let title = format!(
                 "{} where the type says {n}",
                 crate::diag::words::count(items.len(), "element")
             );
-            d.push(unfit(&title, v.span, "this list"));
+            d.push(unfit_constant(&title, v.span, "this list"));
         }
-        (ValueKind::List(_), []) => d.push(unfit(
+        (ValueKind::List(_), []) => d.push(unfit_constant(
             "the constant has more dimensions than its type",
             v.span,
             "a list",
         )),
         (_, [n, ..]) => {
             let title = "the constant has fewer dimensions than its type";
-            d.push(unfit(title, v.span, "one element").help(format!("write a list of {n}")));
+            d.push(unfit_constant(title, v.span, "one element").help(format!("write a list of {n}")));
         }
-        (kind, []) => match scalar(kind, dtype) {
+        (kind, []) => match to_element(kind, dtype) {
             Some(s) => out.push(s),
             None => {
                 let title = format!("this is not an element of type {dtype}");
-                d.push(unfit(&title, v.span, "cannot be held exactly"));
+                d.push(unfit_constant(&title, v.span, "cannot be held exactly"));
             }
         },
     }
 }
 
 /// The element, if `dtype` has it: floats round, integers must be in range, bools are `True`, `False`, 0 or 1.
-fn scalar(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
+fn to_element(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
     match kind {
         ValueKind::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
-        ValueKind::Unary(UnaryOp::Neg, v) if matches!(v.kind, ValueKind::Int(0)) => scalar(&v.kind, dtype),
+        ValueKind::Unary(UnaryOp::Neg, v) if matches!(v.kind, ValueKind::Int(0)) => to_element(&v.kind, dtype),
         ValueKind::Int(i) if dtype == DType::B8 => (0..=1).contains(i).then_some(Scalar::Bool(*i == 1)),
         ValueKind::Int(i) if dtype.is_int() => {
             let s = Scalar::from_i64(dtype, *i);
@@ -84,7 +88,7 @@ fn scalar(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
 }
 
 /// A tensor as a value that [`read`] gives back bit for bit (NaN payloads aside); `None` if it is better stored.
-pub(super) fn write(t: &Tensor) -> Option<Value> {
+pub(super) fn write_tensor(t: &Tensor) -> Option<Value> {
     // An empty dimension before another hides the inner sizes, but the type says them.
     if t.numel() > INLINE_ELEMENTS || !t.dtype().is_computed() || t.rank() > 8 {
         return None;
@@ -94,10 +98,10 @@ pub(super) fn write(t: &Tensor) -> Option<Value> {
         return None;
     }
     let mut next = 0;
-    Some(nested(t, t.shape(), &mut next))
+    Some(nested_value(t, t.shape(), &mut next))
 }
 
-fn nested(t: &Tensor, shape: &[usize], next: &mut usize) -> Value {
+fn nested_value(t: &Tensor, shape: &[usize], next: &mut usize) -> Value {
     let kind = match shape {
         [] => {
             let s = t.get(*next);
@@ -108,7 +112,7 @@ fn nested(t: &Tensor, shape: &[usize], next: &mut usize) -> Value {
                 s => ValueKind::Float(s.to_f64()),
             }
         }
-        [n, rest @ ..] => ValueKind::List((0..*n).map(|_| nested(t, rest, next)).collect()),
+        [n, rest @ ..] => ValueKind::List((0..*n).map(|_| nested_value(t, rest, next)).collect()),
     };
     Value::new(kind, Span::default())
 }

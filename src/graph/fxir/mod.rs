@@ -19,6 +19,6 @@ const NOWHERE: Span = Span {
     end: 0,
 };
 
-fn name(text: &str) -> Name {
+fn unplaced_name(text: &str) -> Name {
     Name::new(text, NOWHERE)
 }

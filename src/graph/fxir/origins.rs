@@ -10,7 +10,7 @@
 //! scope s2 = s1 > conv1 : torch.nn.modules.conv.Conv2d
 //! ```
 
-use super::{NOWHERE, name};
+use super::{NOWHERE, unplaced_name};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Frame, Loc, Meta, ModuleFrame};
 use crate::syntax::ast::{self, Item};
@@ -30,12 +30,15 @@ pub(super) struct Origins {
 
 impl Origins {
     /// The declarations of what [`Origins::of`] named.
-    pub fn items(self) -> impl Iterator<Item = Item> {
+    pub fn into_items(self) -> impl Iterator<Item = Item> {
         let frames = self.frames.into_iter().enumerate().map(|(i, (parent, loc, code))| {
             Item::Frame(ast::FrameDecl {
                 name: frame_name(i),
                 parent: parent.map(frame_name),
-                place: ast::Loc { code, ..place(&loc) },
+                place: ast::Loc {
+                    code,
+                    ..to_ast_loc(&loc)
+                },
                 span: NOWHERE,
             })
         });
@@ -43,8 +46,8 @@ impl Origins {
             Item::Scope(ast::ScopeDecl {
                 name: scope_name(i),
                 parent: parent.map(scope_name),
-                path: name(&module.path),
-                class: name(&module.class),
+                path: unplaced_name(&module.path),
+                class: unplaced_name(&module.class),
                 span: NOWHERE,
             })
         });
@@ -52,7 +55,7 @@ impl Origins {
     }
 
     /// What a statement says of its node beside the line.
-    pub fn of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
+    pub fn origin_of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
         let mut frame = None;
         let chain: Vec<&Frame> = meta.frame.iter().flat_map(|f| f.chain()).collect();
         for f in chain.into_iter().rev() {
@@ -74,15 +77,15 @@ impl Origins {
 }
 
 fn frame_name(i: usize) -> ast::Name {
-    name(&format!("f{}", i + 1))
+    unplaced_name(&format!("f{}", i + 1))
 }
 
 fn scope_name(i: usize) -> ast::Name {
-    name(&format!("s{}", i + 1))
+    unplaced_name(&format!("s{}", i + 1))
 }
 
 /// A line as the tree has it.
-pub(super) fn place(l: &Loc) -> ast::Loc {
+pub(super) fn to_ast_loc(l: &Loc) -> ast::Loc {
     ast::Loc {
         file: l.file.clone(),
         line: l.line,
@@ -93,7 +96,7 @@ pub(super) fn place(l: &Loc) -> ast::Loc {
 }
 
 /// The line that the tree has.
-pub(super) fn loc(l: &ast::Loc) -> Loc {
+pub(super) fn from_ast_loc(l: &ast::Loc) -> Loc {
     Loc {
         file: l.file.clone(),
         line: l.line,
@@ -103,38 +106,44 @@ pub(super) fn loc(l: &ast::Loc) -> Loc {
 
 /// What a file declares of frames and modules.
 #[derive(Default)]
-pub(super) struct Declared {
+pub(super) struct DeclaredOrigins {
     frames: HashMap<Arc<str>, Arc<Frame>>,
     scopes: HashMap<Arc<str>, Arc<[ModuleFrame]>>,
 }
 
-impl Declared {
+impl DeclaredOrigins {
     /// The declarations of a file. Each names what stands before it.
-    pub fn read(file: &ast::File, out: &mut Diagnostics) -> Declared {
-        let mut d = Declared::default();
+    pub fn from_file(file: &ast::File, out: &mut Diagnostics) -> DeclaredOrigins {
+        let mut d = DeclaredOrigins::default();
         for item in &file.items {
             match item {
-                Item::Frame(f) => d.frame(f, out),
-                Item::Scope(s) => d.scope(s, out),
+                Item::Frame(f) => d.read_frame(f, out),
+                Item::Scope(s) => d.read_scope(s, out),
                 _ => {}
             }
         }
         d
     }
 
-    fn frame(&mut self, f: &ast::FrameDecl, out: &mut Diagnostics) {
-        let caller = f.parent.as_ref().and_then(|p| find(&self.frames, "frame", p, out));
-        match Frame::new(loc(&f.place), f.place.code.clone(), caller) {
+    fn read_frame(&mut self, f: &ast::FrameDecl, out: &mut Diagnostics) {
+        let caller = f
+            .parent
+            .as_ref()
+            .and_then(|p| find_declared(&self.frames, "frame", p, out));
+        match Frame::new(from_ast_loc(&f.place), f.place.code.clone(), caller) {
             Some(frame) if !self.frames.contains_key(&f.name.text) => {
                 self.frames.insert(f.name.text.clone(), frame);
             }
-            Some(_) => out.push(twice("frame", &f.name)),
+            Some(_) => out.push(declared_twice("frame", &f.name)),
             None => out.push(too_deep(&f.name, Frame::MAX_DEPTH)),
         }
     }
 
-    fn scope(&mut self, s: &ast::ScopeDecl, out: &mut Diagnostics) {
-        let around = s.parent.as_ref().and_then(|p| find(&self.scopes, "scope", p, out));
+    fn read_scope(&mut self, s: &ast::ScopeDecl, out: &mut Diagnostics) {
+        let around = s
+            .parent
+            .as_ref()
+            .and_then(|p| find_declared(&self.scopes, "scope", p, out));
         let mut stack: Vec<ModuleFrame> = around.as_deref().unwrap_or_default().to_vec();
         stack.push(ModuleFrame {
             path: s.path.text.clone(),
@@ -143,18 +152,24 @@ impl Declared {
         if stack.len() > MAX_MODULES {
             out.push(too_deep(&s.name, MAX_MODULES));
         } else if self.scopes.insert(s.name.text.clone(), stack.into()).is_some() {
-            out.push(twice("scope", &s.name));
+            out.push(declared_twice("scope", &s.name));
         }
     }
 
     /// Notes what a statement says of where its node came from. A line with its code is a trace of one frame.
-    pub fn note(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
-        meta.loc = stmt.loc.as_ref().map(loc);
+    pub fn note_origin(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
+        meta.loc = stmt.loc.as_ref().map(from_ast_loc);
         let line = stmt.loc.as_ref().filter(|l| l.code.is_some());
-        meta.frame = line.and_then(|l| Frame::new(loc(l), l.code.clone(), None));
+        meta.frame = line.and_then(|l| Frame::new(from_ast_loc(l), l.code.clone(), None));
         if let Some(origin) = stmt.origin.as_deref() {
-            let frame = origin.frame.as_ref().and_then(|n| find(&self.frames, "frame", n, out));
-            let scope = origin.scope.as_ref().and_then(|n| find(&self.scopes, "scope", n, out));
+            let frame = origin
+                .frame
+                .as_ref()
+                .and_then(|n| find_declared(&self.frames, "frame", n, out));
+            let scope = origin
+                .scope
+                .as_ref()
+                .and_then(|n| find_declared(&self.scopes, "scope", n, out));
             meta.frame = frame.or(meta.frame.take());
             meta.modules = scope.unwrap_or_default();
             meta.function = origin.call.clone();
@@ -163,7 +178,12 @@ impl Declared {
     }
 }
 
-fn find<T: Clone>(known: &HashMap<Arc<str>, T>, what: &str, n: &ast::Name, out: &mut Diagnostics) -> Option<T> {
+fn find_declared<T: Clone>(
+    known: &HashMap<Arc<str>, T>,
+    what: &str,
+    n: &ast::Name,
+    out: &mut Diagnostics,
+) -> Option<T> {
     let found = known.get(&n.text).cloned();
     if found.is_none() {
         let d = Diagnostic::new(Code::E0101, format!("no {what} is called `{}`", n.text));
@@ -173,7 +193,7 @@ fn find<T: Clone>(known: &HashMap<Arc<str>, T>, what: &str, n: &ast::Name, out: 
     found
 }
 
-fn twice(what: &str, n: &ast::Name) -> Diagnostic {
+fn declared_twice(what: &str, n: &ast::Name) -> Diagnostic {
     Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", n.text)).at(n.span, "declared again here")
 }
 

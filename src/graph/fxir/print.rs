@@ -1,7 +1,7 @@
 //! Graphs as FXIR: `parse` and [`build`](crate::graph::build) of the text give the graphs back.
 
-use super::origins::{Origins, place};
-use super::{NOWHERE, constants, name};
+use super::origins::{Origins, to_ast_loc};
+use super::{NOWHERE, constants, unplaced_name};
 use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, NodeId, Opcode, lift};
 use crate::syntax::ast::{self, Item, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;
@@ -15,15 +15,15 @@ pub use super::constants::INLINE_ELEMENTS;
 /// The canonical FXIR text of a module: what it refers to, then its graphs.
 pub fn print(module: &GraphModule) -> String {
     let mut file = ast::File {
-        items: declarations(module),
+        items: module_items(module),
         ..ast::File::default()
     };
     let mut origins = Origins::default();
     for (name, g) in &module.graphs {
         file.items.push(graph_item(name, g, Some(&mut origins)));
     }
-    file.items.extend(exported(module));
-    file.items.extend(origins.items());
+    file.items.extend(exported_item(module));
+    file.items.extend(origins.into_items());
     format(&file, "")
 }
 
@@ -38,70 +38,73 @@ pub fn print_graph(name: &str, graph: &Graph) -> String {
 
 /// The FXIR text of one node's statement.
 pub fn print_node(graph: &Graph, n: NodeId) -> String {
-    statement(graph, n, None).to_string()
+    node_statement(graph, n, None).to_string()
 }
 
 /// Whether the attribute has a value that [`print()`] does not write out: a weights file has to hold it.
 pub fn is_stored(attribute: &Attribute) -> bool {
-    let is_inline = |t| attribute.kind == AttributeKind::Constant && constants::write(t).is_some();
+    let is_inline = |t| attribute.kind == AttributeKind::Constant && constants::write_tensor(t).is_some();
     attribute.value.as_ref().is_some_and(|t| !is_inline(t))
 }
 
-fn declarations(m: &GraphModule) -> Vec<Item> {
+fn module_items(m: &GraphModule) -> Vec<Item> {
     let span = NOWHERE;
     let mut items = vec![];
     if let Some((path, _)) = &m.weights {
-        items.push(Item::Weights(ast::Weights { path: name(path), span }));
+        items.push(Item::Weights(ast::Weights {
+            path: unplaced_name(path),
+            span,
+        }));
     }
     for (n, d) in &m.dims {
         items.push(Item::Dim(ast::DimDecl {
-            name: name(n),
+            name: unplaced_name(n),
             min: d.min,
             max: d.max,
             span,
         }));
     }
     for g in &m.guards {
-        let condition = at(ValueKind::Name(g.to_string().into()));
+        let condition = unplaced_value(ValueKind::Name(g.to_string().into()));
         items.push(Item::Guard(ast::GuardDecl { condition, span }));
     }
     // A size that only arguments name would not be known for one.
     for n in sizes_of_arguments(m) {
         if !m.dims.contains_key(&*n) && !is_torch_symbol(&n) {
-            let (name, min, max) = (name(&n), 0, None);
+            let (name, min, max) = (unplaced_name(&n), 0, None);
             items.push(Item::Dim(ast::DimDecl { name, min, max, span }));
         }
     }
     for decl in m.ops.values() {
-        let (schema, expr) = (name(&decl.schema), name(&decl.expr));
+        let (schema, expr) = (unplaced_name(&decl.schema), unplaced_name(&decl.expr));
         items.push(Item::Pointwise(ast::PointwiseDecl { schema, expr, span }));
     }
     for (n, decl) in &m.modules {
-        let keyword = decl.kwargs.iter().map(|(k, v)| (name(k), literal(v)));
+        let keyword = decl.kwargs.iter().map(|(k, v)| (unplaced_name(k), literal_value(v)));
         let args = ast::Args {
-            positional: decl.args.iter().map(literal).collect(),
+            positional: decl.args.iter().map(literal_value).collect(),
             keyword: keyword.collect(),
         };
         items.push(Item::Module(ast::ModuleDecl {
-            name: name(n),
-            class: name(&decl.class),
+            name: unplaced_name(n),
+            class: unplaced_name(&decl.class),
             args,
             span,
         }));
     }
-    items.extend(m.attributes.iter().filter_map(|(n, a)| attribute(n, a)));
+    items.extend(m.attributes.iter().filter_map(|(n, a)| attribute_item(n, a)));
     items
 }
 
 /// The names of the sizes in arguments that stand in no type.
 fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
-    fn visit<T>(v: &Val<T>, leaf: &mut dyn FnMut(&T), f: &mut dyn FnMut(&Dim)) {
+    fn visit_dims<T>(v: &Val<T>, leaf: &mut dyn FnMut(&T), f: &mut dyn FnMut(&Dim)) {
         match v {
             Val::Int(d) => f(d),
             Val::Leaf(t) => leaf(t),
-            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| visit(x, leaf, f)),
-            Val::Dict(v) => v.iter().for_each(|(_, x)| visit(x, leaf, f)),
-            Val::Slice(v) | Val::Range(v) => v.iter().for_each(|x| visit(x, leaf, f)),
+            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
+            Val::Dict(v) => v.iter().for_each(|(_, x)| visit_dims(x, leaf, f)),
+            Val::Slice(v) | Val::Range(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
             _ => {}
         }
     }
@@ -116,7 +119,7 @@ fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
                 })
             });
         };
-        ty.iter().for_each(|t| visit(t, &mut tensor, &mut |_| {}));
+        ty.iter().for_each(|t| visit_dims(t, &mut tensor, &mut |_| {}));
     };
     m.attributes.values().for_each(|a| note(&a.ty));
     for g in m.graphs.values() {
@@ -131,21 +134,21 @@ fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
             g[n].args()
                 .iter()
                 .chain(kwargs)
-                .for_each(|v| visit(v, &mut |_| {}, &mut size));
+                .for_each(|v| visit_dims(v, &mut |_| {}, &mut size));
         }
     }
     &used - &typed
 }
 
 /// The declaration of an attribute; `None` if nothing is known of it.
-fn attribute(n: &str, a: &Attribute) -> Option<Item> {
+fn attribute_item(n: &str, a: &Attribute) -> Option<Item> {
     let ty = a.ty.clone().or_else(|| a.value.as_ref().map(|t| Val::Leaf(t.ty())))?;
-    let (name, ty, span) = (name(n), type_of(&ty), NOWHERE);
+    let (name, ty, span) = (unplaced_name(n), type_of(&ty), NOWHERE);
     Some(match a.kind {
         AttributeKind::Constant => Item::Const(ast::ConstDecl {
             name,
             ty,
-            value: a.value.as_ref().and_then(constants::write),
+            value: a.value.as_ref().and_then(constants::write_tensor),
             span,
         }),
         kind => Item::Tensor(ast::TensorDecl {
@@ -158,12 +161,12 @@ fn attribute(n: &str, a: &Attribute) -> Option<Item> {
 }
 
 /// What the entry graph was exported as, if it is still the program that was exported.
-fn exported(m: &GraphModule) -> Option<Item> {
+fn exported_item(m: &GraphModule) -> Option<Item> {
     lift(&mut m.clone()).ok()?;
     let s = m.exported.as_ref()?;
     let spec = |n: &str, kind: &Arc<str>, target: &Option<Arc<str>>, persistent| ast::Spec {
-        name: (!n.is_empty()).then(|| name(n)),
-        kind: name(kind),
+        name: (!n.is_empty()).then(|| unplaced_name(n)),
+        kind: unplaced_name(kind),
         target: target.clone(),
         persistent,
     };
@@ -178,22 +181,22 @@ fn exported(m: &GraphModule) -> Option<Item> {
 
 fn graph_item(n: &str, g: &Graph, mut origins: Option<&mut Origins>) -> Item {
     let updates = g.mutations.iter().map(|m| match m {
-        Mutation::Buffer(b) => Update::Buffer(name(b)),
-        Mutation::Input(i) => Update::Input(name(i)),
+        Mutation::Buffer(b) => Update::Buffer(unplaced_name(b)),
+        Mutation::Input(i) => Update::Input(unplaced_name(i)),
     });
     Item::Graph(ast::Graph {
-        name: Some(name(n)),
-        attribute: g.attribute.as_deref().map(name),
+        name: Some(unplaced_name(n)),
+        attribute: g.attribute.as_deref().map(unplaced_name),
         updates: updates.collect(),
-        called: g.called.as_ref().filter(|c| c.fits(g)).map(|c| {
-            let names = |list: &[String]| list.iter().map(|n| name(n)).collect();
+        called: g.called.as_ref().filter(|c| c.matches_inputs(g)).map(|c| {
+            let names = |list: &[String]| list.iter().map(|n| unplaced_name(n)).collect();
             ast::Called {
                 args: names(&c.args),
                 kwargs: c.kwargs.as_deref().map(names),
             }
         }),
         body: ast::Body {
-            stmts: g.iter().map(|n| statement(g, n, origins.as_deref_mut())).collect(),
+            stmts: g.iter().map(|n| node_statement(g, n, origins.as_deref_mut())).collect(),
             ..ast::Body::default()
         },
         dialect: ast::Dialect::Fxir,
@@ -202,16 +205,20 @@ fn graph_item(n: &str, g: &Graph, mut origins: Option<&mut Origins>) -> Item {
     })
 }
 
-fn statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
+fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
     let node = &g[n];
-    let value = |v: &Arg| value(v, &|n| ValueKind::Node(g[*n].name().into()));
-    let target = name(node.target());
+    let value = |v: &Arg| to_ast_value(v, &|n| ValueKind::Node(g[*n].name().into()));
+    let target = unplaced_name(node.target());
     let call = |kind| Op::Call {
         kind,
         target: target.clone(),
         args: ast::Args {
             positional: node.args().iter().map(value).collect(),
-            keyword: node.kwargs().iter().map(|(k, v)| (name(k), value(v))).collect(),
+            keyword: node
+                .kwargs()
+                .iter()
+                .map(|(k, v)| (unplaced_name(k), value(v)))
+                .collect(),
         },
     };
     let op = match node.op() {
@@ -224,18 +231,18 @@ fn statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
         Opcode::CallMethod => call(ast::CallKind::Method),
         Opcode::CallModule => call(ast::CallKind::Module),
         Opcode::Output => Op::Output {
-            value: node.args().first().map_or(at(ValueKind::None), value),
+            value: node.args().first().map_or(unplaced_value(ValueKind::None), value),
         },
     };
     let ty = statement_type(g, n);
     // An output needs no name where reading the text would give it the same.
     let anonymous = node.op() == Opcode::Output && node.name() == "output" && ty.is_none();
     Stmt {
-        name: (!anonymous).then(|| name(node.name())),
+        name: (!anonymous).then(|| unplaced_name(node.name())),
         ty,
         op,
-        loc: node.meta.loc.as_ref().map(place),
-        origin: origins.and_then(|o| o.of(&node.meta)),
+        loc: node.meta.loc.as_ref().map(to_ast_loc),
+        origin: origins.and_then(|o| o.origin_of(&node.meta)),
         torch: None,
         span: NOWHERE,
     }
@@ -253,20 +260,20 @@ fn statement_type(g: &Graph, n: NodeId) -> Option<ast::Type> {
     }
 }
 
-fn at(kind: ValueKind) -> ast::Value {
+fn unplaced_value(kind: ValueKind) -> ast::Value {
     ast::Value::new(kind, NOWHERE)
 }
 
-fn literal(v: &crate::op::Literal) -> ast::Value {
-    value(v, &|n| match *n {})
+fn literal_value(v: &crate::op::Literal) -> ast::Value {
+    to_ast_value(v, &|n| match *n {})
 }
 
 /// A value of a graph as one of the tree. Sizes are written by their own normal form.
-fn value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
-    let one = |x: &Val<T>| value(x, leaf);
+fn to_ast_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
+    let one = |x: &Val<T>| to_ast_value(x, leaf);
     let seq = |v: &[Val<T>]| v.iter().map(one).collect::<Vec<_>>();
     let three = |v: &[Val<T>; 3]| Box::new([one(&v[0]), one(&v[1]), one(&v[2])]);
-    at(match v {
+    unplaced_value(match v {
         Val::Leaf(t) => leaf(t),
         Val::None => ValueKind::None,
         Val::Bool(b) => ValueKind::Bool(*b),
@@ -299,9 +306,9 @@ fn type_of(ty: &Type) -> ast::Type {
         Val::Tuple(v) => TypeKind::Tuple(v.iter().map(type_of).collect()),
         Val::Dict(v) => {
             let key = |k: &Type| match k {
-                Val::Str(s) => at(ValueKind::Str(s.clone())),
-                Val::Int(d) => at(ValueKind::Int(d.as_const().unwrap_or_default())),
-                k => at(ValueKind::Str(k.to_string().into())),
+                Val::Str(s) => unplaced_value(ValueKind::Str(s.clone())),
+                Val::Int(d) => unplaced_value(ValueKind::Int(d.as_const().unwrap_or_default())),
+                k => unplaced_value(ValueKind::Str(k.to_string().into())),
             };
             TypeKind::Dict(v.iter().map(|(k, t)| (key(k), type_of(t))).collect())
         }

@@ -10,24 +10,26 @@ use crate::types::{DType, Val};
 use std::sync::Arc;
 
 /// A call: target, positional and keyword arguments.
-pub(super) type Call = (Arc<str>, Vec<Arg>, Vec<(Arc<str>, Arg)>);
+pub(super) type ResolvedCall = (Arc<str>, Vec<Arg>, Vec<(Arc<str>, Arg)>);
 
 /// The call of `torch.ops.aten.NAME` with these arguments, by the overload that they fit best. What the op table does not
 /// know stays as it is.
-pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
+pub(super) fn resolve_call(op: Opcode, target: &str, args: Vec<Arg>) -> ResolvedCall {
     let unchanged = |args| (target.into(), args, vec![]);
     if op != Opcode::CallFunction || !target.starts_with("torch.ops.") {
         return unchanged(args);
     }
     let candidates = op::candidates(&op::canonical_path(target, false));
-    let scored = candidates.iter().filter_map(|c| Some((cost(c.schema(), &args)?, c)));
+    let scored = candidates
+        .iter()
+        .filter_map(|c| Some((match_cost(c.schema(), &args)?, c)));
     let Some((_, best)) = scored.min_by_key(|(cost, _)| *cost) else {
         return match without_tail(&args) {
-            Some(fewer) if !candidates.is_empty() => resolve(op, target, fewer),
+            Some(fewer) if !candidates.is_empty() => resolve_call(op, target, fewer),
             _ => unchanged(args),
         };
     };
-    let target: Arc<str> = match overload(target, best, &args) {
+    let target: Arc<str> = match best_overload(target, best, &args) {
         Some(path) => format!("torch.ops.{path}").into(),
         None => target.into(),
     };
@@ -35,7 +37,7 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
     let mut keyword = vec![];
     let mut by_name = false;
     for (p, a) in best.schema().params.iter().zip(args) {
-        let a = named(&p.ty, a);
+        let a = decode_int_arg(&p.ty, a);
         // Most overloads take the dtype by name only, and none refuses it so; nor what comes after it.
         by_name |= p.keyword_only || p.name == "dtype";
         if !by_name {
@@ -48,21 +50,25 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
 }
 
 /// How many arguments do not fit the parameters, and how many parameters have none; `None` if there are too few parameters.
-fn cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
+fn match_cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
     let params = &schema.params;
-    let misfits = params.iter().zip(args).filter(|(p, a)| !fits(&p.ty, a)).count();
+    let misfits = params
+        .iter()
+        .zip(args)
+        .filter(|(p, a)| !param_accepts(&p.ty, a))
+        .count();
     (params.len() >= args.len()).then(|| (misfits, params.len() - args.len()))
 }
 
 /// The overload of a packet that takes the arguments: the one of torch's that they fit best, of those that mean the row.
-fn overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
+fn best_overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
     let packet = target.trim_start_matches("torch.ops.");
     let mut paths = row.form?.paths();
     let own = |p: &&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
     let torch = op::overloads(packet)
         .into_iter()
         .filter(|s| paths.clone().any(|p| p == s.name));
-    let scored = torch.filter_map(|s| Some((cost(&s, args)?, s.name)));
+    let scored = torch.filter_map(|s| Some((match_cost(&s, args)?, s.name)));
     let best = scored.min_by_key(|(cost, _)| *cost).map(|(_, name)| name.to_string());
     best.or_else(|| paths.find(own).map(str::to_string))
 }
@@ -87,12 +93,12 @@ fn without_tail(args: &[Arg]) -> Option<Vec<Arg>> {
 }
 
 /// Whether an argument may be of this type. Of a node nothing is known.
-fn fits(ty: &ParamType, a: &Arg) -> bool {
+fn param_accepts(ty: &ParamType, a: &Arg) -> bool {
     match (ty, a) {
         (ParamType::Any, _) => true,
         (ParamType::Optional(_), Val::None) => true,
-        (ParamType::Optional(inner), a) => fits(inner, a),
-        (ParamType::List(item, _), Val::List(v) | Val::Tuple(v)) => v.iter().all(|x| fits(item, x)),
+        (ParamType::Optional(inner), a) => param_accepts(inner, a),
+        (ParamType::List(item, _), Val::List(v) | Val::Tuple(v)) => v.iter().all(|x| param_accepts(item, x)),
         (ParamType::List(..), Val::Leaf(_)) => true,
         (ParamType::Str, a) => matches!(a, Val::Str(_) | Val::Leaf(_)),
         (ParamType::Bool, a) => matches!(a, Val::Bool(_) | Val::Leaf(_)),
@@ -107,7 +113,7 @@ fn fits(ty: &ParamType, a: &Arg) -> bool {
 }
 
 /// The value that an integer stands for where the parameter is of another type.
-fn named(ty: &ParamType, a: Arg) -> Arg {
+fn decode_int_arg(ty: &ParamType, a: Arg) -> Arg {
     let ty = match ty {
         ParamType::Optional(inner) => inner,
         ty => ty,
@@ -141,7 +147,7 @@ mod tests {
         let mut g = Graph::new();
         let x = Val::Leaf(g.placeholder("x", None));
         let int = |i: i64| Arg::int(i);
-        let (target, args, kwargs) = resolve(
+        let (target, args, kwargs) = resolve_call(
             Opcode::CallFunction,
             "torch.ops.aten.add",
             vec![x.clone(), x.clone(), int(2)],
@@ -155,17 +161,17 @@ mod tests {
             Val::Device("cpu".into()),
             Val::Bool(false),
         ];
-        let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.zeros", args);
+        let (target, args, kwargs) = resolve_call(Opcode::CallFunction, "torch.ops.aten.zeros", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
         assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));
         // What comes after a dtype goes by name with it.
         let args = vec![x.clone(), int(7), Val::Bool(false), Val::Bool(true), Val::None];
-        let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.to", args);
+        let (target, args, kwargs) = resolve_call(Opcode::CallFunction, "torch.ops.aten.to", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.to.dtype", 1));
         let (no, yes) = (Val::Bool(false), Val::Bool(true));
         let want = [("dtype", Val::DType(DType::F64)), ("non_blocking", no), ("copy", yes)];
         assert_eq!(kwargs, want.map(|(name, v)| (name.into(), v)));
-        let (target, args, _) = resolve(Opcode::CallFunction, "torch.ops.mine.f", vec![x]);
+        let (target, args, _) = resolve_call(Opcode::CallFunction, "torch.ops.mine.f", vec![x]);
         assert_eq!((&*target, args.len()), ("torch.ops.mine.f", 1));
     }
 }

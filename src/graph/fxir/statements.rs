@@ -1,9 +1,9 @@
 //! The statements of one graph on their way to nodes.
 
-use super::origins::Declared;
+use super::origins::DeclaredOrigins;
 use super::script;
-use crate::diag::{Code, Diagnostic, Diagnostics, Names};
-use crate::graph::{Arg, Called, Graph, Mutation, NodeId, Opcode, TorchLine};
+use crate::diag::{Code, Diagnostic, Diagnostics, NameIndex};
+use crate::graph::{Arg, Graph, Mutation, NodeId, Opcode, PyTreeParams, TorchLine};
 use crate::op;
 use crate::source::Span;
 use crate::syntax::ast::{self, Dialect, Op, Update, ValueKind};
@@ -23,19 +23,19 @@ pub(super) struct Statements<'a> {
     /// Nodes with the statement that each is built from.
     built: Vec<(NodeId, &'a ast::Stmt)>,
     /// The names of the text, for what undefined ones may be meant for.
-    known: OnceCell<Names<'a>>,
+    known: OnceCell<NameIndex<'a>>,
     /// Whether functions are called by the names that generated Python gives them.
     python: bool,
     /// Whether calls are written as TorchScript writes them.
     script: bool,
     /// The frames and modules that statements name.
-    origins: &'a Declared,
+    origins: &'a DeclaredOrigins,
     out: &'a mut Diagnostics,
 }
 
 impl<'a> Statements<'a> {
     /// The graph of `g`, with what is wrong in `out`.
-    pub(super) fn build(g: &'a ast::Graph, origins: &'a Declared, out: &'a mut Diagnostics) -> Graph {
+    pub(super) fn build(g: &'a ast::Graph, origins: &'a DeclaredOrigins, out: &'a mut Diagnostics) -> Graph {
         let (torch, fragment) = match &g.dialect {
             Dialect::Fxir | Dialect::Python(_) | Dialect::Script => (None, false),
             Dialect::Torch(t) => (Some(t.clone()), t.fragment),
@@ -52,11 +52,11 @@ impl<'a> Statements<'a> {
             out,
         };
         s.graph.set_torch_frame(torch);
-        s.graph.mutations = g.updates.iter().map(mutation).collect();
-        s.create(&g.body);
+        s.graph.mutations = g.updates.iter().map(to_mutation).collect();
+        s.create_nodes(&g.body);
         let text = |n: &ast::Name| n.text.to_string();
         let texts = |names: &Vec<ast::Name>| names.iter().map(text).collect();
-        s.graph.called = g.called.as_ref().map(|c| Called {
+        s.graph.called = g.called.as_ref().map(|c| PyTreeParams {
             args: texts(&c.args),
             kwargs: c.kwargs.as_ref().map(texts),
             inputs: s.graph.placeholders().len(),
@@ -64,7 +64,7 @@ impl<'a> Statements<'a> {
         if fragment {
             s.imply_placeholders();
         }
-        s.fill();
+        s.fill_args();
         s.check_updates(&g.updates);
         if fragment && s.graph.output().is_none() {
             s.imply_output();
@@ -74,15 +74,15 @@ impl<'a> Statements<'a> {
     }
 
     /// All nodes, without arguments: a statement may name one that comes after it, which lint reports better.
-    fn create(&mut self, body: &'a ast::Body) {
+    fn create_nodes(&mut self, body: &'a ast::Body) {
         let mut first: HashMap<&str, Span> = HashMap::new();
         // Names that the text gives come before those that are made.
         let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
         let given: HashSet<&str> = named.map(|n| &*n.text).collect();
         for stmt in &body.stmts {
-            let (op, mut target) = head(stmt);
+            let (op, mut target) = opcode_and_target(stmt);
             if self.python && op == Opcode::CallFunction {
-                target = global(target);
+                target = global_path(target);
             }
             let made;
             let name = match &stmt.name {
@@ -96,7 +96,7 @@ impl<'a> Statements<'a> {
             };
             match self.graph.create_named(op, &target, vec![], vec![], &name.text) {
                 Ok(id) => {
-                    self.meta(id, stmt);
+                    self.set_meta(id, stmt);
                     self.nodes.insert(name.text.clone(), id);
                     self.built.push((id, stmt));
                     if let Some(n) = &stmt.name {
@@ -120,7 +120,7 @@ impl<'a> Statements<'a> {
         }
     }
 
-    fn meta(&mut self, id: NodeId, stmt: &ast::Stmt) {
+    fn set_meta(&mut self, id: NodeId, stmt: &ast::Stmt) {
         let ty = stmt.ty.as_ref().map(|t| resolve::ty(t, self.out));
         let meta = self.graph.meta_mut(id);
         // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
@@ -130,7 +130,7 @@ impl<'a> Statements<'a> {
         meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
         meta.optional = matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::OptionalTensor));
         meta.span = Some(stmt.span);
-        self.origins.note(stmt, meta, self.out);
+        self.origins.note_origin(stmt, meta, self.out);
     }
 
     /// Notes how a node was written, whose arguments are as they were.
@@ -160,7 +160,7 @@ impl<'a> Statements<'a> {
     fn imply_placeholders(&mut self) {
         let mut names = vec![];
         for (_, stmt) in &self.built {
-            values(&stmt.op).for_each(|v| node_names(v, &mut names));
+            op_values(&stmt.op).for_each(|v| node_names(v, &mut names));
         }
         let mut at = self.graph.first();
         for name in names {
@@ -182,7 +182,7 @@ impl<'a> Statements<'a> {
         self.graph.set_output(Val::Tuple(ends));
     }
 
-    fn fill(&mut self) {
+    fn fill_args(&mut self) {
         for (id, stmt) in self.built.clone() {
             let (args, kwargs) = match &stmt.op {
                 Op::Call { args, .. } => (&args.positional[..], &args.keyword[..]),
@@ -190,11 +190,11 @@ impl<'a> Statements<'a> {
                 Op::Placeholder { default: Some(v), .. } => (std::slice::from_ref(v), &[][..]),
                 _ => (&[][..], &[][..]),
             };
-            let mut args: Vec<Arg> = args.iter().map(|v| self.value(v)).collect();
-            let mut kwargs = self.kwargs(kwargs);
+            let mut args: Vec<Arg> = args.iter().map(|v| self.build_value(v)).collect();
+            let mut kwargs = self.build_kwargs(kwargs);
             if self.script {
                 let (op, target) = (self.graph[id].op(), self.graph[id].target().to_string());
-                let (target, positional, keyword) = script::resolve(op, &target, args);
+                let (target, positional, keyword) = script::resolve_call(op, &target, args);
                 self.graph.set_target(id, op, &target);
                 args = positional;
                 kwargs.extend(keyword);
@@ -205,10 +205,10 @@ impl<'a> Statements<'a> {
         }
     }
 
-    fn kwargs(&mut self, list: &[(ast::Name, ast::Value)]) -> Vec<(Arc<str>, Arg)> {
+    fn build_kwargs(&mut self, list: &[(ast::Name, ast::Value)]) -> Vec<(Arc<str>, Arg)> {
         let mut out: IndexMap<Arc<str>, (Span, Arg)> = IndexMap::new();
         for (k, v) in list {
-            let value = self.value(v);
+            let value = self.build_value(v);
             if let Some((first, _)) = out.get(&k.text) {
                 let title = format!("keyword argument `{}` is given twice", k.text);
                 let d = Diagnostic::new(Code::E0103, title).at(k.span, "given again here");
@@ -220,7 +220,7 @@ impl<'a> Statements<'a> {
         out.into_iter().map(|(k, (_, v))| (k, v)).collect()
     }
 
-    fn value(&mut self, v: &ast::Value) -> Arg {
+    fn build_value(&mut self, v: &ast::Value) -> Arg {
         let (nodes, broken, mut missing) = (&self.nodes, &self.broken, vec![]);
         let mut node = |n: &str, span: Span| match nodes.get(n) {
             Some(&id) => Some(Val::Leaf(id)),
@@ -234,7 +234,7 @@ impl<'a> Statements<'a> {
         let value = resolve::value(v, &mut node, self.out);
         // A rule's `$literal` was reported where it was read.
         for (name, span) in missing.into_iter().filter(|(n, _)| !n.starts_with('$')) {
-            let d = undefined(&name, span, self.known.get_or_init(|| names(&self.built)));
+            let d = undefined_node(&name, span, self.known.get_or_init(|| known_names(&self.built)));
             self.out.push(d);
         }
         value
@@ -268,7 +268,7 @@ impl<'a> Statements<'a> {
                 indent: t.map_or_else(|| "".into(), |t| t.indent.clone()),
                 tag: t.and_then(|t| t.tag.as_ref()).map(|tag| tag.word.clone()),
                 hidden_users: t.and_then(|t| t.tag.as_ref()).map_or(0, |tag| tag.count as i64 - users),
-                written: stmt.and_then(|s| written(s)).unwrap_or_else(|| target.clone()),
+                written: stmt.and_then(|s| written_target(s)).unwrap_or_else(|| target.clone()),
                 target,
                 form: t.map(|t| t.form),
             };
@@ -278,7 +278,7 @@ impl<'a> Statements<'a> {
 }
 
 /// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
-fn global(name: Arc<str>) -> Arc<str> {
+fn global_path(name: Arc<str>) -> Arc<str> {
     let known = ["torch.", "operator.", "builtins.", "math."]
         .iter()
         .any(|m| name.starts_with(m));
@@ -291,7 +291,7 @@ fn global(name: Arc<str>) -> Arc<str> {
     paths.find(same).map_or(name.clone(), Arc::from)
 }
 
-fn mutation(u: &Update) -> Mutation {
+fn to_mutation(u: &Update) -> Mutation {
     match u {
         Update::Buffer(n) => Mutation::Buffer(n.text.clone()),
         Update::Input(n) => Mutation::Input(n.text.clone()),
@@ -299,7 +299,7 @@ fn mutation(u: &Update) -> Mutation {
 }
 
 /// The opcode and target of a statement.
-fn head(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
+fn opcode_and_target(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
     match &stmt.op {
         Op::Placeholder { target, .. } => (Opcode::Placeholder, target.text.clone()),
         Op::GetAttr { target } => (Opcode::GetAttr, target.text.clone()),
@@ -307,14 +307,14 @@ fn head(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
         Op::Call { kind, target, .. } => match kind {
             ast::CallKind::Method => (Opcode::CallMethod, target.text.clone()),
             ast::CallKind::Module => (Opcode::CallModule, target.text.clone()),
-            ast::CallKind::Function if stmt.torch.is_some() => (Opcode::CallFunction, function(&target.text)),
+            ast::CallKind::Function if stmt.torch.is_some() => (Opcode::CallFunction, function_path(&target.text)),
             ast::CallKind::Function => (Opcode::CallFunction, target.text.clone()),
         },
     }
 }
 
 /// A function's path where old versions of torch print the object: `<built-in function add>`.
-fn function(text: &Arc<str>) -> Arc<str> {
+fn function_path(text: &Arc<str>) -> Arc<str> {
     let object = text.strip_prefix('<').and_then(|t| t.strip_suffix('>'));
     let path = object.and_then(|t| match t.split_once(' ') {
         Some(("built-in", rest)) => {
@@ -335,18 +335,18 @@ fn function(text: &Arc<str>) -> Arc<str> {
 }
 
 /// The target as the text writes it.
-fn written(stmt: &ast::Stmt) -> Option<Arc<str>> {
+fn written_target(stmt: &ast::Stmt) -> Option<Arc<str>> {
     match &stmt.op {
         Op::Placeholder { target, .. } | Op::GetAttr { target } | Op::Call { target, .. } => Some(target.text.clone()),
         Op::Output { .. } => None,
     }
 }
 
-fn names<'a>(built: &[(NodeId, &'a ast::Stmt)]) -> Names<'a> {
-    Names::new(built.iter().filter_map(|(_, s)| s.name.as_ref()).map(|n| &*n.text))
+fn known_names<'a>(built: &[(NodeId, &'a ast::Stmt)]) -> NameIndex<'a> {
+    NameIndex::new(built.iter().filter_map(|(_, s)| s.name.as_ref()).map(|n| &*n.text))
 }
 
-fn undefined(name: &str, span: Span, known: &Names<'_>) -> Diagnostic {
+fn undefined_node(name: &str, span: Span, known: &NameIndex<'_>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0101, format!("undefined node `%{name}`"))
         .at(span, "no node of this graph has this name");
     match known.nearest(name) {
@@ -363,7 +363,7 @@ fn undefined(name: &str, span: Span, known: &Names<'_>) -> Diagnostic {
     }
 }
 
-fn values(op: &Op) -> Box<dyn Iterator<Item = &ast::Value> + '_> {
+fn op_values(op: &Op) -> Box<dyn Iterator<Item = &ast::Value> + '_> {
     match op {
         Op::Call { args, .. } => Box::new(args.positional.iter().chain(args.keyword.iter().map(|(_, v)| v))),
         Op::Output { value } => Box::new(std::iter::once(value)),

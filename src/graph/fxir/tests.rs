@@ -1,5 +1,5 @@
 use crate::diag::{Code, Diagnostics};
-use crate::graph::arbitrary::{difference, module, program};
+use crate::graph::arbitrary::{module, module_difference, program};
 use crate::graph::{GraphModule, build};
 use crate::graph::{print, torch_print};
 use crate::op::Literal;
@@ -23,7 +23,7 @@ fn printed_modules_read_back_the_same() {
         let text = print(&m);
         let (again, findings) = read(&text);
         assert!(findings.is_empty(), "seed {seed}\n{text}\n{findings:#?}");
-        if let Some(d) = difference(&m, &again) {
+        if let Some(d) = module_difference(&m, &again) {
             panic!("seed {seed}: {d}\n{text}");
         }
         assert_eq!(print(&again), text);
@@ -36,7 +36,7 @@ fn programs_read_back_the_same() {
         let m = GraphModule::new("main", program(seed, 20));
         let (again, findings) = read(&print(&m));
         assert!(findings.is_empty());
-        assert_eq!(difference(&m, &again), None);
+        assert_eq!(module_difference(&m, &again), None);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::graph::purity::is_impure;
 use crate::graph::{Gaps, Graph, GraphModule, NodeId, Opcode, pyrepr};
 use crate::source::Span;
 use std::collections::{HashMap, HashSet};
-use targets::{Known, check_cycles, check_targets};
+use targets::{KnownTargets, check_cycles, check_targets};
 
 /// Checks every graph of a module. Warnings (dead code) are among the findings.
 pub fn lint(module: &GraphModule) -> Diagnostics {
@@ -23,7 +23,7 @@ pub fn lint(module: &GraphModule) -> Diagnostics {
 /// [`lint`] of a module of which parts could not be read: what follows from these is not reported.
 pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
     let mut out = Diagnostics::new();
-    let known = Known::new(Some(module), gaps);
+    let known = KnownTargets::new(Some(module), gaps);
     for (name, graph) in &module.graphs {
         out.extend(lint_with(name, graph, Some(module), &known));
     }
@@ -34,10 +34,10 @@ pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
 /// Checks one graph, called `name` in messages. Without a `module` the targets of attributes, modules and graphs are not
 /// checked, as in torch.
 pub fn lint_graph(name: &str, graph: &Graph, module: Option<&GraphModule>) -> Diagnostics {
-    lint_with(name, graph, module, &Known::new(module, &Gaps::default()))
+    lint_with(name, graph, module, &KnownTargets::new(module, &Gaps::default()))
 }
 
-fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &Known<'_>) -> Diagnostics {
+fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &KnownTargets<'_>) -> Diagnostics {
     let mut lint = Lint {
         name,
         graph,
@@ -75,7 +75,7 @@ struct Lint<'a, 'k> {
     name: &'a str,
     graph: &'a Graph,
     module: Option<&'a GraphModule>,
-    known: &'a Known<'k>,
+    known: &'a KnownTargets<'k>,
     out: Diagnostics,
 }
 
@@ -99,7 +99,7 @@ impl Lint<'_, '_> {
                 users.entry(i).or_default().insert(n);
                 if !g.is_live(i) {
                     sound = false;
-                    let d = self.foreign(n, i);
+                    let d = self.foreign_arg(n, i);
                     self.out.push(d);
                 }
             }
@@ -116,7 +116,7 @@ impl Lint<'_, '_> {
         sound
     }
 
-    fn foreign(&self, n: NodeId, i: NodeId) -> Diagnostic {
+    fn foreign_arg(&self, n: NodeId, i: NodeId) -> Diagnostic {
         let erased = (i.as_u32() as usize) < self.graph.id_bound();
         let arg = if erased {
             self.graph[i].name().to_string()
@@ -150,7 +150,7 @@ impl Lint<'_, '_> {
             defined.insert(n);
             let name = g[n].name();
             let legal = name.is_ascii() && pyrepr::is_identifier(name);
-            if !legal && !self.known.gaps.cover(g[n].meta.span) {
+            if !legal && !self.known.gaps.covers(g[n].meta.span) {
                 let d = self.at_node(Code::E0107, n, format!("`{name}` cannot be the name of a node"), "");
                 self.out
                     .push(d.help("a name is a letter or underscore followed by letters, digits and underscores"));

@@ -1,6 +1,6 @@
 //! Whether the targets of nodes exist: attributes, modules and graphs; and whether graphs call themselves.
 
-use crate::diag::{Code, Diagnostic, Diagnostics, Names};
+use crate::diag::{Code, Diagnostic, Diagnostics, NameIndex};
 use crate::graph::torch::form::graph_names;
 use crate::graph::{Gaps, Graph, GraphModule, ModuleDecl, NodeId, Opcode};
 use crate::op::modules;
@@ -8,18 +8,18 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// What of a module is looked up again and again.
-pub(super) struct Known<'m> {
+pub(super) struct KnownTargets<'m> {
     module: Option<&'m GraphModule>,
     /// What could not be read.
     pub(super) gaps: &'m Gaps,
-    modules: OnceCell<Names<'m>>,
-    attributes: OnceCell<Names<'m>>,
-    graphs: OnceCell<Names<'m>>,
+    modules: OnceCell<NameIndex<'m>>,
+    attributes: OnceCell<NameIndex<'m>>,
+    graphs: OnceCell<NameIndex<'m>>,
 }
 
-impl<'m> Known<'m> {
-    pub(super) fn new(module: Option<&'m GraphModule>, gaps: &'m Gaps) -> Known<'m> {
-        Known {
+impl<'m> KnownTargets<'m> {
+    pub(super) fn new(module: Option<&'m GraphModule>, gaps: &'m Gaps) -> KnownTargets<'m> {
+        KnownTargets {
             module,
             gaps,
             modules: OnceCell::new(),
@@ -29,23 +29,23 @@ impl<'m> Known<'m> {
     }
 
     fn near_module(&self, name: &str) -> Option<&'m str> {
-        let names = || Names::new(self.module.iter().flat_map(|m| m.modules.keys()).map(|k| &**k));
+        let names = || NameIndex::new(self.module.iter().flat_map(|m| m.modules.keys()).map(|k| &**k));
         self.modules.get_or_init(names).nearest(name)
     }
 
     fn near_attribute(&self, name: &str) -> Option<&'m str> {
-        let names = || Names::new(self.module.iter().flat_map(|m| m.attributes.keys()).map(|k| &**k));
+        let names = || NameIndex::new(self.module.iter().flat_map(|m| m.attributes.keys()).map(|k| &**k));
         self.attributes.get_or_init(names).nearest(name)
     }
 
     fn near_graph(&self, name: &str) -> Option<&'m str> {
-        let names = || Names::new(self.module.iter().flat_map(|m| m.graphs.keys()).map(|k| &**k));
+        let names = || NameIndex::new(self.module.iter().flat_map(|m| m.graphs.keys()).map(|k| &**k));
         self.graphs.get_or_init(names).nearest(name)
     }
 }
 
 /// Findings about what one node refers to in its module.
-pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostics {
+pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets<'_>) -> Diagnostics {
     let mut out = Diagnostics::new();
     let node = &g[n];
     let mut graphs = vec![];
@@ -54,7 +54,7 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &Known
         .chain(node.kwargs().iter().map(|(_, v)| v))
         .for_each(|v| graph_names(v, &mut graphs));
     for name in graphs {
-        if !m.graphs.contains_key(&name) && !known.gaps.names(&name) {
+        if !m.graphs.contains_key(&name) && !known.gaps.may_declare(&name) {
             out.push(unknown_graph(g, n, &name, known));
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &Known
     let declares = !m.modules.is_empty() || !m.attributes.is_empty();
     // `print(gm)` shows modules, but no parameters.
     let declares_attributes = declares && !(m.printed && m.attributes.is_empty());
-    if known.gaps.names(target) {
+    if known.gaps.may_declare(target) {
         return out;
     }
     match node.op() {
@@ -100,7 +100,7 @@ fn is_weight(m: &GraphModule, target: &str) -> bool {
     modules.next().and_then(sizes).is_some()
 }
 
-fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &Known<'_>) -> Diagnostic {
+fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &KnownTargets<'_>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0110, format!("no graph is called `{name}`"))
         .at_opt(g[n].meta.span, format!("`@{name}` is named here"));
     match known.near_graph(name) {
@@ -109,18 +109,18 @@ fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &Known<'_>) -> Diagnos
     }
 }
 
-fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
+fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets<'_>) -> Diagnostic {
     let target = g[n].target();
     let span = g.target_span(n);
     let d = Diagnostic::new(Code::E0106, format!("no module is called `{target}`"));
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
     match known.near_module(target) {
-        Some(near) => suggest(d, span, near, "a module with a similar name exists"),
+        Some(near) => suggest_near(d, span, near, "a module with a similar name exists"),
         None => d.help(format!("declare it: `module {target} = Class(…)`")),
     }
 }
 
-fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
+fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets<'_>) -> Diagnostic {
     let target = g[n].target();
     let span = g.target_span(n);
     let d = Diagnostic::new(
@@ -129,12 +129,12 @@ fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -
     );
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
     match known.near_attribute(target) {
-        Some(near) => suggest(d, span, near, "an attribute with a similar name exists"),
+        Some(near) => suggest_near(d, span, near, "an attribute with a similar name exists"),
         None => d.help(format!("declare it: `param {target} : f32[…]`, `buffer` or `const`")),
     }
 }
 
-fn suggest(d: Diagnostic, span: Option<crate::source::Span>, near: &str, why: &str) -> Diagnostic {
+fn suggest_near(d: Diagnostic, span: Option<crate::source::Span>, near: &str, why: &str) -> Diagnostic {
     match span {
         Some(s) => d.suggest(s, near, why),
         None => d.help(format!("{why}: `{near}`")),

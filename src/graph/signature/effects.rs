@@ -16,7 +16,7 @@ pub(super) fn without_tokens(graph: &mut Graph, signature: &mut Signature) -> Re
     }
     let mut dead = vec![];
     for n in graph.find_calls(WRAPPER) {
-        unwrapped(graph, n, &mut dead)?;
+        unwrap_effect(graph, n, &mut dead)?;
     }
     let tokens = graph.placeholders().into_iter().zip(&signature.inputs);
     let tokens: Vec<NodeId> = tokens.filter(|(_, s)| &*s.kind == "TOKEN").map(|(n, _)| n).collect();
@@ -48,7 +48,7 @@ fn tokens_of_results(graph: &mut Graph, signature: &mut Signature) {
 }
 
 /// Puts a call of the op before the wrapper `n`. What is left of the wrapper is noted as dead.
-fn unwrapped(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result<(), String> {
+fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result<(), String> {
     let Some((Val::Opaque(op), args)) = graph[n]
         .args()
         .get(1)

@@ -13,8 +13,8 @@ pub fn lift(module: &mut GraphModule) -> Result<(), String> {
     };
     let types: Vec<_> = signature.inputs.iter().map(|s| attribute_type(module, s)).collect();
     let Some(graph) = module.entry_mut() else { return Ok(()) };
-    outputs(graph, &mut signature)?;
-    inputs(graph, &mut signature)?;
+    lift_outputs(graph, &mut signature)?;
+    lift_inputs(graph, &mut signature)?;
     for (node, ty) in graph.placeholders().into_iter().zip(types) {
         let meta = graph.meta_mut(node);
         meta.ty = meta.ty.take().or(ty);
@@ -26,14 +26,18 @@ pub fn lift(module: &mut GraphModule) -> Result<(), String> {
 fn attribute_type(module: &GraphModule, spec: &InputSpec) -> Option<crate::types::Type> {
     let attribute = module.attributes.get(spec.target.as_ref()?)?;
     let value = attribute.value.as_ref().map(|t| Val::Leaf(t.ty()));
-    attribute.ty.clone().or(value).filter(|_| spec.attribute().is_some())
+    attribute
+        .ty
+        .clone()
+        .or(value)
+        .filter(|_| spec.attribute_kind().is_some())
 }
 
 /// A placeholder for each input, in the signature's order. Attributes that nothing uses have lost their nodes.
-fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
+fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
     let mut before: Option<NodeId> = None;
     for spec in &mut signature.inputs {
-        let lifted = spec.attribute().is_some();
+        let lifted = spec.attribute_kind().is_some();
         let found = graph.find(&spec.name);
         let node = match found {
             Some(n) => n,
@@ -54,7 +58,11 @@ fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
             false => op == Opcode::Placeholder,
         };
         if !fits {
-            return Err(format!("`{}` is not {}", spec.name, crate::diag::words::a(&spec.kind)));
+            return Err(format!(
+                "`{}` is not {}",
+                spec.name,
+                crate::diag::words::with_article(&spec.kind)
+            ));
         }
         if lifted {
             graph.set_target(node, Opcode::Placeholder, &spec.name);
@@ -75,10 +83,10 @@ fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
 }
 
 /// All results in one tuple: new values of buffers and inputs, which the graph's last nodes write, then what the user sees.
-fn outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
+fn lift_outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
     let output = graph.output().ok_or("the graph has no output")?;
     let mut seen = vec![];
-    let nesting = graph[output].args().first().map(|v| flatten(v, &mut seen));
+    let nesting = graph[output].args().first().map(|v| flatten_result(v, &mut seen));
     let writes = signature.outputs.iter().filter(|s| !s.is_users()).count();
     if writes + seen.len() != signature.outputs.len() {
         let (a, b) = (signature.outputs.len() - writes, seen.len());
@@ -111,12 +119,12 @@ fn writes_of(graph: &Graph, n: NodeId, target: Option<&Arc<str>>) -> bool {
 }
 
 /// The values around which a result nests lists, tuples and dicts, and how it does.
-fn flatten(v: &Arg, out: &mut Vec<Arg>) -> Val<usize> {
+fn flatten_result(v: &Arg, out: &mut Vec<Arg>) -> Val<usize> {
     match v {
-        Val::List(v) => Val::List(v.iter().map(|x| flatten(x, out)).collect()),
-        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| flatten(x, out)).collect()),
+        Val::List(v) => Val::List(v.iter().map(|x| flatten_result(x, out)).collect()),
+        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| flatten_result(x, out)).collect()),
         Val::Dict(v) => {
-            let entries = v.iter().map(|(k, x)| (k.map(|_| 0), flatten(x, out)));
+            let entries = v.iter().map(|(k, x)| (k.map(|_| 0), flatten_result(x, out)));
             Val::Dict(entries.collect())
         }
         v => {

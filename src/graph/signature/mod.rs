@@ -57,7 +57,7 @@ pub struct OutputSpec {
 
 impl InputSpec {
     /// What kind of attribute the input is; `None` if the caller gives it.
-    pub fn attribute(&self) -> Option<AttributeKind> {
+    pub fn attribute_kind(&self) -> Option<AttributeKind> {
         match &*self.kind {
             "PARAMETER" => Some(AttributeKind::Parameter),
             "BUFFER" => Some(AttributeKind::Buffer),
@@ -80,12 +80,12 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     let Some(mut signature) = module.entry_mut().and_then(|g| g.signature.take()) else {
         return Ok(());
     };
-    ranges(module, &signature);
+    declare_ranges(module, &signature);
     let Some(graph) = module.entry_mut() else { return Ok(()) };
     effects::without_tokens(graph, &mut signature)?;
     let mut attributes = vec![];
-    inputs(graph, &signature, &mut attributes)?;
-    outputs(graph, &signature)?;
+    unlift_inputs(graph, &signature, &mut attributes)?;
+    unlift_outputs(graph, &signature)?;
     for n in graph.find_nodes(Opcode::GetAttr, None) {
         if graph[n].users().len() == 0 {
             // It has no users, which is the one thing that could fail. The exporter lifts all attributes there are.
@@ -99,14 +99,18 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     Ok(())
 }
 
-fn inputs(graph: &mut Graph, signature: &Signature, made: &mut Vec<(Arc<str>, Attribute)>) -> Result<(), String> {
+fn unlift_inputs(
+    graph: &mut Graph,
+    signature: &Signature,
+    made: &mut Vec<(Arc<str>, Attribute)>,
+) -> Result<(), String> {
     let nodes = graph.placeholders();
     if nodes.len() != signature.inputs.len() {
         let (a, b) = (signature.inputs.len(), nodes.len());
         return Err(format!("the signature has {a} inputs, the graph {b}"));
     }
     for (&n, spec) in nodes.iter().zip(&signature.inputs) {
-        let Some(kind) = spec.attribute() else {
+        let Some(kind) = spec.attribute_kind() else {
             if let Some(v) = &spec.constant {
                 graph.set_args(n, vec![v.map(|l| -> NodeId { match *l {} })]);
             }
@@ -127,7 +131,7 @@ fn inputs(graph: &mut Graph, signature: &Signature, made: &mut Vec<(Arc<str>, At
     Ok(())
 }
 
-fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
+fn unlift_outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
     let Some(output) = graph.output() else { return Ok(()) };
     let values: Vec<Arg> = match graph[output].args().first() {
         Some(Val::Tuple(v) | Val::List(v)) => v.clone(),
@@ -144,7 +148,7 @@ fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
             results.push(value);
             continue;
         }
-        let target = written(graph, spec).ok_or_else(|| match &spec.target {
+        let target = written_node(graph, spec).ok_or_else(|| match &spec.target {
             Some(t) => format!("no input is called `{t}`"),
             None => format!("output {i} of the signature is a `{}`", spec.kind),
         })?;
@@ -154,7 +158,9 @@ fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
         });
     }
     let result = match &signature.results {
-        Some(nesting) => nested(nesting, &results).ok_or("the results are nested otherwise than the signature says")?,
+        Some(nesting) => {
+            nest_results(nesting, &results).ok_or("the results are nested otherwise than the signature says")?
+        }
         None => Val::Tuple(results),
     };
     graph.set_args(output, vec![result]);
@@ -163,7 +169,7 @@ fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
 }
 
 /// The node whose value a result replaces.
-fn written(graph: &Graph, spec: &OutputSpec) -> Option<NodeId> {
+fn written_node(graph: &Graph, spec: &OutputSpec) -> Option<NodeId> {
     let target = spec.target.as_deref()?;
     match &*spec.kind {
         "BUFFER_MUTATION" | "PARAMETER_MUTATION" => graph.find_nodes(Opcode::GetAttr, Some(target)).first().copied(),
@@ -172,7 +178,7 @@ fn written(graph: &Graph, spec: &OutputSpec) -> Option<NodeId> {
     }
 }
 
-fn nested(nesting: &Val<usize>, results: &[Arg]) -> Option<Arg> {
+fn nest_results(nesting: &Val<usize>, results: &[Arg]) -> Option<Arg> {
     nesting.try_map(&mut |&i| results.get(i).cloned().ok_or(())).ok()
 }
 
@@ -188,7 +194,7 @@ pub fn type_output(graph: &mut Graph, output: NodeId) {
 }
 
 /// The bounds of sizes that the signature's ranges give and nothing else does.
-fn ranges(module: &mut GraphModule, signature: &Signature) {
+fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
     let mut found: HashMap<Arc<str>, DimRange> = HashMap::new();
     for (name, range) in &signature.ranges {
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

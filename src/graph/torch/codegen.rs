@@ -95,13 +95,13 @@ impl CodeGen for Forward {}
 pub struct Boxed;
 
 /// The name of a parameter, without annotation and default.
-fn bare(param: &str) -> &str {
+fn bare_name(param: &str) -> &str {
     param.split([':', '=']).next().unwrap_or_default().trim()
 }
 
 impl CodeGen for Boxed {
     fn function(&self, params: &[String], returns: &str) -> String {
-        let names: Vec<&str> = params.iter().map(|p| bare(p)).filter(|p| *p != "self").collect();
+        let names: Vec<&str> = params.iter().map(|p| bare_name(p)).filter(|p| *p != "self").collect();
         let mut out = format!("def forward(self, args_list){returns}:");
         if !names.is_empty() {
             out += "\n    args_iter = iter(args_list)";
@@ -164,7 +164,7 @@ pub struct PyTree {
 /// How the function around a graph takes its arguments where these nest (torch's `_PyTreeInfo`, as far as the text of the function
 /// shows it): the graph's inputs are their values in a row, and its results the values of a nested result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct PyTreeParams {
     /// The parameters by position.
     pub args: Vec<String>,
     /// The parameters by name, where the specification of the inputs is `(args, kwargs)`.
@@ -173,14 +173,14 @@ pub struct Called {
     pub inputs: usize,
 }
 
-impl Called {
+impl PyTreeParams {
     /// Whether the graph still has the inputs that the parameters are flattened to.
-    pub fn fits(&self, graph: &Graph) -> bool {
+    pub fn matches_inputs(&self, graph: &Graph) -> bool {
         self.inputs == graph.placeholders().len()
     }
 
     /// The function that is called so.
-    pub(super) fn tree(&self) -> PyTree {
+    pub(super) fn to_pytree(&self) -> PyTree {
         PyTree {
             args: self.args.clone(),
             kwargs: self.kwargs.clone(),
@@ -190,18 +190,18 @@ impl Called {
 }
 
 /// A graph's result as the values that `tree_unflatten` takes: in a row.
-pub(super) fn flat(result: &Arg) -> Arg {
+pub(super) fn flatten_result(result: &Arg) -> Arg {
     let nests = |v: &Arg| matches!(v, Val::List(_) | Val::Tuple(_) | Val::Dict(_));
     match result {
         Val::List(v) | Val::Tuple(v) if !v.iter().any(nests) => result.clone(),
-        v => Val::Tuple(leaves(v)),
+        v => Val::Tuple(nested_leaves(v)),
     }
 }
 
 impl PyTree {
-    fn bindings(&self, params: &[String]) -> String {
+    fn binding_lines(&self, params: &[String]) -> String {
         let annotated: Vec<&str> = params.iter().map(|p| &**p).filter(|p| p.contains(':')).collect();
-        let names: Vec<&str> = params.iter().map(|p| bare(p)).collect();
+        let names: Vec<&str> = params.iter().map(|p| bare_name(p)).collect();
         let mut out = match annotated.is_empty() {
             true => String::new(),
             false => format!("\n    {};\n", annotated.join("; ")),
@@ -239,7 +239,7 @@ impl CodeGen for PyTree {
         let bindings = if flat.is_empty() {
             String::new()
         } else {
-            self.bindings(flat)
+            self.binding_lines(flat)
         };
         format!("def forward({}){returns}:{bindings}", head.join(", "))
     }
@@ -252,7 +252,7 @@ impl CodeGen for PyTree {
     }
 
     fn process_inputs(&self, inputs: Vec<Val<Tensor>>) -> Vec<Val<Tensor>> {
-        inputs.iter().flat_map(leaves).collect()
+        inputs.iter().flat_map(nested_leaves).collect()
     }
 
     fn process_outputs(&self, result: Val<Tensor>) -> Val<Tensor> {
@@ -268,10 +268,10 @@ impl CodeGen for PyTree {
 }
 
 /// The values of a nested argument, in torch's order: lists, tuples and dicts nest, all else is a value.
-fn leaves<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
+fn nested_leaves<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
-        Val::List(v) | Val::Tuple(v) => v.iter().flat_map(leaves).collect(),
-        Val::Dict(v) => v.iter().flat_map(|(_, x)| leaves(x)).collect(),
+        Val::List(v) | Val::Tuple(v) => v.iter().flat_map(nested_leaves).collect(),
+        Val::Dict(v) => v.iter().flat_map(|(_, x)| nested_leaves(x)).collect(),
         v => vec![v.clone()],
     }
 }

@@ -33,7 +33,7 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
             let target = graph[n].target();
             if is_graph(target) {
                 g.set_target(n, Opcode::CallModule, target);
-            } else if let Some(s) = spelled(graph, n) {
+            } else if let Some(s) = spell_node(graph, n) {
                 let opcode = if s.method {
                     Opcode::CallMethod
                 } else {
@@ -55,7 +55,7 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
 
 /// A canonical call as torch spells it: by the overload of ATen that takes its arguments, or, where these are Python's numbers or may
 /// be some, by Python's own function: `eq(%flag, True)` is `operator.eq(%flag, True)`.
-fn spelled(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
+fn spell_node(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
     let node = &graph[n];
     let op = op::by_name(node.target()).filter(|op| has_parameters(op, node))?;
     let mut args = op::emit::call_of(op, node.args().to_vec()).args;
@@ -146,8 +146,14 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
                 Val::Leaf(id)
             });
         }
-        g.set_args(n, args.iter().map(|v| replace(v, &made)).collect());
-        g.set_kwargs(n, kwargs.iter().map(|(k, v)| (k.clone(), replace(v, &made))).collect());
+        g.set_args(n, args.iter().map(|v| replace_graphs(v, &made)).collect());
+        g.set_kwargs(
+            n,
+            kwargs
+                .iter()
+                .map(|(k, v)| (k.clone(), replace_graphs(v, &made)))
+                .collect(),
+        );
     }
 }
 
@@ -161,13 +167,13 @@ pub(in crate::graph) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
     }
 }
 
-fn replace(v: &Arg, made: &HashMap<Arc<str>, Arg>) -> Arg {
-    let seq = |v: &[Arg]| v.iter().map(|x| replace(x, made)).collect();
+fn replace_graphs(v: &Arg, made: &HashMap<Arc<str>, Arg>) -> Arg {
+    let seq = |v: &[Arg]| v.iter().map(|x| replace_graphs(x, made)).collect();
     match v {
         Val::Graph(n) => made[n].clone(),
         Val::List(v) => Val::List(seq(v)),
         Val::Tuple(v) => Val::Tuple(seq(v)),
-        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), replace(x, made))).collect()),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), replace_graphs(x, made))).collect()),
         v => v.clone(),
     }
 }

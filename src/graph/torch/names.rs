@@ -29,7 +29,7 @@ const PYTHON_METHODS: &[&str] = &[
 ];
 
 /// The namespace of one generated function.
-pub(super) struct Names {
+pub(super) struct PythonNames {
     namer: Namer,
     nodes: HashMap<NodeId, String>,
     globals: IndexMap<String, String>,
@@ -37,15 +37,15 @@ pub(super) struct Names {
     needed: HashSet<String>,
 }
 
-impl Names {
+impl PythonNames {
     /// The namespace for a graph: `self` is the module, unless that is the first parameter's name.
-    pub fn new(graph: &Graph) -> Names {
+    pub fn new(graph: &Graph) -> PythonNames {
         let mut namer = Namer::default();
         let first = graph.placeholders().first().map(|&p| graph[p].target());
         if first != Some("self") {
             namer.reserve("self");
         }
-        Names {
+        PythonNames {
             namer,
             nodes: HashMap::new(),
             globals: IndexMap::new(),
@@ -64,14 +64,14 @@ impl Names {
     }
 
     /// The name of a value that has one already.
-    pub fn of(&self, n: NodeId) -> &str {
+    pub fn known_name(&self, n: NodeId) -> &str {
         self.nodes.get(&n).map_or("None", String::as_str)
     }
 
     /// What the source calls the function `target`, and torch's qualified name of it.
     pub fn function(&mut self, target: &str) -> (String, String) {
         if let Some(name) = target.strip_prefix("builtins.") {
-            self.needs(name);
+            self.require_name(name);
             return (name.to_string(), name.to_string());
         }
         let path = match target.strip_prefix("operator.") {
@@ -83,11 +83,11 @@ impl Names {
 
     fn global(&mut self, path: &str) -> String {
         if is_torch(path) {
-            self.needs("torch");
+            self.require_name("torch");
             let (root, rest) = path.split_once('.').unwrap_or((path, ""));
             let text = format_target(root, rest);
             if text.contains("getattr(") {
-                self.needs("getattr");
+                self.require_name("getattr");
             }
             return text;
         }
@@ -96,7 +96,7 @@ impl Names {
             "NoneType" | "None" => return "NoneType".into(),
             // A builtin is known by its own name, which is why no value may have it.
             _ if !path.contains('.') && namer::is_illegal(path) && !is_keyword(path) => {
-                self.needs(path);
+                self.require_name(path);
                 return path.into();
             }
             _ => {}
@@ -105,7 +105,7 @@ impl Names {
             return name.clone();
         }
         let name = self.namer.create(path);
-        self.needs(&name);
+        self.require_name(&name);
         self.globals.insert(path.into(), name.clone());
         name
     }
@@ -157,30 +157,30 @@ impl Names {
     }
 
     /// Records the names that the source of `v` uses.
-    pub fn note(&mut self, v: &Arg) {
+    pub fn note_names(&mut self, v: &Arg) {
         match v {
             Val::Float(x) => self.note_float(*x),
             Val::Complex(a, b) => {
-                self.needs("complex");
+                self.require_name("complex");
                 self.note_float(*a);
                 self.note_float(*b);
             }
-            Val::DType(_) | Val::TorchName(_) => self.needs("torch"),
-            Val::Device(_) => self.needs("device"),
-            Val::Opaque(t) if t.starts_with("aten.") || t.starts_with("tensor(") => self.needs("torch"),
-            Val::Ellipsis => self.needs("Ellipsis"),
-            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| self.note(x)),
+            Val::DType(_) | Val::TorchName(_) => self.require_name("torch"),
+            Val::Device(_) => self.require_name("device"),
+            Val::Opaque(t) if t.starts_with("aten.") || t.starts_with("tensor(") => self.require_name("torch"),
+            Val::Ellipsis => self.require_name("Ellipsis"),
+            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| self.note_names(x)),
             Val::Dict(v) => v.iter().for_each(|(k, x)| {
-                self.note(k);
-                self.note(x);
+                self.note_names(k);
+                self.note_names(x);
             }),
             Val::Slice(v) => {
-                self.needs("slice");
-                v.iter().for_each(|x| self.note(x));
+                self.require_name("slice");
+                v.iter().for_each(|x| self.note_names(x));
             }
             Val::Range(v) => {
-                self.needs("range");
-                v.iter().for_each(|x| self.note(x));
+                self.require_name("range");
+                v.iter().for_each(|x| self.note_names(x));
             }
             _ => {}
         }
@@ -188,13 +188,13 @@ impl Names {
 
     fn note_float(&mut self, x: f64) {
         if x.is_nan() {
-            self.needs("nan");
+            self.require_name("nan");
         } else if x.is_infinite() {
-            self.needs("inf");
+            self.require_name("inf");
         }
     }
 
-    pub fn needs(&mut self, name: &str) {
+    pub fn require_name(&mut self, name: &str) {
         if !self.needed.contains(name) {
             self.needed.insert(name.into());
         }

@@ -50,7 +50,12 @@ pub fn format_node(graph: &Graph, n: NodeId) -> String {
         let value = node.args().first().map(|v| pyrepr::str_of(v, &name));
         return format!("return {}", value.unwrap_or_default());
     }
-    let mut out = format!("%{} : {}{} = ", node.name(), annotation(text), users_tag(node, text));
+    let mut out = format!(
+        "%{} : {}{} = ",
+        node.name(),
+        annotation_text(text),
+        users_tag(node, text)
+    );
     let _ = match form {
         TorchForm::SelfAttr => write!(out, "self.{}", node.target()),
         TorchForm::CapitalPlaceholder => write!(out, "PlaceHolder[target={}]", node.target()),
@@ -92,7 +97,7 @@ fn percent_list(graph: &Graph, node: &Node) -> Option<String> {
 }
 
 /// The text between ` : ` and the number of users. Inductor's tensor annotation has no space after it.
-fn annotation(text: &NodeText) -> String {
+fn annotation_text(text: &NodeText) -> String {
     match text.annotation.as_deref() {
         None | Some("") => String::new(),
         Some(a) if a.starts_with("Tensor \"") => a.to_string(),

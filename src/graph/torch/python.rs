@@ -21,9 +21,9 @@
 //!   annotation and there is one result, `-> torch.Tensor` is supplied;
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
-use super::codegen::{Called, CodeGen, Forward, flat};
+use super::codegen::{CodeGen, Forward, PyTreeParams, flatten_result};
 use super::form::torch_form;
-use super::names::{Names, format_target};
+use super::names::{PythonNames, format_target};
 use super::pyrepr::{self, Style};
 use super::readable;
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
@@ -82,31 +82,34 @@ const INPLACE: &[(&str, &str)] = &[
 
 /// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
 pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, false, None)
+    write_code(graph, module, false, None)
 }
 
 /// [`code`] with a head, body and result of the caller's ([`CodeGen`]).
 pub fn code_with(graph: &Graph, module: Option<&GraphModule>, codegen: &dyn CodeGen) -> PythonCode {
-    write(graph, module, false, Some(codegen))
+    write_code(graph, module, false, Some(codegen))
 }
 
 /// [`code`] with the types of values and comments of where they come from, as `print_readable()` shows it.
 pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, true, None)
+    write_code(graph, module, true, None)
 }
 
 /// The graph by a writer of the caller's, or else by the one that its function is called by.
-fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given: Option<&dyn CodeGen>) -> PythonCode {
+fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given: Option<&dyn CodeGen>) -> PythonCode {
     let graph = torch_form(graph, module);
-    let called = graph.called.as_ref().filter(|c| given.is_none() && c.fits(&graph));
-    let tree = called.map(Called::tree);
+    let called = graph
+        .called
+        .as_ref()
+        .filter(|c| given.is_none() && c.matches_inputs(&graph));
+    let tree = called.map(PyTreeParams::to_pytree);
     let own: &dyn CodeGen = tree.as_ref().map_or(&Forward, |t| t);
-    let mut w = Writer::new(&graph, given.unwrap_or(own));
+    let mut w = PythonWriter::new(&graph, given.unwrap_or(own));
     w.verbose = verbose;
     w.nests = tree.is_some();
     w.exported = module.is_some_and(|m| m.exported.is_some());
     for n in graph.iter() {
-        w.node(n);
+        w.write_node(n);
     }
     w.finish()
 }
@@ -123,10 +126,10 @@ struct Parameter {
     hidden: bool,
 }
 
-struct Writer<'a> {
+struct PythonWriter<'a> {
     graph: &'a Graph,
     codegen: &'a dyn CodeGen,
-    names: Names,
+    names: PythonNames,
     last_uses: HashMap<NodeId, Vec<NodeId>>,
     lines: Vec<Option<String>>,
     params: Vec<Parameter>,
@@ -144,12 +147,12 @@ struct Writer<'a> {
     place: String,
 }
 
-impl<'a> Writer<'a> {
-    fn new(graph: &'a Graph, codegen: &'a dyn CodeGen) -> Writer<'a> {
-        Writer {
+impl<'a> PythonWriter<'a> {
+    fn new(graph: &'a Graph, codegen: &'a dyn CodeGen) -> PythonWriter<'a> {
+        PythonWriter {
             graph,
             codegen,
-            names: Names::new(graph),
+            names: PythonNames::new(graph),
             last_uses: last_uses(graph),
             lines: vec![],
             params: vec![],
@@ -163,13 +166,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn node(&mut self, n: NodeId) {
+    fn write_node(&mut self, n: NodeId) {
         let node = &self.graph[n];
         let ty = match self.graph.text(n).annotation.as_deref() {
             Some(a) if !a.is_empty() && !a.starts_with("Tensor \"") => self.names.type_repr(a),
             _ => String::new(),
         };
-        let colon = match readable::annotation(&node.meta).filter(|_| self.verbose) {
+        let colon = match readable::type_annotation(&node.meta).filter(|_| self.verbose) {
             Some(known) => known,
             None if ty.is_empty() => String::new(),
             None => format!(" : {ty}"),
@@ -178,7 +181,7 @@ impl<'a> Writer<'a> {
             self.show_place(n);
         }
         match node.op() {
-            Opcode::Placeholder => return self.placeholder(n, &colon),
+            Opcode::Placeholder => return self.write_placeholder(n, &colon),
             Opcode::Output => {
                 if !ty.is_empty() {
                     self.returns = format!(" -> {ty}");
@@ -186,8 +189,8 @@ impl<'a> Writer<'a> {
                     self.returns = " -> torch.Tensor".into();
                 }
                 let value = node.args().first().map(|v| match self.nests {
-                    true => self.value(&flat(v)),
-                    false => self.value(v),
+                    true => self.value_text(&flatten_result(v)),
+                    false => self.value_text(v),
                 });
                 self.lines.push(Some(self.codegen.output(&value.unwrap_or_default())));
                 return;
@@ -195,34 +198,37 @@ impl<'a> Writer<'a> {
             _ => {}
         }
         let text = match node.op() {
-            Opcode::CallFunction => self.function(n, &colon),
+            Opcode::CallFunction => self.function_call(n, &colon),
             Opcode::CallMethod => {
-                let name = self.name(n);
-                let base = node.args().first().map_or_else(|| "None".to_string(), |v| self.base(v));
-                let callee = self.attribute(&base, node.target());
-                let args = self.arguments(node, 1);
+                let name = self.node_name(n);
+                let base = node
+                    .args()
+                    .first()
+                    .map_or_else(|| "None".to_string(), |v| self.base_text(v));
+                let callee = self.attribute_text(&base, node.target());
+                let args = self.argument_list(node, 1);
                 format!("{name}{colon} = {callee}({args})")
             }
             Opcode::CallModule => {
-                let name = self.name(n);
-                let callee = self.attribute("self", node.target());
-                let args = self.arguments(node, 0);
+                let name = self.node_name(n);
+                let callee = self.attribute_text("self", node.target());
+                let args = self.argument_list(node, 0);
                 format!("{name}{colon} = {callee}({args})")
             }
             _ => {
-                let name = self.name(n);
-                format!("{name}{colon} = {}", self.attribute("self", node.target()))
+                let name = self.node_name(n);
+                format!("{name}{colon} = {}", self.attribute_text("self", node.target()))
             }
         };
-        let name = self.name(n);
+        let name = self.node_name(n);
         self.bound.insert(name);
-        let freed = self.freed(n);
+        let freed = self.freed_names(n);
         self.lines.push(Some(text + &freed));
     }
 
     /// Says where a node comes from, if the one before came from elsewhere.
     fn show_place(&mut self, n: NodeId) {
-        let place = readable::summary(&self.graph[n].meta);
+        let place = readable::origin_comment(&self.graph[n].meta);
         if place != self.place {
             self.lines.push(Some(String::new()));
             self.lines.push(Some(place.clone()));
@@ -240,11 +246,11 @@ impl<'a> Writer<'a> {
         g.torch_frame().is_some() && one && !params.is_empty() && params.into_iter().all(tensor)
     }
 
-    fn placeholder(&mut self, n: NodeId, colon: &str) {
+    fn write_placeholder(&mut self, n: NodeId, colon: &str) {
         let node = &self.graph[n];
-        let default = node.args().first().map(|v| format!(" = {}", self.value(v)));
+        let default = node.args().first().map(|v| format!(" = {}", self.value_text(v)));
         let raw = node.target().trim_start_matches('*');
-        let name = self.name(n);
+        let name = self.node_name(n);
         let first = self.params.is_empty();
         let twice = self.params.iter().any(|p| p.target.trim_start_matches('*') == raw);
         let hidden = !pyrepr::is_identifier(raw)
@@ -266,10 +272,10 @@ impl<'a> Writer<'a> {
         });
     }
 
-    fn function(&mut self, n: NodeId, colon: &str) -> String {
+    fn function_call(&mut self, n: NodeId, colon: &str) -> String {
         let node = &self.graph[n];
         if let Some(op) = node.target().strip_prefix("operator.")
-            && let Some(text) = self.operator(n, op, colon)
+            && let Some(text) = self.operator_statement(n, op, colon)
         {
             return text;
         }
@@ -279,43 +285,47 @@ impl<'a> Writer<'a> {
             && pyrepr::is_identifier(attr)
             && !pyrepr::is_keyword(attr)
         {
-            let name = self.name(n);
-            let base = self.base(base);
+            let name = self.node_name(n);
+            let base = self.base_text(base);
             return format!("{name}{colon} = {base}.{attr}");
         }
         if self.names.is_wrapped(&path) && !self.wrapped.contains(&global) {
             self.wrapped.push(global.clone());
         }
-        let args = self.arguments(node, 0);
-        let name = self.name(n);
+        let args = self.argument_list(node, 0);
+        let name = self.node_name(n);
         format!("{name}{colon} = {global}({args})")
     }
 
     /// The statement of an `operator` function that torch writes infix, if it can be written so.
-    fn operator(&mut self, n: NodeId, op: &str, colon: &str) -> Option<String> {
+    fn operator_statement(&mut self, n: NodeId, op: &str, colon: &str) -> Option<String> {
         let node = &self.graph[n];
         if !node.kwargs().is_empty() {
             return None;
         }
         let find = |table: &[(&str, &'static str)]| table.iter().find(|(k, _)| *k == op).map(|(_, v)| *v);
         if let (Some(sign), [a]) = (find(PREFIX), node.args()) {
-            let name = self.name(n);
-            return Some(format!("{name}{colon} = {sign}{}", self.operand(a, false)));
+            let name = self.node_name(n);
+            return Some(format!("{name}{colon} = {sign}{}", self.operand_text(a, false)));
         }
         if let ("getitem", [a, i]) = (op, node.args()) {
-            let name = self.name(n);
-            return Some(format!("{name}{colon} = {}[{}]", self.operand(a, false), self.value(i)));
+            let name = self.node_name(n);
+            return Some(format!(
+                "{name}{colon} = {}[{}]",
+                self.operand_text(a, false),
+                self.value_text(i)
+            ));
         }
         if let ("setitem", [a, i, v]) = (op, node.args()) {
-            let (base, index, value) = (self.operand(a, false), self.value(i), self.value(v));
-            let name = self.name(n);
+            let (base, index, value) = (self.operand_text(a, false), self.value_text(i), self.value_text(v));
+            let name = self.node_name(n);
             let result = if node.users().len() == 0 { &base } else { "None" };
             return Some(format!("{base}[{index}] = {value};  {name}{colon} = {result}"));
         }
         let [a, b] = node.args() else { return None };
         if let Some(sign) = find(INFIX) {
-            let name = self.name(n);
-            let (a, b) = (self.operand(a, sign == "**"), self.operand(b, false));
+            let name = self.node_name(n);
+            let (a, b) = (self.operand_text(a, sign == "**"), self.operand_text(b, false));
             return Some(format!("{name}{colon} = {a} {sign} {b}"));
         }
         let sign = find(INPLACE)?;
@@ -323,8 +333,8 @@ impl<'a> Writer<'a> {
         if self.may_rebind_number(target, n) {
             return None;
         }
-        let (a, b) = (self.operand(a, false), self.value(b));
-        let name = self.name(n);
+        let (a, b) = (self.operand_text(a, false), self.value_text(b));
+        let name = self.node_name(n);
         Some(format!("{a} {sign} {b};  {name}{colon} = {a}"))
     }
 
@@ -335,7 +345,7 @@ impl<'a> Writer<'a> {
     }
 
     /// `;  a = b = None` for the values whose last use this is, and for the node itself if nothing uses it.
-    fn freed(&mut self, n: NodeId) -> String {
+    fn freed_names(&mut self, n: NodeId) -> String {
         let mut list = self.last_uses.get(&n).cloned().unwrap_or_default();
         if self.graph[n].users().len() == 0 {
             list.push(n);
@@ -343,26 +353,26 @@ impl<'a> Writer<'a> {
         if list.is_empty() {
             return String::new();
         }
-        let names: Vec<String> = list.into_iter().map(|n| self.name(n)).collect();
+        let names: Vec<String> = list.into_iter().map(|n| self.node_name(n)).collect();
         format!(";  {} = None", names.join(" = "))
     }
 
-    fn name(&mut self, n: NodeId) -> String {
+    fn node_name(&mut self, n: NodeId) -> String {
         self.names.node(n, self.graph[n].name())
     }
 
-    fn value(&mut self, v: &Arg) -> String {
+    fn value_text(&mut self, v: &Arg) -> String {
         for n in v.leaves() {
             self.names.node(*n, self.graph[*n].name());
         }
-        self.names.note(v);
+        self.names.note_names(v);
         let names = &self.names;
-        pyrepr::write_val(v, Style::Code, &|n, _| names.of(*n).to_string())
+        pyrepr::write_val(v, Style::Code, &|n, _| names.known_name(*n).to_string())
     }
 
     /// A value as the operand of an operator: `power` if a `**` follows, which binds tighter than a sign.
-    fn operand(&mut self, v: &Arg, power: bool) -> String {
-        let text = self.value(v);
+    fn operand_text(&mut self, v: &Arg, power: bool) -> String {
+        let text = self.value_text(v);
         let symbolic = matches!(v, Val::Int(d) if d.as_const().is_none() && d.as_var().is_none());
         if symbolic || (power && text.starts_with('-')) {
             return format!("({text})");
@@ -371,8 +381,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A value in front of a dot.
-    fn base(&mut self, v: &Arg) -> String {
-        let text = self.value(v);
+    fn base_text(&mut self, v: &Arg) -> String {
+        let text = self.value_text(v);
         match v {
             Val::Int(_) => format!("({text})"),
             Val::Float(_) if text.starts_with('-') => format!("({text})"),
@@ -380,19 +390,19 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn attribute(&mut self, base: &str, path: &str) -> String {
+    fn attribute_text(&mut self, base: &str, path: &str) -> String {
         let text = format_target(base, path);
         if text.contains("getattr(") {
-            self.names.needs("getattr");
+            self.names.require_name("getattr");
         }
         text
     }
 
-    fn arguments(&mut self, node: &Node, skip: usize) -> String {
-        let mut out: Vec<String> = node.args().iter().skip(skip).map(|v| self.value(v)).collect();
+    fn argument_list(&mut self, node: &Node, skip: usize) -> String {
+        let mut out: Vec<String> = node.args().iter().skip(skip).map(|v| self.value_text(v)).collect();
         let mut odd = vec![];
         for (k, v) in node.kwargs() {
-            let v = self.value(v);
+            let v = self.value_text(v);
             if pyrepr::is_identifier(k) && !pyrepr::is_keyword(k) {
                 out.push(format!("{k} = {v}"));
             } else {
@@ -406,13 +416,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Decides which parameters are called by their nodes' names: those that cannot keep theirs, and whose name one of them takes.
-    fn hide(&mut self, params: &mut [Parameter]) {
+    fn hide_params(&mut self, params: &mut [Parameter]) {
         let raw = |p: &Parameter| p.target.trim_start_matches('*').to_string();
         let mut taken = HashSet::new();
         loop {
             let before = taken.len();
             for p in params.iter_mut() {
-                let (raw, name) = (raw(p), self.name(p.node));
+                let (raw, name) = (raw(p), self.node_name(p.node));
                 p.hidden = raw != name && (p.hidden || self.names.is_needed(&raw) || taken.contains(&raw));
                 if p.hidden {
                     taken.insert(name);
@@ -426,14 +436,14 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self) -> PythonCode {
         let mut params = std::mem::take(&mut self.params);
-        self.hide(&mut params);
+        self.hide_params(&mut params);
         if self.exported {
             leave_out_early_defaults(&mut params);
         }
         let mut free_vars = vec![];
         for p in params {
             let raw = p.target.trim_start_matches('*');
-            let name = self.name(p.node);
+            let name = self.node_name(p.node);
             if p.hidden {
                 let stars = &p.target[..p.target.len() - raw.len()];
                 free_vars.push(format!("{stars}{name}{}", p.rest));

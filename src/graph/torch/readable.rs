@@ -27,7 +27,7 @@ pub fn print_readable(module: &GraphModule) -> String {
         (None, name) if pyrepr::is_identifier(name) => name,
         _ => "GraphModule",
     };
-    class(graph, name, module, 0)
+    class_text(graph, name, module, 0)
 }
 
 /// `print(exported_program)`: the class, its signature and the ranges of its sizes. A graph without signature takes and
@@ -35,13 +35,13 @@ pub fn print_readable(module: &GraphModule) -> String {
 pub fn print_program(module: &GraphModule) -> String {
     let code = print_readable(module).replace('\n', "\n    ");
     let (signature, ranges) = match module.entry() {
-        Some(g) => (signature(g).replace('\n', "\n    "), ranges(g)),
+        Some(g) => (signature_lines(g).replace('\n', "\n    "), range_list(g)),
         None => Default::default(),
     };
     format!("ExportedProgram:\n    {code}\nGraph signature:{signature}\nRange constraints: {{{ranges}}}\n")
 }
 
-fn class(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> String {
+fn class_text(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> String {
     let code = python::verbose_code(graph, Some(module)).source;
     let code = format!("class {name}(torch.nn.Module):\n{}", code.trim_start_matches('\n'));
     let mut children = vec![String::new()];
@@ -49,10 +49,10 @@ fn class(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> Strin
         let graphs = used_graphs(graph, module);
         children.extend(graphs.iter().map(|n| {
             let g = &module.graphs[n];
-            class(g, g.attribute.as_deref().unwrap_or(n), module, depth + 1)
+            class_text(g, g.attribute.as_deref().unwrap_or(n), module, depth + 1)
         }));
     }
-    indented(&code) + &indented(&children.join("\n"))
+    indent_lines(&code) + &indent_lines(&children.join("\n"))
 }
 
 /// The graphs that a graph names or calls, each once, in the order it does.
@@ -73,7 +73,7 @@ fn used_graphs(graph: &Graph, module: &GraphModule) -> Vec<Arc<str>> {
 }
 
 /// torch's `_addindent`: four spaces before all lines but the first, and nothing on blank ones.
-fn indented(text: &str) -> String {
+fn indent_lines(text: &str) -> String {
     let mut lines = text.split('\n');
     let mut out = lines.next().unwrap_or_default().to_string();
     for line in lines {
@@ -86,7 +86,7 @@ fn indented(text: &str) -> String {
     out
 }
 
-fn signature(graph: &Graph) -> String {
+fn signature_lines(graph: &Graph) -> String {
     let mut out = "\n# inputs\n".to_string();
     let mut lines: Vec<String> = vec![];
     match &graph.signature {
@@ -96,13 +96,13 @@ fn signature(graph: &Graph) -> String {
                     Some(p) => format!(" persistent={}", if p { "True" } else { "False" }),
                     None => String::new(),
                 };
-                format!("{}: {}{}{persistent}", i.name, i.kind, target(&i.target))
+                format!("{}: {}{}{persistent}", i.name, i.kind, target_suffix(&i.target))
             }));
             let _ = write!(out, "{}\n\n# outputs\n", lines.join("\n"));
             let outputs = s
                 .outputs
                 .iter()
-                .map(|o| format!("{}: {}{}", o.name, o.kind, target(&o.target)));
+                .map(|o| format!("{}: {}{}", o.name, o.kind, target_suffix(&o.target)));
             lines = outputs.collect();
         }
         None => {
@@ -117,18 +117,18 @@ fn signature(graph: &Graph) -> String {
     out
 }
 
-fn target(path: &Option<Arc<str>>) -> String {
+fn target_suffix(path: &Option<Arc<str>>) -> String {
     path.as_ref().map_or(String::new(), |t| format!(" target='{t}'"))
 }
 
-fn ranges(graph: &Graph) -> String {
+fn range_list(graph: &Graph) -> String {
     let ranges = graph.signature.iter().flat_map(|s| &s.ranges);
     let texts: Vec<String> = ranges.map(|(name, range)| format!("{name}: {range}")).collect();
     texts.join(", ")
 }
 
 /// The annotation of a value that is a tensor or a symbolic number: `"f32[s77, 4]"`, `"Sym(s77)"`.
-pub(super) fn annotation(meta: &Meta) -> Option<String> {
+pub(super) fn type_annotation(meta: &Meta) -> Option<String> {
     match meta.ty.as_ref()? {
         Val::Leaf(t) => {
             let sizes = t.shape.as_ref()?.iter().map(pyrepr::dim_repr).collect::<Vec<_>>();
@@ -140,9 +140,9 @@ pub(super) fn annotation(meta: &Meta) -> Option<String> {
 }
 
 /// The comment that says where a node comes from.
-pub(super) fn summary(meta: &Meta) -> String {
+pub(super) fn origin_comment(meta: &Meta) -> String {
     match (meta.frame.as_deref(), &meta.loc) {
-        (Some(frame), _) => innermost(frame),
+        (Some(frame), _) => innermost_frame(frame),
         (None, Some(l)) => Some(format!("# File: {}:{} in {}", l.file, l.line, l.function)),
         _ => None,
     }
@@ -151,7 +151,7 @@ pub(super) fn summary(meta: &Meta) -> String {
 
 /// torch's `_parse_stack_trace`: the last frame that names a function, with the line of text below it. Below a frame without code
 /// that is the head of the next frame.
-fn innermost(frame: &Frame) -> Option<String> {
+fn innermost_frame(frame: &Frame) -> Option<String> {
     let mut below: Option<String> = None;
     for Frame { loc, code, .. } in frame.chain() {
         let code = code.as_deref().map(str::trim);

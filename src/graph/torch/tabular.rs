@@ -29,12 +29,12 @@ pub fn print_tabular(graph: &Graph, module: Option<&GraphModule>) -> String {
             pyrepr::repr(&Arg::Dict(kwargs), &name),
         ]);
     }
-    layout(&rows)
+    layout_table(&rows)
 }
 
 /// `tabulate`'s default format, "simple": columns two spaces apart, each at least two wider than its header, a line of
 /// dashes under the headers, no trailing spaces.
-fn layout(rows: &[[String; 5]]) -> String {
+fn layout_table(rows: &[[String; 5]]) -> String {
     let width = |s: &str| s.lines().map(|l| l.chars().count()).max().unwrap_or(0);
     let columns: [usize; 5] = std::array::from_fn(|c| {
         let least = rows[0][c].len() + 2;

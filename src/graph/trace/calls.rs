@@ -1,6 +1,6 @@
 //! A method of [`Tracer`] for each row of the op table.
 
-use super::{IntoArg, Proxy, Tracer, record};
+use super::{IntoArg, Proxy, Tracer, record_call};
 use crate::graph::{Arg, Opcode};
 use crate::op::OpId;
 use std::panic::Location;
@@ -36,7 +36,7 @@ impl Tracer {
     #[track_caller]
     fn row(&self, op: OpId, args: Vec<Arg>, keywords: Vec<(Arc<str>, Arg)>) -> Proxy {
         let at = Location::caller();
-        record(&self.recording, Opcode::CallFunction, op.name(), args, keywords, at)
+        record_call(&self.recording, Opcode::CallFunction, op.name(), args, keywords, at)
     }
 }
 

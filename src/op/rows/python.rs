@@ -129,7 +129,7 @@ fn sequence_rows() -> Vec<Op> {
                 "items",
                 format!(
                     "cannot make a list of {}",
-                    crate::diag::words::a(c.get("items").kind_name())
+                    crate::diag::words::with_article(c.get("items").kind_name())
                 ),
             )),
         })

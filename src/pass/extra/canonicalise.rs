@@ -184,7 +184,7 @@ fn rename_nodes(graph: &mut Graph, order: &[NodeId]) {
         let node = &graph[n];
         let candidate = match node.op() {
             Opcode::Output => "output".to_string(),
-            op => namer::candidate(node.target(), op == Opcode::CallFunction),
+            op => namer::candidate_name(node.target(), op == Opcode::CallFunction),
         };
         let made = fresh.create_node(node.op(), node.target(), vec![], vec![], Some(&candidate));
         names.push(fresh[made].name().to_string());

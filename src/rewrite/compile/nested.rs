@@ -2,7 +2,7 @@
 
 use super::{NamedCall, Side};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::namer::candidate;
+use crate::graph::namer::candidate_name;
 use crate::graph::{Arg, Opcode};
 use crate::rewrite::condition::FUNCTIONS;
 use crate::source::Span;
@@ -93,7 +93,7 @@ impl Side<'_> {
 
     /// A call within another, which has no name.
     pub(super) fn compile_nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
-        let name = self.fresh_name(&candidate(&f.text, true));
+        let name = self.fresh_name(&candidate_name(&f.text, true));
         let made = self.call_of(f, args, &name, None, span, span);
         if let Val::Leaf(n) = made {
             self.unnamed.insert(n);

@@ -36,6 +36,6 @@ pub(in crate::rewrite) fn show_value(graph: &Graph, v: &Val<Operand>) -> String 
 pub(super) fn shown_literal(arg: &Val<NodeId>) -> String {
     match infer::literal_value::<Operand>(arg) {
         Some(v) => show_value(&Graph::new(), &v),
-        None => crate::diag::words::a(arg.kind_name()),
+        None => crate::diag::words::with_article(arg.kind_name()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::expr::{self, Expr};
 use super::{Item, Mender, adjacent};
-use crate::diag::nearest::fold;
+use crate::diag::nearest::fold_name;
 use crate::diag::{Code, Diagnostic};
 use crate::syntax::actions::OPCODES;
 use crate::syntax::lexer::Spanned;
@@ -10,8 +10,8 @@ use crate::syntax::token::Token;
 
 /// The opcode that a word is meant for: it differs in case, or by a hyphen.
 fn opcode(word: &str) -> Option<Token<'static>> {
-    let folded = fold(&word.replace('-', "_"));
-    let known = OPCODES.into_iter().find(|o| fold(o) == folded && *o != "output")?;
+    let folded = fold_name(&word.replace('-', "_"));
+    let known = OPCODES.into_iter().find(|o| fold_name(o) == folded && *o != "output")?;
     Some(match known {
         "placeholder" => Token::Placeholder,
         "get_attr" => Token::GetAttr,

@@ -1,6 +1,6 @@
 //! `x[…]` and `x[…] = y` on tensors: basic indices become views, the rest `index` and `index_put`.
 
-use crate::diag::words::a;
+use crate::diag::words::with_article;
 use crate::op::emit::call_of;
 use crate::op::emit::dims_val;
 use crate::op::layout::Layout;
@@ -89,7 +89,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
         Val::Int(d) => b.full(&[], Val::Int(d.clone()), DType::I64),
         v => Err(OpError::arg(
             "index",
-            format!("a list of indices cannot hold {}", a(v.kind_name())),
+            format!("a list of indices cannot hold {}", with_article(v.kind_name())),
         )),
     });
     let rows = rows.collect::<OpResult<Vec<_>>>()?;
@@ -187,7 +187,7 @@ fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
             "index",
             format!(
                 "slice indices must be integers or None, but the {what} is {}",
-                a(v.kind_name())
+                with_article(v.kind_name())
             ),
         )),
     }
@@ -330,7 +330,7 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         v => {
             return Err(OpError::arg(
                 "value",
-                format!("can't assign {} to a tensor of {dtype}", a(v.kind_name())),
+                format!("can't assign {} to a tensor of {dtype}", with_article(v.kind_name())),
             ));
         }
     };
