@@ -96,7 +96,7 @@
 //! # }";
 //! let mut module = Model::from_text(text).unwrap().into_module(); // conv2d(x, w = 2, b = 1), mean 3, variance 4
 //! infer(&mut module, &InferOptions::default());
-//! let mut passes = PassManager::of(&["normalize", "batch-norm", "dce"]).unwrap();
+//! let mut passes = PassManager::from_names(&["normalize", "batch-norm", "dce"]).unwrap();
 //! passes.run(&mut module, &Default::default(), &mut |_, _| {}).unwrap();
 //! let graph = module.entry().unwrap();
 //! let calls: Vec<&str> = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target()).collect();
@@ -167,7 +167,7 @@
 //! # Write a graph anew, opcode by opcode
 //! See [`Transformer`](crate::graph::transform::Transformer):
 //! ```
-//! use fxc::graph::transform::{Copied, Transformer, copy, transform};
+//! use fxc::graph::transform::{Copied, Transformer, copy_node, transform};
 //! use fxc::graph::{Arg, EditResult, Graph};
 //! use fxc::types::Val;
 //!
@@ -177,7 +177,7 @@
 //!         if n.node.target() == "torch.sigmoid" {
 //!             return Ok(Val::Leaf(new.call_function("torch.neg", n.args, n.kwargs)));
 //!         }
-//!         copy(new, n)
+//!         copy_node(new, n)
 //!     }
 //! }
 //! let g = Graph::trace(&["x"], |t, p| t.function("torch.sigmoid", (&p[0],), &[]));
@@ -201,14 +201,14 @@
 //! The same as a rule, which matches any spelling and either order of the sum:
 //! ```
 //! # use fxc::graph::{Graph, GraphModule};
-//! use fxc::rewrite::{Options, Rule, rewrite};
+//! use fxc::rewrite::{RewriteOptions, Rule, rewrite};
 //! # let pattern = Graph::trace(&["a", "b"], |t, p| t.function("torch.relu", (&p[0] + &p[1],), &[]));
 //! # let replacement = Graph::trace(&["a", "b"], |t, p| t.function("torch.maximum", (&p[0], &p[1]), &[]));
 //!
 //! let rule = Rule::from_graphs("relu_of_sum", &pattern, &replacement).unwrap();
 //! let g = Graph::trace(&["x", "y"], |_, p| p[0].method("add", (&p[1],)).method("relu", ()));
 //! let mut module = GraphModule::new("g", g);
-//! assert_eq!(rewrite(&mut module, &[rule], &Options::default()).unwrap().total(), 1);
+//! assert_eq!(rewrite(&mut module, &[rule], &RewriteOptions::default()).unwrap().total(), 1);
 //! ```
 //!
 //! # Partition by what a backend supports, and split by stage

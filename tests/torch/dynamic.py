@@ -61,8 +61,8 @@ def make(torch, zoo, name, folder):
         try:
             one = pytree.tree_unflatten(at_batch(torch, leaves, 1, 0), spec)
             model(*one[0], **one[1])
-        except IndexError as e:
-            return f"its first dimension is not a batch: {e}"
+        except (IndexError, RuntimeError) as e:
+            return f"its first dimension is not a batch: {str(e).strip().splitlines()[0][:90]}"
         dynamic = (shapes[0], shapes[1])
         # Positional and keyword inputs are given by their names to `dynamic_shapes`.
         import inspect
