@@ -53,6 +53,8 @@
 
 // Unsafe code stands where there are addresses: in the code that is made and run, in memory, in threads, in vectors.
 #![deny(unsafe_code)]
+// An item is `pub` only where other crates can reach it.
+#![warn(unreachable_pub)]
 // The public documentation says where things come from in the compiler.
 #![allow(rustdoc::private_intra_doc_links)]
 

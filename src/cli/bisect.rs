@@ -9,7 +9,7 @@ use crate::driver::bisect::{self, Blame};
 
 /// Find the first node that compiled code computes differently than the interpreter
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// `fxc bisect`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let model = args.model.load(app)?;
     let (mut module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
@@ -55,7 +55,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
 }
 
 /// How far a value is from what it should be.
-pub fn how_far(b: &Blame) -> String {
+pub(super) fn how_far(b: &Blame) -> String {
     let d = &b.difference;
     match &d.mismatch {
         Some(why) => format!("it is {why}"),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Check models without compiling them: syntax, graph, ops, types, shapes
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The models; then inputs, of which the types count: NAME:TYPE (x:f32[2,3]) or NAME=VALUE as `fxc run` takes it
     #[arg(required = true, value_name = "MODEL|NAME:TYPE")]
     models: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 /// `fxc check`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let mut failed = false;
     let (values, models): (Vec<_>, Vec<_>) = args.models.iter().cloned().partition(|a| is_input(a));

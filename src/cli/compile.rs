@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Compile a model through all stages, and report what was done
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -46,7 +46,7 @@ fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
 }
 
 /// `fxc compile`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let timer = Arc::new(Mutex::new(Timer::default()));
     app.session.observe(timer.clone());
     args.weights.apply(app);

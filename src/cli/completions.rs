@@ -4,13 +4,13 @@ use super::{Outcome, output};
 
 /// Write a completion script for a shell
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The shell
     shell: clap_complete::Shell,
 }
 
 /// `fxc completions`.
-pub fn main(args: &Args, command: &mut clap::Command) -> Outcome {
+pub(super) fn main(args: &Args, command: &mut clap::Command) -> Outcome {
     let mut script = vec![];
     clap_complete::generate(args.shell, command, "fxc", &mut script);
     output::write_stdout(&script)

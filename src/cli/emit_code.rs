@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Write the code of a stage: Python of the graph, or of the kernels
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -47,7 +47,7 @@ enum CodeStage {
 }
 
 /// `fxc emit-code`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let (artifact, until) = match args.stage {
         CodeStage::Graph => (Some(Artifact::Code), None),
         CodeStage::Optimized => (Some(Artifact::OptimizedCode), None),

@@ -5,7 +5,7 @@ use crate::diag::{Code, Diagnostic, nearest};
 
 /// Explain a code: what it means, an example, how to mend it
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The code, such as E0201; without one, the table of codes
     code: Option<String>,
     /// All pages, one after the other
@@ -14,7 +14,7 @@ pub struct Args {
 }
 
 /// `fxc explain`.
-pub fn main(args: &Args) -> Outcome {
+pub(super) fn main(args: &Args) -> Outcome {
     let Some(name) = &args.code else {
         return output::write_stdout(if args.all { all_pages() } else { code_table() }.as_bytes());
     };

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Write FXIR files in canonical form, comments kept
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The files; `-` is standard input, which is written to standard output
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 /// `fxc fmt`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let (mut failed, mut changed) = (false, false);
     for path in &args.files {
         app.set_subject(path);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// How far results may differ.
 #[derive(clap::Args)]
-pub struct ToleranceArgs {
+pub(super) struct ToleranceArgs {
     /// Tolerance relative to each element wanted
     #[arg(long, default_value_t = 1e-4)]
     rtol: f64,
@@ -31,7 +31,7 @@ pub struct ToleranceArgs {
 
 impl ToleranceArgs {
     /// The tolerance.
-    pub fn get(&self) -> Tolerance {
+    pub(super) fn get(&self) -> Tolerance {
         Tolerance {
             rtol: self.rtol,
             atol: self.atol,
@@ -41,7 +41,7 @@ impl ToleranceArgs {
 
 /// What a graph runs on, or the types of that.
 #[derive(clap::Args, Default)]
-pub struct InputArgs {
+pub(super) struct InputArgs {
     /// Single inputs: FILE.npy, zeros, ones, arange, rand:SEED (uniform in 0..1), randn:SEED (normal), or a Python
     /// value (3, 0.5, [1,2]); with a type (x:f32[2,3]=rand:0, x:i64[1]=2) where the graph declares none. A type alone
     /// (x:f32[2,3]) is as if the graph declared it. Items of a nested input have names such as cache.keys.0
@@ -61,7 +61,7 @@ pub struct InputArgs {
 
 /// What was read for a run.
 #[derive(Default)]
-pub struct Inputs {
+pub(super) struct Inputs {
     /// What is given for inputs.
     pub provided: Vec<Provided>,
     /// The buffers that were given values, which the module has now.
@@ -73,7 +73,7 @@ pub struct Inputs {
 impl InputArgs {
     /// Makes the graph declare the types of all that is given, for commands that do not run it. Returns the Python
     /// numbers that are given, by placeholder; [`Val::Unknown`] stands for all else.
-    pub fn declare_inputs(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
+    pub(super) fn declare_inputs(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
         self.set_mode(app, module);
         let provided = self.take_inputs(app, module, None)?.provided;
         declare_provided(app, module, &provided)
@@ -110,7 +110,7 @@ impl InputArgs {
     }
 
     /// Makes the graph declare the types that are given without a value. Returns the names of the inputs that have one.
-    pub fn declare_types(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<String>, Stop> {
+    pub(super) fn declare_types(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<String>, Stop> {
         self.set_mode(app, module);
         let mut provided = self.on_command_line()?;
         provided.retain(|p| matches!(p.given, Given::Type(_)));
@@ -119,7 +119,7 @@ impl InputArgs {
     }
 
     /// Everything given: what is for buffers becomes the module's, and the array named `set_aside` of the files stands by itself.
-    pub fn take_inputs(
+    pub(super) fn take_inputs(
         &self,
         app: &mut App,
         module: &mut GraphModule,
@@ -204,12 +204,12 @@ fn declare_provided(app: &mut App, module: &mut GraphModule, provided: &[Provide
 }
 
 /// The types to compile for: those that the graph declares with `dims` put in, and the numbers that are given.
-pub fn compiled_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
+pub(super) fn compiled_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
     with_numbers(input_types(module, dims), numbers)
 }
 
 /// The types of a graph for every call: those that it declares with the sizes in `dims` put in, and the numbers that are given.
-pub fn general_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
+pub(super) fn general_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
     with_numbers(declared_types(module, dims), numbers)
 }
 
@@ -219,14 +219,14 @@ fn with_numbers(declared: Vec<Type>, numbers: Vec<Type>) -> Vec<Type> {
 }
 
 /// Whether an argument is an input rather than the name of a model.
-pub fn is_input(text: &str) -> bool {
+pub(super) fn is_input(text: &str) -> bool {
     let name = text.split([':', '=']).next().unwrap_or_default();
     let letter = |c: char| c.is_ascii_alphanumeric() || "_.*[]\"'".contains(c);
     name.len() < text.len() && !name.is_empty() && name.chars().all(letter) && !Path::new(text).exists()
 }
 
 /// Matches what was read to the graph's inputs.
-pub fn bind_provided(
+pub(super) fn bind_provided(
     app: &mut App,
     module: &GraphModule,
     provided: Vec<Provided>,
@@ -394,7 +394,7 @@ fn random_inputs(module: &GraphModule) -> Vec<Provided> {
 
 /// What is given for a graph whose inputs declare their types, with random numbers for those that are given by their type
 /// alone (`typed`).
-pub fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
+pub(super) fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
     let wanted = |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
     let made: Vec<Provided> = random_inputs(module).into_iter().filter(wanted).collect();
     provided.extend(made);
@@ -406,7 +406,7 @@ fn is_value(p: &Provided) -> bool {
 }
 
 /// A model checked for the inputs it is to run on; those that are not given are random.
-pub fn on_inputs(
+pub(super) fn on_inputs(
     app: &mut App,
     args: &ModelArgs,
     model: LoadedModel,

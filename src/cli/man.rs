@@ -7,14 +7,14 @@ use std::path::Path;
 
 /// Write the manual pages
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// A directory for one page per command; without it, the main page goes to standard output
     #[arg(short, long, value_name = "DIR")]
     output: Option<String>,
 }
 
 /// `fxc man`.
-pub fn main(args: &Args, command: clap::Command) -> Outcome {
+pub(super) fn main(args: &Args, command: clap::Command) -> Outcome {
     let page = |c: clap::Command| {
         let mut text = vec![];
         let written = clap_mangen::Man::new(c).render(&mut text);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The model and how to compile it.
 #[derive(clap::Args)]
-pub struct ModelArgs {
+pub(super) struct ModelArgs {
     /// The model: FXIR, text that torch printed, a .pt2 archive, or `-` for standard input
     pub model: String,
     /// Binds a symbolic size, named by its symbol (N=8) or as a dimension of an input (x[0]=8)
@@ -54,7 +54,7 @@ pub struct ModelArgs {
 
 /// A processor's features; `None` for the machine's.
 #[derive(Clone, Copy)]
-pub struct TargetArg(Option<target::Target>);
+pub(super) struct TargetArg(Option<target::Target>);
 
 fn parse_target(name: &str) -> Result<TargetArg, String> {
     match name {
@@ -65,7 +65,7 @@ fn parse_target(name: &str) -> Result<TargetArg, String> {
 
 /// What is shown of a graph that a pass changed.
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-pub enum Changed {
+pub(super) enum Changed {
     /// All of it.
     Graph,
     /// The lines that are gone and those that are new.
@@ -158,7 +158,7 @@ fn parse_pass_or_all(name: &str) -> Result<String, String> {
 }
 
 /// `NAME=SIZE`.
-pub fn parse_dim(text: &str) -> Result<(String, i64), String> {
+pub(super) fn parse_dim(text: &str) -> Result<(String, i64), String> {
     let (name, size) = text.split_once('=').ok_or("write it as NAME=SIZE, such as N=8")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
     Ok((name.to_string(), size))
@@ -166,12 +166,12 @@ pub fn parse_dim(text: &str) -> Result<(String, i64), String> {
 
 impl ModelArgs {
     /// The sizes given.
-    pub fn resolve_dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
+    pub(super) fn resolve_dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
         given_dims(app, module, &self.dims)
     }
 
     /// How to optimise.
-    pub fn pass_options(&self) -> pass::PassOptions {
+    pub(super) fn pass_options(&self) -> pass::PassOptions {
         pass::PassOptions {
             verify_each: self.verify_each,
             fast_math: self.fast_math,
@@ -182,7 +182,7 @@ impl ModelArgs {
     }
 
     /// Loads the model.
-    pub fn load(&self, app: &mut App) -> Result<LoadedModel, Stop> {
+    pub(super) fn load(&self, app: &mut App) -> Result<LoadedModel, Stop> {
         app.set_subject(&self.model);
         app.session.exact = self.exact;
         app.session.target = self.target.and_then(|t| t.0);
@@ -202,13 +202,13 @@ impl ModelArgs {
     }
 
     /// [`assumed_dims`] with the sizes given.
-    pub fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
+    pub(super) fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
         assumed_dims(module, self.resolve_dims(app, module)?)
     }
 }
 
 /// The sizes that `--dim` gives, by symbol.
-pub fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
+pub(super) fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
     let (dims, found) = sizes::resolve_dims(module, given);
     let failed = found.has_errors();
     app.session.diagnostics.extend(found);
@@ -217,7 +217,7 @@ pub fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) 
 
 /// The sizes to compile for when there are no inputs: those given, and for others the least of their range but not
 /// below 2 (a size of 1 broadcasts and would not show what the code does). Also says which were assumed.
-pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Stop> {
+pub(super) fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Stop> {
     let mut assumed = vec![];
     let Some(graph) = module.entry() else {
         return Ok((dims, assumed));

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// List the op table: schemas, spellings, what each op computes
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Only this op, by its canonical name or any spelling
     name: Option<String>,
     /// How to write it
@@ -28,7 +28,7 @@ enum OpsFormat {
 }
 
 /// `fxc ops`.
-pub fn main(args: &Args) -> Outcome {
+pub(super) fn main(args: &Args) -> Outcome {
     let ops: Vec<&Op> = match &args.name {
         Some(name) => find_ops(name)?,
         None => op::all().iter().collect(),
@@ -120,7 +120,7 @@ fn own_schema(form: &Form) -> Option<ParamList<'_>> {
 }
 
 /// The page docs/ops.md.
-pub fn markdown_page(ops: &[&Op]) -> String {
+pub(super) fn markdown_page(ops: &[&Op]) -> String {
     let mut out = String::from(
         "# Ops\n\nEvery op that fxc knows, from the op table (`src/op/rows/`). This page is written by `fxc ops --format \
          markdown`; a test keeps it\ncurrent. An op may be written by its bare canonical name or by any of its spellings; \

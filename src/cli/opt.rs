@@ -18,7 +18,7 @@ use std::path::Path;
 
 /// Run passes over a model and write what they leave
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// The passes, in order; those of the pipeline by default (`fxc passes` lists them)
@@ -52,7 +52,7 @@ fn parse_fix(text: &str) -> Result<(String, String), String> {
 }
 
 /// `fxc opt`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = args.model.load(app)?;
     args.inputs.declare_inputs(app, &mut model.module)?;

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// Writes to standard output. A reader that has gone away (`fxc ops | head`) ends the program quietly.
-pub fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
+pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
@@ -20,7 +20,7 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
 }
 
 /// Writes an artifact to `path`, or to standard output where it is `None` or `-`.
-pub fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
+pub(super) fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
     match path {
         None | Some("-") => write_stdout(bytes),
         Some(p) => files::write(Path::new(p), bytes).map_err(|d| Stop::Error(Box::new(d))),
@@ -28,6 +28,6 @@ pub fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
 }
 
 /// Writes a line of progress to standard error. Nobody may be reading it; that is not an error.
-pub fn write_progress(line: &str) {
+pub(super) fn write_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

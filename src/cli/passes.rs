@@ -6,13 +6,13 @@ use crate::pass::{self, Pass};
 
 /// List the passes in the order they run, each with its reason; or show what one of them does
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// A pass, to see a graph before and after it
     name: Option<String>,
 }
 
 /// `fxc passes`.
-pub fn main(args: &Args) -> Outcome {
+pub(super) fn main(args: &Args) -> Outcome {
     match &args.name {
         Some(name) => show_pass(name),
         None => output::write_stdout(list_passes().as_bytes()),

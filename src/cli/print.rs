@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// Write a model in another form
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The model
     model: String,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Args {
 
 /// The forms of a model as text.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum PrintForm {
+pub(super) enum PrintForm {
     /// FXIR, which holds everything
     Fxir,
     /// As torch's print(graph)
@@ -72,7 +72,7 @@ pub enum PrintForm {
 }
 
 /// `fxc print`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     app.set_subject(&args.model);
     // Torch's own texts show an exported program as it was exported.
     app.session.lifted = matches!(
@@ -127,7 +127,7 @@ fn fusion_groups(
 }
 
 /// The module in that form.
-pub fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, Stop> {
+pub(super) fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, Stop> {
     write_grouped(m, form, &Groups::new())
 }
 

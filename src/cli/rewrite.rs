@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Apply rewrite rules to a model
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The model; rules in its own file apply too
     model: String,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct Args {
 }
 
 /// `fxc rewrite`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     app.set_subject(&args.model);
     let mut rules = vec![];
     for path in &args.rules {

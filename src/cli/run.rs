@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// Compile a model and run it on inputs
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 /// `fxc run`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
     args.inputs.declare_types(app, &mut model.module)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Where weights are read from, for commands that write none.
 #[derive(clap::Args)]
-pub struct WeightsFile {
+pub(super) struct WeightsFile {
     /// Read parameters, buffers and constants from this file, not from the one that the model names
     #[arg(long = "weights", visible_alias = "weights-from", value_name = "FILE.safetensors")]
     path: Option<PathBuf>,
@@ -22,14 +22,14 @@ pub struct WeightsFile {
 
 impl WeightsFile {
     /// Makes models loaded from now on have these weights.
-    pub fn apply(&self, app: &mut App) {
+    pub(super) fn apply(&self, app: &mut App) {
         app.session.weights = self.path.clone();
     }
 }
 
 /// Where weights are read from, for commands whose `--weights` writes them.
 #[derive(clap::Args)]
-pub struct WeightsSource {
+pub(super) struct WeightsSource {
     /// Read parameters, buffers and constants from this file, not from the one that the model names
     #[arg(long = "weights-from", value_name = "FILE.safetensors")]
     path: Option<PathBuf>,
@@ -37,14 +37,14 @@ pub struct WeightsSource {
 
 impl WeightsSource {
     /// Makes models loaded from now on have these weights.
-    pub fn apply(&self, app: &mut App) {
+    pub(super) fn apply(&self, app: &mut App) {
         app.session.weights = self.path.clone();
     }
 }
 
 /// The weights files that texts of a command name.
 #[derive(Default)]
-pub struct Held {
+pub(super) struct Held {
     /// The values that the weights file of the model's text holds.
     values: HashSet<Arc<str>>,
     /// Files that are not to be written beside a text, because another text names them.
@@ -53,7 +53,7 @@ pub struct Held {
 
 impl Held {
     /// Of a model as it was loaded: an archive's values are in no file that FXIR could name.
-    pub fn from_module(m: &GraphModule) -> Held {
+    pub(super) fn from_module(m: &GraphModule) -> Held {
         let values = m.attributes.iter().filter(|(_, a)| graph::print::is_stored(a));
         let names = values.map(|(n, _)| n.clone());
         Held {
@@ -88,7 +88,7 @@ fn canonical_path(file: &Path) -> PathBuf {
 }
 
 /// Where FXIR and its weights go.
-pub struct FxirDestination<'a> {
+pub(super) struct FxirDestination<'a> {
     /// The model's path.
     pub source: &'a str,
     /// The FXIR file; `None` or `-` for standard output.
@@ -100,11 +100,11 @@ pub struct FxirDestination<'a> {
 }
 
 /// How commands with `-o` and `--weights` write a text with all values.
-pub const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE`";
+pub(super) const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE`";
 
 /// Makes a module that is going to be written as FXIR name a file with its weights. That is the file it was read with, if that
 /// has all of them; else the one asked for, or one beside the FXIR file, which is written now.
-pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
+pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
     let file = to.output.filter(|o| *o != "-");
     let stored: Vec<&str> = m
         .attributes
@@ -137,7 +137,7 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestina
 }
 
 /// FXIR files of one directory and the weights file that they share.
-pub struct Dump {
+pub(super) struct Dump {
     dir: PathBuf,
     source: String,
     held: Held,
@@ -147,7 +147,7 @@ pub struct Dump {
 
 impl Dump {
     /// Nothing yet, in a directory that is made with the first file.
-    pub fn new(dir: &Path, source: &str) -> Dump {
+    pub(super) fn new(dir: &Path, source: &str) -> Dump {
         Dump {
             dir: dir.to_path_buf(),
             source: source.to_string(),
@@ -157,12 +157,12 @@ impl Dump {
     }
 
     /// Notes what the weights file of the source holds.
-    pub fn note_loaded(&mut self, m: &GraphModule) {
+    pub(super) fn note_loaded(&mut self, m: &GraphModule) {
         self.held = Held::from_module(m);
     }
 
     /// Writes a module to the file `NAME.fxir`.
-    pub fn write(&mut self, m: &GraphModule, name: &str) -> Result<(), Diagnostic> {
+    pub(super) fn write(&mut self, m: &GraphModule, name: &str) -> Result<(), Diagnostic> {
         let path = self.dir.join(format!("{name}.fxir"));
         std::fs::create_dir_all(&self.dir)
             .map_err(|e| files::unwritable_file(&self.dir, &files::plain_io_error(&e)))?;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 /// A function with C's calling convention; all its operands and its result have one type, which the name ends with.
 #[derive(Clone, Copy, Debug)]
-pub struct HostFunction {
+pub(crate) struct HostFunction {
     /// The symbol: `fxc_atan2_f32`.
     pub symbol: &'static str,
     /// Where it is in this process.
@@ -66,12 +66,12 @@ fn function(symbol: &'static str, address: *const ()) -> HostFunction {
 }
 
 /// All of them. A place in this list is not part of any format: files name the symbols.
-pub fn host_functions() -> &'static [HostFunction] {
+pub(crate) fn host_functions() -> &'static [HostFunction] {
     &host_function_table().0
 }
 
 /// The place in [`host_functions`] of the symbol.
-pub fn host_function(symbol: &str) -> Option<usize> {
+pub(crate) fn host_function(symbol: &str) -> Option<usize> {
     host_function_table().1.get(symbol).copied()
 }
 

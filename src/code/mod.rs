@@ -4,7 +4,7 @@
 
 mod host;
 
-pub use host::{host_function, host_functions};
+pub(crate) use host::{host_function, host_functions};
 
 use crate::kernel::{Kernel, Status};
 use crate::tensor::AlignedBytes;

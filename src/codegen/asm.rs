@@ -21,7 +21,7 @@ pub(super) enum Source {
 
 impl Source {
     /// As Cranelift carries it from the kernel to the code.
-    pub fn place(self) -> SourceLoc {
+    pub(super) fn place(self) -> SourceLoc {
         SourceLoc::new(match self {
             Source::Value(v) => v << 1,
             Source::Store(b) => b << 1 | 1,
@@ -71,7 +71,7 @@ pub(super) struct Listing(Vec<Line>);
 impl Listing {
     /// Of x86-64 code. `origins` tells for offsets of it, in rising order, the offsets of the code that `pieces` describes; none for
     /// code that is that itself.
-    pub fn of_x86(code: &[u8], origins: Option<&[(u32, u32)]>, pieces: &Pieces) -> Listing {
+    pub(super) fn of_x86(code: &[u8], origins: Option<&[(u32, u32)]>, pieces: &Pieces) -> Listing {
         let original = |offset: u32| match origins {
             None => Some(offset),
             Some(list) => {
@@ -102,7 +102,7 @@ impl Listing {
     }
 
     /// Of code that only Cranelift can print.
-    pub fn of_text(text: &str) -> Listing {
+    pub(super) fn of_text(text: &str) -> Listing {
         let lines = text.lines().zip(0..).map(|(l, offset)| Line {
             offset,
             target: false,
@@ -113,7 +113,7 @@ impl Listing {
     }
 
     /// The text for kernel `k`. Before the code of each node stand its name and `place`, what is known of where it comes from.
-    pub fn text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
+    pub(super) fn text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
         let (mut out, mut node) = (String::new(), None);
         for line in &self.0 {
             let now = line.source.and_then(|s| s.node(k));

@@ -48,19 +48,19 @@ impl Emitter<'_> {
     }
 
     /// A float function of one operand by calls.
-    pub fn call_unary(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
+    pub(super) fn call_unary(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
         let symbol = format!("fxc_{op:?}_{}", suffix(c));
         self.per_lane(&[(c, x)], c, |e, x| e.call(&symbol, c.scalar(), x))
     }
 
     /// A float function of two operands by calls.
-    pub fn call_binary(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn call_binary(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
         let symbol = format!("fxc_{op:?}_{}", suffix(c));
         self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call(&symbol, c.scalar(), a))
     }
 
     /// `x ** y` or the greatest common divisor of I64 scalars.
-    pub fn call_int(&mut self, op: Binary, x: Value, y: Value) -> Value {
+    pub(super) fn call_int(&mut self, op: Binary, x: Value, y: Value) -> Value {
         let symbol = match op {
             Binary::Pow => "fxc_Pow_i64",
             _ => "fxc_Gcd_i64",

@@ -11,7 +11,7 @@ const I: Class = Class::I32;
 
 impl Emitter<'_> {
     /// `x` of `from` converted to `to`.
-    pub fn cast(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
+    pub(super) fn cast(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
         if from == to {
             return x.clone();
         }
@@ -55,7 +55,7 @@ impl Emitter<'_> {
     }
 
     /// The I32 lanes `x` wrapped to the width of `to`.
-    pub fn wrap(&mut self, to: DType, x: &Lanes) -> Lanes {
+    pub(super) fn wrap(&mut self, to: DType, x: &Lanes) -> Lanes {
         match to {
             DType::I16 => {
                 let x = self.shl(x, 16);

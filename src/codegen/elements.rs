@@ -8,7 +8,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Emitter<'_> {
     /// One element.
-    pub fn load_scalar(&mut self, d: DType, p: Value, off: i32) -> Value {
+    pub(super) fn load_scalar(&mut self, d: DType, p: Value, off: i32) -> Value {
         let b = self.b.ins();
         match d {
             DType::F32 => b.load(F32, MEM, p, off),
@@ -27,7 +27,7 @@ impl Emitter<'_> {
         }
     }
 
-    pub fn store_scalar(&mut self, d: DType, x: Value, p: Value, off: i32) {
+    pub(super) fn store_scalar(&mut self, d: DType, x: Value, p: Value, off: i32) {
         let b = self.b.ins();
         match d {
             DType::I16 | DType::F16 | DType::BF16 => b.istore16(MEM, x, p, off),
@@ -37,7 +37,7 @@ impl Emitter<'_> {
     }
 
     /// A group of consecutive elements.
-    pub fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
+    pub(super) fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
         let c = Class::of(d);
         let n = self.count(c);
         if d.size() >= 4 {
@@ -92,7 +92,7 @@ impl Emitter<'_> {
     }
 
     /// A group of every second element, or of elements in reverse, of 32 bits: vectors shuffled. Reads nothing beyond them.
-    pub fn load_strided(&mut self, c: Class, stride: i32, p: Value, off: i32) -> Lanes {
+    pub(super) fn load_strided(&mut self, c: Class, stride: i32, p: Value, off: i32) -> Lanes {
         let ty = c.vector();
         let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
         let mut out = vec![];
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         out
     }
 
-    pub fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
+    pub(super) fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
         if d.size() >= 4 {
             for (k, &v) in x.iter().enumerate() {
                 self.b.ins().store(MEM, v, p, off + (self.width * k) as i32);

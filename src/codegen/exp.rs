@@ -139,7 +139,7 @@ impl Emitter<'_> {
     }
 
     /// `exp(x)`: 1 ULP.
-    pub fn exp_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn exp_f32(&mut self, x: &Lanes) -> Lanes {
         let mut x = self.at_least(x, -104.0);
         if !self.scales() {
             x = self.at_most(&x, 89.0);
@@ -154,7 +154,7 @@ impl Emitter<'_> {
 
     /// `exp(x)` for `x <= 0` within 3e-7 of it (4e-7 where it is less than 1e-20), and exact at 0: what of a softmax's exponentials is
     /// left when they have been divided by their sum. The reduction takes one step, whose error is `2e-9` for each bit of the result's exponent.
-    pub fn exp_share(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn exp_share(&mut self, x: &Lanes) -> Lanes {
         let x = self.at_least(x, -104.0);
         let t = self.affine(&x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
@@ -181,12 +181,12 @@ impl Emitter<'_> {
     }
 
     /// `2^x`: 1 ULP.
-    pub fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
         self.power(x, false)
     }
 
     /// `1 / (1 + exp(-x))`, as torch computes it.
-    pub fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
         let e = self.exp_of_negative(x);
         let d = self.add_k(&e, 1.0);
         let one = self.kf(x, 1.0);
@@ -194,7 +194,7 @@ impl Emitter<'_> {
     }
 
     /// `tanh(x)`: 2 ULP.
-    pub fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
         let a = self.fabs(F, x);
         let y = self.mul_k(&a, 2.0 * LOG2_E);
         let e = self.power(&y, true);
@@ -224,7 +224,7 @@ impl Emitter<'_> {
 
     /// `1 + tanh(c x)`, which is `2 / (1 + exp(-2 c x))`: to 1.8e-7; the sum of the rounded tanh is within 1.2e-7. If not `whole` the
     /// denominator alone.
-    pub fn one_plus_tanh(&mut self, x: &Lanes, c: f32, whole: bool) -> Lanes {
+    pub(super) fn one_plus_tanh(&mut self, x: &Lanes, c: f32, whole: bool) -> Lanes {
         let y = self.mul_k(x, (-2.0 * std::f64::consts::LOG2_E * c as f64) as f32);
         let e = self.power(&y, false);
         let d = self.add_k(&e, 1.0);
@@ -236,7 +236,7 @@ impl Emitter<'_> {
     }
 
     /// `erf(x)`: 1 ULP.
-    pub fn erf_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn erf_f32(&mut self, x: &Lanes) -> Lanes {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC);
         let y = self.fmul(&y, &t);
@@ -263,7 +263,7 @@ impl Emitter<'_> {
     }
 
     /// `1 + erf(x)`: to 1.8e-7; the sum of the rounded erf is within 1.2e-7.
-    pub fn one_plus_erf(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn one_plus_erf(&mut self, x: &Lanes) -> Lanes {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC_ALL);
         let y = self.fmul(&y, &t);

@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Emitter<'_> {
     /// One scalar in every lane of a group of class `c`.
-    pub fn splat(&mut self, c: Class, s: Value) -> Lanes {
+    pub(super) fn splat(&mut self, c: Class, s: Value) -> Lanes {
         let s = match c {
             Class::Bool => self.mask_of_bool(s),
             _ => s,
@@ -23,7 +23,7 @@ impl Emitter<'_> {
     }
 
     /// The scalars of a group, in order; conditions as I8.
-    pub fn extract(&mut self, c: Class, x: &Lanes) -> Vec<Value> {
+    pub(super) fn extract(&mut self, c: Class, x: &Lanes) -> Vec<Value> {
         let x = if c == Class::Bool { self.mask32(x) } else { x.clone() };
         let per = 16 / c.size();
         let mut out = vec![];
@@ -43,7 +43,7 @@ impl Emitter<'_> {
     }
 
     /// A group of these scalars.
-    pub fn insert(&mut self, c: Class, scalars: &[Value]) -> Lanes {
+    pub(super) fn insert(&mut self, c: Class, scalars: &[Value]) -> Lanes {
         let per = 16 / c.size();
         let mut out = vec![];
         for chunk in scalars.chunks(per) {
@@ -63,7 +63,7 @@ impl Emitter<'_> {
     }
 
     /// `f` on the scalars of groups, lane by lane.
-    pub fn per_lane(
+    pub(super) fn per_lane(
         &mut self,
         args: &[(Class, &Lanes)],
         result: Class,
@@ -84,7 +84,7 @@ impl Emitter<'_> {
     }
 
     /// Bytes of two vectors, by the sixteen positions of `mask`.
-    pub fn shuffle(&mut self, x: Value, y: Value, mask: [u8; 16]) -> Value {
+    pub(super) fn shuffle(&mut self, x: Value, y: Value, mask: [u8; 16]) -> Value {
         let ty = self.b.func.dfg.value_type(x);
         let (x, y) = (self.bitcast(I8X16, x), self.bitcast(I8X16, y));
         let mask = self.b.func.dfg.immediates.push(mask.as_slice().into());
@@ -93,7 +93,7 @@ impl Emitter<'_> {
     }
 
     /// 32-bit lanes of two vectors, by four positions of 0..8.
-    pub fn shuffle32(&mut self, x: Value, y: Value, lanes: [u8; 4]) -> Value {
+    pub(super) fn shuffle32(&mut self, x: Value, y: Value, lanes: [u8; 4]) -> Value {
         let mut mask = [0; 16];
         for (i, m) in mask.iter_mut().enumerate() {
             *m = lanes[i / 4] * 4 + i as u8 % 4;
@@ -102,7 +102,7 @@ impl Emitter<'_> {
     }
 
     /// Vectors of 64-bit lanes as half as many of 32-bit lanes: the low halves.
-    pub fn narrow64(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn narrow64(&mut self, x: &Lanes) -> Lanes {
         let mut out = vec![];
         for p in x.chunks_exact(2) {
             let (a, b) = (self.bitcast(I32X4, p[0]), self.bitcast(I32X4, p[1]));
@@ -112,21 +112,21 @@ impl Emitter<'_> {
     }
 
     /// Each vector as it is, then with its high half moved down.
-    pub fn halves(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn halves(&mut self, x: &Lanes) -> Lanes {
         x.iter()
             .flat_map(|&v| [v, self.shuffle32(v, v, [2, 3, 2, 3])])
             .collect()
     }
 
     /// I32 lanes as I64 lanes, sign-extended.
-    pub fn widen32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn widen32(&mut self, x: &Lanes) -> Lanes {
         x.iter()
             .flat_map(|&v| [self.b.ins().swiden_low(v), self.b.ins().swiden_high(v)])
             .collect()
     }
 
     /// A condition as masks of 32-bit lanes.
-    pub fn mask32(&mut self, c: &Lanes) -> Lanes {
+    pub(super) fn mask32(&mut self, c: &Lanes) -> Lanes {
         if self.scalar || self.b.func.dfg.value_type(c[0]) != I64X2 {
             return c.clone();
         }
@@ -142,12 +142,12 @@ impl Emitter<'_> {
     }
 
     /// A condition as masks for lanes of class `c`.
-    pub fn mask_for(&mut self, c: Class, m: &Lanes) -> Lanes {
+    pub(super) fn mask_for(&mut self, c: Class, m: &Lanes) -> Lanes {
         if c.size() == 8 { self.mask64(m) } else { self.mask32(m) }
     }
 
     /// An I8 that is not zero if the condition holds anywhere.
-    pub fn any(&mut self, c: &Lanes) -> Value {
+    pub(super) fn any(&mut self, c: &Lanes) -> Value {
         if self.scalar {
             return c[0];
         }

@@ -44,7 +44,7 @@ pub(super) enum VarAt {
 
 impl VarAt {
     /// The known part of it.
-    pub fn constant(self) -> i64 {
+    pub(super) fn constant(self) -> i64 {
         match self {
             VarAt::Const(c) | VarAt::Past(_, c) => c,
             VarAt::At(_) => 0,
@@ -178,7 +178,7 @@ impl Lowering<'_> {
     }
 
     /// Statements in order.
-    pub fn body(&mut self, body: &[Stmt]) {
+    pub(super) fn body(&mut self, body: &[Stmt]) {
         for s in body {
             self.note_place(s);
             match s {
@@ -207,7 +207,7 @@ impl Lowering<'_> {
     }
 
     /// What a body defined is gone at its end.
-    pub fn forget(&mut self, body: &[Stmt]) {
+    pub(super) fn forget(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
                 Stmt::Let(v, _) => self.vals[v.0 as usize] = Val::None,
@@ -224,12 +224,12 @@ impl Lowering<'_> {
     }
 
     /// The variable of the vector loop that runs in groups.
-    pub fn lane_var(&self) -> Option<Var> {
+    pub(super) fn lane_var(&self) -> Option<Var> {
         self.lane
     }
 
     /// `f` while the emitter writes vectors or scalars.
-    pub fn with_form<R>(&mut self, lanes: bool, f: impl FnOnce(&mut Self) -> R) -> R {
+    pub(super) fn with_form<R>(&mut self, lanes: bool, f: impl FnOnce(&mut Self) -> R) -> R {
         let before = std::mem::replace(&mut self.e.scalar, !lanes);
         let r = f(self);
         self.e.scalar = before;
@@ -237,7 +237,7 @@ impl Lowering<'_> {
     }
 
     /// A constant in the current form, `n` times.
-    pub fn constant_lanes(&mut self, s: Scalar, n: usize) -> Lanes {
+    pub(super) fn constant_lanes(&mut self, s: Scalar, n: usize) -> Lanes {
         let (class, bits) = match s {
             Scalar::F32(x) => (Class::F32, x.to_bits() as u64),
             Scalar::F64(x) => (Class::F64, x.to_bits()),
@@ -252,7 +252,7 @@ impl Lowering<'_> {
     }
 
     /// The scalar of a value that is the same for the whole group; `None` if it is not, or not known yet.
-    pub fn uniform(&mut self, v: kernel::Value) -> Option<Value> {
+    pub(super) fn uniform(&mut self, v: kernel::Value) -> Option<Value> {
         match self.vals[v.0 as usize] {
             Val::Uniform(x) => Some(x),
             Val::Const(s) => Some(self.with_form(false, |l| l.constant_lanes(s, 1))[0]),
@@ -261,12 +261,12 @@ impl Lowering<'_> {
     }
 
     /// The scalar of a uniform value.
-    pub fn scalar(&mut self, v: kernel::Value) -> Value {
+    pub(super) fn scalar(&mut self, v: kernel::Value) -> Value {
         self.uniform(v).expect("a value that does not vary over the group")
     }
 
     /// The lanes of a value, spread if it is uniform.
-    pub fn group(&mut self, v: kernel::Value) -> Lanes {
+    pub(super) fn group(&mut self, v: kernel::Value) -> Lanes {
         let class = Class::of(self.k.dtype(v));
         let n = self.with_form(true, |l| l.e.count(class));
         match self.vals[v.0 as usize].clone() {
@@ -284,7 +284,7 @@ impl Lowering<'_> {
     }
 
     /// A value's registers: the scalar outside groups, the lanes inside. Conditions have 32-bit lanes.
-    pub fn registers(&mut self, v: kernel::Value) -> Lanes {
+    pub(super) fn registers(&mut self, v: kernel::Value) -> Lanes {
         if self.lane.is_none() {
             return vec![self.scalar(v)];
         }
@@ -293,7 +293,7 @@ impl Lowering<'_> {
     }
 
     /// Registers as block parameters take them.
-    pub fn canonical(&mut self, dtype: DType, v: Val) -> Lanes {
+    pub(super) fn canonical(&mut self, dtype: DType, v: Val) -> Lanes {
         match v {
             Val::Uniform(x) => vec![x],
             Val::Lanes(x) if dtype == DType::B8 => self.with_form(true, |l| l.e.mask32(&x)),
@@ -303,7 +303,7 @@ impl Lowering<'_> {
     }
 
     /// The inverse of [`Lowering::registers`].
-    pub fn value_of(&self, x: &[Value]) -> Val {
+    pub(super) fn value_of(&self, x: &[Value]) -> Val {
         match self.lane {
             None => Val::Uniform(x[0]),
             Some(_) => Val::Lanes(x.to_vec()),

@@ -29,7 +29,7 @@ struct Code {
 }
 
 impl Writer {
-    pub fn new(module: &dyn Module, options: Options) -> Writer {
+    pub(super) fn new(module: &dyn Module, options: Options) -> Writer {
         Writer {
             ctx: module.make_context(),
             frontend: FunctionBuilderContext::new(),
@@ -39,7 +39,7 @@ impl Writer {
     }
 
     /// Defines kernel `k` in `module` as the function `symbol`, with the widest vectors that suit it.
-    pub fn define(
+    pub(super) fn define(
         &mut self,
         k: &Kernel,
         module: &mut dyn Module,

@@ -10,7 +10,7 @@ use cranelift_codegen::ir::types::I64;
 
 impl Lowering<'_> {
     /// The part of `start..end` in which every condition on the loop's variable holds whatever the inner loops do.
-    pub fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
+    pub(super) fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
         let mut conds = vec![];
         guards(&l.body, l.vars[0], &mut conds);
         conds.retain(|c| !self.within(c));

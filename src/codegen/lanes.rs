@@ -27,7 +27,7 @@ pub(super) enum Class {
 
 impl Class {
     /// The class of a dtype's values.
-    pub fn of(d: DType) -> Class {
+    pub(super) fn of(d: DType) -> Class {
         match d {
             DType::F64 => Class::F64,
             DType::F32 => Class::F32,
@@ -38,7 +38,7 @@ impl Class {
     }
 
     /// The type of a scalar.
-    pub fn scalar(self) -> Type {
+    pub(super) fn scalar(self) -> Type {
         match self {
             Class::F32 => F32,
             Class::F64 => F64,
@@ -49,7 +49,7 @@ impl Class {
     }
 
     /// The type of a vector.
-    pub fn vector(self) -> Type {
+    pub(super) fn vector(self) -> Type {
         match self {
             Class::F32 => F32X4,
             Class::F64 => F64X2,
@@ -59,7 +59,7 @@ impl Class {
     }
 
     /// The integer class of the same width.
-    pub fn bits(self) -> Class {
+    pub(super) fn bits(self) -> Class {
         match self {
             Class::F32 => Class::I32,
             Class::F64 => Class::I64,
@@ -68,12 +68,12 @@ impl Class {
     }
 
     /// Bytes of a lane.
-    pub fn size(self) -> usize {
+    pub(super) fn size(self) -> usize {
         if matches!(self, Class::F64 | Class::I64) { 8 } else { 4 }
     }
 
     /// F32 or F64.
-    pub fn is_float(self) -> bool {
+    pub(super) fn is_float(self) -> bool {
         matches!(self, Class::F32 | Class::F64)
     }
 }
@@ -104,12 +104,12 @@ pub(super) struct Emitter<'a> {
 
 impl Emitter<'_> {
     /// The type of a class in the current form.
-    pub fn ty(&self, c: Class) -> Type {
+    pub(super) fn ty(&self, c: Class) -> Type {
         if self.scalar { c.scalar() } else { c.vector() }
     }
 
     /// How many values a group of this class has.
-    pub fn count(&self, c: Class) -> usize {
+    pub(super) fn count(&self, c: Class) -> usize {
         if self.scalar {
             1
         } else {
@@ -118,7 +118,7 @@ impl Emitter<'_> {
     }
 
     /// Runs `f` with scalar groups.
-    pub fn as_scalar<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+    pub(super) fn as_scalar<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let before = std::mem::replace(&mut self.scalar, true);
         let r = f(self);
         self.scalar = before;
@@ -128,7 +128,7 @@ impl Emitter<'_> {
     // Constants.
 
     /// A constant of `c`'s type by its bits, `n` times, each a load of its own.
-    pub fn constant(&mut self, c: Class, bits: u64, n: usize) -> Lanes {
+    pub(super) fn constant(&mut self, c: Class, bits: u64, n: usize) -> Lanes {
         if self.scalar && !c.is_float() {
             let bits = if c == Class::I32 {
                 bits as u32 as i64
@@ -146,12 +146,12 @@ impl Emitter<'_> {
     }
 
     /// An f32 for a group like `x`.
-    pub fn kf(&mut self, x: &Lanes, v: f32) -> Lanes {
+    pub(super) fn kf(&mut self, x: &Lanes, v: f32) -> Lanes {
         self.constant(Class::F32, v.to_bits() as u64, x.len())
     }
 
     /// A float of `c`, f32 or f64, for a group like `x`.
-    pub fn kfloat(&mut self, c: Class, x: &Lanes, v: f64) -> Lanes {
+    pub(super) fn kfloat(&mut self, c: Class, x: &Lanes, v: f64) -> Lanes {
         match c {
             Class::F64 => self.constant(c, v.to_bits(), x.len()),
             _ => self.kf(x, v as f32),
@@ -159,13 +159,13 @@ impl Emitter<'_> {
     }
 
     /// An integer of `c`, I32 or I64, for a group like `x`.
-    pub fn ki(&mut self, c: Class, x: &Lanes, v: i64) -> Lanes {
+    pub(super) fn ki(&mut self, c: Class, x: &Lanes, v: i64) -> Lanes {
         let bits = if c == Class::I32 { v as u32 as u64 } else { v as u64 };
         self.constant(c, bits, x.len())
     }
 
     /// `0, 1, 2 …` over the lanes of a whole group, as I64.
-    pub fn lane_indices(&mut self) -> Lanes {
+    pub(super) fn lane_indices(&mut self) -> Lanes {
         let n = self.count(Class::I64);
         let per = self.width / 8;
         (0..n)
@@ -179,34 +179,34 @@ impl Emitter<'_> {
     // Lane by lane.
 
     /// `f` on each value.
-    pub fn map1(&mut self, x: &Lanes, f: impl Fn(&mut Self, Value) -> Value) -> Lanes {
+    pub(super) fn map1(&mut self, x: &Lanes, f: impl Fn(&mut Self, Value) -> Value) -> Lanes {
         x.iter().map(|&x| f(self, x)).collect()
     }
 
     /// `f` on each pair of values.
-    pub fn map2(&mut self, x: &Lanes, y: &Lanes, f: impl Fn(&mut Self, Value, Value) -> Value) -> Lanes {
+    pub(super) fn map2(&mut self, x: &Lanes, y: &Lanes, f: impl Fn(&mut Self, Value, Value) -> Value) -> Lanes {
         debug_assert_eq!(x.len(), y.len());
         x.iter().zip(y).map(|(&x, &y)| f(self, x, y)).collect()
     }
 
-    pub fn fadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn fadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fadd(x, y))
     }
 
-    pub fn fsub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn fsub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fsub(x, y))
     }
 
-    pub fn fmul(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn fmul(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fmul(x, y))
     }
 
-    pub fn fdiv(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn fdiv(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fdiv(x, y))
     }
 
     /// `x * y + z`, in one rounding if the machine can.
-    pub fn fma(&mut self, x: &Lanes, y: &Lanes, z: &Lanes) -> Lanes {
+    pub(super) fn fma(&mut self, x: &Lanes, y: &Lanes, z: &Lanes) -> Lanes {
         if !self.fma {
             let p = self.fmul(x, y);
             return self.fadd(&p, z);
@@ -214,37 +214,37 @@ impl Emitter<'_> {
         (0..x.len()).map(|i| self.b.ins().fma(x[i], y[i], z[i])).collect()
     }
 
-    pub fn iadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn iadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().iadd(x, y))
     }
 
-    pub fn isub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn isub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().isub(x, y))
     }
 
-    pub fn band(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn band(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().band(x, y))
     }
 
-    pub fn bor(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn bor(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().bor(x, y))
     }
 
-    pub fn shl(&mut self, x: &Lanes, n: i64) -> Lanes {
+    pub(super) fn shl(&mut self, x: &Lanes, n: i64) -> Lanes {
         self.map1(x, |e, x| {
             let n = e.b.ins().iconst(I32, n);
             e.b.ins().ishl(x, n)
         })
     }
 
-    pub fn sar(&mut self, x: &Lanes, n: i64) -> Lanes {
+    pub(super) fn sar(&mut self, x: &Lanes, n: i64) -> Lanes {
         self.map1(x, |e, x| {
             let n = e.b.ins().iconst(I32, n);
             e.b.ins().sshr(x, n)
         })
     }
 
-    pub fn shr(&mut self, x: &Lanes, n: i64) -> Lanes {
+    pub(super) fn shr(&mut self, x: &Lanes, n: i64) -> Lanes {
         self.map1(x, |e, x| {
             let n = e.b.ins().iconst(I32, n);
             e.b.ins().ushr(x, n)
@@ -252,7 +252,7 @@ impl Emitter<'_> {
     }
 
     /// The same bits as another type of that width.
-    pub fn bitcast(&mut self, ty: Type, x: Value) -> Value {
+    pub(super) fn bitcast(&mut self, ty: Type, x: Value) -> Value {
         let from = self.b.func.dfg.value_type(x);
         if from == ty {
             return x;
@@ -265,13 +265,13 @@ impl Emitter<'_> {
     }
 
     /// The bits of a float class as integers, or the integers' bits as the float class.
-    pub fn recast(&mut self, to: Class, x: &Lanes) -> Lanes {
+    pub(super) fn recast(&mut self, to: Class, x: &Lanes) -> Lanes {
         let ty = self.ty(to);
         self.map1(x, |e, x| e.bitcast(ty, x))
     }
 
     /// `x` with its sign bit inverted.
-    pub fn fneg(&mut self, c: Class, x: &Lanes) -> Lanes {
+    pub(super) fn fneg(&mut self, c: Class, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().fneg(x));
         }
@@ -280,7 +280,7 @@ impl Emitter<'_> {
     }
 
     /// `x` without its sign bit.
-    pub fn fabs(&mut self, c: Class, x: &Lanes) -> Lanes {
+    pub(super) fn fabs(&mut self, c: Class, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().fabs(x));
         }
@@ -295,7 +295,7 @@ impl Emitter<'_> {
     }
 
     /// `magnitude`, which is not negative, with the sign of `sign`.
-    pub fn or_sign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+    pub(super) fn or_sign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
         if self.scalar {
             return self.map2(magnitude, sign, |e, m, s| e.b.ins().fcopysign(m, s));
         }
@@ -305,7 +305,7 @@ impl Emitter<'_> {
     }
 
     /// `magnitude` with the sign of `sign`.
-    pub fn copysign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+    pub(super) fn copysign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
         if self.scalar {
             return self.or_sign(c, magnitude, sign);
         }
@@ -315,16 +315,16 @@ impl Emitter<'_> {
 
     // Comparisons and choices. A condition is what `fcmp` or `icmp` gave for lanes of the choices' width.
 
-    pub fn fcmp(&mut self, cc: FloatCC, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn fcmp(&mut self, cc: FloatCC, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fcmp(cc, x, y))
     }
 
-    pub fn icmp(&mut self, cc: IntCC, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn icmp(&mut self, cc: IntCC, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().icmp(cc, x, y))
     }
 
     /// `c ? x : y`.
-    pub fn choose(&mut self, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn choose(&mut self, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
         (0..c.len()).map(|i| self.choose1(c[i], x[i], y[i])).collect()
     }
 
@@ -338,7 +338,7 @@ impl Emitter<'_> {
     }
 
     /// `x < y ? x : y`: x86's `minps`, which gives `y` if either is NaN.
-    pub fn min_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn min_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| {
             let c = e.b.ins().fcmp(FloatCC::LessThan, x, y);
             e.choose1(c, x, y)
@@ -346,7 +346,7 @@ impl Emitter<'_> {
     }
 
     /// `x > y ? x : y`: x86's `maxps`, which gives `y` if either is NaN.
-    pub fn max_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn max_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| {
             let c = e.b.ins().fcmp(FloatCC::LessThan, y, x);
             e.choose1(c, x, y)

@@ -21,7 +21,7 @@ pub(super) enum End {
 
 impl Lowering<'_> {
     /// A loop and what comes out of it.
-    pub fn nest(&mut self, l: &Loop) {
+    pub(super) fn nest(&mut self, l: &Loop) {
         let saved = self.partials.clone();
         if l.parallel {
             self.parallel(l);

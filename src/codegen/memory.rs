@@ -42,7 +42,7 @@ impl Lowering<'_> {
     }
 
     /// The value of an affine expression at the group's first iteration, as an I64.
-    pub fn affine(&mut self, a: &Affine) -> Value {
+    pub(super) fn affine(&mut self, a: &Affine) -> Value {
         let mut base = a.base;
         let mut sum = None;
         for &(v, s) in a.terms() {
@@ -95,7 +95,7 @@ impl Lowering<'_> {
     }
 
     /// Computes, before a loop, what the loop's accesses share over all its iterations.
-    pub fn hoist_addresses(&mut self, body: &[Stmt]) {
+    pub(super) fn hoist_addresses(&mut self, body: &[Stmt]) {
         let mut accesses = vec![];
         collect_accesses(body, &mut accesses);
         for (b, i) in accesses {
@@ -106,7 +106,7 @@ impl Lowering<'_> {
 
     /// The address of an access at the group's first iteration: a pointer and a constant offset. Values that differ over the
     /// group are left out.
-    pub fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
+    pub(super) fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
         let p = self.partial(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
         let constant = i.affine.terms().iter().fold(i.affine.base, |a, &(v, s)| {
@@ -148,7 +148,7 @@ impl Lowering<'_> {
     }
 
     /// A load.
-    pub fn load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> Val {
+    pub(super) fn load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> Val {
         let varies = self.varies(i);
         let Some(g) = guard else {
             return self.load_now(b, i, varies);
@@ -256,7 +256,7 @@ impl Lowering<'_> {
 
     /// Whether a store goes past the caches: to a buffer so large that it would only displace what is needed, in whole
     /// cache lines.
-    pub fn streams(&self, b: Buf, i: &Index) -> bool {
+    pub(super) fn streams(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
         let large = self.e.width == 64 && self.may_stream && buffer.role == BufferRole::Out && buffer.streams;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
@@ -268,7 +268,7 @@ impl Lowering<'_> {
     }
 
     /// A store.
-    pub fn store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
+    pub(super) fn store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
         let dtype = self.k.buffer(b).dtype;
         if !self.varies(i) {
             let (p, off) = self.address(b, i);

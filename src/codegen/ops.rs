@@ -11,7 +11,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 
 impl Emitter<'_> {
     /// `op(x)` on values of `dtype`.
-    pub fn unary(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
+    pub(super) fn unary(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
         let c = Class::of(dtype);
         match c {
             Class::F32 | Class::F64 => self.unary_float(op, c, x),
@@ -131,7 +131,7 @@ impl Emitter<'_> {
     }
 
     /// `op(x, y)` on values of `dtype`.
-    pub fn binary(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn binary(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
         let c = Class::of(dtype);
         match c {
             Class::F32 | Class::F64 => self.binary_float(op, c, x, y),
@@ -198,7 +198,7 @@ impl Emitter<'_> {
     }
 
     /// `max(k, x)` (or min) where `k` is known not to be NaN and the sign of a zero does not matter: one instruction.
-    pub fn max_known(&mut self, larger: bool, k: &Lanes, x: &Lanes) -> Lanes {
+    pub(super) fn max_known(&mut self, larger: bool, k: &Lanes, x: &Lanes) -> Lanes {
         if larger { self.max_xy(k, x) } else { self.min_xy(k, x) }
     }
 
@@ -286,7 +286,7 @@ impl Emitter<'_> {
     }
 
     /// Records `fault` if the I8 `cond` is not zero.
-    pub fn fault_if(&mut self, cond: Value, fault: Fault) {
+    pub(super) fn fault_if(&mut self, cond: Value, fault: Fault) {
         let (cold, join) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(cond, cold, &[], join, &[]);
         self.b.seal_block(cold);
@@ -303,12 +303,12 @@ impl Emitter<'_> {
     }
 
     /// The address of the recorded faults.
-    pub fn status_address(&mut self) -> Value {
+    pub(super) fn status_address(&mut self) -> Value {
         self.b.ins().stack_addr(I64, self.slot, self.status)
     }
 
     /// `x op y` on values of `dtype`.
-    pub fn compare(&mut self, op: Compare, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn compare(&mut self, op: Compare, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
         if Class::of(dtype).is_float() {
             let cc = match op {
                 Compare::Eq => FloatCC::Equal,
@@ -347,7 +347,7 @@ impl Emitter<'_> {
     }
 
     /// `c ? x : y` on values of `dtype`.
-    pub fn select(&mut self, dtype: DType, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn select(&mut self, dtype: DType, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
         let class = Class::of(dtype);
         let m = self.mask_for(class, c);
         if class == Class::Bool {

@@ -100,7 +100,7 @@ impl Emitter<'_> {
     }
 
     /// `exp(x) - 1`: 1 ULP, also near 0.
-    pub fn expm1_f32(&mut self, x0: &Lanes) -> Lanes {
+    pub(super) fn expm1_f32(&mut self, x0: &Lanes) -> Lanes {
         let x = self.clamp_k(x0, -18.0, 89.0);
         let (t, r) = self.reduce_ln2(&x);
         let p = self.expm1_core(&r);
@@ -202,18 +202,18 @@ impl Emitter<'_> {
     }
 
     /// `log(x)`: 1 ULP.
-    pub fn log_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn log_f32(&mut self, x: &Lanes) -> Lanes {
         self.log_base(x, [LN_2, 0.0], [1.0, 0.0])
     }
 
     /// `log2(x)`: 1 to 2 ULP. `log2(e)` is 1.4423828 + 3.12…e-4.
-    pub fn log2_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn log2_f32(&mut self, x: &Lanes) -> Lanes {
         let hi = 1.442_382_8;
         self.log_base(x, [1.0, 0.0], [hi, (std::f64::consts::LOG2_E - hi as f64) as f32])
     }
 
     /// `log10(x)`: 1 to 2 ULP.
-    pub fn log10_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn log10_f32(&mut self, x: &Lanes) -> Lanes {
         let (two, e) = (0.301_025_39_f32, 0.434_326_17_f32);
         let low = |exact: f64, hi: f32| (exact - hi as f64) as f32;
         debug_assert!((two * LOG2_10 - 1.0).abs() < 1e-3);
@@ -225,7 +225,7 @@ impl Emitter<'_> {
     }
 
     /// `log(1 + x)`: 1 to 2 ULP, also near 0.
-    pub fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
         let u = self.add_k(x, 1.0);
         let (e, m) = self.exponent(&u);
         // m - 1 = x 2^-e + (2^-e - 1), without the rounding of 1 + x; for large x that rounding does not matter and 2^-e may underflow.
@@ -245,7 +245,7 @@ impl Emitter<'_> {
     }
 
     /// `sin(x)` (`shift` 0) or `cos(x)` (`shift` 1): 1 to 2 ULP. Arguments beyond `TRIG_LIMIT` go through `helper`.
-    pub fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
+    pub(super) fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
         let t = self.affine(x, std::f32::consts::FRAC_2_PI, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         // pi / 2 in three parts of 24 bits.

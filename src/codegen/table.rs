@@ -15,7 +15,7 @@ pub(super) struct Table {
 
 impl Table {
     /// The offset of the constant with these bits in every lane of `size` bytes.
-    pub fn offset(&mut self, bits: u64, size: usize) -> i32 {
+    pub(super) fn offset(&mut self, bits: u64, size: usize) -> i32 {
         let bytes = &mut self.bytes;
         *self.known.entry((bits, size)).or_insert_with(|| {
             let at = bytes.len() as i32;
@@ -27,7 +27,7 @@ impl Table {
     }
 
     /// The offset of `start, start + 1, …` as I64.
-    pub fn iota(&mut self, start: i64) -> i32 {
+    pub(super) fn iota(&mut self, start: i64) -> i32 {
         let bytes = &mut self.bytes;
         *self.iotas.entry(start).or_insert_with(|| {
             let at = bytes.len() as i32;
@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// The table.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }

@@ -73,7 +73,7 @@ impl<T> ControlCall<T> {
 
 /// What a run of control flow finds wrong with the values it is given; torch reports such errors at run time, too.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ControlError(pub String);
+pub(crate) struct ControlError(pub String);
 
 impl ControlError {
     fn new(text: impl Into<String>) -> ControlError {
@@ -84,7 +84,7 @@ impl ControlError {
 type ControlResult<T> = Result<T, ControlError>;
 
 /// The items of a result: those of a tuple or list, or the one value.
-pub fn result_items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
+pub(crate) fn result_items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.clone(),
         v => vec![v.clone()],
@@ -183,7 +183,7 @@ impl Stack {
 }
 
 /// Computes a control-flow call. `call` calls the `n`th of its graphs.
-pub fn run_control<E: From<ControlError>>(
+pub(crate) fn run_control<E: From<ControlError>>(
     p: &ControlCall<Tensor>,
     call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
 ) -> Result<Val<Tensor>, E> {

@@ -93,7 +93,7 @@ fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Stage
 
 impl Lowered {
     /// Compiles the program; `text` keeps the texts of its kernels' code.
-    pub fn compile(self, session: &mut Session, threads: usize, text: bool) -> Staged<Ready> {
+    pub(super) fn compile(self, session: &mut Session, threads: usize, text: bool) -> Staged<Ready> {
         let executable = match self.program {
             Some(program) => Some(session.compile(program, threads, text)?),
             None => None,

@@ -20,7 +20,7 @@ use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
 
 /// The tail of a graph: the nodes whose types are known only from values, and what uses them.
-pub struct InterpretedTail {
+pub(super) struct InterpretedTail {
     nodes: HashSet<NodeId>,
     /// The first node whose type depends on values.
     first: NodeId,
@@ -28,7 +28,7 @@ pub struct InterpretedTail {
 
 impl InterpretedTail {
     /// The tail of a graph whose nodes have types for fixed input sizes, if it has one.
-    pub fn from_graph(graph: &Graph) -> Option<InterpretedTail> {
+    pub(super) fn from_graph(graph: &Graph) -> Option<InterpretedTail> {
         let mut nodes = HashSet::new();
         let mut first = None;
         for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
@@ -42,14 +42,14 @@ impl InterpretedTail {
     }
 
     /// The whole graph as a tail, for one that cannot be compiled; `None` if nothing is called.
-    pub fn whole_graph(graph: &Graph) -> Option<InterpretedTail> {
+    pub(super) fn whole_graph(graph: &Graph) -> Option<InterpretedTail> {
         let nodes: HashSet<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
         let first = graph.iter().find(|n| nodes.contains(n))?;
         Some(InterpretedTail { nodes, first })
     }
 
     /// What is said about it, once.
-    pub fn warning(&self, graph: &Graph) -> Diagnostic {
+    pub(super) fn warning(&self, graph: &Graph) -> Diagnostic {
         let node = &graph[self.first];
         let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
         let what = format!("{} of {all} operations run in the interpreter", self.nodes.len());
@@ -68,7 +68,7 @@ impl InterpretedTail {
     }
 
     /// What is said if the tail is all there is, and code is wanted.
-    pub fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
+    pub(super) fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
         let title = "no part of the graph is compiled";
         let missing = self.missing_types(graph);
         if missing.is_empty() {
@@ -88,7 +88,7 @@ impl InterpretedTail {
 
     /// The graph without the tail, and the nodes whose values the tail uses, which are its results. `None` if the tail is
     /// all that is computed.
-    pub fn head_graph(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
+    pub(super) fn head_graph(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
         let output = graph.output();
         let in_tail = |n: NodeId| self.nodes.contains(&n) || Some(n) == output;
         let mut kept: Vec<NodeId> = vec![];
@@ -128,7 +128,7 @@ fn is_fixed(ty: &Type) -> bool {
 }
 
 /// A graph in two parts.
-pub struct SplitExecutable {
+pub(super) struct SplitExecutable {
     tail: InterpretedTail,
     /// The part that is compiled, if there is anything in it, and the nodes whose values are its results.
     head: Option<(Executable, Vec<NodeId>)>,
@@ -155,27 +155,27 @@ impl Hooks for Computed {
 
 impl SplitExecutable {
     /// A tail after what was compiled of the same graph.
-    pub fn new(tail: InterpretedTail, head: Option<(Executable, Vec<NodeId>)>) -> SplitExecutable {
+    pub(super) fn new(tail: InterpretedTail, head: Option<(Executable, Vec<NodeId>)>) -> SplitExecutable {
         SplitExecutable { tail, head }
     }
 
     /// The compiled part.
-    pub fn executable(&self) -> Option<&Executable> {
+    pub(super) fn executable(&self) -> Option<&Executable> {
         self.head.as_ref().map(|h| &h.0)
     }
 
     /// The compiled part.
-    pub fn executable_mut(&mut self) -> Option<&mut Executable> {
+    pub(super) fn executable_mut(&mut self) -> Option<&mut Executable> {
         self.head.as_mut().map(|h| &mut h.0)
     }
 
     /// How many operations are not compiled.
-    pub fn interpreted_count(&self) -> usize {
+    pub(super) fn interpreted_count(&self) -> usize {
         self.tail.nodes.len()
     }
 
     /// Runs the module's entry graph: the head compiled, the rest in `interpreter`, which has the module's buffers.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         module: &GraphModule,
         interpreter: &mut Interpreter<'_>,

@@ -47,7 +47,7 @@ struct ArchiveEntry {
 
 impl Archive {
     /// Opens an archive.
-    pub fn open(path: &Path) -> Result<Archive, Diagnostic> {
+    pub(super) fn open(path: &Path) -> Result<Archive, Diagnostic> {
         let name = path.display().to_string();
         let map =
             files::map_file(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
@@ -70,19 +70,19 @@ impl Archive {
     }
 
     /// Whether there is an entry at `path`.
-    pub fn has_entry(&self, path: &str) -> bool {
+    pub(super) fn has_entry(&self, path: &str) -> bool {
         self.entries.contains_key(path)
     }
 
     /// The paths of all entries, sorted.
-    pub fn entry_paths(&self) -> Vec<&str> {
+    pub(super) fn entry_paths(&self) -> Vec<&str> {
         let mut paths: Vec<&str> = self.entries.keys().map(String::as_str).collect();
         paths.sort_unstable();
         paths
     }
 
     /// What the archive holds, by its entries.
-    pub fn kind(&self) -> FileKind {
+    pub(super) fn kind(&self) -> FileKind {
         let head = |path: &str| match self.read_entry(path, MAX_PICKLE, true) {
             Ok(Payload::Mapped { offset, len }) => self.map[offset..offset + len.min(HEAD)].to_vec(),
             Ok(Payload::Owned(bytes)) => bytes,
@@ -92,25 +92,25 @@ impl Archive {
     }
 
     /// The bytes of an entry.
-    pub fn read_payload(&self, path: &str) -> Result<Payload, Diagnostic> {
+    pub(super) fn read_payload(&self, path: &str) -> Result<Payload, Diagnostic> {
         self.read_entry(path, MAX_BLOB, true)
     }
 
     /// A text entry, without white space around it.
-    pub fn read_text(&self, path: &str) -> Result<String, Diagnostic> {
+    pub(super) fn read_text(&self, path: &str) -> Result<String, Diagnostic> {
         let bytes = self.unpack_entry(path)?;
         let text = String::from_utf8(bytes).map_err(|_| self.unreadable_entry(path, "it is not UTF-8 text"))?;
         Ok(text.trim().to_string())
     }
 
     /// A JSON entry.
-    pub fn read_json(&self, path: &str) -> Result<Value, Diagnostic> {
+    pub(super) fn read_json(&self, path: &str) -> Result<Value, Diagnostic> {
         let bytes = self.unpack_entry(path)?;
         serde_json::from_slice(&bytes).map_err(|e| self.not_json(path, &e))
     }
 
     /// A graph's JSON entry, in parts.
-    pub fn read_graph_json(&self, path: &str) -> Result<(Value, GraphParts), Diagnostic> {
+    pub(super) fn read_graph_json(&self, path: &str) -> Result<(Value, GraphParts), Diagnostic> {
         let bytes = self.unpack_entry(path)?;
         GraphParts::split_document(bytes).map_err(|e| self.not_json(path, &e))
     }

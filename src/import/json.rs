@@ -15,12 +15,12 @@ pub(super) enum Bad {
 
 impl Bad {
     /// Something that fxc has no form for.
-    pub fn unsupported(what: impl Into<String>) -> Bad {
+    pub(super) fn unsupported(what: impl Into<String>) -> Bad {
         Bad::Unsupported(what.into())
     }
 
     /// The same, with the part of the document that it is in: `node 3: expected a list`.
-    pub fn within(self, part: impl fmt::Display) -> Bad {
+    pub(super) fn within(self, part: impl fmt::Display) -> Bad {
         match self {
             Bad::Malformed(why) => Bad::Malformed(format!("{part}: {why}")),
             Bad::Unsupported(what) => Bad::Unsupported(format!("{part}: {what}")),
@@ -28,7 +28,7 @@ impl Bad {
     }
 
     /// The code, and the text.
-    pub fn into_code_and_text(self) -> (Code, String) {
+    pub(super) fn into_code_and_text(self) -> (Code, String) {
         match self {
             Bad::Malformed(why) => (Code::E0403, why),
             Bad::Unsupported(what) => (Code::E0405, what),

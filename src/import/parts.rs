@@ -21,7 +21,7 @@ type JsonMember = [Range<usize>; 2];
 impl GraphParts {
     /// Takes the items of `graph_module.graph.nodes` and the members of `graph_module.graph.tensor_values` out of a document, and gives
     /// what is left as a tree. A document that is not made so is left whole.
-    pub fn split_document(text: Vec<u8>) -> serde_json::Result<(Value, GraphParts)> {
+    pub(super) fn split_document(text: Vec<u8>) -> serde_json::Result<(Value, GraphParts)> {
         let Some((rest, nodes, tensors)) = split_graph_parts(&text) else {
             return Ok((serde_json::from_slice(&text)?, GraphParts::default()));
         };
@@ -33,12 +33,12 @@ impl GraphParts {
     }
 
     /// The nodes that were taken out.
-    pub fn nodes(&self) -> impl Iterator<Item = Result<Value, Bad>> {
+    pub(super) fn nodes(&self) -> impl Iterator<Item = Result<Value, Bad>> {
         self.nodes.iter().map(|r| self.parse_range(r))
     }
 
     /// The names and types that were taken out.
-    pub fn tensor_types(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
+    pub(super) fn tensor_types(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
         self.tensors.iter().map(|[name, ty]| {
             let name = serde_json::from_slice(&self.text[name.clone()]).map_err(not_json)?;
             Ok((name, self.parse_range(ty)?))

@@ -20,7 +20,7 @@ fn read_sequence(v: &Value, mut f: impl FnMut(&Value) -> Result<Arg, Bad>) -> Re
 
 impl Scope {
     /// One argument. Graphs in it become graphs of the module.
-    pub fn read_argument(&mut self, v: &Value, cx: &mut ImportContext, depth: usize) -> Result<Arg, Bad> {
+    pub(super) fn read_argument(&mut self, v: &Value, cx: &mut ImportContext, depth: usize) -> Result<Arg, Bad> {
         if depth > MAX_DEPTH {
             return Err(Bad::unsupported(format!("arguments nested more than {MAX_DEPTH} deep")));
         }

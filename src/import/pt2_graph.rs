@@ -28,14 +28,14 @@ pub(super) struct ImportContext {
 
 impl ImportContext {
     /// A name that no graph has.
-    pub fn unique_graph_name(&mut self, wish: &str) -> Arc<str> {
+    pub(super) fn unique_graph_name(&mut self, wish: &str) -> Arc<str> {
         self.names.reserve("main");
         self.names.create(wish).into()
     }
 
     /// Reads a graph that is an argument and gives its name in the module. Archives name graphs within their parent:
     /// equal names become different ones here.
-    pub fn read_subgraph(&mut self, v: &Value) -> Result<Arg, Bad> {
+    pub(super) fn read_subgraph(&mut self, v: &Value) -> Result<Arg, Bad> {
         let wish = get_text(v, "name")?;
         if self.depth == MAX_GRAPH_DEPTH {
             return Err(Bad::unsupported(format!(
@@ -82,7 +82,7 @@ pub(super) struct Scope {
 
 impl Scope {
     /// An empty graph that knows the types of the values of `json` and of what was taken out of it.
-    pub fn new(json: &Value, parts: &GraphParts) -> Result<Scope, Bad> {
+    pub(super) fn new(json: &Value, parts: &GraphParts) -> Result<Scope, Bad> {
         let mut types = HashMap::new();
         for part in parts.tensor_types() {
             let (name, v) = part.map_err(|e| e.within("`tensor_values`"))?;
@@ -113,7 +113,7 @@ impl Scope {
     }
 
     /// The node that computes the value `name`.
-    pub fn node_of_value(&self, name: &str) -> Result<NodeId, Bad> {
+    pub(super) fn node_of_value(&self, name: &str) -> Result<NodeId, Bad> {
         self.values
             .get(name)
             .copied()
@@ -150,7 +150,7 @@ impl Scope {
     }
 
     /// An input that the caller gives: its name, and its value if tracing fixed it.
-    pub fn read_placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
+    pub(super) fn read_placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
         let (kind, v) = read_union(input)?;
         let name = match kind {
             "as_tensor" => get_text(v, "name")?,
@@ -165,13 +165,13 @@ impl Scope {
     }
 
     /// A placeholder of this name.
-    pub fn bare_placeholder(&mut self, name: &str) -> Result<Arc<str>, Bad> {
+    pub(super) fn bare_placeholder(&mut self, name: &str) -> Result<Arc<str>, Bad> {
         self.add_value(Opcode::Placeholder, name, vec![], vec![], name)?;
         Ok(name.into())
     }
 
     /// All nodes: those of `json`, and those that were taken out of it.
-    pub fn read_nodes(&mut self, json: &Value, parts: &GraphParts, cx: &mut ImportContext) -> Result<(), Bad> {
+    pub(super) fn read_nodes(&mut self, json: &Value, parts: &GraphParts, cx: &mut ImportContext) -> Result<(), Bad> {
         let whole = get_list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
         for (i, v) in whole.chain(parts.nodes().map(|v| v.map(Cow::Owned))).enumerate() {
             let v = v.map_err(|e| e.within(format_args!("node {i}")))?;
@@ -311,7 +311,7 @@ impl Scope {
     }
 
     /// The graph's results.
-    pub fn read_outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
+    pub(super) fn read_outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
         let outputs = get_list(json, "outputs")?.iter().enumerate();
         let mut cx = ImportContext::default();
         outputs

@@ -33,7 +33,7 @@ pub(super) struct ArchiveWeights<'a> {
 
 impl<'a> ArchiveWeights<'a> {
     /// Reads the tables. A table that cannot be read is reported, and its tensors are then missing.
-    pub fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> ArchiveWeights<'a> {
+    pub(super) fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> ArchiveWeights<'a> {
         let mut views = HashMap::new();
         for folder in ["constants", "weights"] {
             let path = format!("data/{folder}/{model}_{folder}_config.json");
@@ -66,7 +66,7 @@ impl<'a> ArchiveWeights<'a> {
     }
 
     /// Gives every attribute of the module its value, and reports all that fail.
-    pub fn fill_attributes(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
+    pub(super) fn fill_attributes(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
         let mut missing = vec![];
         for (name, attribute) in &mut module.attributes {
             let view = match self.views.get(&**name) {

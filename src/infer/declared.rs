@@ -6,7 +6,7 @@ use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 /// Why two types do not agree.
 #[derive(Clone, Debug)]
-pub enum Mismatch {
+pub(super) enum Mismatch {
     /// Different kinds, dtypes, ranks or lengths.
     Kind,
     /// Sizes that cannot be equal.
@@ -15,7 +15,7 @@ pub enum Mismatch {
 
 impl Mismatch {
     /// Sentences that say why, where the two types do not show it.
-    pub fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self) -> Vec<String> {
         match self {
             Mismatch::Kind => vec![],
             Mismatch::Size(c) => c.why.clone().into_iter().collect(),
@@ -23,7 +23,7 @@ impl Mismatch {
     }
 
     /// Adds labels at the places that bound the sizes in question.
-    pub fn label(&self, d: Diagnostic) -> Diagnostic {
+    pub(super) fn label(&self, d: Diagnostic) -> Diagnostic {
         match self {
             Mismatch::Size(c) => super::solve::label_causes(d, c.because.clone()),
             Mismatch::Kind => d,
@@ -33,7 +33,7 @@ impl Mismatch {
 
 /// The type that is both `a` (declared) and `b` (found): unknown parts of either are filled from the other, symbolic
 /// sizes become equations.
-pub fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &EquationOrigin) -> Result<Type, Mismatch> {
+pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &EquationOrigin) -> Result<Type, Mismatch> {
     match (a, b) {
         (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
         (Val::Leaf(x), Val::Leaf(y)) => merge_tensors(x, y, solver, origin).map(Val::Leaf),
@@ -80,7 +80,7 @@ pub fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &EquationOri
 }
 
 /// Whether the declared type has sizes that the op's own result, of type `found`, leaves open.
-pub fn says_more(declared: &Type, found: &Type) -> bool {
+pub(super) fn says_more(declared: &Type, found: &Type) -> bool {
     match (declared, found) {
         (Val::Leaf(d), Val::Leaf(f)) => match (&d.shape, &f.shape) {
             (Some(_), None) => true,

@@ -23,12 +23,12 @@ pub const GATHERED: &str = "gathered";
 const PREFIX: &str = "higher_order.auto_functionalized";
 
 /// Whether the node is a call of one of them.
-pub fn is_call(n: &Node) -> bool {
+pub(super) fn is_call(n: &Node) -> bool {
     n.op() == Opcode::CallFunction && op::canonical_path(n.target(), false).starts_with(PREFIX)
 }
 
 /// The op that such a call names.
-pub fn wrapped_op(n: &Node) -> Option<&str> {
+pub(super) fn wrapped_op(n: &Node) -> Option<&str> {
     if !is_call(n) {
         return None;
     }
@@ -39,7 +39,7 @@ pub fn wrapped_op(n: &Node) -> Option<&str> {
 }
 
 /// Expands the call if the file defines the op. Otherwise inference reports an unknown op.
-pub fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+pub(super) fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
     let Some(path) = wrapped_op(&graph[n]) else {
         return Ok(());
     };

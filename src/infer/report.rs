@@ -29,7 +29,7 @@ pub(super) fn spell_target(graph: &Graph, n: NodeId) -> String {
 }
 
 /// Arguments that fit no overload (E0202, E0203).
-pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e: BindError) -> Diagnostic {
+pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e: BindError) -> Diagnostic {
     let meta = &graph[n].meta;
     let name = spell_target(graph, n);
     let d = match e {
@@ -214,12 +214,12 @@ fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Optio
 }
 
 /// Sizes that cannot be equal (E0305).
-pub fn contradiction_error(graph: &Graph, n: NodeId, origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
+pub(super) fn contradiction_error(graph: &Graph, n: NodeId, origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
     with_place(guard_error(origin, c), graph, n)
 }
 
 /// A guard that cannot hold (E0305).
-pub fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
+pub(super) fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
     let mut d = Diagnostic::new(Code::E0305, origin.what.clone())
         .at_opt(origin.span, format!("{} would have to equal {}", c.left, c.right));
     d.notes.extend(c.why.clone());
@@ -227,7 +227,7 @@ pub fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnostic {
 }
 
 /// An annotation that is not what the node gives (E0301).
-pub fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
+pub(super) fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
     let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
     let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));
     d.notes.extend(e.notes());

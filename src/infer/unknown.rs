@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use std::cell::OnceCell;
 
 /// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
-pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
+pub(super) fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     let span = graph.target_span(n);
     let name =
         functional::wrapped_op(&graph[n]).map_or_else(|| spell_target(graph, n), |op| format!("`torch.ops.{op}`"));
@@ -19,20 +19,20 @@ pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
 }
 
 /// A module that is not declared (E0201); [`suggest`] adds what may be meant.
-pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
+pub(super) fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     let span = graph.target_span(n);
     Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
 }
 
 /// The names that a file itself gives to what can be called.
-pub fn own_names(module: &GraphModule) -> NameIndex<'_> {
+pub(super) fn own_names(module: &GraphModule) -> NameIndex<'_> {
     let graphs = module.graphs.keys().map(|k| &**k);
     NameIndex::new(graphs.chain(module.ops.keys().map(|k| &**k)))
 }
 
 /// Adds what an unknown name may be meant for. `fits` says whether the node's arguments fit an op of the table.
-pub fn suggest_names(
+pub(super) fn suggest_names(
     module: &GraphModule,
     graph: &Graph,
     n: NodeId,
@@ -225,7 +225,7 @@ struct Unknown {
 
 /// Unknown ops, collected so that each spelling is reported once with all its uses.
 #[derive(Default)]
-pub struct Unknowns<'m> {
+pub(super) struct Unknowns<'m> {
     by_spelling: IndexMap<String, Unknown>,
     own: OnceCell<NameIndex<'m>>,
 }
@@ -235,7 +235,7 @@ impl<'m> Unknowns<'m> {
     const SHOWN: usize = 3;
 
     /// Adds a use. `fits` as for [`suggest`].
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         module: &'m GraphModule,
         graph: &Graph,
@@ -262,7 +262,7 @@ impl<'m> Unknowns<'m> {
     }
 
     /// Reports them all.
-    pub fn report(&mut self, out: &mut Diagnostics) {
+    pub(super) fn report(&mut self, out: &mut Diagnostics) {
         for (_, unknown) in std::mem::take(&mut self.by_spelling) {
             let Unknown {
                 diagnostic: mut d,
@@ -284,7 +284,7 @@ impl<'m> Unknowns<'m> {
 }
 
 /// A module whose class or constructor arguments are wrong, shown where it is declared.
-pub fn declaration_error(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
+pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
     let decl = &module.modules[name];
     let class_span = decl.places.as_ref().map(|p| p.class);
     let parameters = modules::constructor_params(&decl.class).unwrap_or_default();
@@ -328,7 +328,7 @@ fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
 }
 
 /// A module whose call is wrong: it takes other inputs.
-pub fn module_call(graph: &Graph, n: NodeId, declared: Option<Span>, e: op::OpError) -> Diagnostic {
+pub(super) fn module_call(graph: &Graph, n: NodeId, declared: Option<Span>, e: op::OpError) -> Diagnostic {
     let node = &graph[n];
     let mut d = Diagnostic::new(e.code, e.title).at_opt(node.meta.span, "");
     if let Some(s) = declared {

@@ -13,12 +13,12 @@ use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
 
 /// The type of a value.
-pub fn type_of(v: &Val<TensorCell>) -> Type {
+pub(super) fn type_of(v: &Val<TensorCell>) -> Type {
     v.map(TensorCell::ty)
 }
 
 /// The result of `call`. The rule is asked first: it holds torch's checks.
-pub fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
+pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     let types = call.map(TensorCell::ty);
     let ty = (call.op.rule)(&types, &mut Sizes::default())?;
     super::check_size(&ty, call.op.name)?;
@@ -29,7 +29,7 @@ pub fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
 }
 
 /// The result of a call that draws in the order of its operand's memory, `None` for any other.
-pub fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Option<OpResult<Val<TensorCell>>> {
+pub(super) fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Option<OpResult<Val<TensorCell>>> {
     let x = call.args.first()?.as_leaf()?;
     let order = draw_order(&call.map(TensorCell::ty), &x.layout(), in_place)?;
     let [there, back] = draw_permutations(&order);

@@ -7,7 +7,7 @@ use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{Category, DType};
 
 /// The reduction of `x`.
-pub fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
+pub(super) fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
     let one = |t: Vec<Tensor>| {
         t.into_iter()
             .next()

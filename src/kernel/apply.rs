@@ -5,7 +5,7 @@ use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary};
 use crate::tensor::Scalar;
 
 /// The value of an operation on scalars.
-pub fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
+pub(super) fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
     match op {
         ScalarOp::Const(s) => Ok(s),
         ScalarOp::Unary(op, x) => eval_unary(op, x),
@@ -18,7 +18,7 @@ pub fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
 }
 
 /// `op(x)`. Sixteen-bit floats compute in f32 and round.
-pub fn eval_unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
+pub(super) fn eval_unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
     let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), x.dtype());
     match op {
         Unary::IsNan => return Ok(Scalar::Bool(x.to_f64().is_nan())),
@@ -46,7 +46,7 @@ fn sign_bit(x: Scalar) -> bool {
 }
 
 /// `op(a, b)`; both have one dtype, which is the result's.
-pub fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
+pub(super) fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
     let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), a.dtype());
     Ok(match (a, b) {
         (Scalar::F64(x), Scalar::F64(y)) => Scalar::F64(functions::of_two_f64(op).ok_or_else(none)?(x, y)),
@@ -67,7 +67,7 @@ pub fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError
 }
 
 /// `a op b`; both have one dtype.
-pub fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
+pub(super) fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
     use std::cmp::Ordering::*;
     let order = match (a, b) {
         (Scalar::Int(_, x), Scalar::Int(_, y)) => Some(x.cmp(&y)),
@@ -84,7 +84,7 @@ pub fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
 }
 
 /// `a * b + c`, rounded once; integers wrap.
-pub fn eval_fma(a: Scalar, b: Scalar, c: Scalar) -> Result<Scalar, EvalError> {
+pub(super) fn eval_fma(a: Scalar, b: Scalar, c: Scalar) -> Result<Scalar, EvalError> {
     match (a, b, c) {
         (Scalar::F64(a), Scalar::F64(b), Scalar::F64(c)) => Ok(Scalar::F64(a.mul_add(b, c))),
         (Scalar::F32(a), Scalar::F32(b), Scalar::F32(c)) => Ok(Scalar::F32(a.mul_add(b, c))),

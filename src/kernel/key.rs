@@ -81,7 +81,7 @@ fn encode_scalar(s: Scalar, w: &mut Vec<u64>) {
 const LOAD: u64 = 2;
 
 /// The words of an instruction.
-pub fn encode_inst(i: &Inst, w: &mut Vec<u64>) {
+pub(super) fn encode_inst(i: &Inst, w: &mut Vec<u64>) {
     match i {
         Inst::Index(a) => {
             w.push(1);

@@ -13,7 +13,7 @@ const CHUNK: usize = 16 * 1024;
 ///
 /// # Safety
 /// `src` is readable for them and aligned to 2 bytes (or `dst` is empty).
-pub unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
+pub(super) unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
     let n = dst.len();
     let (to, from) = (Shared(dst.as_mut_ptr()), Shared(src.cast_mut()));
     pool.run(n.div_ceil(CHUNK), |i| {
@@ -32,7 +32,7 @@ pub unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) 
 }
 
 /// [`widen`] for bytes of any alignment; `bytes` has two for each element of `dst`.
-pub fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
+pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     for (x, b) in dst.iter_mut().zip(bytes.chunks_exact(2)) {
         let bits = u16::from_le_bytes([b[0], b[1]]);
         *x = match dtype {
@@ -46,7 +46,7 @@ pub fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
 ///
 /// # Safety
 /// `dst` is writable for as many elements and aligned to 2 bytes.
-pub unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
+pub(super) unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match dtype {
@@ -60,7 +60,7 @@ pub unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
 ///
 /// # Safety
 /// As for [`narrow_row`].
-pub unsafe fn narrow(pool: &Pool, dtype: DType, src: &[f32], dst: *mut u8) {
+pub(super) unsafe fn narrow(pool: &Pool, dtype: DType, src: &[f32], dst: *mut u8) {
     let to = Shared(dst);
     pool.run(src.len().div_ceil(CHUNK), |i| {
         let part = &src[i * CHUNK..((i + 1) * CHUNK).min(src.len())];

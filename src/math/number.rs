@@ -3,7 +3,7 @@
 use crate::tensor::Element;
 
 /// An element type with wrapping addition and multiplication.
-pub trait Number: Element + PartialOrd + Default {
+pub(super) trait Number: Element + PartialOrd + Default {
     /// `self + other`.
     fn add(self, other: Self) -> Self;
     /// `self * other`.

@@ -9,7 +9,15 @@
 /// # Safety
 /// `src` is readable at `l * line + i * k` for `l < count`, `i < kc`; `dst` is writable for `kc * width`;
 /// `count <= width`.
-pub unsafe fn pack_panel(src: *const f32, line: usize, k: usize, count: usize, width: usize, kc: usize, dst: *mut f32) {
+pub(super) unsafe fn pack_panel(
+    src: *const f32,
+    line: usize,
+    k: usize,
+    count: usize,
+    width: usize,
+    kc: usize,
+    dst: *mut f32,
+) {
     // SAFETY: each helper reads and writes within what the caller promised.
     unsafe {
         if line == 1 {
@@ -87,7 +95,7 @@ unsafe fn transpose_lines(src: *const f32, line: usize, count: usize, width: usi
 /// # Safety
 /// `src` is readable for four rows `src_row` apart, `dst` writable for four rows `dst_row` apart.
 #[inline(always)]
-pub unsafe fn transpose4(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
+pub(super) unsafe fn transpose4(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::*;

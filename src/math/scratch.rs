@@ -85,7 +85,7 @@ unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// The pointer. A method, so that closures capture the wrapper and not the bare pointer.
-    pub fn get(self) -> *mut T {
+    pub(super) fn get(self) -> *mut T {
         self.0
     }
 }

@@ -10,7 +10,7 @@
 /// The methods may be called only on a machine that has the level's instructions. Loads and stores touch
 /// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`; no alignment is needed.
 #[allow(clippy::missing_safety_doc, reason = "what is said above holds for every method")]
-pub unsafe trait Simd: Copy + 'static {
+pub(super) unsafe trait Simd: Copy + 'static {
     /// One vector.
     type V: Copy;
     /// Elements of a vector.
@@ -116,7 +116,7 @@ pub unsafe trait Simd: Copy + 'static {
 
 /// Four lanes in plain Rust.
 #[derive(Clone, Copy)]
-pub struct Portable;
+pub(super) struct Portable;
 
 macro_rules! lanewise {
     ($f:expr, $($x:ident),*) => {{
@@ -223,7 +223,7 @@ unsafe impl Simd for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86::{Avx2, Avx512};
+pub(super) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -232,7 +232,7 @@ mod x86 {
 
     /// AVX2 with FMA.
     #[derive(Clone, Copy)]
-    pub struct Avx2;
+    pub(crate) struct Avx2;
 
     /// Masks for `_mm256_maskload_ps`: eight lanes from index `8 - n` on have the first `n` set.
     static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -338,7 +338,7 @@ mod x86 {
 
     /// AVX-512 F.
     #[derive(Clone, Copy)]
-    pub struct Avx512;
+    pub(crate) struct Avx512;
 
     /// The vector itself, of which the compiler does not know that all lanes are one: it would make the half by a load and the
     /// whole of the half by a shuffle, which competes with the sums.

@@ -8,7 +8,7 @@
 //! The sum of every element is formed in the order of the product index, whatever `R` and `V` are and wherever a
 //! caller splits the index, so results do not depend on how a problem is cut into tiles.
 
-pub mod narrow;
+pub(super) mod narrow;
 
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
@@ -17,7 +17,7 @@ use crate::target::Isa;
 
 /// What the accumulators start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Init {
+pub(super) enum Init {
     /// Zero.
     Zero,
     /// The elements of C: an earlier part of the product index was added there.
@@ -29,7 +29,7 @@ pub enum Init {
 }
 
 /// One tile. All strides are in elements.
-pub struct TileJob {
+pub(super) struct TileJob {
     /// Row 0 of A, before the segment's offset.
     pub a: *const f32,
     /// From one row of A to the next; ignored (taken as 1) by kernels with `unit` rows.
@@ -63,14 +63,14 @@ pub struct TileJob {
 }
 
 /// The one segment of a plain matrix product.
-pub static ONE_SEGMENT: [usize; 1] = [0];
+pub(super) static ONE_SEGMENT: [usize; 1] = [0];
 
 /// A tile kernel.
 ///
 /// # Safety
 /// The machine has the kernel's instructions, and the job's pointers are valid for the tile: A for `R` rows over all
 /// segments, B for `V * LANES` elements at every product index, C (and the bias) for `cols` columns.
-pub type TileFn = unsafe fn(&TileJob);
+pub(super) type TileFn = unsafe fn(&TileJob);
 
 /// The registers of a tile: `R` rows of `V` vectors, and, if `H`, half a vector after them.
 struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
@@ -239,7 +239,7 @@ unsafe fn finish<S: Simd, const R: usize, const V: usize, const H: bool>(t: &Til
 }
 
 /// The tile kernels of one level.
-pub struct Kernels {
+pub(super) struct Kernels {
     /// The level.
     pub isa: Isa,
     /// The most rows of a tile of two vectors.
@@ -255,7 +255,7 @@ pub struct Kernels {
 
 impl Kernels {
     /// The kernels of `isa`.
-    pub fn of(isa: Isa) -> &'static Kernels {
+    pub(super) fn of(isa: Isa) -> &'static Kernels {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &AVX512,
@@ -267,12 +267,12 @@ impl Kernels {
 
     /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::halves`], or 8 for two panels); `unit` when rows of A
     /// are adjacent.
-    pub fn tile(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
+    pub(super) fn tile(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
         (self.table)(rows, halves, unit)
     }
 
     /// The half vectors that `cols` columns of a panel fill: 1 to 4, an even number where half vectors gain nothing.
-    pub fn halves(&self, cols: usize) -> usize {
+    pub(super) fn halves(&self, cols: usize) -> usize {
         let step = if self.has_halves { self.nr / 4 } else { self.nr / 2 };
         cols.div_ceil(step).max(1) * (4 * step / self.nr)
     }
@@ -323,14 +323,14 @@ table!(PORTABLE, portable_table, Portable, Isa::Portable, (), mr = 4 [1 2 3 4], 
 /// Cuts `rows` rows into the fewest tiles of at most `most` rows, as evenly as can be: tile `i` begins at row
 /// `start(i)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Tiles {
+pub(super) struct Tiles {
     rows: usize,
     count: usize,
 }
 
 impl Tiles {
     /// The cut.
-    pub fn new(rows: usize, most: usize) -> Tiles {
+    pub(super) fn new(rows: usize, most: usize) -> Tiles {
         Tiles {
             rows,
             count: rows.div_ceil(most),
@@ -338,13 +338,13 @@ impl Tiles {
     }
 
     /// How many tiles.
-    pub fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         self.count
     }
 
     /// The first row of tile `i`; `start(count())` is the number of rows.
     #[inline]
-    pub fn start(self, i: usize) -> usize {
+    pub(super) fn start(self, i: usize) -> usize {
         if self.count == 0 {
             return 0;
         }

@@ -79,7 +79,14 @@ mod x86 {
     /// # Safety
     /// The machine has AVX2; memory as for [`super::transpose`].
     #[target_feature(enable = "avx2")]
-    pub unsafe fn transpose(src: *const f32, src_row: usize, rows: usize, cols: usize, dst: *mut f32, dst_row: usize) {
+    pub(super) unsafe fn transpose(
+        src: *const f32,
+        src_row: usize,
+        rows: usize,
+        cols: usize,
+        dst: *mut f32,
+        dst_row: usize,
+    ) {
         let (r8, c8) = (rows / 8 * 8, cols / 8 * 8);
         // SAFETY: blocks and edges cover the rectangle.
         unsafe {

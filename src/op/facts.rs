@@ -5,7 +5,7 @@ use super::{Call, Effect, ExprText, Meaning, Op, OpId};
 use crate::types::TensorType;
 
 /// The bounds that a call clamps each element to, one by one.
-pub type Clamp = fn(&Call<TensorType>) -> Option<(f32, f32)>;
+pub(super) type Clamp = fn(&Call<TensorType>) -> Option<(f32, f32)>;
 
 /// What a row says of itself beside its type and its meaning.
 #[derive(Clone, Copy, Debug, Default)]

@@ -28,7 +28,7 @@ const SETS: &[(&[u32], &str)] = &[
 
 /// Whether torch takes numbers for the tensor parameters in the set `given` (bit `i` is parameter `i`) of the spelling `path`.
 /// Operators, and what is not torch's own, take numbers wherever a row does.
-pub fn allows_numbers(path: &str, given: u32) -> bool {
+pub(super) fn allows_numbers(path: &str, given: u32) -> bool {
     let (family, rest) = path.split_once('.').unwrap_or(("", path));
     let name = match (family, rest.strip_prefix("special.")) {
         ("aten", _) => rest.split('.').next().unwrap_or(rest).to_string(),

@@ -52,11 +52,11 @@ pub struct Between {
 }
 
 /// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
-pub const MAX_BETWEEN_BUFFERS: usize = 4;
+pub(crate) const MAX_BETWEEN_BUFFERS: usize = 4;
 
 /// Where the operands of a recurrent layer come after its inputs and first state.
 #[derive(Clone, Copy)]
-pub struct RecurrentOperands {
+pub(crate) struct RecurrentOperands {
     /// The first cell state of an LSTM.
     pub cell: Option<usize>,
     /// The recurrent weight.
@@ -68,7 +68,7 @@ pub struct RecurrentOperands {
 }
 
 /// Where the operands of a layer stand.
-pub fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
+pub(crate) fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
     let lstm = d.cell == Cell::Lstm;
     let weight = 2 + lstm as usize;
     let projected = d.projected.is_some();
@@ -82,6 +82,6 @@ pub fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
 
 /// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
 /// constant needs to know.
-pub fn whole_buffer(o: &BufferOperand) -> Option<BufferId> {
+pub(crate) fn whole_buffer(o: &BufferOperand) -> Option<BufferId> {
     (o.offset == 0).then_some(o.buffer)
 }

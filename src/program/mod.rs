@@ -4,11 +4,13 @@
 //! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
 
 mod contract;
-pub mod print;
-pub mod python;
-pub mod report;
+pub(crate) mod print;
+pub(crate) mod python;
+pub(crate) mod report;
 
-pub use contract::{Between, Contract, MAX_BETWEEN_BUFFERS, RecurrentOperands, recurrent_operands, whole_buffer};
+pub(crate) use contract::{
+    Between, Contract, MAX_BETWEEN_BUFFERS, RecurrentOperands, recurrent_operands, whole_buffer,
+};
 
 use crate::control::ControlCall;
 use crate::kernel::Kernel;

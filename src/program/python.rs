@@ -19,7 +19,7 @@ use std::fmt::Write;
 const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.
-pub fn print_module(p: &Program) -> String {
+pub(crate) fn print_module(p: &Program) -> String {
     let mut out = python::PRELUDE.to_string() + PROGRAM;
     let names = kernel_names(p);
     for (k, name) in p.kernels.iter().zip(&names) {
@@ -58,7 +58,7 @@ fn kernel_names(p: &Program) -> Vec<String> {
 
 /// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
 /// changes.
-pub fn named_constants(p: &Program) -> Vec<(String, &Tensor)> {
+pub(crate) fn named_constants(p: &Program) -> Vec<(String, &Tensor)> {
     let buffers = p.buffers.iter().enumerate().filter_map(|(i, b)| match &b.place {
         BufferPlace::Constant(t) => Some((format!("b{i}"), t)),
         _ => None,

@@ -19,10 +19,10 @@ use std::cmp::Ordering;
 const LONGEST: usize = 1 << 20;
 
 /// A value of an expression.
-pub type V = Val<Operand>;
+pub(super) type V = Val<Operand>;
 
 /// The functions of conditions, each with its number of arguments and what it gives.
-pub const FUNCTIONS: [(&str, usize, &str); 15] = [
+pub(super) const FUNCTIONS: [(&str, usize, &str); 15] = [
     ("dtype", 1, "the element type of a tensor"),
     ("shape", 1, "the sizes of a tensor, as a list"),
     ("rank", 1, "how many sizes a tensor has"),
@@ -57,7 +57,7 @@ pub const FUNCTIONS: [(&str, usize, &str); 15] = [
 ];
 
 /// Evaluates expressions over one match.
-pub struct Eval<'a> {
+pub(super) struct Eval<'a> {
     /// The module.
     pub module: &'a GraphModule,
     /// The graph in which a match was found.
@@ -70,12 +70,12 @@ pub struct Eval<'a> {
 
 impl Eval<'_> {
     /// Whether a condition holds; `None` if that cannot be told.
-    pub fn holds(&self, v: &Value) -> Result<Option<bool>, String> {
+    pub(super) fn holds(&self, v: &Value) -> Result<Option<bool>, String> {
         Ok(truth_value(&self.value(v)?))
     }
 
     /// The value of an expression. An error says why there is none.
-    pub fn value(&self, v: &Value) -> Result<V, String> {
+    pub(super) fn value(&self, v: &Value) -> Result<V, String> {
         let all = |x: &[Value]| x.iter().map(|x| self.value(x)).collect::<Result<Vec<_>, _>>();
         let three = |x: &[Value; 3]| -> Result<Box<[V; 3]>, String> {
             Ok(Box::new([self.value(&x[0])?, self.value(&x[1])?, self.value(&x[2])?]))
@@ -138,7 +138,7 @@ impl Eval<'_> {
     }
 
     /// What the parts of an expression are, for a remark: `$d` is 1, `rank(%x)` is not known.
-    pub fn describe_parts(&self, v: &Value) -> Vec<String> {
+    pub(super) fn describe_parts(&self, v: &Value) -> Vec<String> {
         let mut out = vec![];
         self.add_parts(v, &mut out);
         out.dedup();

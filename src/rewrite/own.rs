@@ -23,18 +23,18 @@ pub(super) struct Written {
 
 impl Written {
     /// Notes that `rule` wrote the nodes `made` in the place of a match.
-    pub fn note(&mut self, rule: usize, found: Match, made: &[NodeId]) {
+    pub(super) fn note(&mut self, rule: usize, found: Match, made: &[NodeId]) {
         self.by.extend(made.iter().map(|&n| (n, self.applied.len())));
         self.applied.push((rule, found));
     }
 
     /// Whether a rule wrote any node of a match.
-    pub fn has_part_in(&self, rule: &Rule, found: &Match) -> bool {
+    pub(super) fn has_part_in(&self, rule: &Rule, found: &Match) -> bool {
         found.matched(&rule.pattern).iter().any(|n| self.by.contains_key(n))
     }
 
     /// Whether a match of `rule` is the one that its nodes were written for.
-    pub fn finds_itself(&self, index: usize, rule: &Rule, found: &Match) -> bool {
+    pub(super) fn finds_itself(&self, index: usize, rule: &Rule, found: &Match) -> bool {
         let nodes = found.matched(&rule.pattern);
         let by = |n: &NodeId| self.by.get(n).copied();
         let Some(application) = nodes.first().and_then(by) else {

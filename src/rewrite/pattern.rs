@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Patterns have at most this many nodes: matching takes steps for every order of commutative operands.
-pub const MAX_NODES: usize = 256;
+pub(super) const MAX_NODES: usize = 256;
 
 /// What a placeholder of a pattern stands for.
 #[derive(Clone, Debug)]

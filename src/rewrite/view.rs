@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What a node calls.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ViewCallee {
+pub(super) enum ViewCallee {
     /// A row of the op table, and whether the result is written to its first argument.
     Op(&'static Op, bool),
     /// What no row knows: a graph of the file, a function of the user's.
@@ -19,7 +19,7 @@ pub enum ViewCallee {
 
 impl ViewCallee {
     /// A text that only equal callees share.
-    pub fn key(&self) -> Arc<str> {
+    pub(super) fn key(&self) -> Arc<str> {
         match self {
             ViewCallee::Op(op, false) => op.name.into(),
             ViewCallee::Op(op, true) => format!("{} (in place)", op.name).into(),
@@ -30,7 +30,7 @@ impl ViewCallee {
 
 /// A node's callee and arguments: one per parameter for a row of the table, else as they are written.
 #[derive(Clone, Debug)]
-pub struct CallView<T> {
+pub(super) struct CallView<T> {
     /// What is called.
     pub callee: ViewCallee,
     /// Arguments by position.
@@ -43,13 +43,13 @@ pub struct CallView<T> {
 
 /// The nodes' views, made when they are asked for.
 #[derive(Default)]
-pub struct Views {
+pub(super) struct Views {
     known: SecondaryMap<NodeId, Option<Option<Rc<CallView<Operand>>>>>,
 }
 
 impl Views {
     /// The view of a call; `None` for a node that is none.
-    pub fn get(
+    pub(super) fn get(
         &mut self,
         module: &GraphModule,
         caller: &str,
@@ -63,7 +63,7 @@ impl Views {
     }
 
     /// Forgets a node that was changed.
-    pub fn forget(&mut self, n: NodeId) {
+    pub(super) fn forget(&mut self, n: NodeId) {
         self.known[n] = None;
     }
 }

@@ -9,7 +9,7 @@ use lalrpop_util::ErrorRecovery;
 use std::sync::Arc;
 
 /// What the parser carries along: the file, and what is wrong with it so far.
-pub struct Cx {
+pub(super) struct Cx {
     /// The file being parsed.
     pub file: FileId,
     /// Findings, in the order they were made.
@@ -17,7 +17,7 @@ pub struct Cx {
 }
 
 /// One argument of a call, before positional and keyword arguments are told apart.
-pub enum Arg {
+pub(super) enum Arg {
     /// `value`
     Positional(Value),
     /// `name=value`
@@ -25,7 +25,7 @@ pub enum Arg {
 }
 
 /// The opcodes a statement may have.
-pub const OPCODES: [&str; 6] = [
+pub(super) const OPCODES: [&str; 6] = [
     "placeholder",
     "get_attr",
     "call_function",
@@ -35,7 +35,7 @@ pub const OPCODES: [&str; 6] = [
 ];
 
 /// A statement that torch did not print.
-pub fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
+pub(super) fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
     Stmt {
         name,
         ty,
@@ -48,10 +48,10 @@ pub fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span
 }
 
 /// What `loc(…)` says: the line, and what else the tracer knew.
-pub type Traced = (Option<Loc>, Option<Box<Origin>>);
+pub(super) type Traced = (Option<Loc>, Option<Box<Origin>>);
 
 /// A statement of FXIR.
-pub fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Traced>, span: Span) -> Stmt {
+pub(super) fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Traced>, span: Span) -> Stmt {
     let (loc, origin) = loc.unwrap_or_default();
     Stmt {
         origin,
@@ -60,7 +60,12 @@ pub fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Trace
 }
 
 /// What an exported program was exported as.
-pub fn signature(inputs: Vec<Spec>, outputs: Vec<Spec>, ranges: Option<Vec<(Arc<str>, Arc<str>)>>, span: Span) -> Item {
+pub(super) fn signature(
+    inputs: Vec<Spec>,
+    outputs: Vec<Spec>,
+    ranges: Option<Vec<(Arc<str>, Arc<str>)>>,
+    span: Span,
+) -> Item {
     Item::Signature(Signature {
         specs: inputs.into_iter().chain(outputs).collect(),
         ranges: ranges.unwrap_or_default(),
@@ -69,7 +74,7 @@ pub fn signature(inputs: Vec<Spec>, outputs: Vec<Spec>, ranges: Option<Vec<(Arc<
 }
 
 /// A graph of FXIR.
-pub fn graph(
+pub(super) fn graph(
     name: Name,
     attribute: Option<Name>,
     updates: Option<Vec<Update>>,
@@ -90,7 +95,7 @@ pub fn graph(
 }
 
 /// A rewrite rule; one of one line has no list of parameters.
-pub fn rewrite(
+pub(super) fn rewrite(
     mark: Option<RewriteMark>,
     name: Name,
     params: Option<Vec<RewriteParam>>,
@@ -112,7 +117,7 @@ pub fn rewrite(
 }
 
 /// A side of a rule of one line.
-pub fn side(value: Value) -> Body {
+pub(super) fn side(value: Value) -> Body {
     let Span { file, start, end } = value.span;
     Body {
         open: Span {
@@ -127,29 +132,29 @@ pub fn side(value: Value) -> Body {
 }
 
 /// `%n : f32[2] = relu(%x)`, within a rule of one line.
-pub fn binding(name: Name, ty: Option<Type>, value: Option<Value>, span: Span) -> Value {
+pub(super) fn binding(name: Name, ty: Option<Type>, value: Option<Value>, span: Span) -> Value {
     Value::new(ValueKind::Bound(Box::new(Binding { name, ty, value })), span)
 }
 
 /// A type at a place.
-pub fn ty(kind: TypeKind, span: Span) -> Type {
+pub(super) fn ty(kind: TypeKind, span: Span) -> Type {
     Type { kind, span }
 }
 
 /// `head` before `rest`.
-pub fn cons<T>(head: T, mut rest: Vec<T>) -> Vec<T> {
+pub(super) fn cons<T>(head: T, mut rest: Vec<T>) -> Vec<T> {
     rest.insert(0, head);
     rest
 }
 
 /// `a op b`.
-pub fn binary(op: BinaryOp, a: Value, b: Value) -> Value {
+pub(super) fn binary(op: BinaryOp, a: Value, b: Value) -> Value {
     let span = a.span.to(b.span);
     Value::new(ValueKind::Binary(op, Box::new(a), Box::new(b)), span)
 }
 
 /// `a + b` or `a - b`, which is a complex number when `a` is real and `b` imaginary.
-pub fn sum(op: BinaryOp, a: Value, b: Value) -> Value {
+pub(super) fn sum(op: BinaryOp, a: Value, b: Value) -> Value {
     if let ValueKind::Complex(0.0, im) = b.kind
         && let Some(re) = real_part(&a)
     {
@@ -170,7 +175,7 @@ fn real_part(a: &Value) -> Option<f64> {
 }
 
 /// `-v`: a negative literal, or a negation. `-0` stays a negation, for the real part of `(-0+1j)`.
-pub fn negate(v: Value, span: Span) -> Value {
+pub(super) fn negate(v: Value, span: Span) -> Value {
     let kind = match v.kind {
         ValueKind::Int(i) if i != 0 && i != i64::MIN => ValueKind::Int(-i),
         ValueKind::Float(x) => ValueKind::Float(-x),
@@ -181,7 +186,7 @@ pub fn negate(v: Value, span: Span) -> Value {
 }
 
 /// A bare word as a value: one of Python's constants, or a name.
-pub fn word(text: &str, span: Span) -> Value {
+pub(super) fn word(text: &str, span: Span) -> Value {
     let kind = match text {
         "None" => ValueKind::None,
         "True" => ValueKind::Bool(true),
@@ -198,28 +203,28 @@ pub fn word(text: &str, span: Span) -> Value {
 
 impl Cx {
     /// The span of bytes `l..r`.
-    pub fn span(&self, l: usize, r: usize) -> Span {
+    pub(super) fn span(&self, l: usize, r: usize) -> Span {
         Span::new(self.file, l, r)
     }
 
     /// A name at bytes `l..r`.
-    pub fn name(&self, text: &str, l: usize, r: usize) -> Name {
+    pub(super) fn name(&self, text: &str, l: usize, r: usize) -> Name {
         Name::new(text, self.span(l, r))
     }
 
     /// A value at bytes `l..r`.
-    pub fn value(&self, kind: ValueKind, l: usize, r: usize) -> Value {
+    pub(super) fn value(&self, kind: ValueKind, l: usize, r: usize) -> Value {
         Value::new(kind, self.span(l, r))
     }
 
     /// A syntax error from which the parser recovered.
-    pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
+    pub(super) fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
         let d = errors::unexpected(self.file, e.error);
         self.errors.push(d);
     }
 
     /// Sorts arguments; one by position after one by name is reported.
-    pub fn args(&mut self, list: Vec<Arg>) -> Args {
+    pub(super) fn args(&mut self, list: Vec<Arg>) -> Args {
         let mut args = Args::default();
         let mut said = false;
         for a in list {
@@ -242,7 +247,7 @@ impl Cx {
     }
 
     /// `"file":line in function "code"`.
-    pub fn loc(
+    pub(super) fn loc(
         &mut self,
         file: Arc<str>,
         line: i64,
@@ -267,7 +272,7 @@ impl Cx {
     }
 
     /// `frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"), custom={"stage": "one"}` after a line.
-    pub fn origin(&mut self, parts: Vec<(Name, Value)>, l: usize, r: usize) -> Option<Box<Origin>> {
+    pub(super) fn origin(&mut self, parts: Vec<(Name, Value)>, l: usize, r: usize) -> Option<Box<Origin>> {
         let mut origin = Origin::default();
         for (key, value) in parts {
             let at = value.span;
@@ -304,7 +309,7 @@ impl Cx {
     }
 
     /// A line of a signature: `b_mean : BUFFER bn.mean persistent`.
-    pub fn spec(&mut self, name: Name, kind: Name, target: Option<(Name, Option<Name>)>) -> Spec {
+    pub(super) fn spec(&mut self, name: Name, kind: Name, target: Option<(Name, Option<Name>)>) -> Spec {
         let (target, word) = match target {
             Some((t, word)) => (Some(t.text), word),
             None => (None, None),
@@ -330,7 +335,7 @@ impl Cx {
     }
 
     /// `x = …` where `%x = …` is meant.
-    pub fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
+    pub(super) fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
         let span = self.span(l, r);
         let d = Diagnostic::new(Code::E0009, format!("`%` is missing before the node `{name}`"))
             .at(span, "a node's name begins with `%`")
@@ -347,7 +352,7 @@ impl Cx {
     }
 
     /// `%y = relu(%x)`.
-    pub fn missing_opcode(&mut self, name: &str, args: Args, l: usize, r: usize) -> Option<Op> {
+    pub(super) fn missing_opcode(&mut self, name: &str, args: Args, l: usize, r: usize) -> Option<Op> {
         let span = self.span(l, r);
         if nearest(name, OPCODES).is_some() {
             self.unknown_opcode(name, None, None, l, r);
@@ -363,7 +368,7 @@ impl Cx {
     }
 
     /// `%y = call_fn relu(%x)`.
-    pub fn unknown_opcode(
+    pub(super) fn unknown_opcode(
         &mut self,
         name: &str,
         target: Option<Name>,
@@ -394,7 +399,7 @@ impl Cx {
     }
 
     /// `(v)`: arithmetic in brackets, or a tuple that lacks its comma.
-    pub fn in_parens(&mut self, v: Value, l: usize, r: usize) -> Value {
+    pub(super) fn in_parens(&mut self, v: Value, l: usize, r: usize) -> Value {
         let span = self.span(l, r);
         let grouped = matches!(
             v.kind,
@@ -408,7 +413,7 @@ impl Cx {
     }
 
     /// `(T)` as a type.
-    pub fn type_in_parens(&mut self, t: Type, l: usize, r: usize) -> Type {
+    pub(super) fn type_in_parens(&mut self, t: Type, l: usize, r: usize) -> Type {
         let span = self.span(l, r);
         self.one_tuple(span, t.span);
         ty(TypeKind::Tuple(vec![t]), span)
@@ -427,7 +432,7 @@ impl Cx {
     }
 
     /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function of a rule's condition.
-    pub fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
+    pub(super) fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
         let span = self.span(l, r);
         let args = self.args(list);
         match known_call(&name.text, &args) {
@@ -453,7 +458,7 @@ fn pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
 }
 
 /// Names whose calls are literals.
-pub fn is_value_call(name: &str) -> bool {
+pub(super) fn is_value_call(name: &str) -> bool {
     matches!(
         name,
         "slice" | "range" | "device" | "torch.device" | "opaque" | "torch.Size" | "float"

@@ -18,7 +18,7 @@ struct Piece {
 
 /// Puts `graph main { … }` around the statements that stand in no graph, after the items between them. A text with a
 /// graph of its own keeps its tokens, unless what stands outside has inputs and a result and there is no `main`.
-pub fn frame(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
+pub(super) fn frame(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
     let pieces = pieces(&tokens);
     let statements = || pieces.iter().filter(|p| p.statement).map(|p| p.range.clone());
     let (Some(first), Some(last)) = (statements().next(), statements().next_back()) else {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// Adds to `errors` what is wrong with the values of `file`. Such a value is made the one that was meant, or an unknown one, of
 /// which nothing more is said.
-pub fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
+pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     let mut sizes = BTreeSet::new();
     file.items.iter().for_each(|i| sizes_of(i, &mut sizes));
     let shorts = DType::all().map(DType::short_name);
@@ -316,7 +316,7 @@ fn named_argument(f: &Name, args: &Args) -> Option<Diagnostic> {
 }
 
 /// What [`check`] says of the calls in a value that stands in no file.
-pub fn calls(value: &Value, errors: &mut Vec<Diagnostic>) {
+pub(super) fn calls(value: &Value, errors: &mut Vec<Diagnostic>) {
     value.visit(&mut |v| match &v.kind {
         ValueKind::Call(f, args) if !super::actions::is_value_call(&f.text) => errors.extend(named_argument(f, args)),
         _ => {}

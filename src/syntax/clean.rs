@@ -6,7 +6,7 @@ use crate::diag::Diagnostic;
 use crate::source::Span;
 
 /// A text without what was around it.
-pub struct Clean {
+pub(super) struct Clean {
     /// What is left.
     pub text: String,
     /// Where each piece of it begins, there and in the text as it was given. Of what was taken off in several steps, the last
@@ -16,7 +16,7 @@ pub struct Clean {
 
 impl Clean {
     /// A text of pieces that begin at `starts`: there, and in the text as it was given.
-    pub fn new(text: String, starts: Vec<(u32, u32)>) -> Clean {
+    pub(super) fn new(text: String, starts: Vec<(u32, u32)>) -> Clean {
         Clean {
             text,
             starts: vec![starts],
@@ -24,13 +24,13 @@ impl Clean {
     }
 
     /// The text after `next`, which was made from it.
-    pub fn then(&mut self, next: Clean) {
+    pub(super) fn then(&mut self, next: Clean) {
         self.text = next.text;
         self.starts.splice(0..0, next.starts);
     }
 
     /// Puts the places of a tree and of findings back into the text as it was given.
-    pub fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
+    pub(super) fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
         let mut place = |s: &mut Span| {
             (s.start, s.end) = (self.place(s.start, false), self.place(s.end, true));
             s.end = s.end.max(s.start);

@@ -114,7 +114,7 @@ fn keywords() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// The diagnostic for a token the grammar does not expect.
-pub fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+pub(super) fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     match error {
         ParseError::UnrecognizedToken {
             token: (start, token, end),

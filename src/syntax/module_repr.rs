@@ -23,10 +23,10 @@ use std::ops::Range;
 const MAX_MODULES: usize = 1 << 16;
 
 /// The paths of the modules of each `Sequential`, in order, by its path.
-pub type Sequences = HashMap<String, Vec<String>>;
+pub(super) type Sequences = HashMap<String, Vec<String>>;
 
 /// The sequences among the modules that torch printed into `text`.
-pub fn sequences(text: &str) -> Sequences {
+pub(super) fn sequences(text: &str) -> Sequences {
     let mut found = Declared::default();
     for region in regions(text) {
         declarations(FileId(0), text, region, &mut found);
@@ -42,7 +42,7 @@ struct Declared {
 }
 
 /// Reads the modules that torch printed into `text`.
-pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
+pub(super) fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
     let mut found = Declared::default();
     let mut rest: Option<Vec<u8>> = None;
     for region in regions(&text) {

@@ -25,7 +25,7 @@ enum Piece {
 }
 
 /// The text without decoration; `None` if there is none, or too much.
-pub fn clean(text: &str) -> Option<Clean> {
+pub(super) fn clean(text: &str) -> Option<Clean> {
     if text.len() > u32::MAX as usize {
         return None;
     }
@@ -248,7 +248,7 @@ fn stripped<'l>(line: &'l str, decoration: &[Piece]) -> Option<&'l str> {
 
 /// Blanks out the lines of `rest`, what is left of a text beside its graphs, that are prose. Leaves all as it is if a graph of
 /// FXIR is among them.
-pub fn without_prose(rest: &str) -> String {
+pub(super) fn without_prose(rest: &str) -> String {
     let holds_graph = |l: &str| {
         let mut words = l.split_whitespace();
         let item = matches!(words.next(), Some("graph" | "rewrite" | "exact" | "fast" | "signature"));
@@ -293,7 +293,7 @@ fn is_prose(line: &str) -> bool {
 }
 
 /// Whether a line is a statement of FXIR, which may stand in no graph.
-pub fn is_bare(line: &str) -> bool {
+pub(super) fn is_bare(line: &str) -> bool {
     const CALLS: [&str; 5] = [
         "placeholder ",
         "get_attr ",
@@ -314,7 +314,7 @@ pub fn is_bare(line: &str) -> bool {
 }
 
 /// Whether all of an exported program stands in comments, where its signature would be taken for more of them.
-pub fn is_commented_program(text: &str) -> bool {
+pub(super) fn is_commented_program(text: &str) -> bool {
     text.lines()
         .any(|l| l.starts_with('#') && l.trim_end().ends_with("ExportedProgram:"))
 }

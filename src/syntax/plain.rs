@@ -33,7 +33,7 @@ impl Writer<'_> {
 }
 
 /// The text without these; `None` if there are none. The text has fewer than 2^32 bytes.
-pub fn plain(text: &str) -> Option<Clean> {
+pub(super) fn plain(text: &str) -> Option<Clean> {
     let page = text.contains("<pre") || text.contains("<code");
     let quote = escaped(text);
     let odd = |c: char| matches!(c, '\u{1b}' | '\u{a0}' | '\u{200b}');

@@ -10,7 +10,7 @@ fn of_name(n: &mut Name, f: F) {
 }
 
 /// Every span of a value.
-pub fn of_value(v: &mut Value, f: F) {
+pub(super) fn of_value(v: &mut Value, f: F) {
     f(&mut v.span);
     match &mut v.kind {
         ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| of_value(x, f)),
@@ -38,7 +38,7 @@ pub fn of_value(v: &mut Value, f: F) {
 }
 
 /// Every span of a type.
-pub fn of_type(t: &mut Type, f: F) {
+pub(super) fn of_type(t: &mut Type, f: F) {
     f(&mut t.span);
     match &mut t.kind {
         TypeKind::Tensor { dtype, shape } => {
@@ -56,7 +56,7 @@ pub fn of_type(t: &mut Type, f: F) {
 }
 
 /// Every span of a call's arguments.
-pub fn of_args(a: &mut Args, f: F) {
+pub(super) fn of_args(a: &mut Args, f: F) {
     a.positional.iter_mut().for_each(|v| of_value(v, f));
     a.keyword.iter_mut().for_each(|(k, v)| {
         of_name(k, f);
@@ -93,7 +93,7 @@ fn of_stmt(s: &mut Stmt, f: F) {
 }
 
 /// Every span of a file.
-pub fn of_file(file: &mut File, f: F) {
+pub(super) fn of_file(file: &mut File, f: F) {
     f(&mut file.span);
     file.comments.iter_mut().for_each(|c| f(&mut c.span));
     file.items.iter_mut().for_each(|i| of_item(i, f));

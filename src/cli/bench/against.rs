@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Calls both models in turn, so that a slow phase of the machine hits both, and compares the shortest times: of what is the same
 /// work these are the ones that nothing else on the machine made longer.
-pub fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -> Outcome {
+pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -> Outcome {
     let mut subjects = [Subject::new(app, args, model)?, other_subject(app, args, other)?];
     let mut times: [Vec<Duration>; 2] = Default::default();
     for s in &mut subjects {

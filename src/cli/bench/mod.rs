@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// packed for products and convolutions (their originals leave memory); the arena of intermediate values; the kernels' code; and the
 /// most that was resident at any time from the start on, as the system counts it, with inputs, results, the compiler and all else.
 #[derive(clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
     #[command(flatten)]
@@ -106,7 +106,7 @@ impl Measured {
 }
 
 /// `fxc bench`.
-pub fn main(app: &mut App, args: &Args) -> Outcome {
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     if let Some(sweep) = &args.sweep {
         return sweep::run(app, args, sweep);

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 /// Sizes that change together, and the values they take.
 #[derive(Clone, Debug)]
-pub struct Sweep {
+pub(super) struct Sweep {
     names: Vec<String>,
     sizes: Vec<i64>,
 }
 
 /// `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch its own).
-pub fn parse(text: &str) -> Result<Sweep, String> {
+pub(super) fn parse(text: &str) -> Result<Sweep, String> {
     let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
     let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
     let sizes = sizes.split(',').map(|s| s.trim().parse().map_err(|_| wrong()));
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Sweep, String> {
 
 /// Calls the model at each size: how long it takes to be ready for that, how long the first call then takes (its memory is
 /// new), and how long others do.
-pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
+pub(super) fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
     let mut model = args.model.load(app)?;
     args.inputs.declare_types(app, &mut model.module)?;
     let provided = args.inputs.take_inputs(app, &mut model.module, None)?.provided;

@@ -8,7 +8,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 /// The forms of an instruction for 32-byte and 64-byte vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wider {
+pub(super) struct Wider {
     /// AVX2.
     pub ymm: Code,
     /// AVX-512 F.
@@ -18,7 +18,7 @@ pub struct Wider {
 macro_rules! table {
     ($($from:ident => $ymm:ident, $zmm:ident;)*) => {
         /// The wider forms of a lane-wise instruction; `None` if it is not on the list.
-        pub fn wider(code: Code) -> Option<Wider> {
+        pub(super) fn wider(code: Code) -> Option<Wider> {
             match code {
                 $(Code::$from => Some(Wider { ymm: Code::$ymm, zmm: Code::$zmm }),)*
                 _ => None,
@@ -135,7 +135,7 @@ table! {
 }
 
 /// A shuffle that repeats the first lane: how Cranelift spreads a scalar. The forms are broadcasts.
-pub fn splat(i: &Instruction) -> Option<Wider> {
+pub(super) fn splat(i: &Instruction) -> Option<Wider> {
     let register = (0..i.op_count()).all(|k| i.op_kind(k) != OpKind::Memory);
     let spreads = match i.code() {
         Code::VEX_Vpshufd_xmm_xmmm128_imm8 => register && i.immediate8() == 0,
@@ -152,7 +152,7 @@ pub fn splat(i: &Instruction) -> Option<Wider> {
 
 /// How the 128-bit parts of a wide vector change places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub(super) enum Exchange {
     /// Its halves.
     Halves,
     /// The first part with the second, the third with the fourth.
@@ -161,7 +161,7 @@ pub enum Exchange {
 
 impl Exchange {
     /// The order of the parts of a 64-byte vector, two bits each.
-    pub fn of_four(self) -> u32 {
+    pub(super) fn of_four(self) -> u32 {
         match self {
             Exchange::Halves => 0b01_00_11_10,
             Exchange::Neighbours => 0b10_11_00_01,
@@ -170,7 +170,7 @@ impl Exchange {
 }
 
 /// What the kernel means by adding 16-bit integers to themselves with saturation, which no kernel does.
-pub fn exchange(i: &Instruction) -> Option<Exchange> {
+pub(super) fn exchange(i: &Instruction) -> Option<Exchange> {
     match i.code() {
         Code::VEX_Vpaddusw_xmm_xmm_xmmm128 => Some(Exchange::Halves),
         Code::VEX_Vpaddsw_xmm_xmm_xmmm128 => Some(Exchange::Neighbours),
@@ -180,18 +180,18 @@ pub fn exchange(i: &Instruction) -> Option<Exchange> {
 
 /// Whether an instruction takes lanes of two vectors in one of the orders by which the ends of four rows meet
 /// ([`rows`](crate::codegen::rows)), within each part. Other orders are not on the list, for they make lanes of another width.
-pub fn merges_rows(i: &Instruction) -> bool {
+pub(super) fn merges_rows(i: &Instruction) -> bool {
     i.code() == Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0x11 | 0xbb | 0x77 | 0x22)
 }
 
 /// Whether an instruction swaps neighbouring lanes, or neighbouring pairs of them, within each part: the steps at the end of
 /// a reduction. Other orders are not on the list, for they make lanes of another width.
-pub fn swaps_lanes(i: &Instruction) -> bool {
+pub(super) fn swaps_lanes(i: &Instruction) -> bool {
     i.code() == Code::VEX_Vpshufd_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0b10_11_00_01 | 0b01_00_11_10)
 }
 
 /// A comparison whose result is a mask: its AVX2 form, its AVX-512 form, and whether lanes have 64 bits.
-pub fn comparison(code: Code) -> Option<(Wider, bool)> {
+pub(super) fn comparison(code: Code) -> Option<(Wider, bool)> {
     use Code::*;
     let (ymm, zmm, long) = match code {
         VEX_Vcmpps_xmm_xmm_xmmm128_imm8 => (
@@ -214,7 +214,7 @@ pub fn comparison(code: Code) -> Option<(Wider, bool)> {
 }
 
 /// A choice by a mask whose lanes are all ones or all zeros: its AVX2 form.
-pub fn blend(code: Code) -> Option<Code> {
+pub(super) fn blend(code: Code) -> Option<Code> {
     use Code::*;
     match code {
         VEX_Vpblendvb_xmm_xmm_xmmm128_xmm => Some(VEX_Vpblendvb_ymm_ymm_ymmm256_ymm),
@@ -225,7 +225,7 @@ pub fn blend(code: Code) -> Option<Code> {
 }
 
 /// Instructions on one scalar, which stay as they are: they read the lowest lane only.
-pub fn is_scalar(m: Mnemonic) -> bool {
+pub(super) fn is_scalar(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
         m,

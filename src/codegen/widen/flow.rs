@@ -8,7 +8,7 @@ use iced_x86::{
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Where the code is taken to lie; any address but 0, which marks instructions that are no one's target.
-pub const BASE: u64 = 0x1_0000;
+pub(super) const BASE: u64 = 0x1_0000;
 
 /// What a general register or stack word is known to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Tag {
 
 /// What a vector instruction's memory operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(super) enum Place {
     /// Data.
     Memory,
     /// The constant at this offset of the table.
@@ -37,7 +37,7 @@ pub enum Place {
 }
 
 /// A function in ascending order of addresses, and what is known at each instruction.
-pub struct Flow {
+pub(super) struct Flow {
     /// The instructions that can be reached.
     pub ins: Vec<Instruction>,
     /// Addresses that branches go to.
@@ -121,7 +121,7 @@ fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
 
 impl Flow {
     /// Analyses `code`; `table` holds the address of the constants on entry; the explicit stack slot has `slot` bytes.
-    pub fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
+    pub(super) fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
         let ins = decode(code)?;
         let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
         let branch = |i: &Instruction| i.is_jcc_short_or_near() || i.is_jmp_short_or_near();
@@ -162,7 +162,7 @@ impl Flow {
     }
 
     /// What the memory operand of vector instruction `n` is.
-    pub fn place(&self, n: usize) -> Result<Place, Reject> {
+    pub(super) fn place(&self, n: usize) -> Result<Place, Reject> {
         let i = &self.ins[n];
         let (base, index) = (i.memory_base(), i.memory_index());
         if i.is_ip_rel_memory_operand() {

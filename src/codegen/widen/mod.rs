@@ -38,11 +38,11 @@ use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, Instruction
 use std::fmt;
 
 /// Bytes of the explicit stack slot of a function to widen; it is the only one.
-pub const SLOT: u32 = 128;
+pub(super) const SLOT: u32 = 128;
 
 /// Why code is not widened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reject {
+pub(super) enum Reject {
     /// An instruction that is not on the whitelist.
     Code(Code),
     /// A memory operand of a kind that is not known.
@@ -69,7 +69,7 @@ impl fmt::Display for Reject {
 
 /// Code for wide vectors.
 #[derive(Clone, Debug)]
-pub struct Wide {
+pub(super) struct Wide {
     /// The bytes.
     pub code: Vec<u8>,
     /// For offsets of it in rising order the offsets of the narrow instructions that they come from.
@@ -78,7 +78,7 @@ pub struct Wide {
 
 /// The code for vectors of `width` bytes (32 or 64) of a function whose vectors are `width` bytes apart. The address of its
 /// constants is its fifth argument; `streams` says that a store of two f64 means one past the caches.
-pub fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Reject> {
+pub(super) fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Reject> {
     // The System V calling convention.
     let flow = Flow::new(code, Register::R8, SLOT as u64)?;
     let out = match width {

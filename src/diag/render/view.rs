@@ -30,21 +30,21 @@ pub(super) struct SourceView<'a> {
 }
 
 impl<'a> SourceView<'a> {
-    pub fn new(sources: &'a Sources) -> SourceView<'a> {
+    pub(super) fn new(sources: &'a Sources) -> SourceView<'a> {
         let starts = sources.iter().map(|_| OnceCell::new()).collect();
         SourceView { sources, starts }
     }
 
-    pub fn name(&self, file: FileId) -> &'a str {
+    pub(super) fn name(&self, file: FileId) -> &'a str {
         &self.sources.get(file).name
     }
 
-    pub fn text(&self, file: FileId) -> &'a str {
+    pub(super) fn text(&self, file: FileId) -> &'a str {
         &self.sources.get(file).text
     }
 
     /// The span with both ends on character boundaries inside the text, in order.
-    pub fn fit_span(&self, span: Span) -> Range<usize> {
+    pub(super) fn fit_span(&self, span: Span) -> Range<usize> {
         let text = self.text(span.file);
         let start = text.floor_char_boundary(span.start as usize);
         let end = text.ceil_char_boundary(span.end as usize);
@@ -52,31 +52,31 @@ impl<'a> SourceView<'a> {
     }
 
     /// The zero-based line that holds `byte`.
-    pub fn line_of(&self, file: FileId, byte: usize) -> usize {
+    pub(super) fn line_of(&self, file: FileId, byte: usize) -> usize {
         self.line_starts(file).partition_point(|&s| s <= byte).saturating_sub(1)
     }
 
     /// The bytes of a line, line end included.
-    pub fn line_span(&self, file: FileId, line: usize) -> Range<usize> {
+    pub(super) fn line_span(&self, file: FileId, line: usize) -> Range<usize> {
         let starts = self.line_starts(file);
         let end = starts.get(line + 1).copied().unwrap_or(self.text(file).len());
         starts.get(line).copied().unwrap_or(end)..end
     }
 
     /// The one-based column of `byte`, in characters.
-    pub fn column_of(&self, file: FileId, byte: usize) -> usize {
+    pub(super) fn column_of(&self, file: FileId, byte: usize) -> usize {
         let start = self.line_span(file, self.line_of(file, byte)).start;
         self.text(file)[start..byte].chars().count() + 1
     }
 
     /// Where the diagnostic stands: its first primary label, or its first.
-    pub fn primary_place(&self, d: &Diagnostic) -> Option<SourcePlace<'a>> {
+    pub(super) fn primary_place(&self, d: &Diagnostic) -> Option<SourcePlace<'a>> {
         let label = d.labels.iter().find(|l| l.primary).or(d.labels.first())?;
         Some(self.place_of(label.span))
     }
 
     /// Where a span begins.
-    pub fn place_of(&self, span: Span) -> SourcePlace<'a> {
+    pub(super) fn place_of(&self, span: Span) -> SourcePlace<'a> {
         let start = self.fit_span(span).start;
         SourcePlace {
             file: self.name(span.file),
@@ -107,7 +107,10 @@ pub(super) struct LineWindows<'v, 'a> {
 
 impl<'v, 'a> LineWindows<'v, 'a> {
     /// Windows around `labels`, and the labels' spans forced into them.
-    pub fn around_labels(view: &'v SourceView<'a>, labels: &[Label]) -> (LineWindows<'v, 'a>, Vec<Range<usize>>) {
+    pub(super) fn around_labels(
+        view: &'v SourceView<'a>,
+        labels: &[Label],
+    ) -> (LineWindows<'v, 'a>, Vec<Range<usize>>) {
         let mut windows: Vec<(FileId, usize, Range<usize>)> = vec![];
         let spans: Vec<Range<usize>> = labels.iter().map(|l| view.fit_span(l.span)).collect();
         for (label, span) in labels.iter().zip(&spans) {

@@ -7,7 +7,7 @@ mod fit;
 pub mod limits;
 pub mod literal;
 mod made;
-pub mod sequence;
+pub(super) mod sequence;
 pub mod sizes;
 pub mod state;
 pub mod types;

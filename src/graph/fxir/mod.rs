@@ -1,6 +1,6 @@
 //! Graphs and FXIR: [`build`] makes graphs of a file's syntax tree, [`print`] writes them as text that gives them back.
 
-pub mod build;
+pub(super) mod build;
 mod constants;
 mod origins;
 pub mod print;

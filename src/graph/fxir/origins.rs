@@ -30,7 +30,7 @@ pub(super) struct Origins {
 
 impl Origins {
     /// The declarations of what [`Origins::of`] named.
-    pub fn into_items(self) -> impl Iterator<Item = Item> {
+    pub(super) fn into_items(self) -> impl Iterator<Item = Item> {
         let frames = self.frames.into_iter().enumerate().map(|(i, (parent, loc, code))| {
             Item::Frame(ast::FrameDecl {
                 name: frame_name(i),
@@ -55,7 +55,7 @@ impl Origins {
     }
 
     /// What a statement says of its node beside the line.
-    pub fn origin_of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
+    pub(super) fn origin_of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
         let mut frame = None;
         let chain: Vec<&Frame> = meta.frame.iter().flat_map(|f| f.chain()).collect();
         for f in chain.into_iter().rev() {
@@ -113,7 +113,7 @@ pub(super) struct DeclaredOrigins {
 
 impl DeclaredOrigins {
     /// The declarations of a file. Each names what stands before it.
-    pub fn from_file(file: &ast::File, out: &mut Diagnostics) -> DeclaredOrigins {
+    pub(super) fn from_file(file: &ast::File, out: &mut Diagnostics) -> DeclaredOrigins {
         let mut d = DeclaredOrigins::default();
         for item in &file.items {
             match item {
@@ -157,7 +157,7 @@ impl DeclaredOrigins {
     }
 
     /// Notes what a statement says of where its node came from. A line with its code is a trace of one frame.
-    pub fn note_origin(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
+    pub(super) fn note_origin(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
         meta.loc = stmt.loc.as_ref().map(from_ast_loc);
         let line = stmt.loc.as_ref().filter(|l| l.code.is_some());
         meta.frame = line.and_then(|l| Frame::new(from_ast_loc(l), l.code.clone(), None));

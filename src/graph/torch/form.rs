@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// `graph` with the spellings that only fxc knows replaced by torch's. `module` tells which bare names are graphs.
-pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a, Graph> {
+pub(crate) fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a, Graph> {
     let is_graph = |name: &str| module.is_some_and(|m| m.graphs.contains_key(name));
     let foreign = graph.iter().any(|n| {
         let node = &graph[n];
@@ -68,7 +68,7 @@ fn spell_node(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
 /// torch's full path of the function that a node calls: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
 /// `operator.add`, `F.gelu` is `torch.nn.functional.gelu`, fxc's `gelu` is `torch.ops.aten.gelu.default`. `None` for a bare
 /// name that is not an op of the table.
-pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
+pub(crate) fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
     let target = node.target();
     if target.starts_with("aten.") || target.starts_with("prims.") {
         return Some(format!("torch.ops.{target}").into());

@@ -1,7 +1,7 @@
 //! Graphs as torch writes them, byte for byte: `print(graph)`, `print_tabular()`, `gm.code`, `print_readable()`.
 
 pub mod codegen;
-pub mod form;
+pub(super) mod form;
 mod names;
 pub mod print;
 pub mod python;

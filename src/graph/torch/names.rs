@@ -39,7 +39,7 @@ pub(super) struct PythonNames {
 
 impl PythonNames {
     /// The namespace for a graph: `self` is the module, unless that is the first parameter's name.
-    pub fn new(graph: &Graph) -> PythonNames {
+    pub(super) fn new(graph: &Graph) -> PythonNames {
         let mut namer = Namer::default();
         let first = graph.placeholders().first().map(|&p| graph[p].target());
         if first != Some("self") {
@@ -54,7 +54,7 @@ impl PythonNames {
     }
 
     /// The name of a value whose node is called `wish`.
-    pub fn node(&mut self, n: NodeId, wish: &str) -> String {
+    pub(super) fn node(&mut self, n: NodeId, wish: &str) -> String {
         if let Some(name) = self.nodes.get(&n) {
             return name.clone();
         }
@@ -64,12 +64,12 @@ impl PythonNames {
     }
 
     /// The name of a value that has one already.
-    pub fn known_name(&self, n: NodeId) -> &str {
+    pub(super) fn known_name(&self, n: NodeId) -> &str {
         self.nodes.get(&n).map_or("None", String::as_str)
     }
 
     /// What the source calls the function `target`, and torch's qualified name of it.
-    pub fn function(&mut self, target: &str) -> (String, String) {
+    pub(super) fn function(&mut self, target: &str) -> (String, String) {
         if let Some(name) = target.strip_prefix("builtins.") {
             self.require_name(name);
             return (name.to_string(), name.to_string());
@@ -111,13 +111,13 @@ impl PythonNames {
     }
 
     /// Whether torch can only have met the function `path` while tracing because it was wrapped.
-    pub fn is_wrapped(&self, path: &str) -> bool {
+    pub(super) fn is_wrapped(&self, path: &str) -> bool {
         let head = path.split('.').next().unwrap_or(path);
         path.contains('.') && head != "_operator" && head != "torch" && is_identifier(head)
     }
 
     /// The text of a type annotation: `typing.Optional[int]` is `typing_Union[int,NoneType]`.
-    pub fn type_repr(&mut self, ty: &str) -> String {
+    pub(super) fn type_repr(&mut self, ty: &str) -> String {
         self.type_at(ty.trim(), 0)
     }
 
@@ -157,7 +157,7 @@ impl PythonNames {
     }
 
     /// Records the names that the source of `v` uses.
-    pub fn note_names(&mut self, v: &Arg) {
+    pub(super) fn note_names(&mut self, v: &Arg) {
         match v {
             Val::Float(x) => self.note_float(*x),
             Val::Complex(a, b) => {
@@ -194,18 +194,18 @@ impl PythonNames {
         }
     }
 
-    pub fn require_name(&mut self, name: &str) {
+    pub(super) fn require_name(&mut self, name: &str) {
         if !self.needed.contains(name) {
             self.needed.insert(name.into());
         }
     }
 
-    pub fn is_needed(&self, name: &str) -> bool {
+    pub(super) fn is_needed(&self, name: &str) -> bool {
         self.needed.contains(name)
     }
 
     /// The functions and types taken from outside: name and path.
-    pub fn into_globals(self) -> Vec<(String, String)> {
+    pub(super) fn into_globals(self) -> Vec<(String, String)> {
         self.globals.into_iter().map(|(path, name)| (name, path)).collect()
     }
 }

@@ -5,11 +5,11 @@ use cranelift_entity::EntityRef;
 
 /// A set of units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Units(Vec<u64>);
+pub(crate) struct Units(Vec<u64>);
 
 impl Units {
     /// Adds a unit.
-    pub fn insert(&mut self, u: UnitId) {
+    pub(crate) fn insert(&mut self, u: UnitId) {
         let (word, bit) = (u.index() / 64, u.index() % 64);
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
@@ -18,21 +18,21 @@ impl Units {
     }
 
     /// Takes a unit out.
-    pub fn remove(&mut self, u: UnitId) {
+    pub(crate) fn remove(&mut self, u: UnitId) {
         if let Some(w) = self.0.get_mut(u.index() / 64) {
             *w &= !(1 << (u.index() % 64));
         }
     }
 
     /// Whether a unit is in the set.
-    pub fn contains(&self, u: UnitId) -> bool {
+    pub(crate) fn contains(&self, u: UnitId) -> bool {
         self.0
             .get(u.index() / 64)
             .is_some_and(|w| w >> (u.index() % 64) & 1 != 0)
     }
 
     /// Adds every unit of another set.
-    pub fn union_with(&mut self, other: &Units) {
+    pub(crate) fn union_with(&mut self, other: &Units) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
@@ -42,7 +42,7 @@ impl Units {
     }
 
     /// How many units there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 }

@@ -8,7 +8,7 @@ use crate::tensor::ALIGN;
 
 /// A buffer to place.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LiveRange {
+pub(super) struct LiveRange {
     /// Bytes.
     pub size: usize,
     /// The step that writes it.
@@ -19,7 +19,7 @@ pub struct LiveRange {
 
 /// Offsets, one per buffer, and the arena's size. Sizes that add up to more than can be addressed saturate: such an arena is
 /// never made.
-pub fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
+pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].size), i));
     let mut offsets = vec![0usize; lives.len()];

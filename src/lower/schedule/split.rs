@@ -39,7 +39,7 @@ pub(in crate::lower) struct Cut {
 
 impl Cut {
     /// Parts with the rest.
-    pub fn slots(self) -> usize {
+    pub(crate) fn slots(self) -> usize {
         self.parts + (self.rest > 0) as usize
     }
 }

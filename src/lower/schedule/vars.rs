@@ -14,35 +14,35 @@ pub(in crate::lower) struct Vars {
 
 impl Vars {
     /// With one variable for each of these loops.
-    pub fn with_loops(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
+    pub(crate) fn with_loops(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
         let mut v = self.clone();
         v.terms.extend(dims.iter().zip(vars).map(|(d, &v)| (d.last, 1, v)));
         v
     }
 
     /// With the part of a dim that begins at `from + len * part`.
-    pub fn with_part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
+    pub(crate) fn with_part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
         let mut v = self.clone();
         v.terms.push((dim, len as i64, part));
         v.with_offset(dim, from)
     }
 
     /// With a dim that begins `count` elements further on.
-    pub fn with_offset(&self, dim: usize, count: usize) -> Vars {
+    pub(crate) fn with_offset(&self, dim: usize, count: usize) -> Vars {
         let mut v = self.clone();
         v.from.push((dim, count as i64));
         v
     }
 
     /// An element's place in a buffer with these strides for each dim.
-    pub fn index(&self, offset: i64, strides: &[i64]) -> Affine {
+    pub(crate) fn index(&self, offset: i64, strides: &[i64]) -> Affine {
         let stride = |d: usize| strides.get(d).copied().unwrap_or(0);
         let base: i64 = self.from.iter().map(|&(d, n)| n * stride(d)).sum();
         Affine::new(offset + base, self.terms.iter().map(|&(d, f, v)| (v, f * stride(d))))
     }
 
     /// The index along a dim.
-    pub fn dim(&self, d: usize) -> Affine {
+    pub(crate) fn dim(&self, d: usize) -> Affine {
         let base: i64 = self.from.iter().filter(|f| f.0 == d).map(|f| f.1).sum();
         let terms = self.terms.iter().filter(|t| t.0 == d);
         Affine::new(base, terms.map(|&(_, f, v)| (v, f)))

@@ -49,7 +49,7 @@ pub(super) fn affine_vars(vars: &[Var]) -> Vec<Affine> {
 }
 
 /// The kernel of a special value.
-pub fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
+pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
     let def = tir.value(v);
     let Def::Special { args, how } = &def.def else {
         unreachable!("the caller matched it")

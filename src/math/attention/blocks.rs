@@ -25,7 +25,7 @@ const SMALLEST: f64 = 200e3;
 const RANGE: usize = 112;
 
 /// A plan of an f32 attention.
-pub struct Blocks {
+pub(super) struct Blocks {
     desc: Attention,
     kernels: &'static Kernels,
 }
@@ -66,7 +66,7 @@ struct KeyBlock {
 
 impl Blocks {
     /// Plans `desc`, whose extents were checked.
-    pub fn new(isa: Isa, desc: &Attention) -> Blocks {
+    pub(super) fn new(isa: Isa, desc: &Attention) -> Blocks {
         Blocks {
             desc: desc.clone(),
             kernels: Kernels::of(isa),

@@ -18,7 +18,7 @@ use crate::types::DType;
 pub(super) use row::exp;
 
 /// Plans an attention for the instruction set `isa`, which the machine must have.
-pub fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
     let extents = desc.extents().ok_or(PlanError::Size)?;
     for m in [desc.bias, desc.mask].into_iter().flatten() {
         if m.dtype != DType::B8 && m.dtype != desc.dtype {

@@ -6,13 +6,13 @@ use crate::parallel::Pool;
 use crate::types::DType;
 
 /// A plan of an f64 attention.
-pub struct Plain {
+pub(super) struct Plain {
     desc: Attention,
 }
 
 impl Plain {
     /// Plans `desc`, whose extents were checked.
-    pub fn new(desc: &Attention) -> Plain {
+    pub(super) fn new(desc: &Attention) -> Plain {
         Plain { desc: desc.clone() }
     }
 

@@ -4,7 +4,7 @@ use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
 /// Some rows of scores of one block of keys.
-pub struct RowsJob {
+pub(super) struct RowsJob {
     /// The scores, `q · k`; replaced by `exp(score - max)`. Whole vectors of the widest level (16 elements) are read and
     /// written: `width` rounded up.
     pub scores: *mut f32,
@@ -41,7 +41,7 @@ impl RowsJob {
 }
 
 /// The rows of a result that are to be divided by their sums.
-pub struct EndJob {
+pub(super) struct EndJob {
     /// The first row.
     pub out: *mut f32,
     /// From one row to the next.
@@ -61,7 +61,7 @@ pub struct EndJob {
 /// # Safety
 /// The machine has the level.
 #[inline(always)]
-pub unsafe fn exp<S: Simd>(x: S::V) -> S::V {
+pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     // SAFETY: plain arithmetic on vectors.
     unsafe {
         let least = S::splat(-87.33);
@@ -202,15 +202,15 @@ unsafe fn scale_body<S: Simd>(row: *mut f32, n: usize, by: f32) {
 
 per_isa! {
     /// The kernel of one level: updates `max`, `sum` and `rescale`, and turns the scores into weights.
-    pub fn softmax = body(j: &RowsJob)
+    pub(super) fn softmax = body(j: &RowsJob)
 }
 per_isa! {
     /// Divides rows by their sums.
-    pub fn end = end_body(j: &EndJob)
+    pub(super) fn end = end_body(j: &EndJob)
 }
 per_isa! {
     /// Multiplies `n` elements by a number.
-    pub fn scale = scale_body(row: *mut f32, n: usize, by: f32)
+    pub(super) fn scale = scale_body(row: *mut f32, n: usize, by: f32)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::target::Isa;
 use crate::types::DType;
 
 /// A convolution of f16 or bf16: converted to f32, computed there, rounded once.
-pub struct Adapted {
+pub(super) struct Adapted {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
     /// Elements of input, weight, bias and output to convert; 0 for constants.
@@ -19,7 +19,7 @@ pub struct Adapted {
 
 impl Adapted {
     /// Plans `conv`, whose extents are given.
-    pub fn new(
+    pub(super) fn new(
         isa: Isa,
         exact: bool,
         conv: &Conv,
@@ -81,7 +81,7 @@ impl ConvPlan for Adapted {
 }
 
 /// A convolution whose method knows channels first only, for other layouts.
-pub struct Relaid {
+pub(super) struct Relaid {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
     lens: [usize; 4],
@@ -89,7 +89,7 @@ pub struct Relaid {
 
 impl Relaid {
     /// Plans `conv` around the plan of the same convolution channels first.
-    pub fn new(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
+    pub(super) fn new(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
         let first = Layout::ChannelsFirst;
         let inner = Conv {
             input_layout: first,
@@ -108,7 +108,7 @@ impl Relaid {
 ///
 /// # Safety
 /// Both hold `batch` images.
-pub unsafe fn relay(
+pub(super) unsafe fn relay(
     pool: &Pool,
     to: Layout,
     batch: usize,
@@ -187,7 +187,7 @@ impl ConvPlan for Relaid {
 ///
 /// # Safety
 /// `y` is the finished output of `conv`.
-pub unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option<Tail>) {
+pub(super) unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option<Tail>) {
     let Some(tail) = tail else { return };
     let pixels: usize = conv.output().unwrap_or_default().iter().product();
     let (rows, cols) = match conv.output_layout {

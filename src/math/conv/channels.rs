@@ -11,7 +11,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// The method.
-pub struct Channels {
+pub(super) struct Channels {
     conv: Conv,
     isa: Isa,
     input: Padded,
@@ -25,7 +25,7 @@ pub struct Channels {
 
 impl Channels {
     /// Plans `conv`, which has as many groups as input and output channels.
-    pub fn new(isa: Isa, conv: &Conv) -> Result<Channels, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Channels, PlanError> {
         // The border is looked after here: a padded copy would cost as much as the convolution.
         let input = Padded::with(isa, conv, [0; 3])?;
         let out = conv.output().ok_or(PlanError::Size)?;
@@ -160,7 +160,7 @@ impl Channels {
     }
 
     /// The input rows, first and end, that output row `r` needs.
-    pub fn needs(&self, r: usize) -> [usize; 2] {
+    pub(super) fn needs(&self, r: usize) -> [usize; 2] {
         let ([first, end], place) = self.taps(1, r);
         [place, place + end - first]
     }
@@ -169,7 +169,7 @@ impl Channels {
     ///
     /// # Safety
     /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`Channels::needs`] tells; pointers lead to the band's channels.
-    pub unsafe fn band_row(&self, r: usize, b: &Band) {
+    pub(super) unsafe fn band_row(&self, r: usize, b: &Band) {
         let (taps, place) = self.taps(1, r);
         let row = self.input.size[2] * b.pixel;
         let job = Job {
@@ -254,7 +254,7 @@ impl Method for Channels {
 }
 
 /// Some rows of some channels of an image, and where one row of output goes.
-pub struct Band {
+pub(super) struct Band {
     /// The first channel of the band's first pixel.
     pub x: *const f32,
     /// The image's row that the band begins with.

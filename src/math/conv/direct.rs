@@ -17,7 +17,7 @@ use crate::target::Isa;
 const FLAT_ROW: usize = 112;
 
 /// The method.
-pub struct Direct {
+pub(super) struct Direct {
     conv: Conv,
     kernels: &'static Kernels,
     padded: Padded,
@@ -37,7 +37,7 @@ pub struct Direct {
 
 impl Direct {
     /// Plans `conv`, which is not transposed.
-    pub fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
         let kernels = Kernels::of(isa);
         let padded = Padded::new(isa, conv)?;
         let out = conv.output().ok_or(PlanError::Size)?;

@@ -23,7 +23,11 @@ const BAND: usize = 256 << 10;
 const SMALLEST: f64 = 200e3;
 
 /// Plans `desc`; an error if its convolutions are not of this kind, see [`Expansion::suits`].
-pub fn plan(isa: Isa, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError> {
+pub(crate) fn plan(
+    isa: Isa,
+    desc: &Expansion,
+    constants: [ConvConstants; 2],
+) -> Result<Box<dyn ExpansionPlan>, PlanError> {
     if !desc.suits() {
         return Err(PlanError::Size);
     }

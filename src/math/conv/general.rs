@@ -11,7 +11,7 @@ use crate::types::DType;
 use std::sync::Arc;
 
 /// A plan of such a convolution.
-pub struct General {
+pub(super) struct General {
     conv: Conv,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Arc<AlignedBytes>>,
@@ -19,7 +19,7 @@ pub struct General {
 
 impl General {
     /// Plans `conv`, whose parameters were checked.
-    pub fn new(conv: &Conv, constants: ConvConstants) -> General {
+    pub(super) fn new(conv: &Conv, constants: ConvConstants) -> General {
         General {
             conv: conv.clone(),
             weight: constants.weight.map(|w| w.aligned()),

@@ -48,7 +48,7 @@ enum Way {
 }
 
 /// The method.
-pub struct Grouped {
+pub(super) struct Grouped {
     conv: Conv,
     kernels: &'static Kernels,
     input: Padded,
@@ -71,14 +71,14 @@ pub struct Grouped {
 }
 
 /// Whether the method is for `conv`.
-pub fn suits(conv: &Conv) -> bool {
+pub(super) fn suits(conv: &Conv) -> bool {
     let taps: usize = conv.kernel.iter().product();
     conv.groups > 1 && !conv.transposed && taps > 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.padding[0] == 0
 }
 
 impl Grouped {
     /// Plans `conv`, which [`suits`].
-    pub fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
         let kernels = Kernels::of(isa);
         let input = Padded::new(isa, conv)?;
         let out = conv.output().ok_or(PlanError::Size)?;

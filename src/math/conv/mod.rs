@@ -43,10 +43,15 @@ use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
 
-pub use expand::plan as plan_expansion;
+pub(super) use expand::plan as plan_expansion;
 
 /// Plans a convolution for the instruction set `isa`, which the machine must have. `exact` keeps to sums of products.
-pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+pub(super) fn plan(
+    isa: Isa,
+    exact: bool,
+    conv: &Conv,
+    constants: ConvConstants,
+) -> Result<Box<dyn ConvPlan>, PlanError> {
     let extents = conv.extents().ok_or(PlanError::Size)?;
     check(conv, constants.weight, extents[1])?;
     check(conv, constants.bias, extents[2])?;
@@ -61,7 +66,7 @@ pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
 }
 
 /// Bytes beyond the weight's own that a constant weight of `conv` is kept in if there is room ([`Constant::with_room`]).
-pub fn extra(exact: bool, conv: &Conv) -> usize {
+pub(super) fn extra(exact: bool, conv: &Conv) -> usize {
     match conv.dtype {
         DType::F32 if !exact => winograd::extra(conv),
         _ => 0,

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4 << 20;
 
 /// The geometry of the padded input.
 #[derive(Clone, Debug)]
-pub struct Padded {
+pub(super) struct Padded {
     isa: Isa,
     layout: Layout,
     channels: usize,
@@ -38,12 +38,12 @@ pub struct Padded {
 
 impl Padded {
     /// The input of `conv` with its padding; an error if its size does not fit the address space.
-    pub fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
         Padded::with(isa, conv, conv.padding)
     }
 
     /// The input of `conv` with `padding` instead of its own: kernels that look after the border themselves give 0.
-    pub fn with(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
+    pub(super) fn with(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
         let (mut step, mut stride) = ([1; 3], conv.stride);
         let out = conv.output().ok_or(PlanError::Size)?;
         let mut size = [0; 3];
@@ -85,7 +85,7 @@ impl Padded {
     }
 
     /// How many of `batch` images to prepare at once.
-    pub fn images_at_once(&self, batch: usize) -> usize {
+    pub(super) fn images_at_once(&self, batch: usize) -> usize {
         match self.in_place {
             true => batch,
             // As even as they can be.
@@ -100,7 +100,7 @@ impl Padded {
     ///
     /// # Safety
     /// `x` holds `batch` images.
-    pub unsafe fn each(&self, pool: &Pool, batch: usize, x: *const f32, f: impl Fn(*const f32, usize, usize)) {
+    pub(super) unsafe fn each(&self, pool: &Pool, batch: usize, x: *const f32, f: impl Fn(*const f32, usize, usize)) {
         let together = self.images_at_once(batch);
         let mut buffer = scratch::take(if self.in_place { 0 } else { together * self.image });
         for image in (0..batch).step_by(together) {
@@ -119,7 +119,7 @@ impl Padded {
     }
 
     /// Where pixel `(d, h, w)` of the padded image begins.
-    pub fn at(&self, d: usize, h: usize, w: usize) -> usize {
+    pub(super) fn at(&self, d: usize, h: usize, w: usize) -> usize {
         ((d * self.size[1] + h) * self.size[2] + w) * self.pixel
     }
 
@@ -127,7 +127,7 @@ impl Padded {
     ///
     /// # Safety
     /// `x` is readable for the images, `dst` writable for `count` padded ones.
-    pub unsafe fn fill(&self, pool: &Pool, x: *const f32, count: usize, dst: *mut f32) {
+    pub(super) unsafe fn fill(&self, pool: &Pool, x: *const f32, count: usize, dst: *mut f32) {
         let rows = count * self.size[0] * self.size[1];
         let per = (8192 / (self.size[2] * self.pixel).max(1)).max(1);
         let (src, dst) = (Shared(x.cast_mut()), Shared(dst));
@@ -152,7 +152,14 @@ impl Padded {
     ///
     /// # Safety
     /// `x` is readable for the row's image; `dst` is writable for the padded row.
-    pub unsafe fn fill_channels(&self, x: *const f32, r: usize, [c0, n]: [usize; 2], pixel: usize, dst: *mut f32) {
+    pub(super) unsafe fn fill_channels(
+        &self,
+        x: *const f32,
+        r: usize,
+        [c0, n]: [usize; 2],
+        pixel: usize,
+        dst: *mut f32,
+    ) {
         let [_, h, w] = self.input;
         let (image, row) = (r / (self.size[0] * self.size[1]), r % (self.size[0] * self.size[1]));
         let source = |d: usize, at: usize| {

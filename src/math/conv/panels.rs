@@ -8,7 +8,7 @@ use crate::parallel::Pool;
 
 /// Some output channels of one group: the columns of one tile.
 #[derive(Clone, Copy, Debug)]
-pub struct Panel {
+pub(super) struct Panel {
     /// First input channel of the group.
     pub input: usize,
     /// First output channel.
@@ -35,12 +35,12 @@ fn panel(conv: &Conv, nr: usize, p: usize) -> Panel {
 }
 
 /// The panels of all groups, each of at most `nr` channels.
-pub fn of(conv: &Conv, nr: usize) -> Vec<Panel> {
+pub(super) fn of(conv: &Conv, nr: usize) -> Vec<Panel> {
     (0..count(conv, nr)).map(|p| panel(conv, nr, p)).collect()
 }
 
 /// Names this form: see [`Method::packing`](super::Method::packing).
-pub fn packing(nr: usize) -> [usize; 2] {
+pub(super) fn packing(nr: usize) -> [usize; 2] {
     [1, nr]
 }
 
@@ -48,7 +48,7 @@ pub fn packing(nr: usize) -> [usize; 2] {
 const BLOCK: usize = 4096;
 
 /// Panel after panel: for each tap and input channel, the panel's output channels side by side.
-pub fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
+pub(super) fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
     let taps: usize = conv.kernel.iter().product();
     let channels = conv.in_channels / conv.groups;
     let panels = count(conv, nr);

@@ -31,7 +31,7 @@ struct Phase {
 }
 
 /// The method.
-pub struct Phases {
+pub(super) struct Phases {
     conv: Conv,
     kernels: &'static Kernels,
     padded: Padded,
@@ -69,7 +69,7 @@ fn margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
 }
 
 /// Whether the method is for `conv`, which is transposed: few phases, and not mainly border.
-pub fn suits(conv: &Conv) -> bool {
+pub(super) fn suits(conv: &Conv) -> bool {
     let Some(out) = conv.output() else { return false };
     let phases = conv.stride.iter().try_fold(1usize, |a, &s| a.checked_mul(s));
     let small = |n: usize| n < 1 << 24;
@@ -85,7 +85,7 @@ pub fn suits(conv: &Conv) -> bool {
 
 impl Phases {
     /// Plans `conv`, which is transposed, has channels-last output and [`suits`].
-    pub fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
         let kernels = Kernels::of(isa);
         let out = conv.output().ok_or(PlanError::Size)?;
         let margin = margin(conv, out);

@@ -16,7 +16,7 @@ const SLACK: usize = 64;
 const CHUNK: usize = 100_000;
 
 /// The method.
-pub struct Plane {
+pub(super) struct Plane {
     conv: Conv,
     isa: Isa,
     out: [usize; 2],
@@ -25,7 +25,7 @@ pub struct Plane {
 }
 
 /// Whether `conv`, which is depthwise, is for this method: two dimensions at most, channels first, steps of 1 or 2.
-pub fn suits(conv: &Conv) -> bool {
+pub(super) fn suits(conv: &Conv) -> bool {
     let flat = conv.input[0] == 1 && conv.kernel[0] == 1 && conv.padding[0] == 0;
     let fits = |d: usize| conv.padding[d] <= 1024 && conv.input[d] <= 1 << 20;
     flat && conv.input_layout == Layout::ChannelsFirst
@@ -38,7 +38,7 @@ pub fn suits(conv: &Conv) -> bool {
 
 impl Plane {
     /// Plans `conv`, for which [`suits`] holds.
-    pub fn new(isa: Isa, conv: &Conv) -> Plane {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Plane {
         let [_, oh, ow] = conv.output().unwrap_or_default();
         Plane {
             conv: conv.clone(),

@@ -10,7 +10,7 @@ use crate::target::Isa;
 use crate::types::DType;
 
 /// A plan of such a convolution.
-pub struct Pointwise {
+pub(super) struct Pointwise {
     product: F32Plan,
     first: bool,
     has_bias: bool,
@@ -19,7 +19,7 @@ pub struct Pointwise {
 
 /// Whether `conv` is such a convolution and a matrix product serves it well: channels first, the pixels are the columns
 /// of the product, and few pixels would leave vectors half empty.
-pub fn suits(conv: &Conv, isa: Isa) -> bool {
+pub(super) fn suits(conv: &Conv, isa: Isa) -> bool {
     let pixels: usize = conv.input.iter().product();
     let one = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [0; 3];
     let columns = pixels.next_multiple_of(isa.lanes());
@@ -31,7 +31,7 @@ pub fn suits(conv: &Conv, isa: Isa) -> bool {
 
 impl Pointwise {
     /// Plans `conv`, for which [`suits`] holds.
-    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Pointwise {
+    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Pointwise {
         let (c, o) = (conv.in_channels, conv.out_channels);
         let pixels: usize = conv.input.iter().product();
         let first = conv.input_layout == Layout::ChannelsFirst;

@@ -4,7 +4,7 @@ use crate::math::contract::Activation;
 use crate::math::tile::{Init, Kernels, TileFn, TileJob, Tiles};
 
 /// Where a row is. Strides are in elements.
-pub struct Row<'a> {
+pub(super) struct Row<'a> {
     /// The window of the first pixel.
     pub x: *const f32,
     /// From one pixel's window to the next.
@@ -35,7 +35,7 @@ impl Row<'_> {
     /// # Safety
     /// The pixels lie in the output and belong to the caller, their windows in the input; the machine has the kernels' level.
     #[inline]
-    pub unsafe fn run(&self, kernels: &Kernels, tile: impl Fn(usize) -> TileFn) {
+    pub(super) unsafe fn run(&self, kernels: &Kernels, tile: impl Fn(usize) -> TileFn) {
         let tiles = Tiles::new(self.pixels, kernels.mr);
         for t in 0..tiles.count() {
             let (w, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
@@ -65,6 +65,6 @@ impl Row<'_> {
 }
 
 /// The place `at` of a bias that may be null.
-pub fn bias_at(bias: *const f32, at: usize) -> *const f32 {
+pub(super) fn bias_at(bias: *const f32, at: usize) -> *const f32 {
     if bias.is_null() { bias } else { bias.wrapping_add(at) }
 }

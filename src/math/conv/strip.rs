@@ -12,7 +12,7 @@ use crate::target::Isa;
 
 /// The output of a convolution.
 #[derive(Clone, Debug)]
-pub struct Output {
+pub(super) struct Output {
     isa: Isa,
     layout: Layout,
     /// Output channels.
@@ -23,7 +23,7 @@ pub struct Output {
 
 /// The part of the output that one chunk computes: pixels of one image times channels.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub(super) struct Part {
     /// The image.
     pub image: usize,
     /// The first pixel.
@@ -37,7 +37,7 @@ pub struct Part {
 }
 
 /// A chunk's destination.
-pub struct Strip {
+pub(super) struct Strip {
     buffer: Option<Scratch>,
     /// The part's first element.
     pub base: *mut f32,
@@ -47,7 +47,7 @@ pub struct Strip {
 
 impl Output {
     /// The output of `conv`.
-    pub fn new(isa: Isa, conv: &Conv) -> Output {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Output {
         Output {
             isa,
             layout: conv.output_layout,
@@ -57,7 +57,7 @@ impl Output {
     }
 
     /// Whether results go through a buffer.
-    pub fn is_buffered(&self) -> bool {
+    pub(super) fn is_buffered(&self) -> bool {
         self.layout == Layout::ChannelsFirst && self.channels > 1
     }
 
@@ -65,7 +65,7 @@ impl Output {
     ///
     /// # Safety
     /// `y` is the output; the part lies in it.
-    pub unsafe fn begin(&self, y: *mut f32, part: &Part) -> Strip {
+    pub(super) unsafe fn begin(&self, y: *mut f32, part: &Part) -> Strip {
         if self.is_buffered() {
             // Pixels a multiple of 4 KiB apart would share one set of the L1 cache.
             let row = part.channels + if part.channels.is_multiple_of(256) { 16 } else { 0 };
@@ -90,7 +90,7 @@ impl Output {
     ///
     /// # Safety
     /// As for [`Output::begin`]; the strip is the part's and all of it is written.
-    pub unsafe fn finish(&self, strip: Strip, part: &Part, o: &Operands) {
+    pub(super) unsafe fn finish(&self, strip: Strip, part: &Part, o: &Operands) {
         let first = self.layout == Layout::ChannelsFirst;
         let at = match first {
             true => (part.image * self.channels + part.channel) * self.pixels + part.pixel,
@@ -128,7 +128,7 @@ impl Output {
 
 /// How rows and columns are cut into chunks: see [`cut`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub(super) struct Cut {
     /// Rows of one chunk.
     pub rows: usize,
     /// Column panels of one chunk.
@@ -137,7 +137,7 @@ pub struct Cut {
 
 /// What decides a [`Cut`].
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub(super) struct Load {
     /// Rows of one image.
     pub rows: usize,
     /// Pixels of a row.
@@ -164,7 +164,7 @@ const STRIP: usize = 128 * 1024;
 const SMALLEST: f64 = 200e3;
 
 /// Cuts the work for `threads` threads. Each output element belongs to one chunk, so the cut does not affect results.
-pub fn cut(l: &Load, threads: usize) -> Cut {
+pub(super) fn cut(l: &Load, threads: usize) -> Cut {
     let mut c = Cut {
         rows: l.rows.max(1),
         panels: l.panels.max(1),

@@ -10,7 +10,7 @@ const PIXELS: usize = 8;
 const MOST: usize = (PIXELS - 1) * 2 + 5;
 
 /// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
-pub struct Job {
+pub(super) struct Job {
     /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
     pub x: *const f32,
     /// From tap to tap along each dimension.
@@ -226,5 +226,5 @@ unsafe fn load<S: Simd>(p: *const f32, n: usize) -> S::V {
 
 per_isa! {
     /// See [`body`].
-    pub fn kernel = body<K: usize, ST: usize>(j: &Job)
+    pub(super) fn kernel = body<K: usize, ST: usize>(j: &Job)
 }

@@ -18,7 +18,7 @@ use crate::types::DType;
 const BLOCK: usize = 1 << 20;
 
 /// A plan of such a convolution, channels first.
-pub struct Transposed {
+pub(super) struct Transposed {
     conv: Conv,
     out: [usize; 3],
     blocks: Vec<Block>,
@@ -37,7 +37,7 @@ struct Block {
 
 impl Transposed {
     /// Plans `conv`, which is transposed and channels first.
-    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Transposed, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Transposed, PlanError> {
         let out = conv.output().ok_or(PlanError::Size)?;
         let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
         let per_channel = taps

@@ -5,10 +5,10 @@ use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
 /// The most rows for which dot products beat packing B.
-pub const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 /// `C[i, j] = dot(A[i, :], B[:, j])` for some rows and columns. Strides are in elements.
-pub struct DotJob {
+pub(crate) struct DotJob {
     /// Row 0 of A, contiguous along the product index.
     pub a: *const f32,
     /// From row to row of A.
@@ -96,7 +96,7 @@ unsafe fn dots<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, 
 }
 
 /// The most rows for which rows of a row-major B that is not packed are added up one after the other.
-pub const AXPY_ROWS: usize = 4;
+pub(crate) const AXPY_ROWS: usize = 4;
 
 /// A few rows times a row-major matrix: `C[i, :] += A[i, k] * B[k, :]`, four product indices at a time, so that B is read
 /// along its rows. Here `b` is row 0 of B, contiguous along the columns, and `b_col` is from row to row.
@@ -156,10 +156,10 @@ unsafe fn axpy_rows<S: Simd, const K: usize>(j: &DotJob, a: *const f32, k: usize
 
 per_isa! {
     /// The kernel that adds rows.
-    pub fn axpy = axpy_body(j: &DotJob)
+    pub(crate) fn axpy = axpy_body(j: &DotJob)
 }
 
 per_isa! {
     /// The kernel of one level.
-    pub fn kernel = body(j: &DotJob)
+    pub(crate) fn kernel = body(j: &DotJob)
 }

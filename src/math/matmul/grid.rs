@@ -14,13 +14,13 @@ const SLAB_ROWS: usize = 224;
 /// Columns of a block of B that is packed on the way.
 const GROUP_COLS: usize = 512;
 /// The most product indices of a block when B is packed on the way: its group of columns shares the cache.
-pub const KC: usize = 384;
+pub(super) const KC: usize = 384;
 /// The most product indices of a block when B is packed already. The result is read and written again for every block.
-pub const KC_PACKED: usize = 768;
+pub(super) const KC_PACKED: usize = 768;
 
 /// A cut: slabs of row tiles times groups of column panels, both as equal as their numbers allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub(super) struct Grid {
     tiles: usize,
     panels: usize,
     slabs: usize,
@@ -29,7 +29,7 @@ pub struct Grid {
 
 /// The operands' part in choosing a cut.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     /// Row tiles.
     pub tiles: Tiles,
     /// Rows of the tallest tile.
@@ -50,7 +50,7 @@ pub struct Shape {
 
 impl Grid {
     /// The cut of one matrix for `threads` threads when the batch has `batch` matrices.
-    pub fn new(s: Shape, threads: usize, batch: usize) -> Grid {
+    pub(super) fn new(s: Shape, threads: usize, batch: usize) -> Grid {
         let tiles = s.tiles.count();
         let slab = if s.a_packed {
             tiles
@@ -104,12 +104,12 @@ impl Grid {
     }
 
     /// Chunks of one matrix.
-    pub fn chunks(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         self.slabs * self.groups
     }
 
     /// The row tiles and the column panels of chunk `i`, as half-open ranges.
-    pub fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
+    pub(super) fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
         // Neighbouring chunks share their panels of B, which are the larger part.
         let (group, slab) = (i / self.slabs, i % self.slabs);
         let range = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];
@@ -121,7 +121,7 @@ impl Grid {
 }
 
 /// How product indices `0..k` are cut into blocks of at most `most`, evenly: the size of a block.
-pub fn block(k: usize, most: usize) -> usize {
+pub(super) fn block(k: usize, most: usize) -> usize {
     k.div_ceil(k.div_ceil(most).max(1)).max(1)
 }
 

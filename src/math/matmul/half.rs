@@ -19,7 +19,7 @@ pub(super) struct HalfPlan {
 
 impl HalfPlan {
     /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
-    pub fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
+    pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
         let inner = MatMul {
             dtype: DType::F32,
             ..desc.clone()

@@ -18,7 +18,7 @@ use crate::target::Isa;
 use crate::types::DType;
 
 /// Plans a product for the instruction set `isa`, which the machine must have.
-pub fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+pub(super) fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
     let extents = desc.extents().ok_or(PlanError::Size)?;
     if desc.c_row < desc.n && desc.m > 1 {
         return Err(PlanError::Size);

@@ -72,7 +72,7 @@ const TAIL_ROWS: usize = 160 << 10;
 
 impl F32Plan {
     /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
-    pub fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32Plan {
+    pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32Plan {
         let kernels = Kernels::of(isa);
         let tiles = Tiles::new(desc.m, kernels.mr);
         let mut plan = F32Plan {

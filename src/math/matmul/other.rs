@@ -18,7 +18,7 @@ pub(super) struct OtherPlan {
 
 impl OtherPlan {
     /// Plans `desc`, whose extents were checked.
-    pub fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
+    pub(super) fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
         OtherPlan {
             desc: desc.clone(),
             a: constants.a.map(|a| a.aligned()),

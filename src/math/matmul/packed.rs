@@ -5,7 +5,7 @@ use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 
 /// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
-pub struct Packed {
+pub(crate) struct Packed {
     data: Arc<AlignedBytes>,
     /// Elements of one matrix.
     item: usize,
@@ -16,7 +16,7 @@ pub struct Packed {
 impl Packed {
     /// Packs every distinct matrix of `constant`: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs
     /// the matrix at an element offset of the constant into a destination of `item` elements. `key` says how it packs.
-    pub fn new(
+    pub(crate) fn new(
         desc: &MatMul,
         strides: &[usize],
         item: usize,
@@ -62,7 +62,7 @@ impl Packed {
     }
 
     /// The matrix that matrix `index` of the batch uses.
-    pub fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
+    pub(crate) fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
         let mut at = 0;
         for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
             at += index % d.size * step;

@@ -33,7 +33,11 @@ const fn units(cell: Cell) -> usize {
 const PROJECTED: usize = 4;
 
 /// Plans a recurrent layer; constant weights (as bytes of f32) are packed now.
-pub fn plan(isa: Isa, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+pub(super) fn plan(
+    isa: Isa,
+    desc: &Recurrent,
+    constants: RecurrentConstants,
+) -> Result<Box<dyn RecurrentPlan>, PlanError> {
     desc.extents().ok_or(PlanError::Size)?;
     if desc.projected.is_some() && desc.cell != Cell::Lstm {
         return Err(PlanError::Size);
@@ -75,7 +79,7 @@ struct Plan {
 
 /// A part of a step: some blocks of units, all rows of the batch.
 #[derive(Clone, Copy)]
-pub struct StepJob {
+pub(super) struct StepJob {
     desc: Recurrent,
     /// What is multiplied: its units and columns.
     units: usize,
@@ -350,5 +354,5 @@ unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
 
 per_isa! {
     /// The kernel of one level: the blocks of one step.
-    pub fn step = step_body(j: &StepJob)
+    pub(super) fn step = step_body(j: &StepJob)
 }

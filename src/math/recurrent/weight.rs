@@ -21,11 +21,11 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    pub fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.units.div_ceil(self.block)
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.blocks() * self.block * self.groups * self.columns
     }
 
@@ -33,7 +33,7 @@ impl Matrix {
     ///
     /// # Safety
     /// `w` is readable for `[groups * units, columns]`, `to` writable for the packed length.
-    pub unsafe fn pack(&self, w: *const f32, to: *mut f32) {
+    pub(super) unsafe fn pack(&self, w: *const f32, to: *mut f32) {
         let (columns, n, groups) = (self.columns, self.block, self.groups);
         for b in 0..self.blocks() {
             for g in 0..groups {
@@ -53,7 +53,7 @@ impl Matrix {
     }
 
     /// A constant weight, packed once for all who read it so.
-    pub fn packed(&self, constant: Constant) -> Result<Arc<AlignedBytes>, PlanError> {
+    pub(super) fn packed(&self, constant: Constant) -> Result<Arc<AlignedBytes>, PlanError> {
         let need = self.groups * self.units * self.columns * 4;
         if constant.len() < need {
             let got = constant.len();
@@ -70,7 +70,7 @@ impl Matrix {
     }
 
     /// On how many threads `batch` rows are multiplied.
-    pub fn chunks(&self, batch: usize, threads: usize) -> usize {
+    pub(super) fn chunks(&self, batch: usize, threads: usize) -> usize {
         let macs = batch * self.groups * self.units * self.columns;
         if macs < ALONE { 1 } else { threads.min(self.blocks()) }
     }

@@ -98,7 +98,7 @@ unsafe fn fours<S: Simd, const R: usize>(t: &TileJob) {
 }
 
 /// Channels from one pixel to the next in a row of [`threes`].
-pub const PIXEL: usize = 16;
+pub(crate) const PIXEL: usize = 16;
 
 /// The tile of `R` pixels, `ST` apart, and half a vector of columns for kernels that are three wide: a segment is a row of the kernel,
 /// its run the channels, and B has for each of them the three taps. An element of A is loaded once for the taps that meet it.
@@ -162,13 +162,13 @@ macro_rules! per_rows {
 
 impl Kernels {
     /// The kernel for `rows` pixels and one vector of channels in groups of four inputs and four outputs.
-    pub fn fours(&self, rows: usize) -> TileFn {
+    pub(crate) fn fours(&self, rows: usize) -> TileFn {
         per_rows!(tile_of_fours, self.isa, rows)
     }
 
     /// The kernel for `rows` pixels, one or two apart, at most eight columns and kernels three wide; `None` if a vector of eight is not
     /// the level's.
-    pub fn threes(&self, rows: usize, stride: usize) -> Option<TileFn> {
+    pub(crate) fn threes(&self, rows: usize, stride: usize) -> Option<TileFn> {
         match (self.isa.lanes(), stride) {
             (8 | 16, 1) => Some(per_rows!(tile_of_threes, self.isa, rows, 1)),
             (8 | 16, 2) => Some(per_rows!(tile_of_threes, self.isa, rows, 2)),

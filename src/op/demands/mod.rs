@@ -112,7 +112,7 @@ impl Demand {
 }
 
 /// An error if arguments, by parameter, are none that torch takes, as far as the demands of a row or spelling say.
-pub fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
+pub(super) fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
     let Some(demands) = OF_OPS.get(name) else {
         return Ok(());
     };
@@ -125,7 +125,7 @@ pub fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>)
 }
 
 /// An error if the arguments of a module's constructor, by name, are none that torch takes.
-pub fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpResult<()> {
+pub(super) fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpResult<()> {
     let Some(demands) = OF_MODULES.get(class) else {
         return Ok(());
     };

@@ -5,14 +5,14 @@ const M: usize = 397;
 
 /// The generator's state.
 #[derive(Clone)]
-pub struct Twister {
+pub(super) struct Twister {
     state: [u32; N],
     next: usize,
 }
 
 impl Twister {
     /// A stream. As in torch, only the low 32 bits of the seed count.
-    pub fn new(seed: u64) -> Twister {
+    pub(super) fn new(seed: u64) -> Twister {
         let mut state = [0u32; N];
         state[0] = seed as u32;
         for i in 1..N {
@@ -32,7 +32,7 @@ impl Twister {
     }
 
     /// The next 32 bits.
-    pub fn next_u32(&mut self) -> u32 {
+    pub(super) fn next_u32(&mut self) -> u32 {
         if self.next == N {
             self.refill();
         }
@@ -45,7 +45,7 @@ impl Twister {
     }
 
     /// The next 64 bits: two draws, the first one above.
-    pub fn next_u64(&mut self) -> u64 {
+    pub(super) fn next_u64(&mut self) -> u64 {
         let high = self.next_u32() as u64;
         high << 32 | self.next_u32() as u64
     }

@@ -9,7 +9,7 @@ fn control_row(name: &'static str, schema: &'static str, control: Control) -> Op
 }
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         control_row(
             "cond",

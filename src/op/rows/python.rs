@@ -7,7 +7,7 @@ use crate::op::{
 use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Type, Val, write_str};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = [
         size_rows(),
         kind_rows(),

@@ -5,7 +5,7 @@ use crate::op::{Call, Meaning, Op, OpId, OpResult};
 use crate::types::{ScalarKind, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         with_forms(
             Op::new(

@@ -5,7 +5,7 @@ use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, RowDeclaration, Type
 use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         host("math_round_to(Any a, Any ndigits) -> Any", |c, _| {
             round_to(c.get("a"), c.get("ndigits"))

@@ -7,7 +7,7 @@ use crate::types::Val;
 const MAX_ITEMS: usize = 65_536;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are not host values but lists put together anew.
         Op::composite("joined(Any[] a, Any[] b) -> Any", concat_sequences)

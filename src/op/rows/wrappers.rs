@@ -5,7 +5,7 @@ use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
             convert_eligible(b, c.get("self"), autocast_dtype(c)?)

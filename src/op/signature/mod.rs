@@ -122,7 +122,7 @@ const NUMBERS: &str = "add div divide floor_divide mul multiply sub subtract tru
                        ifloordiv radd rsub rmul rdiv rtruediv rfloordiv rpow rmod rlshift rrshift";
 
 /// Whether torch takes these arguments for the spelling `path`: an error if it does not, `false` if no signature of it is known.
-pub fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
+pub(super) fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
     if let Some(name) = path.strip_prefix("operator.") {
         return check_operator(name, args, kwargs);
     }
@@ -161,7 +161,11 @@ pub fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
 }
 
 /// Whether torch takes these constructor arguments of a module class, as far as it is known.
-pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), BindError> {
+pub(super) fn check_constructor(
+    class: &str,
+    args: &[Literal],
+    kwargs: &[(Arc<str>, Literal)],
+) -> Result<(), BindError> {
     let known = parse_cached(lines_of_path(MODULES, class));
     let args: Vec<Type> = args.iter().map(lift_literal).collect();
     let values: Vec<Type> = kwargs.iter().map(|(_, v)| lift_literal(v)).collect();
@@ -179,7 +183,7 @@ pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Lit
 }
 
 /// The names of a module class's constructor arguments by position, as far as they are known.
-pub fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
+pub(super) fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
     let known = parse_cached(lines_of_path(MODULES, class));
     let params = known.first().map(|s| s.params.as_slice()).unwrap_or_default();
     let positional = params.iter().filter(|p| !p.keyword_only);

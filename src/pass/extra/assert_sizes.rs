@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module. Only the entry graph has inputs of its own.
-pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut conditions: Vec<(Dim, Compare, Dim)> = vec![];
     for (name, range) in &module.dims {
         let size = Dim::var(name);

@@ -27,7 +27,7 @@ const MOST: usize = 1 << 20;
 type LinearGroupKey = (TensorType, TensorType, Option<TensorType>);
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         if !group::is_free(module, graph) {
             return Ok(0);

@@ -7,7 +7,7 @@ use crate::pass::canonical_op;
 use std::collections::HashSet;
 
 /// The nodes in groups, in their order, so that none of a group needs another's result. Groups of one are left out.
-pub fn independent_groups(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
+pub(super) fn independent_groups(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut groups: Vec<Vec<NodeId>> = vec![];
     for &n in nodes {
         let needs = dependencies_of(graph, n);
@@ -33,7 +33,7 @@ fn dependencies_of(graph: &Graph, n: NodeId) -> HashSet<NodeId> {
 }
 
 /// Whether nodes may change places as long as definitions stand before uses: at most one of them has an effect.
-pub fn is_free(module: &GraphModule, graph: &Graph) -> bool {
+pub(super) fn is_free(module: &GraphModule, graph: &Graph) -> bool {
     let with_effect = |&n: &NodeId| {
         graph[n].op().is_call()
             && canonical_op(graph, n).is_none_or(|op| canonical_effect(op, graph, n, module) != Effect::Pure)
@@ -43,7 +43,7 @@ pub fn is_free(module: &GraphModule, graph: &Graph) -> bool {
 
 /// Puts a value in the place of each node, erases the nodes, and brings the graph in order again. False if there is no
 /// order, which cannot be for nodes that are [`independent`].
-pub fn replace_nodes(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
+pub(super) fn replace_nodes(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
     for (&old, &new) in nodes.iter().zip(values) {
         graph.replace_all_uses_with(old, new);
         // All its uses were replaced.

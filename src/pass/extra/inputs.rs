@@ -9,7 +9,7 @@ use crate::graph::{GraphModule, Mutation, Opcode};
 use crate::pass::PassContext;
 
 /// See the module. Only the entry graph's interface may change: other graphs are called by position.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let Some(graph) = module.entry_mut() else { return Ok(0) };
     let mut changed = 0;
     for n in graph.ids() {

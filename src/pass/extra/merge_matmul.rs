@@ -16,7 +16,7 @@ use crate::types::{TensorType, Val};
 use std::collections::HashMap;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut groups: Vec<Vec<Linear>> = vec![];
         let mut known: HashMap<(NodeId, bool), usize> = HashMap::new();

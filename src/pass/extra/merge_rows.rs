@@ -21,7 +21,7 @@ use indexmap::IndexMap;
 type RowGroupKey = (Option<OpId>, Vec<NodeId>, DType, Vec<Dim>);
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         if !group::is_free(module, graph) {
             return Ok(0);

@@ -1,12 +1,12 @@
 //! The passes of [`EXTRA`](super::EXTRA), which run where they are asked for.
 
-pub mod assert_sizes;
-pub mod batch_linear;
-pub mod canonicalise;
+pub(super) mod assert_sizes;
+pub(super) mod batch_linear;
+pub(super) mod canonicalise;
 mod group;
-pub mod inputs;
-pub mod merge_matmul;
-pub mod merge_rows;
+pub(super) mod inputs;
+pub(super) mod merge_matmul;
+pub(super) mod merge_rows;
 pub mod named_arguments;
-pub mod reinplace;
-pub mod respell;
+pub(super) mod reinplace;
+pub(super) mod respell;

@@ -16,7 +16,7 @@ use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |_, graph| {
         let mut changed = 0;
         let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();

@@ -14,7 +14,7 @@ use crate::pass::{PassContext, canonical_op, each_graph};
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |_, graph| {
         let mut changed = 0;
         for n in graph.ids() {

@@ -1,6 +1,6 @@
 //! What changes modules and takes arguments that a list of passes cannot give: [`LIBRARY`](super::LIBRARY).
 
-pub mod decompose;
+pub(super) mod decompose;
 pub mod fusions;
 pub mod partition;
 pub mod sizes;

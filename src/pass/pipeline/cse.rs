@@ -14,7 +14,7 @@ use crate::pass::{PassContext, canonical_op, each_graph};
 use std::collections::HashMap;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut seen: HashMap<String, NodeId> = HashMap::new();
         let mut changed = 0;

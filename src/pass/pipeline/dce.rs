@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let changed = each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids().into_iter().rev() {

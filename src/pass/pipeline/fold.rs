@@ -17,7 +17,7 @@ use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, Type, Val};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let limit = cx.options.fold_limit;
     each_graph(module, |module, graph| {
         let mut changed = 0;

@@ -16,7 +16,7 @@ use crate::rewrite;
 use crate::types::{Dim, TensorType, Val};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let report = rewrite::rewrite(module, simplify::identity_rules(), &rewrite::RewriteOptions::default())?;
     let views = each_graph(module, |_, graph| {
         let mut changed = 0;

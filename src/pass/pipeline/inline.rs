@@ -23,7 +23,7 @@ const MAX_NODES: usize = 4_000_000;
 const MAX_COPIES: usize = 4096;
 
 /// Inlines every call of a graph.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut changed = 0;
     if let Some(written) = expand_wrappers(module)? {
         *module = written;

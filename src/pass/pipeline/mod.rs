@@ -1,15 +1,15 @@
 //! The passes of [`PIPELINE`](super::PIPELINE): from what the user wrote to the canonical graph.
 
-pub mod batch_norm;
-pub mod cse;
-pub mod dce;
-pub mod fold;
-pub mod functionalize;
-pub mod identities;
-pub mod inline;
-pub mod normalize;
-pub mod recognise;
-pub mod recurrent;
+pub(super) mod batch_norm;
+pub(super) mod cse;
+pub(super) mod dce;
+pub(super) mod fold;
+pub(super) mod functionalize;
+pub(super) mod identities;
+pub(super) mod inline;
+pub(super) mod normalize;
+pub(super) mod recognise;
+pub(super) mod recurrent;
 pub mod simplify;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::graph::GraphModule;
 use crate::pass::PassContext;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let found = simplify::apply_rules(module, simplify::recognition_rules(), cx)?;
     if found > 0 {
         // Operands are given in four dims, which most have already.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What all functions of a text share.
-pub struct Text<'a> {
+pub(super) struct Text<'a> {
     /// The file.
     pub file: FileId,
     /// Its text.
@@ -25,7 +25,7 @@ pub struct Text<'a> {
 }
 
 /// A function on its way to statements.
-pub struct Lower<'a> {
+pub(super) struct Lower<'a> {
     text: &'a Text<'a>,
     pub(super) wrapped: &'a [String],
     /// The graphs of sub-modules, by their names in this module.
@@ -66,7 +66,7 @@ struct Pending {
 }
 
 /// The statements of a function. `children` are the graphs of its module's sub-modules.
-pub fn lower(
+pub(super) fn lower(
     text: &Text<'_>,
     def: &Def,
     children: &HashMap<Arc<str>, Arc<str>>,
@@ -262,7 +262,7 @@ impl Lower<'_> {
     }
 
     /// Adds a node whose name the text does not give; gives the name.
-    pub fn emit(&mut self, op: Op, span: Span) -> Arc<str> {
+    pub(super) fn emit(&mut self, op: Op, span: Span) -> Arc<str> {
         let wish = match &op {
             Op::Call { target, .. } | Op::GetAttr { target } | Op::Placeholder { target, .. } => {
                 let path: &str = &target.text;
@@ -424,17 +424,17 @@ impl Lower<'_> {
     }
 
     /// What a name means; `None` for one from outside.
-    pub fn bound(&self, name: &str) -> Option<&Value> {
+    pub(super) fn bound(&self, name: &str) -> Option<&Value> {
         self.env.get(name)
     }
 
     /// Whether the name is the module's.
-    pub fn is_self(&self, name: &str) -> bool {
+    pub(super) fn is_self(&self, name: &str) -> bool {
         self.this.as_deref() == Some(name)
     }
 
     /// The graph that `self.true_graph_0` is.
-    pub fn child_graph(&self, e: &Expr) -> Option<Arc<str>> {
+    pub(super) fn child_graph(&self, e: &Expr) -> Option<Arc<str>> {
         if self.children.is_empty() {
             return None;
         }
@@ -442,7 +442,7 @@ impl Lower<'_> {
     }
 
     /// The text at a place.
-    pub fn source(&self, span: Span) -> &str {
+    pub(super) fn source(&self, span: Span) -> &str {
         &self.text.text[span.range()]
     }
 
@@ -451,7 +451,7 @@ impl Lower<'_> {
     }
 
     /// Reports what cannot be read, and gives a value in its place.
-    pub fn unreadable(&mut self, span: Span, why: &str) -> ValueKind {
+    pub(super) fn unreadable(&mut self, span: Span, why: &str) -> ValueKind {
         let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
         self.errors.push(d.help("paste what torch printed as it is"));
         ValueKind::None

@@ -41,7 +41,7 @@ const MODULES: [&str; 9] = [
 
 /// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. Of other functions the
 /// graph's builder knows more; those that torch says it wrapped keep a dot, which tells them from torch's own.
-pub fn function(text: &str, wrapped: &[String]) -> String {
+pub(super) fn function(text: &str, wrapped: &[String]) -> String {
     if text.contains('.') {
         return match text.strip_prefix("_operator.") {
             Some(name) => format!("operator.{name}"),
@@ -72,7 +72,7 @@ pub fn function(text: &str, wrapped: &[String]) -> String {
 }
 
 /// An annotation as `print(graph)` writes it: `typing_Union[int,NoneType]` is `typing.Optional[int]`.
-pub fn annotation(e: &Expr) -> String {
+pub(super) fn annotation(e: &Expr) -> String {
     match &e.kind {
         ExprKind::None => "None".into(),
         ExprKind::Ellipsis => "...".into(),

@@ -6,7 +6,7 @@ use crate::syntax::ast;
 use std::sync::Arc;
 
 /// The lines of a signature.
-pub fn specs(list: Vec<Spec>) -> Vec<ast::Spec> {
+pub(super) fn specs(list: Vec<Spec>) -> Vec<ast::Spec> {
     let name = |i: super::tree::Ident| ast::Name::new(i.text, i.span);
     let one = |s: Spec| {
         let field = |key: &str| s.fields.iter().find(|(k, _)| *k.text == *key).map(|(_, v)| v);
@@ -24,7 +24,7 @@ pub fn specs(list: Vec<Spec>) -> Vec<ast::Spec> {
 }
 
 /// The ranges of sizes, as texts: `s40` and `VR[2, int_oo]`.
-pub fn ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
+pub(super) fn ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
     let Some(ExprKind::Dict(entries)) = e.map(|e| &e.kind) else {
         return vec![];
     };
@@ -34,7 +34,7 @@ pub fn ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
 
 /// The lines that torch before 2.6 writes as
 /// `ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 1>, arg=TensorArgument(name='p_w'), target='w', …)], …)`.
-pub fn specs_of(value: &Expr) -> Vec<Spec> {
+pub(crate) fn specs_of(value: &Expr) -> Vec<Spec> {
     let mut out = vec![];
     for list in ["input_specs", "output_specs"] {
         let Some(ExprKind::List(items)) = field(value, list).map(|e| &e.kind) else {

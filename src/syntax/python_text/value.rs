@@ -13,7 +13,7 @@ const TYPES: [&str; 8] = ["int", "float", "bool", "str", "complex", "list", "tup
 
 impl Lower<'_> {
     /// The value of an expression. What it computes on the way becomes nodes.
-    pub fn value(&mut self, e: &Expr) -> Value {
+    pub(super) fn value(&mut self, e: &Expr) -> Value {
         if let Some(v) = self.literal(e) {
             return v;
         }
@@ -175,7 +175,7 @@ impl Lower<'_> {
     }
 
     /// The operation of an expression; `None` if it is none.
-    pub fn operation(&mut self, e: &Expr) -> Option<Op> {
+    pub(super) fn operation(&mut self, e: &Expr) -> Option<Op> {
         let operator = |this: &mut Self, name: &str, operands: &[&Expr]| {
             let values = operands.iter().map(|x| this.value(x)).collect();
             Some(call(CallKind::Function, &format!("operator.{name}"), e.span, values))
@@ -260,7 +260,7 @@ impl Lower<'_> {
     }
 
     /// `self.a.b` as `a.b`, with `getattr(self.a, "0")` for parts that are not identifiers.
-    pub fn self_path(&self, e: &Expr) -> Option<String> {
+    pub(super) fn self_path(&self, e: &Expr) -> Option<String> {
         let (base, name) = match &e.kind {
             ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
             _ => getattr(e)?,
@@ -272,7 +272,7 @@ impl Lower<'_> {
     }
 
     /// The path of something from outside: a name that the function does not bind, with attributes.
-    pub fn global_path(&self, e: &Expr) -> Option<String> {
+    pub(super) fn global_path(&self, e: &Expr) -> Option<String> {
         match &e.kind {
             ExprKind::Name(n) if self.bound(n).is_none() && !self.is_self(n) => Some(n.to_string()),
             ExprKind::Attr(base, name) => Some(format!("{}.{}", self.global_path(base)?, name.text)),
@@ -287,7 +287,7 @@ impl Lower<'_> {
 }
 
 /// A call of positional arguments.
-pub fn call(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
+pub(super) fn call(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
     Op::Call {
         kind,
         target: Name::new(target, span),

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The statements of one printed graph, as byte ranges of the text.
 #[derive(Debug)]
-pub struct Region {
+pub(super) struct Region {
     /// The header line, with what stands before it on its line.
     pub header: Option<Range<usize>>,
     /// Whether the header is torch's `graph(…):` rather than Inductor's.
@@ -34,7 +34,7 @@ enum Head {
 }
 
 /// What follows ` = ` in a statement of torch's.
-pub const OPENERS: [&str; 7] = [
+pub(super) const OPENERS: [&str; 7] = [
     " = placeholder[target=",
     " = PlaceHolder[target=",
     " = get_attr[target=",
@@ -53,7 +53,7 @@ struct Line<'a> {
 }
 
 /// The length of what may stand before a statement on its line: white space, and `#` with white space.
-pub fn indent_len(line: &str) -> usize {
+pub(super) fn indent_len(line: &str) -> usize {
     let rest = line.trim_start();
     let rest = rest.strip_prefix('#').map_or(rest, str::trim_start);
     line.len() - rest.len()
@@ -96,7 +96,7 @@ fn lines(text: &str) -> Vec<Line<'_>> {
 }
 
 /// Finds every printed graph. Commented ones count only in a text that is all comments: in FXIR a comment is a comment.
-pub fn find(text: &str) -> Vec<Region> {
+pub(super) fn find(text: &str) -> Vec<Region> {
     if !text.contains("[target=") && !text.contains("graph(") {
         return vec![];
     }

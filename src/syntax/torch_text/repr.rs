@@ -11,7 +11,7 @@ use std::ops::Range;
 
 impl Reader<'_> {
     /// A value as Python's repr writes it; the whole range is one.
-    pub fn repr(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn repr(&mut self, range: Range<usize>) -> Option<Value> {
         let mut at = range.start;
         let v = self.repr_value(&mut at, range.end)?;
         if self.skip(at, range.end) != range.end {

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 /// Reads values out of one text.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     /// The file.
     pub file: FileId,
     /// The whole text; ranges are of its bytes.
@@ -49,7 +49,7 @@ fn string_argument(target: &str) -> Option<usize> {
 
 impl<'a> Reader<'a> {
     /// A reader of `text`, the content of `file`.
-    pub fn new(file: FileId, text: &'a str) -> Reader<'a> {
+    pub(super) fn new(file: FileId, text: &'a str) -> Reader<'a> {
         Reader {
             file,
             text,
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The span of bytes `start..end`.
-    pub fn span(&self, start: usize, end: usize) -> Span {
+    pub(super) fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end)
     }
 
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The positional arguments of a call, by the rules of `target` where it takes strings.
-    pub fn arguments(&mut self, target: &str, range: Range<usize>) -> Option<Vec<Value>> {
+    pub(super) fn arguments(&mut self, target: &str, range: Range<usize>) -> Option<Vec<Value>> {
         let mut items = self.split(range.clone(), true)?;
         let string = string_argument(target);
         if string == Some(0) && items.len() > 1 {
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The keyword arguments of a call.
-    pub fn keywords(&mut self, range: Range<usize>) -> Option<Vec<(Name, Value)>> {
+    pub(super) fn keywords(&mut self, range: Range<usize>) -> Option<Vec<(Name, Value)>> {
         let mut out = vec![];
         for item in self.split(range, false)? {
             let Some(colon) = self.text[item.clone()].find(": ") else {
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `%a,%b` of a `return`: one node, or several as a tuple.
-    pub fn percent_list(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn percent_list(&mut self, range: Range<usize>) -> Option<Value> {
         let mut out = vec![];
         let mut at = range.start;
         for item in self.text[range.clone()].split(',') {
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The default of a placeholder: bare if it is a string, else as Python's repr.
-    pub fn default(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn default(&mut self, range: Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         let bare = text.starts_with(['\'', '"']) || text.starts_with(|c: char| is_ident(c) || c == '-');
         if bare {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Splits at `, ` outside of brackets: a bare comma belongs to a string. A tuple of one ends with a comma.
-    pub fn split(&mut self, range: Range<usize>, tuple: bool) -> Option<Vec<Range<usize>>> {
+    pub(super) fn split(&mut self, range: Range<usize>, tuple: bool) -> Option<Vec<Range<usize>>> {
         let text = &self.text[range.clone()];
         let mut out = vec![];
         let (mut depth, mut start) = (0i64, 0);
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A value in `args` or `kwargs`.
-    pub fn token(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn token(&mut self, range: Range<usize>) -> Option<Value> {
         self.depth += 1;
         let out = match self.depth > MAX_DEPTH {
             true => {

@@ -38,7 +38,7 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// How many errors there were.
-    pub fn errors(&self) -> usize {
+    pub(super) fn errors(&self) -> usize {
         self.errors
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Lower<'a> {
 
 /// The graphs of a script: its own, then those of its blocks, whose names end in `number`. `sequences` are the modules that
 /// call those within them, as the text before the script says.
-pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
+pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
     let mut l = Lower {
         env: HashMap::new(),
         types: HashMap::new(),

@@ -53,14 +53,14 @@ pub(super) struct Objects {
 
 impl Objects {
     /// A new object.
-    pub fn add(&mut self, items: Items) -> usize {
+    pub(super) fn add(&mut self, items: Items) -> usize {
         let level = self.level;
         self.all.push(Object { items, level });
         self.all.len() - 1
     }
 
     /// The object as a value.
-    pub fn value(&self, id: usize) -> ValueKind {
+    pub(super) fn value(&self, id: usize) -> ValueKind {
         match &self.all[id].items {
             Items::List(v) => ValueKind::List(v.clone()),
             Items::Dict(v) => ValueKind::Dict(v.clone()),
@@ -75,7 +75,7 @@ impl Objects {
     }
 
     /// An item of a list whose length is known.
-    pub fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
+    pub(super) fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
         match &self.all[id].items {
             Items::List(v) => Some(v[index(at, v.len())?].clone()),
             _ => None,
@@ -83,7 +83,7 @@ impl Objects {
     }
 
     /// Puts another value there; `None` if the object cannot be changed here.
-    pub fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
+    pub(super) fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
         match self.change(id)? {
             Items::List(v) => {
                 let i = index(at, v.len())?;
@@ -95,13 +95,13 @@ impl Objects {
     }
 
     /// Whether the object is an empty list of the graph around the one at hand.
-    pub fn is_empty_outside(&self, id: usize) -> bool {
+    pub(super) fn is_empty_outside(&self, id: usize) -> bool {
         let o = &self.all[id];
         o.level + 1 == self.level && matches!(&o.items, Items::List(v) if v.is_empty())
     }
 
     /// Makes a list the one that a value of the graph is.
-    pub fn set_whole(&mut self, id: usize, value: Value) {
+    pub(super) fn set_whole(&mut self, id: usize, value: Value) {
         self.all[id].items = Items::Whole(value);
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// From a line `graph(%…`, or the first statement without one, to the line that returns.
-pub fn regions(text: &str) -> Vec<Range<usize>> {
+pub(super) fn regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<Open> = None;
     let mut at = 0;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Gives the values of a script that have no type one, the statements without a header their inputs, and a graph that returns
 /// nothing its last values as results.
-pub fn complete(script: &mut Script) {
+pub(super) fn complete(script: &mut Script) {
     if script.inputs.is_none() {
         script.inputs = Some(free(&script.nodes));
     }

@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 /// How every file begins.
-pub const MAGIC: &[u8] = b"\x93NUMPY";
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read: structured types can make it long, shapes cannot.
 const MAX_HEADER: u64 = 1 << 20;
 
@@ -30,7 +30,7 @@ const TYPES: &[(&str, DType)] = &[
 
 /// What a header says, checked against the bytes that follow it.
 #[derive(Debug)]
-pub struct Header {
+pub(super) struct Header {
     descr: String,
     fortran: bool,
     shape: Vec<u64>,
@@ -42,7 +42,7 @@ pub struct Header {
 
 /// In which order elements, and the bytes of each, are stored.
 #[derive(Clone, Copy, Debug)]
-pub struct ElementOrder {
+pub(super) struct ElementOrder {
     /// The first index runs fastest.
     fortran: bool,
     /// The most significant byte is the first.
@@ -53,7 +53,7 @@ pub struct ElementOrder {
 const LEAD: u64 = 12;
 
 /// The header's bytes of a file that is read from `from`: all that [`parse`] looks at.
-pub fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
+pub(super) fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     from.by_ref().take(LEAD).read_to_end(&mut bytes)?;
     if let Some((text, says)) = header_length(&bytes) {
@@ -75,7 +75,7 @@ fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
 }
 
 /// Reads the header at the beginning of `bytes`, which are at least the [`lead`] of a file of `have` bytes.
-pub fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
+pub(super) fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
         return Err(Problem::Header("it does not begin as a .npy file does".into()));
     }
@@ -236,14 +236,14 @@ impl Header {
     }
 
     /// The element type, or NumPy's name of a type that is not supported.
-    pub fn dtype(&self) -> Result<DType, String> {
+    pub(super) fn dtype(&self) -> Result<DType, String> {
         let (_, name) = self.byte_order();
         let found = TYPES.iter().find(|t| t.0 == name);
         found.map(|t| t.1).ok_or_else(|| self.descr.clone())
     }
 
     /// The sizes and the elements' bytes, all of which are there.
-    pub fn checked_shape(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
+    pub(super) fn checked_shape(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
         let (shape, len) = checked_sizes(dtype, &self.shape)?;
         if len as u64 > self.have {
             return Err(Problem::Truncated {
@@ -255,7 +255,7 @@ impl Header {
     }
 
     /// The order of the elements.
-    pub fn order(&self) -> ElementOrder {
+    pub(super) fn order(&self) -> ElementOrder {
         ElementOrder {
             fortran: self.fortran && self.shape.iter().filter(|&&d| d != 1).count() > 1,
             swapped: self.byte_order().0 == '>',
@@ -265,12 +265,12 @@ impl Header {
 
 impl ElementOrder {
     /// Whether it is that of tensors.
-    pub fn is_plain(self) -> bool {
+    pub(super) fn is_plain(self) -> bool {
         !self.fortran && !self.swapped
     }
 
     /// Copies elements of `size` bytes to row-major order and this machine's byte order.
-    pub fn copy_row_major(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
+    pub(super) fn copy_row_major(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
         if self.fortran {
             for (i, dst) in to.chunks_exact_mut(size).enumerate() {
                 // Row-major index `i` to column-major.
@@ -292,7 +292,7 @@ impl ElementOrder {
 }
 
 /// Writes one tensor.
-pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Problem> {
+pub(super) fn write(path: &Path, tensor: &Tensor) -> Result<(), Problem> {
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     let mut file = BufWriter::new(File::create(path).map_err(io)?);
     write_to(&mut file, tensor)?;
@@ -300,7 +300,7 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Problem> {
 }
 
 /// Writes the file's bytes, version 1.0, the elements aligned to 64 bytes as NumPy does.
-pub fn write_to(out: &mut dyn Write, tensor: &Tensor) -> Result<(), Problem> {
+pub(super) fn write_to(out: &mut dyn Write, tensor: &Tensor) -> Result<(), Problem> {
     let tensor = if tensor.dtype() == DType::BF16 {
         &tensor.to(DType::F32)
     } else {

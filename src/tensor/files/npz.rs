@@ -13,7 +13,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 /// Reads an archive's headers. Stored entries are used where they are (their checksums are not computed), compressed ones are
 /// unpacked when their elements are asked for.
-pub fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
+pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
     let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole_file(zip(e)))?;
     let again = archive.clone();
@@ -74,7 +74,7 @@ fn stored_range<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Opti
 }
 
 /// Writes an archive of tensors of different names, uncompressed as `numpy.savez` does.
-pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
     let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
     let zip = |e: zip::result::ZipError| whole_file(Problem::Zip(e.to_string()));
     let mut archive = ZipWriter::new(BufWriter::new(File::create(path).map_err(io)?));

@@ -47,7 +47,7 @@ struct Info<'a> {
 }
 
 /// Reads a file's header.
-pub fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
+pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let have = map.len() as u64;
     let Some(len) = map.get(..8) else {
         return Err(whole_file(Problem::Truncated { need: 8, have }));
@@ -162,7 +162,7 @@ impl safetensors::View for SafetensorView<'_> {
 }
 
 /// Writes tensors of different names.
-pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
     let mut views = vec![];
     for &(name, tensor) in tensors {
         let at = |p: Problem| (Some(name.to_owned()), p);

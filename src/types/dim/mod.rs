@@ -9,7 +9,8 @@ mod expr;
 mod functions;
 mod print;
 
-pub use expr::{SizeExpr, SizeValue};
+pub use expr::SizeExpr;
+pub(super) use expr::SizeValue;
 pub use functions::SizeFn;
 
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ const MOST: usize = 64;
 const TOGETHER: usize = 4 << 20;
 
 /// The method.
-pub struct Winograd {
+pub(super) struct Winograd {
     conv: Conv,
     isa: Isa,
     kernels: &'static Kernels,
@@ -67,7 +67,7 @@ const MAKE: f64 = 10.0;
 
 /// How a convolution is computed by tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
+pub(super) struct Way {
     /// Outputs along the side of a tile: 2 or 4.
     pub side: usize,
     /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
@@ -76,7 +76,7 @@ pub struct Way {
 
 /// Bytes that the transformed weights of `conv` have beyond the weights as they are: there they are kept, if there is room; 0
 /// if it is computed in another way.
-pub fn extra(conv: &Conv) -> usize {
+pub(super) fn extra(conv: &Conv) -> usize {
     match way(conv, true) {
         Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
         None => 0,
@@ -84,7 +84,7 @@ pub fn extra(conv: &Conv) -> usize {
 }
 
 /// The way that pays for `conv`, if there is one. Without `room` for the transformed weights they are made anew in every run.
-pub fn way(conv: &Conv, room: bool) -> Option<Way> {
+pub(super) fn way(conv: &Conv, room: bool) -> Option<Way> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
     let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
     let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
@@ -122,7 +122,7 @@ struct Lines {
 
 impl Winograd {
     /// Plans `conv`, for which [`way`] gave this one.
-    pub fn new(isa: Isa, conv: &Conv, Way { side, fresh }: Way) -> Result<Winograd, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv, Way { side, fresh }: Way) -> Result<Winograd, PlanError> {
         let kernels = Kernels::of(isa);
         // Tiles at the border see zeros beyond it without a padded copy.
         let input = Padded::with(isa, conv, [0; 3])?;

@@ -15,7 +15,7 @@ const A: f64 = std::f64::consts::FRAC_1_SQRT_2;
 const B: f64 = std::f64::consts::SQRT_2;
 
 /// One tile's input for all channels.
-pub struct Forth {
+pub(super) struct Forth {
     /// Where the channels of each input of the tile begin, row by row: 16 or 36.
     pub src: [*const f32; 36],
     /// How many channels.
@@ -27,7 +27,7 @@ pub struct Forth {
 }
 
 /// One tile's products for some channels.
-pub struct Back {
+pub(super) struct Back {
     /// The products of the first point.
     pub src: *const f32,
     /// From one point to the next.
@@ -51,7 +51,7 @@ pub struct Back {
 }
 
 /// The weights of one panel.
-pub struct Weights {
+pub(super) struct Weights {
     /// `[cols][channels][3][3]`.
     pub src: *const f32,
     /// Input channels.
@@ -65,7 +65,7 @@ pub struct Weights {
 }
 
 /// Weights of some input channels of one panel, to be transformed while they are used.
-pub struct Fresh {
+pub(super) struct Fresh {
     /// `[3][3][channels][nr]`, where `nr` is two vectors.
     pub src: *const f32,
     /// From one tap to the next.
@@ -79,7 +79,7 @@ pub struct Fresh {
 }
 
 /// The transform of tiles of `side x side` outputs.
-pub fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
+pub(super) fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
     match side {
         2 => forth_of::<4>(isa),
         _ => forth_of::<6>(isa),
@@ -87,7 +87,7 @@ pub fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
 }
 
 /// The way back.
-pub fn back(isa: Isa, side: usize) -> unsafe fn(&Back) {
+pub(super) fn back(isa: Isa, side: usize) -> unsafe fn(&Back) {
     match side {
         2 => back_of::<4, 2>(isa),
         _ => back_of::<6, 4>(isa),
@@ -95,7 +95,7 @@ pub fn back(isa: Isa, side: usize) -> unsafe fn(&Back) {
 }
 
 /// The transform of weights.
-pub fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
+pub(super) fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
     match side {
         2 => weights_of::<4>(isa),
         _ => weights_of::<6>(isa),
@@ -103,7 +103,7 @@ pub fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
 }
 
 /// The transform of weights while they are used.
-pub fn fresh(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
+pub(super) fn fresh(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
     match side {
         2 => fresh_of::<4>(isa),
         _ => fresh_of::<6>(isa),

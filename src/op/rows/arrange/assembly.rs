@@ -5,7 +5,7 @@ use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [layout_rows(), index_write_rows(), reduction_rows()]
         .into_iter()
         .flatten()

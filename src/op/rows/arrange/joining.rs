@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     [joining_rows(), of_least_rank(), stack_rows(), grid_rows()]
         .into_iter()
         .flatten()

@@ -10,7 +10,7 @@ mod resize;
 use crate::op::Op;
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         joining::rows(),
         padding::rows(),

@@ -9,7 +9,7 @@ use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![constant_pad_row(), pad_row(), pad_all()];
     v.extend(edge_pad_rows());
     v

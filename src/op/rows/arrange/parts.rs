@@ -8,7 +8,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [whole_tensor_rows(), taken_apart(), by_tensors(), masked_index_rows()]
         .into_iter()
         .flatten()

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         Op::composite("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", roll)
             .doc("shifted along dims, what leaves at one end enters at the other")

@@ -4,7 +4,7 @@ use crate::op::{Build, Call, MemoryUse, Op, OpBuilder, OpError, OpResult, Traced
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resize_memory(b, c, c.dims("size")?),

@@ -11,7 +11,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     // All but one take a dropout.
     let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
     let own = own.chain([biased_attention()]);

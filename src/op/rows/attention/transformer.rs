@@ -5,7 +5,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::Val;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         encoder_layer(),
         decoder_layer(),

@@ -10,7 +10,7 @@ use crate::op::{Build, Call, Contraction, Convolution, Meaning, Op, OpError, OpI
 use crate::types::{Dim, TensorType, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![convolution_row()];
     v.extend(of_rank::<1>("[1]", "default"));
     v.extend(of_rank::<2>("[1, 1]", "input"));

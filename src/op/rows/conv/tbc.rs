@@ -5,7 +5,7 @@ use crate::op::{Op, OpError, OpId};
 use crate::types::Val;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(
             "conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor",

@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         constant_rows(),
         scalar_rows(),

@@ -8,7 +8,7 @@ use crate::types::{Category, DType, Dim, Val};
 const DEEPEST: usize = 64;
 
 /// The row.
-pub fn row() -> Op {
+pub(super) fn row() -> Op {
     Op::composite("tensor_of(Any data, ScalarType? dtype=None) -> Tensor", |b, c| {
         let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
         if let Val::Leaf(x) = data {

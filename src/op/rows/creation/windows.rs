@@ -7,7 +7,7 @@ use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = window_rows();
     v.extend(other_rows());
     v.push(

@@ -7,7 +7,7 @@ use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = nonzero_rows();
     v.extend(masked_rows());
     v.extend(counting_rows());

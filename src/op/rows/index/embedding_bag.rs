@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \

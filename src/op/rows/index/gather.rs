@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     vec![
         Op::new(
             "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",

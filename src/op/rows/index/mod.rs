@@ -15,7 +15,7 @@ use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         by_tensors(),
         gather::rows(),

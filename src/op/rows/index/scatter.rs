@@ -82,7 +82,7 @@ impl Reduce {
 }
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = scatter_rows();
     v.extend(by_index());
     v.extend(through_views());

@@ -7,7 +7,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     sort_rows().into_iter().chain(search_rows()).collect()
 }
 

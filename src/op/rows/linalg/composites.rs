@@ -7,7 +7,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     [pseudo_inverses(), rank_rows(), tensor_inverse_rows(), old_forms()]
         .into_iter()
         .flatten()

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(
             "_linalg_check_errors(Tensor info, str api_name, *, bool is_matrix) -> ()",

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [lu_rows(), lu_solutions(), qr_rows(), ldl_rows()]
         .into_iter()
         .flatten()

@@ -17,36 +17,36 @@ pub(in crate::op::rows) struct Matrix {
 }
 
 impl Matrix {
-    pub fn at(&self, i: usize, j: usize) -> f64 {
+    pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
         self.v[i * self.columns + j]
     }
 
-    pub fn set(&mut self, i: usize, j: usize, x: f64) {
+    pub(crate) fn set(&mut self, i: usize, j: usize, x: f64) {
         self.v[i * self.columns + j] = x;
     }
 
-    pub fn eye(n: usize) -> Matrix {
+    pub(crate) fn eye(n: usize) -> Matrix {
         let v = (0..n * n).map(|i| (i % (n + 1) == 0) as u8 as f64).collect();
         Matrix { rows: n, columns: n, v }
     }
 
-    pub fn zeros(rows: usize, columns: usize) -> Matrix {
+    pub(crate) fn zeros(rows: usize, columns: usize) -> Matrix {
         let v = vec![0.0; rows * columns];
         Matrix { rows, columns, v }
     }
 
-    pub fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
+    pub(crate) fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
         let v = (0..rows * columns).map(|k| f(k / columns, k % columns)).collect();
         Matrix { rows, columns, v }
     }
 
     /// The product.
-    pub fn times(&self, other: &Matrix) -> Matrix {
+    pub(crate) fn times(&self, other: &Matrix) -> Matrix {
         let dot = |i, j| (0..self.columns).map(|k| self.at(i, k) * other.at(k, j)).sum();
         Matrix::from_fn(self.rows, other.columns, dot)
     }
 
-    pub fn transposed(&self) -> Matrix {
+    pub(crate) fn transposed(&self) -> Matrix {
         let place = |k: usize| self.at(k % self.rows, k / self.rows);
         Matrix {
             rows: self.columns,
@@ -57,7 +57,7 @@ impl Matrix {
 
     /// Columns brought to the identity by elimination with row pivots, on `right` too. The determinant's sign, the
     /// pivots, and 1 + the place of the first pivot that is 0.
-    pub fn eliminate(&mut self, right: &mut Matrix) -> (f64, Vec<f64>, usize) {
+    pub(crate) fn eliminate(&mut self, right: &mut Matrix) -> (f64, Vec<f64>, usize) {
         let (mut sign, mut pivots, mut singular) = (1.0, vec![], 0);
         for k in 0..self.rows {
             let larger = |p: usize, i: usize| {
@@ -94,12 +94,12 @@ impl Matrix {
     }
 
     /// Two rows swapped.
-    pub fn swap_rows(&mut self, p: usize, k: usize) {
+    pub(crate) fn swap_rows(&mut self, p: usize, k: usize) {
         (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
     }
 
     /// `f` times row `k` taken from row `i`.
-    pub fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
+    pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
         for j in 0..self.columns {
             let x = self.at(i, j) - f * self.at(k, j);
             self.set(i, j, x);

@@ -51,7 +51,7 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 }
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         reduce!("linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
              dtype=None) -> Tensor",

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [eigen_rows(), singular_values(), matrix_function_rows()]
         .into_iter()
         .flatten()

@@ -6,7 +6,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",
             |b, c| {

@@ -6,7 +6,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = elementwise_rows();
     v.extend(embedding_rows());
     v.extend(class_margin_rows());

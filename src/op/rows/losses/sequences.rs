@@ -12,7 +12,7 @@ const MULTILABEL: &str =
     "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor)";
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc_loss))
             .doc("-log of the probability of all alignments of the targets with the log_probs")

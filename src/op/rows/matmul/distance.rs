@@ -5,7 +5,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Trac
 use crate::types::{Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = distance_rows();
     v.extend(product_rows());
     v

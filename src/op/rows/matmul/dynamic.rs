@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("_dyn_quant_pack_4bit_weight(Tensor weights, Tensor scales_zeros, Tensor? bias, int block_size, int in_features, int \
              out_features) -> Tensor",

@@ -4,7 +4,7 @@ use crate::op::{Build, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val, promote_types};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(
             "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",

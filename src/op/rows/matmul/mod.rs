@@ -38,7 +38,7 @@ pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
 }
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         product_rows(),
         with_addend(),

@@ -6,7 +6,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val, promote_types};
 
 /// Rows that are products after reshaping.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("outer(Tensor self, Tensor vec2) -> Tensor", outer)
             .doc("all products of an element of one vector with one of the other")

@@ -11,7 +11,7 @@ use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         softmax::rows(),
         layer_rows(),

@@ -4,7 +4,7 @@ use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpId, OpResult, Softmax
 use crate::types::{DType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     [softmax_rows(), log_softmax_rows()].into_iter().flatten().collect()
 }
 

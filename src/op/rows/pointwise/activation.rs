@@ -7,7 +7,7 @@ use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpBuilder, OpError
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         rectifier_rows(),
         clipped_rows(),

@@ -7,7 +7,7 @@ use crate::scalar::UntypedNumber;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         add_sub_rows(),
         sign_rows(),

@@ -5,7 +5,7 @@ use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, 
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows. Passes drop one only where inference has shown that it holds.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     [assert_rows(), range_rows(), check_rows()]
         .into_iter()
         .flatten()

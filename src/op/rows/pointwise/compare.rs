@@ -6,7 +6,7 @@ use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::TensorType;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [comparison_rows(), predicate_rows(), logic_rows(), bitwise_rows()]
         .into_iter()
         .flatten()

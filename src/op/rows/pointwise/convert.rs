@@ -8,7 +8,7 @@ use crate::tensor::Scalar;
 use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(crate) fn rows() -> Vec<Op> {
     let mut v = vec![
         to_dtype(),
         convert_stored(),

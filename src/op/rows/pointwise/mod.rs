@@ -15,7 +15,7 @@ mod unary;
 use crate::op::Op;
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         arith::rows(),
         unary::rows(),

@@ -19,7 +19,7 @@ macro_rules! of_numbers {
 }
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         of_numbers!(
             Add,

@@ -5,7 +5,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut rows = to_integers();
     rows.extend(from_integers());
     rows.extend(fake_quantize_rows());

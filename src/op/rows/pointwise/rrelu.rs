@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut rows = vec![rrelu_row()];
     rows.extend(rrelu_with_noise());
     rows

@@ -9,7 +9,7 @@ use crate::op::{Call, DtypeRule as D, MemoryOrder, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         extremum_rows(),
         clamp_rows(),

@@ -10,7 +10,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [function_rows(), polynomial_rows(), shifted_polynomials(), gamma_rows()]
         .into_iter()
         .flatten()

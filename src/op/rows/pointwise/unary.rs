@@ -6,7 +6,7 @@ use crate::op::{DtypeRule as D, Op, OpError};
 use crate::types::DType;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         elementary_rows(),
         trigonometric_rows(),

@@ -11,7 +11,7 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Tr
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = of_rank::<1>();
     v.extend(of_rank::<2>());
     v.extend(of_rank::<3>());

@@ -9,7 +9,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = unpool_rows();
     v.extend([nn_unpool_row::<1>(), nn_unpool_row::<2>(), nn_unpool_row::<3>()]);
     v.extend(fractional_rows());

@@ -7,7 +7,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [arithmetic_rows(), pool_rows(), random_rows()]
         .into_iter()
         .flatten()

@@ -11,7 +11,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::{Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         creation_rows(),
         arithmetic_rows(),
@@ -56,7 +56,7 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// The row with the spellings of the prims that it is.
-pub fn with_prim_spellings(mut op: Op) -> Op {
+pub(super) fn with_prim_spellings(mut op: Op) -> Op {
     let name = op.name;
     if SAME.binary_search(&name).is_ok() {
         op = op.spelled(text!("prims.{name}.default"));

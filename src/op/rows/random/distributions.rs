@@ -8,7 +8,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let rows = [distribution_rows(), fill_rows(), bounded_rows()].into_iter().flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()
 }

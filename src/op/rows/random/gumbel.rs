@@ -5,7 +5,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpId, OpResult, Traced, wrap
 use crate::types::Val;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(
             "gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor",

@@ -12,7 +12,7 @@ use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let own = [float_rows(), integer_rows(), fill_rows()].into_iter().flatten();
     let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];
     own.map(|op| op.effect(Effect::Random))

@@ -7,7 +7,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("histogram(Tensor self, Any bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor)",

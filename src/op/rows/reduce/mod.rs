@@ -29,7 +29,7 @@ pub(in crate::op::rows) struct Spec {
 }
 
 impl Spec {
-    pub fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
+    pub(super) fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
         Spec {
             combine,
             common,
@@ -42,7 +42,7 @@ impl Spec {
         }
     }
 
-    pub fn with_texts(self, pre: &'static str, post: &'static str) -> Spec {
+    pub(super) fn with_texts(self, pre: &'static str, post: &'static str) -> Spec {
         Spec { pre, post, ..self }
     }
 }
@@ -228,7 +228,7 @@ pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<
 }
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         sum_rows(),
         extremum_rows(),

@@ -9,7 +9,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [arg_rows(), median_rows(), cumulative_rows(), cumulative_extremum_rows()]
         .into_iter()
         .flatten()

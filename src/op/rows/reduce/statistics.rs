@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [quantile_rows(), mode_rows(), covariance_rows(), trapezoid_rows()]
         .into_iter()
         .flatten()

@@ -8,7 +8,7 @@ use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpRe
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = sequence_rows();
     v.extend(module_rows());
     v.extend(cell_rows());

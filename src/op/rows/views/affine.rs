@@ -7,7 +7,7 @@ use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, 
 use crate::types::{DType, Dim, TensorType};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v = permutation_rows();
     v.extend(expand_rows());
     v

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let view = Op::new(
         (BITS.name(), "view_dtype(Tensor self, ScalarType dtype) -> Tensor"),
         |c, _| {

@@ -11,7 +11,7 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("getitem(Tensor self, Any index) -> Tensor", |b, c| {
             let x = c.leaf("self")?.clone();

@@ -27,7 +27,7 @@ macro_rules! view_op {
 pub(in crate::op::rows) use view_op;
 
 /// The rows of the family.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [
         reshape_rows(),
         unit_dim_rows(),

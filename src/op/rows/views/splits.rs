@@ -6,7 +6,7 @@ use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     [along_a_dim(), along_named_dims()].into_iter().flatten().collect()
 }
 

@@ -8,7 +8,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
             nms_type,

@@ -6,7 +6,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::{Dim, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut rows = vec![deform_conv_row()];
     rows.extend(of_boxes());
     rows.extend(drop_block_rows());

@@ -36,7 +36,7 @@ const TABLE: &[(&str, usize, ResampleMode)] = &[
 ];
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = TABLE
         .iter()
         .map(|&(name, n, mode)| upsample_row(name, n, mode))

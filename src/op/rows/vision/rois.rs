@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows.
-pub fn rows() -> Vec<Op> {
+pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
              sampling_ratio, bool aligned) -> Tensor",

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     functionalize(module)
 }
 

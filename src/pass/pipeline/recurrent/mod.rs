@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 use step::{CellStep, LinearProduct, StepMatcher};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
+pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let found = each_graph(module, |_, graph| {
         let layers = find_layers(graph);
         let rewritten = layers.iter().filter_map(|layer| layer.rewrite(graph));

@@ -38,7 +38,7 @@ pub(super) struct StepMatcher<'g> {
 
 impl StepMatcher<'_> {
     /// The arguments of `n`, one per parameter, if it calls one of these ops.
-    pub fn call(&self, n: NodeId, ops: &[OpId]) -> Option<Vec<Arg>> {
+    pub(super) fn call(&self, n: NodeId, ops: &[OpId]) -> Option<Vec<Arg>> {
         let op = canonical_op(self.graph, n).filter(|op| op.id().is_some_and(|id| ops.contains(&id)))?;
         full_args(op, self.graph, n).ok()
     }
@@ -54,12 +54,12 @@ impl StepMatcher<'_> {
         Some([(a, b), (b, a)])
     }
 
-    pub fn shape(&self, n: NodeId) -> Option<Vec<usize>> {
+    pub(super) fn shape(&self, n: NodeId) -> Option<Vec<usize>> {
         self.graph[n].meta.ty.as_ref()?.as_leaf()?.fixed_shape()
     }
 
     /// The value behind views that keep the order of its elements.
-    pub fn strip(&self, mut n: NodeId) -> NodeId {
+    pub(super) fn strip(&self, mut n: NodeId) -> NodeId {
         while let Some(Val::Leaf(x)) = self
             .call(
                 n,
@@ -129,7 +129,7 @@ impl StepMatcher<'_> {
         (args[1].as_int() == Some(0) && at >= 0 && one).then_some((x, at))
     }
 
-    pub fn step(&self, h: NodeId) -> Option<CellStep> {
+    pub(super) fn step(&self, h: NodeId) -> Option<CellStep> {
         match self.graph[h].op_id()? {
             OpId::Mul => self.lstm(h),
             OpId::Mm => self.projected(h),
@@ -165,7 +165,7 @@ impl StepMatcher<'_> {
     }
 
     /// The products of all inputs, if `n` is that, and whether it is in reverse.
-    pub fn inputs(&self, n: NodeId) -> Option<(LinearProduct, bool)> {
+    pub(super) fn inputs(&self, n: NodeId) -> Option<(LinearProduct, bool)> {
         let n = self.strip(n);
         let flip = self.call(n, &[OpId::Flip]).filter(|args| {
             let dims = args[1].items().unwrap_or_default();

@@ -25,11 +25,11 @@ impl fmt::Display for Pickled {
 
 /// Opcodes of pickles, as `pickletools` names them.
 mod op {
-    pub const PROTO: u8 = 0x80;
-    pub const GLOBAL: u8 = b'c';
-    pub const SHORT_BINUNICODE: u8 = 0x8c;
-    pub const STACK_GLOBAL: u8 = 0x93;
-    pub const MEMOIZE: u8 = 0x94;
+    pub(super) const PROTO: u8 = 0x80;
+    pub(super) const GLOBAL: u8 = b'c';
+    pub(super) const SHORT_BINUNICODE: u8 = 0x8c;
+    pub(super) const STACK_GLOBAL: u8 = 0x93;
+    pub(super) const MEMOIZE: u8 = 0x94;
 }
 
 /// What the file holds that begins with `head`, if it is a pickle of protocol 2 or later.
