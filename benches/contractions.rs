@@ -4,7 +4,7 @@
 mod timing;
 
 use fxc::internals::math::contract::*;
-use fxc::internals::math::native;
+use fxc::internals::math::native_library;
 use fxc::internals::parallel::Pool;
 use fxc::internals::target::{Isa, Target};
 use fxc::types::DType;
@@ -118,7 +118,7 @@ impl Bench {
             a: (side == 'A').then_some(bytes(&a).into()),
             b: (side == 'B').then_some(bytes(&b).into()),
         };
-        let plan = native().matmul(&d, constants).expect("a plan");
+        let plan = native_library().plan_matmul(&d, constants).expect("a plan");
         let args = MatMulArgs {
             a: a.as_ptr().cast(),
             b: b.as_ptr().cast(),
@@ -163,8 +163,12 @@ impl Bench {
 
 impl Bench {
     /// One image; `[in, out, size, kernel, stride, groups]`, padding `kernel / 2`.
-    fn conv(&self, [c, o, size, kernel, stride, groups]: [usize; 6], layout: Layout) {
-        let last = if layout == Layout::ChannelsLast { " last" } else { "" };
+    fn conv(&self, [c, o, size, kernel, stride, groups]: [usize; 6], layout: ConvLayout) {
+        let last = if layout == ConvLayout::ChannelsLast {
+            " last"
+        } else {
+            ""
+        };
         let name = format!("conv {c}->{o} k{kernel}s{stride}g{groups} @{size}{last}");
         if !self.wanted(&name) {
             return;
@@ -185,7 +189,7 @@ impl Bench {
             weight: Some(bytes(&w).into()),
             bias: Some(bytes(&b).into()),
         };
-        let plan = native().conv(&conv, constants).expect("a plan");
+        let plan = native_library().plan_conv(&conv, constants).expect("a plan");
         let args = ConvArgs {
             x: x.as_ptr().cast(),
             weight: std::ptr::null(),
@@ -215,7 +219,10 @@ impl Bench {
             bias: Some(bytes(b).into()),
         };
         let (one, two) = (constants(&w, &b), constants(&w2, &b));
-        let (p1, p2) = (native().conv(&e.first, one), native().conv(&e.second, two));
+        let (p1, p2) = (
+            native_library().plan_conv(&e.first, one),
+            native_library().plan_conv(&e.second, two),
+        );
         let (p1, p2) = (p1.expect("a plan"), p2.expect("a plan"));
         let args = |x: *const f32, y: *mut f32| ConvArgs {
             x: x.cast(),
@@ -232,7 +239,7 @@ impl Bench {
                 p2.run(pool, &args(middle.as_ptr(), y.as_mut_ptr()));
             }
         });
-        let plan = native().expansion(&e, [one, two]).expect("a plan");
+        let plan = native_library().plan_expansion(&e, [one, two]).expect("a plan");
         let args = ExpansionArgs {
             x: x.as_ptr().cast(),
             weights: [std::ptr::null(); 2],
@@ -261,7 +268,7 @@ impl Bench {
         };
         let [nq, nk, nv, _, _, no] = d.extents().expect("legal sizes");
         let (q, k, v, mut out) = (data(nq), data(nk), data(nv), vec![0f32; no]);
-        let plan = native().attention(&d).expect("a plan");
+        let plan = native_library().plan_attention(&d).expect("a plan");
         let args = AttentionArgs {
             q: q.as_ptr().cast(),
             k: k.as_ptr().cast(),
@@ -390,7 +397,7 @@ fn main() {
         b.expansion(sizes);
     }
     for &layer in CONVS {
-        b.conv(layer, Layout::ChannelsFirst);
-        b.conv(layer, Layout::ChannelsLast);
+        b.conv(layer, ConvLayout::ChannelsFirst);
+        b.conv(layer, ConvLayout::ChannelsLast);
     }
 }

@@ -3,7 +3,7 @@
 
 mod timing;
 
-use fxc::internals::codegen::{Options, compile};
+use fxc::internals::codegen::{CodegenOptions, compile_kernels};
 use fxc::internals::kernel::{BufferRole, Kernel, KernelBuilder, ReduceOp, Value};
 use fxc::internals::scalar::{Binary, Unary};
 use fxc::internals::tensor::{AlignedBytes, Scalar};
@@ -160,7 +160,7 @@ fn sum_columns(rows: usize, n: usize) -> Kernel {
 
 fn run(kernel: &Kernel) {
     let t = Instant::now();
-    let c = compile(std::slice::from_ref(kernel), Options::default()).expect("compiles");
+    let c = compile_kernels(std::slice::from_ref(kernel), CodegenOptions::default()).expect("compiles");
     let compiled = t.elapsed().as_secs_f64();
     let mut buffers: Vec<AlignedBytes> = vec![];
     let mut elements = 0;

@@ -100,7 +100,7 @@ impl Isa {
     const BY_PREFERENCE: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
 
     /// The features that its code needs.
-    fn needs(self) -> &'static [Feature] {
+    fn needed_features(self) -> &'static [Feature] {
         match self {
             Isa::Portable => &[],
             Isa::Avx2 => &[Avx2, Fma],
@@ -111,7 +111,8 @@ impl Isa {
     /// Every instruction set that this machine can run, the narrowest vectors first.
     pub fn available() -> Vec<Isa> {
         let all = Isa::BY_PREFERENCE.into_iter().rev();
-        all.filter(|isa| Target::native().has_all(isa.needs())).collect()
+        all.filter(|isa| Target::native().has_all(isa.needed_features()))
+            .collect()
     }
 
     /// Lanes of f32 in one vector.
@@ -157,7 +158,7 @@ impl Target {
         let base = ["native"].into_iter().chain(LEVELS.iter().map(|l| l.0));
         let base = base.into_iter().find(|b| text.starts_with(b));
         let base = base.ok_or("the targets are x86-64-v2, x86-64-v3, x86-64-v4 and native")?;
-        let mut target = Target::level(base);
+        let mut target = Target::from_level(base);
         let mut rest = &text[base.len()..];
         while let Some(sign) = rest.chars().next() {
             let word = rest[sign.len_utf8()..].split(['+', '-']).next().unwrap_or_default();
@@ -169,14 +170,14 @@ impl Target {
             };
             rest = &rest[sign.len_utf8() + word.len()..];
         }
-        match Target::native().lacks(target) {
+        match Target::native().missing_feature(target) {
             Some(feature) => Err(format!("this machine has no {}", feature.shown())),
             None => Ok(target),
         }
     }
 
     /// The native target, or the features of a level and of those before it.
-    fn level(name: &str) -> Target {
+    fn from_level(name: &str) -> Target {
         match LEVELS.iter().position(|l| l.0 == name) {
             Some(i) => {
                 let features = LEVELS[..=i].iter().flat_map(|l| l.1);
@@ -215,7 +216,7 @@ impl Target {
     }
 
     /// A feature of `other` that this target has not.
-    fn lacks(self, other: Target) -> Option<Feature> {
+    fn missing_feature(self, other: Target) -> Option<Feature> {
         other.features().find(|&f| !self.has(f))
     }
 
@@ -223,7 +224,7 @@ impl Target {
     pub fn isa(self) -> Isa {
         let all = Isa::BY_PREFERENCE.into_iter();
         all.into_iter()
-            .find(|isa| self.has_all(isa.needs()))
+            .find(|isa| self.has_all(isa.needed_features()))
             .unwrap_or(Isa::Portable)
     }
 }
@@ -242,8 +243,8 @@ mod tests {
 
     #[test]
     fn a_target_runs_the_widest_kernels_whose_features_it_has() {
-        let v3 = Target::level("x86-64-v3");
-        let v4 = Target::level("x86-64-v4");
+        let v3 = Target::from_level("x86-64-v3");
+        let v4 = Target::from_level("x86-64-v4");
         assert_eq!((v3.isa(), v4.isa()), (Isa::Avx2, Isa::Avx512));
         assert_eq!(v4.without(Avx512Vl).isa(), Isa::Avx2);
         assert_eq!(v4.without(Avx2).isa(), Isa::Portable);
@@ -253,13 +254,13 @@ mod tests {
 
     #[test]
     fn targets_are_compared_as_sets() {
-        let v2 = Target::level("x86-64-v2");
+        let v2 = Target::from_level("x86-64-v2");
         let (vnni, bf16) = (v2.with(Avx512Vnni), v2.with(Avx512Bf16));
         assert_eq!(
-            (vnni.lacks(bf16), bf16.lacks(vnni)),
+            (vnni.missing_feature(bf16), bf16.missing_feature(vnni)),
             (Some(Avx512Bf16), Some(Avx512Vnni))
         );
-        assert_eq!(vnni.lacks(v2), None);
+        assert_eq!(vnni.missing_feature(v2), None);
     }
 
     #[test]

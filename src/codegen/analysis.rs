@@ -9,11 +9,11 @@ use std::collections::HashSet;
 pub(super) const UNROLL: usize = 48;
 
 /// How many instructions a body is, roughly; loops make it too heavy to unroll.
-pub(super) fn weight(body: &[Stmt]) -> usize {
+pub(super) fn body_weight(body: &[Stmt]) -> usize {
     body.iter()
         .map(|s| match s {
             Stmt::Let(_, Inst::Op(ScalarOp::Const(_)) | Inst::Index(_)) => 0,
-            Stmt::Let(_, i) if polynomial(i) => 12,
+            Stmt::Let(_, i) if is_heavy_inst(i) => 12,
             Stmt::Let(..) | Stmt::Store(..) => 1,
             Stmt::Loop(_) => UNROLL + 1,
         })
@@ -22,7 +22,7 @@ pub(super) fn weight(body: &[Stmt]) -> usize {
 }
 
 /// Whether an instruction becomes many.
-fn polynomial(i: &Inst) -> bool {
+fn is_heavy_inst(i: &Inst) -> bool {
     use Unary::*;
     let Inst::Op(ScalarOp::Unary(op, _)) = i else {
         return matches!(
@@ -52,7 +52,7 @@ pub(super) fn constants_of(body: &[Stmt], out: &mut Vec<(kernel::Value, Scalar)>
 }
 
 /// What decides the size of groups.
-pub(super) struct Shape {
+pub(super) struct BodyShape {
     /// There are reductions in inner loops.
     pub reduces: bool,
     /// One of them is long.
@@ -63,8 +63,8 @@ pub(super) struct Shape {
     pub wide: bool,
 }
 
-pub(super) fn shape(body: &[Stmt], k: &Kernel) -> Shape {
-    let mut r = Shape {
+pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
+    let mut r = BodyShape {
         reduces: false,
         columns: false,
         heavy: false,
@@ -73,13 +73,13 @@ pub(super) fn shape(body: &[Stmt], k: &Kernel) -> Shape {
     for s in body {
         match s {
             Stmt::Let(v, i) => {
-                r.heavy |= polynomial(i);
+                r.heavy |= is_heavy_inst(i);
                 let register = !matches!(i, Inst::Op(ScalarOp::Const(_)) | Inst::Index(_));
                 r.wide |= register && k.dtype(*v).size() == 8;
             }
             Stmt::Store(..) => {}
             Stmt::Loop(l) => {
-                let inner = shape(&l.body, k);
+                let inner = body_shape(&l.body, k);
                 r.reduces |= inner.reduces || !l.reduces.is_empty();
                 let long = l.vars.iter().any(|&v| k.extent(v) > 16);
                 r.columns |= inner.columns || (long && !l.reduces.is_empty());
@@ -92,13 +92,13 @@ pub(super) fn shape(body: &[Stmt], k: &Kernel) -> Shape {
 }
 
 /// The conditions that depend on `var`.
-pub(super) fn guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
+pub(super) fn collect_guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
     for s in body {
         match s {
             Stmt::Let(_, Inst::Load(_, _, Some(g))) => {
                 out.extend(g.conds.iter().filter(|c| c.expr.stride(var) != 0).cloned());
             }
-            Stmt::Loop(l) => guards(&l.body, var, out),
+            Stmt::Loop(l) => collect_guards(&l.body, var, out),
             _ => {}
         }
     }

@@ -12,61 +12,61 @@ use std::fmt::Write;
 
 /// The statement of a kernel that code was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CodeSource {
     /// The definition of a value.
     Value(u32),
     /// A store to a buffer.
     Store(u32),
 }
 
-impl Source {
+impl CodeSource {
     /// As Cranelift carries it from the kernel to the code.
-    pub(super) fn place(self) -> SourceLoc {
+    pub(super) fn to_srcloc(self) -> SourceLoc {
         SourceLoc::new(match self {
-            Source::Value(v) => v << 1,
-            Source::Store(b) => b << 1 | 1,
+            CodeSource::Value(v) => v << 1,
+            CodeSource::Store(b) => b << 1 | 1,
         })
     }
 
-    fn of(place: SourceLoc) -> Option<Source> {
+    fn from_srcloc(place: SourceLoc) -> Option<CodeSource> {
         let bits = (!place.is_default()).then(|| place.bits())?;
         Some(match bits & 1 {
-            0 => Source::Value(bits >> 1),
-            _ => Source::Store(bits >> 1),
+            0 => CodeSource::Value(bits >> 1),
+            _ => CodeSource::Store(bits >> 1),
         })
     }
 
     /// The node that the statement computes, as far as the kernel says.
-    fn node(self, k: &Kernel) -> Option<&str> {
+    fn node_name(self, k: &Kernel) -> Option<&str> {
         match self {
-            Source::Value(v) => k.node_of(Value(v)),
-            Source::Store(b) => Some(&k.buffer(Buf(b)).name),
+            CodeSource::Value(v) => k.node_of(Value(v)),
+            CodeSource::Store(b) => Some(&k.buffer(Buf(b)).name),
         }
     }
 }
 
 /// Which pieces of Cranelift's code were made of what: `(start, end, statement)`, sorted.
-pub(super) type Pieces = Vec<(u32, u32, Source)>;
+pub(super) type Pieces = Vec<(u32, u32, CodeSource)>;
 
 /// The pieces of compiled code, from its source locations.
-pub(super) fn pieces(list: impl Iterator<Item = (u32, u32, SourceLoc)>) -> Pieces {
-    list.filter_map(|(start, end, place)| Some((start, end, Source::of(place)?)))
+pub(super) fn collect_pieces(list: impl Iterator<Item = (u32, u32, SourceLoc)>) -> Pieces {
+    list.filter_map(|(start, end, place)| Some((start, end, CodeSource::from_srcloc(place)?)))
         .collect()
 }
 
 /// One line of machine code.
-struct Line {
+struct AsmLine {
     /// Where it is.
     offset: u64,
     /// Whether a branch goes there.
     target: bool,
     text: String,
-    source: Option<Source>,
+    source: Option<CodeSource>,
 }
 
 /// A kernel's machine code, line by line.
 #[derive(Default)]
-pub(super) struct Listing(Vec<Line>);
+pub(super) struct Listing(Vec<AsmLine>);
 
 impl Listing {
     /// Of x86-64 code. `origins` tells for offsets of it, in rising order, the offsets of the code that `pieces` describes; none for
@@ -85,13 +85,13 @@ impl Listing {
             let &(_, end, source) = pieces.get(after.checked_sub(1)?)?;
             (offset < end).then_some(source)
         };
-        let instructions = instructions(code);
+        let instructions = decode_instructions(code);
         let targets: HashSet<u64> = instructions.iter().filter_map(branch_target).collect();
-        let mut formatter = formatter();
+        let mut formatter = intel_formatter();
         let lines = instructions.iter().map(|i| {
             let mut text = String::new();
             formatter.format(i, &mut text);
-            Line {
+            AsmLine {
                 offset: i.ip(),
                 target: targets.contains(&i.ip()),
                 text,
@@ -103,7 +103,7 @@ impl Listing {
 
     /// Of code that only Cranelift can print.
     pub(super) fn of_text(text: &str) -> Listing {
-        let lines = text.lines().zip(0..).map(|(l, offset)| Line {
+        let lines = text.lines().zip(0..).map(|(l, offset)| AsmLine {
             offset,
             target: false,
             text: l.trim_end().to_string(),
@@ -113,10 +113,10 @@ impl Listing {
     }
 
     /// The text for kernel `k`. Before the code of each node stand its name and `place`, what is known of where it comes from.
-    pub(super) fn text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
+    pub(super) fn render_text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
         let (mut out, mut node) = (String::new(), None);
         for line in &self.0 {
-            let now = line.source.and_then(|s| s.node(k));
+            let now = line.source.and_then(|s| s.node_name(k));
             if line.target {
                 let _ = writeln!(out, "{:#06x}:", line.offset);
             }
@@ -134,7 +134,7 @@ impl Listing {
     }
 }
 
-fn formatter() -> IntelFormatter {
+fn intel_formatter() -> IntelFormatter {
     let mut f = IntelFormatter::new();
     let o = f.options_mut();
     o.set_hex_prefix("0x");
@@ -149,7 +149,7 @@ fn formatter() -> IntelFormatter {
 }
 
 /// The instructions up to the constants after them: to the last return that nothing branches beyond.
-fn instructions(code: &[u8]) -> Vec<Instruction> {
+fn decode_instructions(code: &[u8]) -> Vec<Instruction> {
     let mut out = vec![];
     let mut farthest = 0;
     for i in Decoder::with_ip(64, code, 0, DecoderOptions::NONE).iter() {

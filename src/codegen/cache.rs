@@ -3,7 +3,7 @@
 //! A kernel's code depends on its structure, not on its name, and hardly on how far its parallel loop goes: the caller says which
 //! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
 
-use super::Options;
+use super::CodegenOptions;
 use super::rows::ROWS;
 use crate::code::KernelFunction;
 use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key};
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// What a function was compiled from: a kernel's structure and the options.
-pub(super) type Key = (Vec<u64>, Options);
+pub(super) type FunctionKey = (Vec<u64>, CodegenOptions);
 
 /// The functions that compiled kernels hold now; they go with the last kernels that have them.
 #[derive(Default)]
-pub struct Cache(Mutex<HashMap<Key, Weak<KernelFunction>>>);
+pub struct Cache(Mutex<HashMap<FunctionKey, Weak<KernelFunction>>>);
 
 impl Cache {
     /// The functions that all executables of this process share.
@@ -25,11 +25,11 @@ impl Cache {
         CACHE.get_or_init(Arc::default).clone()
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<KernelFunction>> {
+    pub(super) fn get(&self, key: &FunctionKey) -> Option<Arc<KernelFunction>> {
         self.0.lock().ok()?.get(key)?.upgrade()
     }
 
-    pub(super) fn insert(&self, key: Key, function: &Arc<KernelFunction>) {
+    pub(super) fn insert(&self, key: FunctionKey, function: &Arc<KernelFunction>) {
         let Ok(mut known) = self.0.lock() else { return };
         if known.len() == known.capacity() {
             known.retain(|_, f| f.strong_count() > 0);
@@ -39,7 +39,7 @@ impl Cache {
 }
 
 /// What a kernel's function is found by.
-pub(super) fn key(k: &Kernel, options: Options) -> Key {
+pub(super) fn function_key(k: &Kernel, options: CodegenOptions) -> FunctionKey {
     (structural_key(k), options)
 }
 
@@ -49,7 +49,7 @@ const MANY: usize = 1 << 20;
 /// The kernel for every number of iterations of its outermost parallel loop that makes the same code: the code takes the range
 /// from its caller, and only the choice of vectors ([`wide`](super::wide)), of rows in step ([`rows`](super::rows)) and the
 /// length that counts as long (`analysis`) look at how many there are.
-pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
+pub(super) fn generalize_extent(k: &Kernel) -> Cow<'_, Kernel> {
     let Some(l) = k.parallel_loop() else {
         return Cow::Borrowed(k);
     };
@@ -61,7 +61,7 @@ pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
         n if !l.vector && n > 0 => 1,
         n => n,
     };
-    if class == k.extent(outer) || guarded(&k.body, outer) {
+    if class == k.extent(outer) || has_guard_on(&k.body, outer) {
         return Cow::Borrowed(k);
     }
     let mut k = k.clone();
@@ -70,11 +70,11 @@ pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
 }
 
 /// Whether a condition of a load depends on `var`: which of its iterations pass is decided from their number.
-fn guarded(body: &[Stmt], var: Var) -> bool {
+fn has_guard_on(body: &[Stmt], var: Var) -> bool {
     let on = |c: &Cond| c.expr.stride(var) != 0;
     body.iter().any(|s| match s {
         Stmt::Let(_, Inst::Load(_, _, Some(g))) => g.conds.iter().any(on),
-        Stmt::Loop(l) => guarded(&l.body, var),
+        Stmt::Loop(l) => has_guard_on(&l.body, var),
         _ => false,
     })
 }

@@ -1,6 +1,6 @@
 //! Calls from compiled code into Rust: functions that have no vector code, lane by lane.
 
-use super::lanes::{Class, Emitter, Lanes};
+use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::code::host_function;
 use crate::scalar::{Binary, Unary};
 use cranelift_codegen::ir::types::I64;
@@ -20,13 +20,13 @@ pub(super) fn host_function_of(name: &ExternalName, func: &Function) -> Option<u
 
 impl Emitter<'_> {
     /// Calls the host function `symbol` with arguments and result of one type.
-    fn call(&mut self, symbol: &str, ty: Type, args: &[Value]) -> Value {
-        let f = self.import(symbol, ty, args.len());
+    fn call_host(&mut self, symbol: &str, ty: Type, args: &[Value]) -> Value {
+        let f = self.import_host(symbol, ty, args.len());
         let call = self.b.ins().call(f, args);
         self.b.inst_results(call)[0]
     }
 
-    fn import(&mut self, symbol: &str, ty: Type, arity: usize) -> FuncRef {
+    fn import_host(&mut self, symbol: &str, ty: Type, arity: usize) -> FuncRef {
         let n = host_function(symbol).unwrap_or_else(|| panic!("`{symbol}` is a host function"));
         let known = self.b.func.dfg.ext_funcs.iter();
         let known = known.filter(|(_, f)| host_function_of(&f.name, self.b.func) == Some(n));
@@ -48,15 +48,15 @@ impl Emitter<'_> {
     }
 
     /// A float function of one operand by calls.
-    pub(super) fn call_unary(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
-        let symbol = format!("fxc_{op:?}_{}", suffix(c));
-        self.per_lane(&[(c, x)], c, |e, x| e.call(&symbol, c.scalar(), x))
+    pub(super) fn call_unary(&mut self, op: Unary, c: RegisterClass, x: &Lanes) -> Lanes {
+        let symbol = format!("fxc_{op:?}_{}", symbol_suffix(c));
+        self.per_lane(&[(c, x)], c, |e, x| e.call_host(&symbol, c.scalar_type(), x))
     }
 
     /// A float function of two operands by calls.
-    pub(super) fn call_binary(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
-        let symbol = format!("fxc_{op:?}_{}", suffix(c));
-        self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call(&symbol, c.scalar(), a))
+    pub(super) fn call_binary(&mut self, op: Binary, c: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
+        let symbol = format!("fxc_{op:?}_{}", symbol_suffix(c));
+        self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call_host(&symbol, c.scalar_type(), a))
     }
 
     /// `x ** y` or the greatest common divisor of I64 scalars.
@@ -65,10 +65,10 @@ impl Emitter<'_> {
             Binary::Pow => "fxc_Pow_i64",
             _ => "fxc_Gcd_i64",
         };
-        self.call(symbol, I64, &[x, y])
+        self.call_host(symbol, I64, &[x, y])
     }
 }
 
-fn suffix(c: Class) -> &'static str {
-    if c == Class::F32 { "f32" } else { "f64" }
+fn symbol_suffix(c: RegisterClass) -> &'static str {
+    if c == RegisterClass::F32 { "f32" } else { "f64" }
 }

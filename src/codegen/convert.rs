@@ -1,13 +1,13 @@
 //! Conversions between dtypes, as torch casts.
 
-use super::lanes::{Class, Emitter, Lanes};
+use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::types::DType;
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F32X4, F64, F64X2, I32, I32X4, I64};
 
-const F: Class = Class::F32;
-const I: Class = Class::I32;
+const F: RegisterClass = RegisterClass::F32;
+const I: RegisterClass = RegisterClass::I32;
 
 impl Emitter<'_> {
     /// `x` of `from` converted to `to`.
@@ -16,14 +16,14 @@ impl Emitter<'_> {
             return x.clone();
         }
         match (from, to) {
-            (_, DType::B8) => self.nonzero(from, x),
+            (_, DType::B8) => self.is_nonzero(from, x),
             (DType::F16, _) => {
                 let x = self.f16_to_f32(x);
                 self.cast(DType::F32, to, &x)
             }
             (DType::BF16, _) => {
                 let x = self.shl(x, 16);
-                let x = self.recast(F, &x);
+                let x = self.bitcast_lanes(F, &x);
                 self.cast(DType::F32, to, &x)
             }
             (_, DType::F16 | DType::BF16) => {
@@ -35,27 +35,31 @@ impl Emitter<'_> {
                 }
             }
             (DType::B8, _) => self.bool_to(to, x),
-            _ => match (Class::of(from), Class::of(to)) {
-                (Class::F32 | Class::F64, Class::F32 | Class::F64) => self.float_to_float(to, x),
-                (Class::F32 | Class::F64, _) => self.float_to_int(from, to, x),
-                (_, Class::F32 | Class::F64) => self.int_to_float(from, to, x),
-                (Class::I32, Class::I64) if self.scalar => self.map1(x, |e, x| e.b.ins().sextend(I64, x)),
-                (Class::I32, Class::I64) => self.widen32(x),
-                (Class::I64, _) if self.scalar => {
+            _ => match (RegisterClass::from_dtype(from), RegisterClass::from_dtype(to)) {
+                (RegisterClass::F32 | RegisterClass::F64, RegisterClass::F32 | RegisterClass::F64) => {
+                    self.float_to_float(to, x)
+                }
+                (RegisterClass::F32 | RegisterClass::F64, _) => self.float_to_int(from, to, x),
+                (_, RegisterClass::F32 | RegisterClass::F64) => self.int_to_float(from, to, x),
+                (RegisterClass::I32, RegisterClass::I64) if self.scalar => {
+                    self.map1(x, |e, x| e.b.ins().sextend(I64, x))
+                }
+                (RegisterClass::I32, RegisterClass::I64) => self.widen32(x),
+                (RegisterClass::I64, _) if self.scalar => {
                     let x = self.map1(x, |e, x| e.b.ins().ireduce(I32, x));
-                    self.wrap(to, &x)
+                    self.wrap_to_width(to, &x)
                 }
-                (Class::I64, _) => {
+                (RegisterClass::I64, _) => {
                     let x = self.narrow64(x);
-                    self.wrap(to, &x)
+                    self.wrap_to_width(to, &x)
                 }
-                _ => self.wrap(to, x),
+                _ => self.wrap_to_width(to, x),
             },
         }
     }
 
     /// The I32 lanes `x` wrapped to the width of `to`.
-    pub(super) fn wrap(&mut self, to: DType, x: &Lanes) -> Lanes {
+    pub(super) fn wrap_to_width(&mut self, to: DType, x: &Lanes) -> Lanes {
         match to {
             DType::I16 => {
                 let x = self.shl(x, 16);
@@ -66,7 +70,7 @@ impl Emitter<'_> {
                 self.sar(&x, 24)
             }
             DType::U8 => {
-                let mask = self.ki(I, x, 255);
+                let mask = self.int_like(I, x, 255);
                 self.band(x, &mask)
             }
             _ => x.clone(),
@@ -74,30 +78,30 @@ impl Emitter<'_> {
     }
 
     /// Whether `x` is not zero; NaN is not.
-    fn nonzero(&mut self, from: DType, x: &Lanes) -> Lanes {
-        let c = Class::of(from);
+    fn is_nonzero(&mut self, from: DType, x: &Lanes) -> Lanes {
+        let c = RegisterClass::from_dtype(from);
         if c.is_float() {
-            let zero = self.kfloat(c, x, 0.0);
+            let zero = self.float_like(c, x, 0.0);
             return self.fcmp(FloatCC::NotEqual, x, &zero);
         }
         let mut x = x.clone();
         if matches!(from, DType::F16 | DType::BF16) {
-            let magnitude = self.ki(I, &x, 0x7fff);
+            let magnitude = self.int_like(I, &x, 0x7fff);
             x = self.band(&x, &magnitude);
         }
-        let zero = self.ki(c, &x, 0);
+        let zero = self.int_like(c, &x, 0);
         self.icmp(IntCC::NotEqual, &x, &zero)
     }
 
     /// 0 or 1 of a dtype that is not 16-bit float.
     fn bool_to(&mut self, to: DType, x: &Lanes) -> Lanes {
-        let c = Class::of(to);
+        let c = RegisterClass::from_dtype(to);
         if self.scalar {
-            let ty = c.bits().scalar();
+            let ty = c.int_class().scalar_type();
             let i = self.map1(x, |e, x| e.b.ins().uextend(ty, x));
             return match c {
-                Class::F32 | Class::F64 => {
-                    let ty = c.scalar();
+                RegisterClass::F32 | RegisterClass::F64 => {
+                    let ty = c.scalar_type();
                     self.map1(&i, |e, x| e.b.ins().fcvt_from_sint(ty, x))
                 }
                 _ => i,
@@ -105,10 +109,10 @@ impl Emitter<'_> {
         }
         let m = self.mask_for(c, x);
         let one = match c {
-            Class::F32 | Class::F64 => self.kfloat(c, &m, 1.0),
-            _ => self.ki(c, &m, 1),
+            RegisterClass::F32 | RegisterClass::F64 => self.float_like(c, &m, 1.0),
+            _ => self.int_like(c, &m, 1),
         };
-        let m = self.recast(c, &m);
+        let m = self.bitcast_lanes(c, &m);
         self.band(&m, &one)
     }
 
@@ -123,7 +127,7 @@ impl Emitter<'_> {
             });
         }
         if to == DType::F64 {
-            let halves = self.halves(x);
+            let halves = self.split_halves(x);
             return self.map1(&halves, |e, x| e.b.ins().fvpromote_low(x));
         }
         let mut out = vec![];
@@ -135,116 +139,127 @@ impl Emitter<'_> {
     }
 
     fn int_to_float(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
-        let (ci, cf) = (Class::of(from), Class::of(to));
-        let ty = self.ty(cf);
-        if self.scalar || (ci.size() == 4 && cf == F) || (ci.size() == 8 && cf == Class::F64) {
+        let (ci, cf) = (RegisterClass::from_dtype(from), RegisterClass::from_dtype(to));
+        let ty = self.lane_type(cf);
+        if self.scalar || (ci.size() == 4 && cf == F) || (ci.size() == 8 && cf == RegisterClass::F64) {
             return self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x));
         }
         if ci.size() == 4 {
-            let halves = self.halves(x);
+            let halves = self.split_halves(x);
             return self.map1(&halves, |e, x| {
                 let wide = e.b.ins().swiden_low(x);
                 e.b.ins().fcvt_from_sint(F64X2, wide)
             });
         }
         // An i64 goes to f32 in one rounding, which there is only a scalar instruction for.
-        self.per_lane(&[(ci, x)], cf, |e, x| e.b.ins().fcvt_from_sint(cf.scalar(), x[0]))
+        self.per_lane(&[(ci, x)], cf, |e, x| e.b.ins().fcvt_from_sint(cf.scalar_type(), x[0]))
     }
 
     /// Truncation. i64 straight, everything narrower through i32; what is out of range (and NaN) becomes the smallest integer of that width.
     fn float_to_int(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
-        let c = Class::of(from);
+        let c = RegisterClass::from_dtype(from);
         if to == DType::I64 {
-            return self.per_lane(&[(c, x)], Class::I64, |e, x| e.truncate(c, Class::I64, x[0]));
+            return self.per_lane(&[(c, x)], RegisterClass::I64, |e, x| {
+                e.truncate_scalar(c, RegisterClass::I64, x[0])
+            });
         }
         let x = match (c, self.x86) {
-            (Class::F32, true) if self.scalar => self.map1(x, |e, x| {
+            (RegisterClass::F32, true) if self.scalar => self.map1(x, |e, x| {
                 let v = e.b.ins().scalar_to_vector(F32X4, x);
                 let v = e.b.ins().x86_cvtt2dq(I32X4, v);
                 e.b.ins().extractlane(v, 0)
             }),
-            (Class::F32, true) => self.map1(x, |e, x| e.b.ins().x86_cvtt2dq(I32X4, x)),
-            _ => self.per_lane(&[(c, x)], I, |e, x| e.truncate(c, I, x[0])),
+            (RegisterClass::F32, true) => self.map1(x, |e, x| e.b.ins().x86_cvtt2dq(I32X4, x)),
+            _ => self.per_lane(&[(c, x)], I, |e, x| e.truncate_scalar(c, I, x[0])),
         };
-        self.wrap(to, &x)
+        self.wrap_to_width(to, &x)
     }
 
     /// A scalar truncated to `to`, I32 or I64; its smallest value where it does not fit.
-    fn truncate(&mut self, from: Class, to: Class, x: cranelift_codegen::ir::Value) -> cranelift_codegen::ir::Value {
+    fn truncate_scalar(
+        &mut self,
+        from: RegisterClass,
+        to: RegisterClass,
+        x: cranelift_codegen::ir::Value,
+    ) -> cranelift_codegen::ir::Value {
         let x = &vec![x];
-        let ty = to.scalar();
+        let ty = to.scalar_type();
         let sat = self.map1(x, |e, x| e.b.ins().fcvt_to_sint_sat(ty, x));
         let whole = self.map1(x, |e, x| e.b.ins().trunc(x));
-        let bound = if to == Class::I64 {
+        let bound = if to == RegisterClass::I64 {
             9223372036854775808.0
         } else {
             2147483648.0
         };
-        let (lo, hi) = (self.kfloat(from, x, -bound), self.kfloat(from, x, bound));
+        let (lo, hi) = (self.float_like(from, x, -bound), self.float_like(from, x, bound));
         let above = self.fcmp(FloatCC::GreaterThanOrEqual, &whole, &lo);
         let under = self.fcmp(FloatCC::LessThan, &whole, &hi);
         let fits = self.band(&above, &under);
-        let min = if to == Class::I64 { i64::MIN } else { i32::MIN as i64 };
-        let min = self.ki(to, x, min);
+        let min = if to == RegisterClass::I64 {
+            i64::MIN
+        } else {
+            i32::MIN as i64
+        };
+        let min = self.int_like(to, x, min);
         self.choose(&fits, &sat, &min)[0]
     }
 
     /// The bits of an f16 as an f32: the exponent moved, its bias corrected by a product, which also makes denormals
     /// right (F. Giesen's conversion).
     fn f16_to_f32(&mut self, h: &Lanes) -> Lanes {
-        let mask = self.ki(I, h, 0x7fff);
+        let mask = self.int_like(I, h, 0x7fff);
         let magnitude = self.band(h, &mask);
         let shifted = self.shl(&magnitude, 13);
-        let scaled = self.recast(F, &shifted);
-        let k = self.constant(F, (254 - 15) << 23, h.len());
+        let scaled = self.bitcast_lanes(F, &shifted);
+        let k = self.constant_bits(F, (254 - 15) << 23, h.len());
         let scaled = self.fmul(&scaled, &k);
-        let scaled = self.recast(I, &scaled);
-        let limit = self.ki(I, h, 0x7bff);
+        let scaled = self.bitcast_lanes(I, &scaled);
+        let limit = self.int_like(I, h, 0x7bff);
         let special = self.icmp(IntCC::SignedGreaterThan, &magnitude, &limit);
-        let ones = self.ki(I, h, 255 << 23);
+        let ones = self.int_like(I, h, 255 << 23);
         let full = self.bor(&scaled, &ones);
         let r = self.choose(&special, &full, &scaled);
-        let sign = self.ki(I, h, 0x8000);
+        let sign = self.int_like(I, h, 0x8000);
         let sign = self.band(h, &sign);
         let sign = self.shl(&sign, 16);
         let r = self.bor(&r, &sign);
-        self.recast(F, &r)
+        self.bitcast_lanes(F, &r)
     }
 
     /// An f32 rounded to the bits of an f16, half to even: normal results by adding the rounding bias to the bits,
     /// denormal ones by adding a float that aligns the mantissa (F. Giesen's conversion).
     fn f32_to_f16(&mut self, x: &Lanes) -> Lanes {
-        let bits = self.recast(I, x);
-        let mask = self.ki(I, &bits, 0x7fff_ffff);
+        let bits = self.bitcast_lanes(I, x);
+        let mask = self.int_like(I, &bits, 0x7fff_ffff);
         let f = self.band(&bits, &mask);
         let sign = self.shr(&bits, 16);
-        let mask = self.ki(I, &bits, 0x8000);
+        let mask = self.int_like(I, &bits, 0x8000);
         let sign = self.band(&sign, &mask);
         // Normal.
         let odd = self.shr(&f, 13);
-        let one = self.ki(I, &f, 1);
+        let one = self.int_like(I, &f, 1);
         let odd = self.band(&odd, &one);
-        let bias = self.ki(I, &f, ((15 - 127) << 23) + 0xfff);
+        let bias = self.int_like(I, &f, ((15 - 127) << 23) + 0xfff);
         let normal = self.iadd(&f, &bias);
         let normal = self.iadd(&normal, &odd);
         let normal = self.shr(&normal, 13);
         // Denormal.
         let magic = ((127 - 15) + (23 - 10) + 1) << 23;
-        let k = self.constant(F, magic, f.len());
-        let ff = self.recast(F, &f);
+        let k = self.constant_bits(F, magic, f.len());
+        let ff = self.bitcast_lanes(F, &f);
         let d = self.fadd(&ff, &k);
-        let d = self.recast(I, &d);
-        let k = self.ki(I, &d, magic as i64);
+        let d = self.bitcast_lanes(I, &d);
+        let k = self.int_like(I, &d, magic as i64);
         let denormal = self.isub(&d, &k);
-        let small = self.ki(I, &f, 113 << 23);
+        let small = self.int_like(I, &f, 113 << 23);
         let small = self.icmp(IntCC::SignedLessThan, &f, &small);
         let r = self.choose(&small, &denormal, &normal);
         // Too large, infinite, NaN.
-        let inf = self.ki(I, &f, 255 << 23);
+        let inf = self.int_like(I, &f, 255 << 23);
         let nan = self.icmp(IntCC::SignedGreaterThan, &f, &inf);
-        let (qnan, inf) = (self.ki(I, &f, 0x7e00), self.ki(I, &f, 0x7c00));
+        let (qnan, inf) = (self.int_like(I, &f, 0x7e00), self.int_like(I, &f, 0x7c00));
         let special = self.choose(&nan, &qnan, &inf);
-        let max = self.ki(I, &f, ((127 + 16) << 23) - 1);
+        let max = self.int_like(I, &f, ((127 + 16) << 23) - 1);
         let large = self.icmp(IntCC::SignedGreaterThan, &f, &max);
         let r = self.choose(&large, &special, &r);
         self.bor(&r, &sign)
@@ -252,15 +267,15 @@ impl Emitter<'_> {
 
     /// An f32 rounded to the bits of a bf16, half to even.
     fn f32_to_bf16(&mut self, x: &Lanes) -> Lanes {
-        let bits = self.recast(I, x);
+        let bits = self.bitcast_lanes(I, x);
         let high = self.shr(&bits, 16);
-        let one = self.ki(I, &bits, 1);
+        let one = self.int_like(I, &bits, 1);
         let odd = self.band(&high, &one);
-        let bias = self.ki(I, &bits, 0x7fff);
+        let bias = self.int_like(I, &bits, 0x7fff);
         let r = self.iadd(&bits, &bias);
         let r = self.iadd(&r, &odd);
         let r = self.shr(&r, 16);
-        let quiet = self.ki(I, &high, 0x40);
+        let quiet = self.int_like(I, &high, 0x40);
         let quiet = self.bor(&high, &quiet);
         let nan = self.fcmp(FloatCC::Unordered, x, x);
         self.choose(&nan, &quiet, &r)

@@ -1,6 +1,6 @@
 //! Elements in memory: one, or a group of consecutive ones, to registers and back.
 
-use super::lanes::{Class, Emitter, Lanes, MEM};
+use super::lanes::{Emitter, Lanes, MEM, RegisterClass};
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F32, F64, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
@@ -38,10 +38,10 @@ impl Emitter<'_> {
 
     /// A group of consecutive elements.
     pub(super) fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
-        let c = Class::of(d);
-        let n = self.count(c);
+        let c = RegisterClass::from_dtype(d);
+        let n = self.value_count(c);
         if d.size() >= 4 {
-            let ty = c.vector();
+            let ty = c.vector_type();
             let w = self.width as i32;
             return (0..n as i32)
                 .map(|k| self.b.ins().load(ty, MEM, p, off + w * k))
@@ -85,18 +85,18 @@ impl Emitter<'_> {
             out.push(v);
         }
         if d == DType::B8 {
-            let zero = self.ki(Class::I32, &out, 0);
+            let zero = self.int_like(RegisterClass::I32, &out, 0);
             return self.icmp(IntCC::NotEqual, &out, &zero);
         }
         out
     }
 
     /// A group of every second element, or of elements in reverse, of 32 bits: vectors shuffled. Reads nothing beyond them.
-    pub(super) fn load_strided(&mut self, c: Class, stride: i32, p: Value, off: i32) -> Lanes {
-        let ty = c.vector();
+    pub(super) fn load_strided(&mut self, c: RegisterClass, stride: i32, p: Value, off: i32) -> Lanes {
+        let ty = c.vector_type();
         let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
         let mut out = vec![];
-        for k in 0..self.count(c) {
+        for k in 0..self.value_count(c) {
             if stride == -1 {
                 let v = self.b.ins().load(ty, MEM, p, at(k, -3));
                 out.push(self.shuffle32(v, v, [3, 2, 1, 0]));
@@ -118,7 +118,7 @@ impl Emitter<'_> {
         }
         let x = if d == DType::B8 {
             let m = self.mask32(x);
-            let one = self.ki(Class::I32, &m, 1);
+            let one = self.int_like(RegisterClass::I32, &m, 1);
             self.band(&m, &one)
         } else {
             x.clone()

@@ -73,13 +73,13 @@ const ERFC_ALL: [f32; 8] = [
 
 impl Emitter<'_> {
     /// Whether [`Emitter::times_power`] is one instruction.
-    fn scales(&self) -> bool {
+    fn has_scale_inst(&self) -> bool {
         !self.scalar && self.width == 64
     }
 
     /// `p * 2^n` for integers `n`, of which `t` is `MAGIC + n`; `normal` if the result is neither denormal nor infinite.
     fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
-        if self.scales() {
+        if self.has_scale_inst() {
             // What tells `widen` to scale: kernels have no vectors of 16-bit integers that saturate.
             return self.map2(p, n, |e, p, n| {
                 let ty = e.b.func.dfg.value_type(p);
@@ -88,13 +88,13 @@ impl Emitter<'_> {
                 e.bitcast(ty, y)
             });
         }
-        let t = self.recast(I, t);
+        let t = self.bitcast_lanes(I, t);
         if normal {
             // The low bits of t are n; those of MAGIC are shifted out.
             let s = self.power_of_two(&t);
             return self.fmul(p, &s);
         }
-        let zero = self.ki(I, &t, MAGIC.to_bits() as i64);
+        let zero = self.int_like(I, &t, MAGIC.to_bits() as i64);
         let n = self.isub(&t, &zero);
         let half = self.sar(&n, 1);
         let rest = self.isub(&n, &half);
@@ -106,14 +106,14 @@ impl Emitter<'_> {
     }
 
     /// `2^y`. `normal` if results that are not normal numbers may be others as large or as small: it saves a step.
-    fn power(&mut self, y: &Lanes, normal: bool) -> Lanes {
-        let y = match (self.scales(), normal) {
+    fn exp2_core(&mut self, y: &Lanes, normal: bool) -> Lanes {
+        let y = match (self.has_scale_inst(), normal) {
             // Scaling by any number, infinities included, gives what it should.
             (true, _) => y.clone(),
             (false, true) => self.clamp_k(y, -126.0, 126.0),
             (false, false) => self.clamp_k(y, -151.0, 129.0),
         };
-        if self.scales() {
+        if self.has_scale_inst() {
             let n = self.map1(&y, |e, y| e.b.ins().nearest(y));
             let r = self.fsub(&y, &n);
             let p = self.horner(&r, &EXP2);
@@ -128,23 +128,23 @@ impl Emitter<'_> {
 
     /// `max(k, x)`; NaN stays.
     fn at_least(&mut self, x: &Lanes, k: f32) -> Lanes {
-        let k = self.kf(x, k);
+        let k = self.f32_like(x, k);
         self.max_xy(&k, x)
     }
 
     /// `min(k, x)`; NaN stays.
     fn at_most(&mut self, x: &Lanes, k: f32) -> Lanes {
-        let k = self.kf(x, k);
+        let k = self.f32_like(x, k);
         self.min_xy(&k, x)
     }
 
     /// `exp(x)`: 1 ULP.
     pub(super) fn exp_f32(&mut self, x: &Lanes) -> Lanes {
         let mut x = self.at_least(x, -104.0);
-        if !self.scales() {
+        if !self.has_scale_inst() {
             x = self.at_most(&x, 89.0);
         }
-        let t = self.affine(&x, LOG2_E, MAGIC);
+        let t = self.affine_k(&x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         let r = self.axpy(&n, -0.693359375, &x);
         let r = self.axpy(&n, 2.1219444e-4, &r);
@@ -156,7 +156,7 @@ impl Emitter<'_> {
     /// left when they have been divided by their sum. The reduction takes one step, whose error is `2e-9` for each bit of the result's exponent.
     pub(super) fn exp_share(&mut self, x: &Lanes) -> Lanes {
         let x = self.at_least(x, -104.0);
-        let t = self.affine(&x, LOG2_E, MAGIC);
+        let t = self.affine_k(&x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         let r = self.axpy(&n, -LN_2, &x);
         let p = self.horner(&r, &EXP_SHARE);
@@ -166,10 +166,10 @@ impl Emitter<'_> {
     /// `exp(-x)`: 1 ULP.
     fn exp_of_negative(&mut self, x: &Lanes) -> Lanes {
         let mut x = self.at_most(x, 104.0);
-        if !self.scales() {
+        if !self.has_scale_inst() {
             x = self.at_least(&x, -89.0);
         }
-        let t = self.affine(&x, -LOG2_E, MAGIC);
+        let t = self.affine_k(&x, -LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         // The rest with the other sign, and so with every second coefficient.
         let r = self.axpy(&n, 0.693359375, &x);
@@ -182,14 +182,14 @@ impl Emitter<'_> {
 
     /// `2^x`: 1 ULP.
     pub(super) fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
-        self.power(x, false)
+        self.exp2_core(x, false)
     }
 
     /// `1 / (1 + exp(-x))`, as torch computes it.
     pub(super) fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
         let e = self.exp_of_negative(x);
         let d = self.add_k(&e, 1.0);
-        let one = self.kf(x, 1.0);
+        let one = self.f32_like(x, 1.0);
         self.fdiv(&one, &d)
     }
 
@@ -197,11 +197,11 @@ impl Emitter<'_> {
     pub(super) fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
         let a = self.fabs(F, x);
         let y = self.mul_k(&a, 2.0 * LOG2_E);
-        let e = self.power(&y, true);
+        let e = self.exp2_core(&y, true);
         let d = self.add_k(&e, 1.0);
-        let two = self.kf(x, 2.0);
+        let two = self.f32_like(x, 2.0);
         let q = self.fdiv(&two, &d);
-        let one = self.kf(x, 1.0);
+        let one = self.f32_like(x, 1.0);
         let big = self.fsub(&one, &q);
         let s = self.fmul(x, x);
         let p = self.horner(
@@ -217,7 +217,7 @@ impl Emitter<'_> {
         );
         let p = self.fmul(&p, &s);
         let small = self.fma(&p, &a, &a);
-        let size = self.below(&a, 0.625, &small, &big);
+        let size = self.choose_below(&a, 0.625, &small, &big);
         // Also that of a zero.
         self.or_sign(F, &size, x)
     }
@@ -226,12 +226,12 @@ impl Emitter<'_> {
     /// denominator alone.
     pub(super) fn one_plus_tanh(&mut self, x: &Lanes, c: f32, whole: bool) -> Lanes {
         let y = self.mul_k(x, (-2.0 * std::f64::consts::LOG2_E * c as f64) as f32);
-        let e = self.power(&y, false);
+        let e = self.exp2_core(&y, false);
         let d = self.add_k(&e, 1.0);
         if !whole {
             return d;
         }
-        let two = self.kf(x, 2.0);
+        let two = self.f32_like(x, 2.0);
         self.fdiv(&two, &d)
     }
 
@@ -240,8 +240,8 @@ impl Emitter<'_> {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC);
         let y = self.fmul(&y, &t);
-        let e = self.power(&y, true);
-        let one = self.kf(x, 1.0);
+        let e = self.exp2_core(&y, true);
+        let one = self.f32_like(x, 1.0);
         let big = self.fsub(&one, &e);
         let big = self.or_sign(F, &big, x);
         let s = self.fmul(x, x);
@@ -257,7 +257,7 @@ impl Emitter<'_> {
             ],
         );
         let small = self.fma(&q, x, x);
-        let k = self.kf(x, 0.927734375);
+        let k = self.f32_like(x, 0.927734375);
         let c = self.fcmp(FloatCC::LessThan, &k, &t);
         self.choose(&c, &big, &small)
     }
@@ -267,9 +267,9 @@ impl Emitter<'_> {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC_ALL);
         let y = self.fmul(&y, &t);
-        let e = self.power(&y, false);
-        let two = self.kf(x, 2.0);
+        let e = self.exp2_core(&y, false);
+        let two = self.f32_like(x, 2.0);
         let other = self.fsub(&two, &e);
-        self.below(x, 0.0, &e, &other)
+        self.choose_below(x, 0.0, &e, &other)
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Folds {
 }
 
 /// Finds what is computed together.
-pub(super) fn folds(k: &Kernel) -> Folds {
+pub(super) fn find_folds(k: &Kernel) -> Folds {
     let mut s = Uses {
         k,
         counts: HashMap::new(),
@@ -43,16 +43,16 @@ pub(super) fn folds(k: &Kernel) -> Folds {
         exponents: vec![],
         summands: vec![],
     };
-    s.body(&k.body);
+    s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
         ..Folds::default()
     };
     for &(sum, a, b) in &s.sums {
         for (v, one) in [(a, b), (b, a)] {
-            if s.constants.get(&one) == Some(&1.0) && s.functions.contains_key(&v) && s.once(v) {
+            if s.constants.get(&one) == Some(&1.0) && s.functions.contains_key(&v) && s.is_used_once(v) {
                 folds.plus_one.insert(v);
-                s.tangent(&mut folds, v, sum);
+                s.fold_tanh(&mut folds, v, sum);
             }
         }
     }
@@ -82,13 +82,13 @@ struct Uses<'a> {
 }
 
 impl Uses<'_> {
-    fn once(&self, v: Value) -> bool {
+    fn is_used_once(&self, v: Value) -> bool {
         self.counts.get(&v) == Some(&1)
     }
 
     /// The factors of a product with a constant that is used once.
-    fn multiple(&self, v: Value) -> Option<(Value, f32)> {
-        let &(a, b) = self.products.get(&v).filter(|_| self.once(v))?;
+    fn constant_multiple(&self, v: Value) -> Option<(Value, f32)> {
+        let &(a, b) = self.products.get(&v).filter(|_| self.is_used_once(v))?;
         let known = |x: &Value| self.constants.get(x).copied();
         match (known(&a), known(&b)) {
             (None, Some(c)) => Some((a, c)),
@@ -98,19 +98,19 @@ impl Uses<'_> {
     }
 
     /// What the tangent `v`, of which `sum` is one more, takes in.
-    fn tangent(&self, folds: &mut Folds, v: Value, sum: Value) {
+    fn fold_tanh(&self, folds: &mut Folds, v: Value, sum: Value) {
         let Some(&(Unary::Tanh, x)) = self.functions.get(&v) else {
             return;
         };
         // A large or tiny factor would change what overflows.
-        if let Some((of, c)) = self.multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
+        if let Some((of, c)) = self.constant_multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
             folds.scaled.insert(v, (of, c));
             folds.gone.insert(x);
         }
         let used = self.products.iter().find(|(_, f)| f.0 == sum || f.1 == sum);
-        if let Some((&product, &(a, b))) = used.filter(|_| self.once(sum)) {
+        if let Some((&product, &(a, b))) = used.filter(|_| self.is_used_once(sum)) {
             let half = if a == sum { b } else { a };
-            if let Some((x, 0.5)) = self.multiple(half) {
+            if let Some((x, 0.5)) = self.constant_multiple(half) {
                 folds.denominators.insert(v);
                 folds.quotients.insert(product, (x, sum));
                 folds.gone.insert(half);
@@ -120,14 +120,14 @@ impl Uses<'_> {
 
     /// Products that only a sum uses.
     fn only_added_up(&self) -> impl Iterator<Item = (Value, (Value, Value))> {
-        let products = self.summands.iter().filter(|v| self.once(**v));
+        let products = self.summands.iter().filter(|v| self.is_used_once(**v));
         products.filter_map(|v| Some((*v, *self.products.get(v)?)))
     }
 
     /// Maxima that only differences use of which only shares' exponentials are taken.
     fn only_taken_off(&self) -> HashSet<Value> {
         let mut below: HashMap<Value, usize> = HashMap::new();
-        for x in self.exponents.iter().filter(|x| self.once(**x)) {
+        for x in self.exponents.iter().filter(|x| self.is_used_once(**x)) {
             if let Some(&largest) = self.differences.get(x) {
                 *below.entry(largest).or_default() += 1;
             }
@@ -137,36 +137,36 @@ impl Uses<'_> {
         self.largest.iter().filter(all).copied().collect()
     }
 
-    fn count(&mut self, v: Value) {
+    fn count_use(&mut self, v: Value) {
         *self.counts.entry(v).or_default() += 1;
     }
 
-    fn body(&mut self, body: &[Stmt]) {
+    fn visit_body(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
                 Stmt::Let(v, i) => {
-                    i.visit_operands(&mut |x| self.count(x));
-                    self.definition(*v, i);
+                    i.visit_operands(&mut |x| self.count_use(x));
+                    self.visit_inst(*v, i);
                 }
                 Stmt::Store(_, at, v) => {
-                    self.count(*v);
-                    at.dynamic.iter().for_each(|d| self.count(d.0));
+                    self.count_use(*v);
+                    at.dynamic.iter().for_each(|d| self.count_use(d.0));
                 }
                 Stmt::Loop(l) => {
                     let reduced = l.reduces.iter().flat_map(|r| r.init.iter().chain(&r.value));
                     let carried = l.carries.iter().flat_map(|c| [&c.init, &c.next]);
-                    reduced.chain(carried).for_each(|&v| self.count(v));
+                    reduced.chain(carried).for_each(|&v| self.count_use(v));
                     let sums = l.reduces.iter().filter(|r| r.op == ReduceOp::Add);
                     self.summands.extend(sums.map(|r| r.value[0]));
                     let largest = l.reduces.iter().filter(|r| r.op == ReduceOp::Max);
                     self.largest.extend(largest.map(|r| r.out[0]));
-                    self.body(&l.body);
+                    self.visit_body(&l.body);
                 }
             }
         }
     }
 
-    fn definition(&mut self, v: Value, i: &Inst) {
+    fn visit_inst(&mut self, v: Value, i: &Inst) {
         match *i {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Unary(op @ (Unary::Erf | Unary::Tanh), x)) if self.k.dtype(v) == DType::F32 => {

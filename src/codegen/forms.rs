@@ -1,19 +1,19 @@
 //! Groups of lanes in other forms: a scalar spread over a group, a group's scalars, half-width and double-width vectors,
 //! conditions as masks.
 
-use super::lanes::{Class, Emitter, Lanes};
+use super::lanes::{Emitter, Lanes, RegisterClass};
 use cranelift_codegen::ir::types::{I8, I8X16, I32, I32X4, I64X2};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Emitter<'_> {
     /// One scalar in every lane of a group of class `c`.
-    pub(super) fn splat(&mut self, c: Class, s: Value) -> Lanes {
+    pub(super) fn splat(&mut self, c: RegisterClass, s: Value) -> Lanes {
         let s = match c {
-            Class::Bool => self.mask_of_bool(s),
+            RegisterClass::Bool => self.mask_of_bool(s),
             _ => s,
         };
-        let v = self.b.ins().splat(c.vector(), s);
-        vec![v; self.count(c)]
+        let v = self.b.ins().splat(c.vector_type(), s);
+        vec![v; self.value_count(c)]
     }
 
     /// 0 or 1 as an I32 of all zeros or all ones.
@@ -23,14 +23,18 @@ impl Emitter<'_> {
     }
 
     /// The scalars of a group, in order; conditions as I8.
-    pub(super) fn extract(&mut self, c: Class, x: &Lanes) -> Vec<Value> {
-        let x = if c == Class::Bool { self.mask32(x) } else { x.clone() };
+    pub(super) fn extract_scalars(&mut self, c: RegisterClass, x: &Lanes) -> Vec<Value> {
+        let x = if c == RegisterClass::Bool {
+            self.mask32(x)
+        } else {
+            x.clone()
+        };
         let per = 16 / c.size();
         let mut out = vec![];
         for v in x {
             for k in 0..per {
                 let s = self.b.ins().extractlane(v, k as u8);
-                out.push(if c == Class::Bool {
+                out.push(if c == RegisterClass::Bool {
                     let one = self.b.ins().iconst(I32, 1);
                     let bit = self.b.ins().band(s, one);
                     self.b.ins().ireduce(I8, bit)
@@ -43,12 +47,12 @@ impl Emitter<'_> {
     }
 
     /// A group of these scalars.
-    pub(super) fn insert(&mut self, c: Class, scalars: &[Value]) -> Lanes {
+    pub(super) fn insert_scalars(&mut self, c: RegisterClass, scalars: &[Value]) -> Lanes {
         let per = 16 / c.size();
         let mut out = vec![];
         for chunk in scalars.chunks(per) {
             let first = self.lane_of(c, chunk[0]);
-            let mut v = self.b.ins().scalar_to_vector(c.vector(), first);
+            let mut v = self.b.ins().scalar_to_vector(c.vector_type(), first);
             for (k, &s) in chunk.iter().enumerate().skip(1) {
                 let s = self.lane_of(c, s);
                 v = self.b.ins().insertlane(v, s, k as u8);
@@ -58,29 +62,33 @@ impl Emitter<'_> {
         out
     }
 
-    fn lane_of(&mut self, c: Class, s: Value) -> Value {
-        if c == Class::Bool { self.mask_of_bool(s) } else { s }
+    fn lane_of(&mut self, c: RegisterClass, s: Value) -> Value {
+        if c == RegisterClass::Bool {
+            self.mask_of_bool(s)
+        } else {
+            s
+        }
     }
 
     /// `f` on the scalars of groups, lane by lane.
     pub(super) fn per_lane(
         &mut self,
-        args: &[(Class, &Lanes)],
-        result: Class,
+        args: &[(RegisterClass, &Lanes)],
+        result: RegisterClass,
         f: impl Fn(&mut Self, &[Value]) -> Value,
     ) -> Lanes {
         if self.scalar {
             let args: Vec<Value> = args.iter().map(|a| a.1[0]).collect();
             return vec![f(self, &args)];
         }
-        let args: Vec<Vec<Value>> = args.iter().map(|(c, x)| self.extract(*c, x)).collect();
+        let args: Vec<Vec<Value>> = args.iter().map(|(c, x)| self.extract_scalars(*c, x)).collect();
         let out: Vec<Value> = (0..args[0].len())
             .map(|i| {
                 let args: Vec<Value> = args.iter().map(|a| a[i]).collect();
                 self.as_scalar(|e| f(e, &args))
             })
             .collect();
-        self.insert(result, &out)
+        self.insert_scalars(result, &out)
     }
 
     /// Bytes of two vectors, by the sixteen positions of `mask`.
@@ -112,7 +120,7 @@ impl Emitter<'_> {
     }
 
     /// Each vector as it is, then with its high half moved down.
-    pub(super) fn halves(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn split_halves(&mut self, x: &Lanes) -> Lanes {
         x.iter()
             .flat_map(|&v| [v, self.shuffle32(v, v, [2, 3, 2, 3])])
             .collect()
@@ -142,12 +150,12 @@ impl Emitter<'_> {
     }
 
     /// A condition as masks for lanes of class `c`.
-    pub(super) fn mask_for(&mut self, c: Class, m: &Lanes) -> Lanes {
+    pub(super) fn mask_for(&mut self, c: RegisterClass, m: &Lanes) -> Lanes {
         if c.size() == 8 { self.mask64(m) } else { self.mask32(m) }
     }
 
     /// An I8 that is not zero if the condition holds anywhere.
-    pub(super) fn any(&mut self, c: &Lanes) -> Value {
+    pub(super) fn any_true(&mut self, c: &Lanes) -> Value {
         if self.scalar {
             return c[0];
         }

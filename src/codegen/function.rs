@@ -1,6 +1,6 @@
 //! One kernel as one function of a Cranelift module, whichever back end that has.
 
-use super::{Options, asm, calls, func, rows, table, wide, widen};
+use super::{CodegenOptions, asm, calls, func, rows, table, wide, widen};
 use crate::code::{CodeText, FunctionInfo, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
 use crate::target::Target;
@@ -11,10 +11,10 @@ use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
 
 /// Writes kernels to a module, one function each.
-pub(super) struct Writer {
+pub(super) struct FunctionWriter {
     ctx: Context,
     frontend: FunctionBuilderContext,
-    options: Options,
+    options: CodegenOptions,
     /// How many kernels were defined before.
     count: u32,
 }
@@ -28,9 +28,9 @@ struct Code {
     clif: Option<String>,
 }
 
-impl Writer {
-    pub(super) fn new(module: &dyn Module, options: Options) -> Writer {
-        Writer {
+impl FunctionWriter {
+    pub(super) fn new(module: &dyn Module, options: CodegenOptions) -> FunctionWriter {
+        FunctionWriter {
             ctx: module.make_context(),
             frontend: FunctionBuilderContext::new(),
             options,
@@ -46,29 +46,29 @@ impl Writer {
         symbol: &str,
     ) -> Result<(FuncId, FunctionInfo), String> {
         let k = hoist_invariants(k);
-        let (width, narrow) = wide::width(&k, self.widest());
+        let (width, narrow) = wide::choose_width(&k, self.max_width());
         let mut code = match width {
-            16 => self.code(&k, module, 16)?,
-            _ => match self.code(&k, module, width) {
+            16 => self.compile_at_width(&k, module, 16)?,
+            _ => match self.compile_at_width(&k, module, width) {
                 Ok(code) => code,
                 Err(why) => {
                     module.clear_context(&mut self.ctx);
-                    let mut code = self.code(&k, module, 16)?;
+                    let mut code = self.compile_at_width(&k, module, 16)?;
                     code.info.refused = Some(why);
                     code
                 }
             },
         };
         code.info.narrow = narrow;
-        let id = self.place(module, symbol, code.wide.as_ref())?;
+        let id = self.add_to_module(module, symbol, code.wide.as_ref())?;
         let compiled = self.ctx.compiled_code().ok_or("no code")?;
         code.info.code_bytes = match &code.wide {
             Some(w) => w.code.len(),
             None => compiled.code_buffer().len(),
         };
         if let Some(clif) = code.clif {
-            let asm = listing(compiled, code.wide.as_ref(), is_x86(module));
-            code.info.text = Some(Box::new(Texts { clif, asm }));
+            let asm = assembly_listing(compiled, code.wide.as_ref(), is_x86(module));
+            code.info.text = Some(Box::new(FunctionTexts { clif, asm }));
         }
         module.clear_context(&mut self.ctx);
         self.count += 1;
@@ -76,24 +76,27 @@ impl Writer {
     }
 
     /// The widest vectors that the options and the target allow, in bytes.
-    fn widest(&self) -> usize {
+    fn max_width(&self) -> usize {
         let target = self.options.target.unwrap_or_else(Target::native);
-        self.options.width.unwrap_or(usize::MAX).min(wide::widest(target))
+        self.options
+            .width
+            .unwrap_or(usize::MAX)
+            .min(wide::widest_vectors(target))
     }
 
     /// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.
-    fn code(&mut self, k: &Kernel, module: &dyn Module, width: usize) -> Result<Code, String> {
+    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, width: usize) -> Result<Code, String> {
         let (ctx, isa) = (&mut self.ctx, module.isa());
-        let mut table = table::Table::default();
-        ctx.func.signature = func::signature(isa);
+        let mut table = table::ConstantTable::default();
+        ctx.func.signature = func::kernel_signature(isa);
         ctx.func.name = UserFuncName::user(0, self.count);
         ctx.set_disasm(self.options.text && !is_x86(module));
         let (func, frontend) = (&mut ctx.func, &mut self.frontend);
-        func::define(k, isa, width, func, frontend, &mut table, self.options.text);
-        let clif = self.options.text.then(|| clif(ctx));
+        func::define_function(k, isa, width, func, frontend, &mut table, self.options.text);
+        let clif = self.options.text.then(|| clif_text(ctx));
         let wide = match width {
             16 => None,
-            _ => Some(widened(ctx, module, width, func::may_stream(k))?),
+            _ => Some(compile_widened(ctx, module, width, func::may_stream(k))?),
         };
         let info = FunctionInfo {
             constants: AlignedBytes::from_slice(table.bytes()),
@@ -108,7 +111,12 @@ impl Writer {
     }
 
     /// Puts the code into the module.
-    fn place(&mut self, module: &mut dyn Module, symbol: &str, wide: Option<&widen::Wide>) -> Result<FuncId, String> {
+    fn add_to_module(
+        &mut self,
+        module: &mut dyn Module,
+        symbol: &str,
+        wide: Option<&widen::Wide>,
+    ) -> Result<FuncId, String> {
         let signature = &self.ctx.func.signature;
         let declared = module.declare_function(symbol, Linkage::Export, signature);
         let id = declared.map_err(|e| e.to_string())?;
@@ -132,7 +140,12 @@ fn is_x86(module: &dyn Module) -> bool {
 }
 
 /// The code in `ctx`, compiled and widened to vectors of `width` bytes.
-fn widened(ctx: &mut Context, module: &dyn Module, width: usize, may_stream: bool) -> Result<widen::Wide, String> {
+fn compile_widened(
+    ctx: &mut Context,
+    module: &dyn Module,
+    width: usize,
+    may_stream: bool,
+) -> Result<widen::Wide, String> {
     ctx.compile(module.isa(), &mut Default::default())
         .map_err(|e| format!("{:?}", e.inner))?;
     let code = ctx.compiled_code().ok_or("no code")?;
@@ -171,28 +184,28 @@ fn import_host_functions(ctx: &mut Context, module: &mut dyn Module) -> Result<(
 }
 
 /// A function's code as text.
-struct Texts {
+struct FunctionTexts {
     clif: String,
     asm: asm::Listing,
 }
 
-impl CodeText for Texts {
+impl CodeText for FunctionTexts {
     fn clif(&self) -> &str {
         &self.clif
     }
 
     fn asm(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
-        self.asm.text(k, mark, place)
+        self.asm.render_text(k, mark, place)
     }
 }
 
 /// The machine code of a function.
-fn listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::Listing {
+fn assembly_listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::Listing {
     if !x86 {
         return asm::Listing::of_text(code.vcode.as_deref().unwrap_or_default());
     }
     let places = code.buffer.get_srclocs_sorted().iter();
-    let pieces = asm::pieces(places.map(|p| (p.start, p.end, p.loc)));
+    let pieces = asm::collect_pieces(places.map(|p| (p.start, p.end, p.loc)));
     match wider {
         Some(w) => asm::Listing::of_x86(&w.code, Some(&w.origins), &pieces),
         None => asm::Listing::of_x86(code.code_buffer(), None, &pieces),
@@ -200,7 +213,7 @@ fn listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::
 }
 
 /// The text of a function in Cranelift's IR.
-fn clif(ctx: &Context) -> String {
+fn clif_text(ctx: &Context) -> String {
     let mut plain = ctx.func.clone();
     // They are of use to the assembly text alone.
     plain.srclocs.clear();

@@ -1,41 +1,41 @@
 //! Guarded loads in vector loops: where all iterations are inside, groups of lanes need no conditions.
 
-use super::analysis::{guards, loop_vars};
-use super::func::{Lowering, VarAt};
+use super::analysis::{collect_guards, loop_vars};
+use super::func::{FunctionLowering, VarAt};
 use super::loops::End;
 use crate::kernel::{self, Loop, Var};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// The part of `start..end` in which every condition on the loop's variable holds whatever the inner loops do.
     pub(super) fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
         let mut conds = vec![];
-        guards(&l.body, l.vars[0], &mut conds);
-        conds.retain(|c| !self.within(c));
+        collect_guards(&l.body, l.vars[0], &mut conds);
+        conds.retain(|c| !self.holds_everywhere(c));
         let (mut low, mut high) = (start, end);
         for c in &conds {
-            let (a, b) = self.solve(c, l);
-            low = self.later(low, a, true);
-            high = self.later(high, b, false);
+            let (a, b) = self.solve_condition(c, l);
+            low = self.max_or_min_end(low, a, true);
+            high = self.max_or_min_end(high, b, false);
         }
         if conds.is_empty() {
             return (start, end);
         }
         // start <= low <= high <= end, even where the conditions hold nowhere.
-        low = self.later(low, end, false);
-        high = self.later(high, low, true);
+        low = self.max_or_min_end(low, end, false);
+        high = self.max_or_min_end(high, low, true);
         (low, high)
     }
 
-    fn within(&self, c: &kernel::Cond) -> bool {
+    fn holds_everywhere(&self, c: &kernel::Cond) -> bool {
         let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }
 
     /// The larger (or smaller) of two ends.
-    fn later(&mut self, a: End, b: End, larger: bool) -> End {
+    fn max_or_min_end(&mut self, a: End, b: End, larger: bool) -> End {
         if let (End::Const(x), End::Const(y)) = (a, b) {
             return End::Const(if larger { x.max(y) } else { x.min(y) });
         }
@@ -48,7 +48,7 @@ impl Lowering<'_> {
     }
 
     /// The range of the loop's variable in which `lo <= s * var + outer + inner < hi` for all values of the inner variables.
-    fn solve(&mut self, c: &kernel::Cond, l: &Loop) -> (End, End) {
+    fn solve_condition(&mut self, c: &kernel::Cond, l: &Loop) -> (End, End) {
         let var = l.vars[0];
         let (mut expr, mut lo, mut hi) = (c.expr.clone(), c.lo, c.hi);
         if expr.stride(var) < 0 {
@@ -66,13 +66,13 @@ impl Lowering<'_> {
             rest = rest.without(v);
         }
         // s * var >= lo - rest - least, and s * var < hi - rest - most.
-        let first = self.quotient(lo.saturating_sub(least).saturating_add(s - 1), &rest, s);
-        let last = self.quotient(hi.saturating_sub(most).saturating_add(s - 1), &rest, s);
+        let first = self.floor_quotient(lo.saturating_sub(least).saturating_add(s - 1), &rest, s);
+        let last = self.floor_quotient(hi.saturating_sub(most).saturating_add(s - 1), &rest, s);
         (first, last)
     }
 
     /// `floor((k - rest) / s)`.
-    fn quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
+    fn floor_quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
         let x = -rest.clone() + k;
         let known = |v: &(Var, i64)| matches!(self.vars[v.0.0 as usize], VarAt::Const(_));
         if x.terms().iter().all(known) {
@@ -82,7 +82,7 @@ impl Lowering<'_> {
             });
             return End::Const(value.div_euclid(s));
         }
-        let v = self.affine(&x);
+        let v = self.lower_affine(&x);
         if s == 1 {
             return End::At(v);
         }

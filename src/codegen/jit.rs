@@ -1,8 +1,8 @@
 //! Machine code in the memory of this process.
 
 use super::cache::{self, Cache};
-use super::function::Writer;
-use super::{Options, host};
+use super::function::FunctionWriter;
+use super::{CodegenOptions, host_isa};
 use crate::code::{
     CodeError, CompileKernels, CompiledKernels, FunctionInfo, KernelFunction, host_function, host_functions,
 };
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex};
 /// Compiles kernels into the memory of this process.
 #[derive(Clone, Default)]
 pub struct Jit {
-    options: Options,
+    options: CodegenOptions,
     /// The functions that there are already.
     cache: Arc<Cache>,
 }
 
 impl Jit {
     /// With the functions that all executables of this process share.
-    pub fn new(options: Options) -> Jit {
+    pub fn new(options: CodegenOptions) -> Jit {
         Jit {
             options,
             cache: Cache::of_process(),
@@ -33,20 +33,20 @@ impl Jit {
 
 impl CompileKernels for Jit {
     fn compile(&self, kernels: &[Kernel]) -> Result<CompiledKernels, CodeError> {
-        let mut unit = Unit::default();
-        let mut known: HashMap<cache::Key, usize> = HashMap::new();
+        let mut unit = CompileUnit::default();
+        let mut known: HashMap<cache::FunctionKey, usize> = HashMap::new();
         let (mut functions, mut which) = (vec![], vec![]);
         for k in kernels {
-            let k = cache::general(k);
-            let key = cache::key(&k, self.options);
+            let k = cache::generalize_extent(k);
+            let key = cache::function_key(&k, self.options);
             let at = match known.get(&key) {
                 Some(&at) => at,
                 None => {
                     functions.push(match self.cache.get(&key) {
-                        Some(f) => Source::Known(f),
+                        Some(f) => FunctionSource::Known(f),
                         None => {
-                            let made = unit.define(&k, self.options).map_err(|e| fail(&k.name, e))?;
-                            Source::New(key.clone(), Box::new(made))
+                            let made = unit.define(&k, self.options).map_err(|e| code_error(&k.name, e))?;
+                            FunctionSource::New(key.clone(), Box::new(made))
                         }
                     });
                     known.insert(key, functions.len() - 1);
@@ -55,13 +55,13 @@ impl CompileKernels for Jit {
             };
             which.push(at);
         }
-        let linked = unit.link(functions, &self.cache).map_err(|e| fail("", e))?;
+        let linked = unit.link(functions, &self.cache).map_err(|e| code_error("", e))?;
         Ok(CompiledKernels::new(kernels, linked, which))
     }
 }
 
 /// Compiles kernels without what other executables have. They must be verified ([`verify`](crate::kernel::verify())).
-pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, CodeError> {
+pub fn compile_kernels(kernels: &[Kernel], options: CodegenOptions) -> Result<CompiledKernels, CodeError> {
     let jit = Jit {
         options,
         cache: Arc::default(),
@@ -69,7 +69,7 @@ pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, 
     jit.compile(kernels)
 }
 
-fn fail(kernel: &str, message: String) -> CodeError {
+fn code_error(kernel: &str, message: String) -> CodeError {
     CodeError {
         kernel: kernel.into(),
         message,
@@ -77,24 +77,24 @@ fn fail(kernel: &str, message: String) -> CodeError {
 }
 
 /// Where a function comes from.
-enum Source {
+enum FunctionSource {
     Known(Arc<KernelFunction>),
-    New(cache::Key, Box<(FuncId, FunctionInfo)>),
+    New(cache::FunctionKey, Box<(FuncId, FunctionInfo)>),
 }
 
 /// What functions are compiled with; made for the first that is.
 #[derive(Default)]
-struct Unit(Option<(JITModule, Writer, usize)>);
+struct CompileUnit(Option<(JITModule, FunctionWriter, usize)>);
 
-impl Unit {
-    fn define(&mut self, k: &Kernel, options: Options) -> Result<(FuncId, FunctionInfo), String> {
+impl CompileUnit {
+    fn define(&mut self, k: &Kernel, options: CodegenOptions) -> Result<(FuncId, FunctionInfo), String> {
         let (module, writer, n) = match &mut self.0 {
             Some(parts) => parts,
             none => {
-                let mut builder = JITBuilder::with_isa(host(options.target)?, default_libcall_names());
-                builder.symbol_lookup_fn(Box::new(address));
+                let mut builder = JITBuilder::with_isa(host_isa(options.target)?, default_libcall_names());
+                builder.symbol_lookup_fn(Box::new(host_address));
                 let module = JITModule::new(builder);
-                let writer = Writer::new(&module, options);
+                let writer = FunctionWriter::new(&module, options);
                 none.insert((module, writer, 0))
             }
         };
@@ -102,21 +102,21 @@ impl Unit {
         writer.define(k, module, &format!("kernel{}", *n - 1))
     }
 
-    fn link(self, functions: Vec<Source>, cache: &Cache) -> Result<Vec<Arc<KernelFunction>>, String> {
+    fn link(self, functions: Vec<FunctionSource>, cache: &Cache) -> Result<Vec<Arc<KernelFunction>>, String> {
         let mut module = self.0.map(|parts| parts.0);
         let mut entries = vec![];
         if let Some(m) = &mut module {
             m.finalize_definitions().map_err(|e| e.to_string())?;
             entries.extend(functions.iter().filter_map(|f| match f {
-                Source::Known(_) => None,
-                Source::New(_, made) => Some(m.get_finalized_function(made.0)),
+                FunctionSource::Known(_) => None,
+                FunctionSource::New(_, made) => Some(m.get_finalized_function(made.0)),
             }));
         }
-        let memory: Arc<dyn Any + Send + Sync> = Arc::new(Memory(Mutex::new(module)));
+        let memory: Arc<dyn Any + Send + Sync> = Arc::new(JitMemory(Mutex::new(module)));
         let mut entries = entries.into_iter();
         let linked = functions.into_iter().map(|f| match f {
-            Source::Known(f) => Ok(f),
-            Source::New(key, made) => {
+            FunctionSource::Known(f) => Ok(f),
+            FunctionSource::New(key, made) => {
                 let entry = entries.next().ok_or("a function is not linked")?;
                 // SAFETY: the module defined the function with the convention of kernels, and `memory` owns the module.
                 let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), made.1) });
@@ -129,14 +129,14 @@ impl Unit {
 }
 
 /// The address of what compiled code calls.
-fn address(symbol: &str) -> Option<*const u8> {
+fn host_address(symbol: &str) -> Option<*const u8> {
     host_function(symbol).map(|n| host_functions()[n].address as *const u8)
 }
 
 /// The memory of functions that were compiled together; locked never, only kept.
-struct Memory(Mutex<Option<JITModule>>);
+struct JitMemory(Mutex<Option<JITModule>>);
 
-impl Drop for Memory {
+impl Drop for JitMemory {
     fn drop(&mut self) {
         let module = match self.0.get_mut() {
             Ok(m) => m.take(),

@@ -4,7 +4,7 @@
 //! vectors. Every operation is written once: [`Emitter::scalar`] decides between the scalar and the vector type. Constants are loads from
 //! a table, one for each use: CLIF folds such a load into its user, and nothing has to be kept in registers.
 
-use super::table::Table;
+use super::table::ConstantTable;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8, I32, I32X4, I64, I64X2};
@@ -17,7 +17,7 @@ pub(super) type Lanes = Vec<Value>;
 /// What holds a value in a register. Integers narrower than 32 bits are I32, sign- or zero-extended; f16 and bf16 are their
 /// bits in an I32; b8 is an I8 of 0 or 1 as a scalar and an all-ones or all-zeros mask as a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Class {
+pub(super) enum RegisterClass {
     F32,
     F64,
     I32,
@@ -25,56 +25,60 @@ pub(super) enum Class {
     Bool,
 }
 
-impl Class {
+impl RegisterClass {
     /// The class of a dtype's values.
-    pub(super) fn of(d: DType) -> Class {
+    pub(super) fn from_dtype(d: DType) -> RegisterClass {
         match d {
-            DType::F64 => Class::F64,
-            DType::F32 => Class::F32,
-            DType::I64 => Class::I64,
-            DType::B8 => Class::Bool,
-            _ => Class::I32,
+            DType::F64 => RegisterClass::F64,
+            DType::F32 => RegisterClass::F32,
+            DType::I64 => RegisterClass::I64,
+            DType::B8 => RegisterClass::Bool,
+            _ => RegisterClass::I32,
         }
     }
 
     /// The type of a scalar.
-    pub(super) fn scalar(self) -> Type {
+    pub(super) fn scalar_type(self) -> Type {
         match self {
-            Class::F32 => F32,
-            Class::F64 => F64,
-            Class::I32 => I32,
-            Class::I64 => I64,
-            Class::Bool => I8,
+            RegisterClass::F32 => F32,
+            RegisterClass::F64 => F64,
+            RegisterClass::I32 => I32,
+            RegisterClass::I64 => I64,
+            RegisterClass::Bool => I8,
         }
     }
 
     /// The type of a vector.
-    pub(super) fn vector(self) -> Type {
+    pub(super) fn vector_type(self) -> Type {
         match self {
-            Class::F32 => F32X4,
-            Class::F64 => F64X2,
-            Class::I32 | Class::Bool => I32X4,
-            Class::I64 => I64X2,
+            RegisterClass::F32 => F32X4,
+            RegisterClass::F64 => F64X2,
+            RegisterClass::I32 | RegisterClass::Bool => I32X4,
+            RegisterClass::I64 => I64X2,
         }
     }
 
     /// The integer class of the same width.
-    pub(super) fn bits(self) -> Class {
+    pub(super) fn int_class(self) -> RegisterClass {
         match self {
-            Class::F32 => Class::I32,
-            Class::F64 => Class::I64,
+            RegisterClass::F32 => RegisterClass::I32,
+            RegisterClass::F64 => RegisterClass::I64,
             c => c,
         }
     }
 
     /// Bytes of a lane.
     pub(super) fn size(self) -> usize {
-        if matches!(self, Class::F64 | Class::I64) { 8 } else { 4 }
+        if matches!(self, RegisterClass::F64 | RegisterClass::I64) {
+            8
+        } else {
+            4
+        }
     }
 
     /// F32 or F64.
     pub(super) fn is_float(self) -> bool {
-        matches!(self, Class::F32 | Class::F64)
+        matches!(self, RegisterClass::F32 | RegisterClass::F64)
     }
 }
 
@@ -84,7 +88,7 @@ pub(super) const MEM: MemFlagsData = MemFlagsData::new().with_notrap();
 /// Writes instructions for groups of lanes.
 pub(super) struct Emitter<'a> {
     pub b: FunctionBuilder<'a>,
-    pub table: &'a mut Table,
+    pub table: &'a mut ConstantTable,
     pub table_ptr: Value,
     /// The function's one stack slot.
     pub slot: StackSlot,
@@ -104,12 +108,12 @@ pub(super) struct Emitter<'a> {
 
 impl Emitter<'_> {
     /// The type of a class in the current form.
-    pub(super) fn ty(&self, c: Class) -> Type {
-        if self.scalar { c.scalar() } else { c.vector() }
+    pub(super) fn lane_type(&self, c: RegisterClass) -> Type {
+        if self.scalar { c.scalar_type() } else { c.vector_type() }
     }
 
     /// How many values a group of this class has.
-    pub(super) fn count(&self, c: Class) -> usize {
+    pub(super) fn value_count(&self, c: RegisterClass) -> usize {
         if self.scalar {
             1
         } else {
@@ -128,17 +132,17 @@ impl Emitter<'_> {
     // Constants.
 
     /// A constant of `c`'s type by its bits, `n` times, each a load of its own.
-    pub(super) fn constant(&mut self, c: Class, bits: u64, n: usize) -> Lanes {
+    pub(super) fn constant_bits(&mut self, c: RegisterClass, bits: u64, n: usize) -> Lanes {
         if self.scalar && !c.is_float() {
-            let bits = if c == Class::I32 {
+            let bits = if c == RegisterClass::I32 {
                 bits as u32 as i64
             } else {
                 bits as i64
             };
-            return vec![self.b.ins().iconst(c.scalar(), bits); n];
+            return vec![self.b.ins().iconst(c.scalar_type(), bits); n];
         }
-        let at = self.table.offset(bits, c.size());
-        let ty = self.ty(c);
+        let at = self.table.constant_offset(bits, c.size());
+        let ty = self.lane_type(c);
         let flags = MEM.with_aligned();
         (0..n)
             .map(|_| self.b.ins().load(ty, flags, self.table_ptr, at))
@@ -146,27 +150,31 @@ impl Emitter<'_> {
     }
 
     /// An f32 for a group like `x`.
-    pub(super) fn kf(&mut self, x: &Lanes, v: f32) -> Lanes {
-        self.constant(Class::F32, v.to_bits() as u64, x.len())
+    pub(super) fn f32_like(&mut self, x: &Lanes, v: f32) -> Lanes {
+        self.constant_bits(RegisterClass::F32, v.to_bits() as u64, x.len())
     }
 
     /// A float of `c`, f32 or f64, for a group like `x`.
-    pub(super) fn kfloat(&mut self, c: Class, x: &Lanes, v: f64) -> Lanes {
+    pub(super) fn float_like(&mut self, c: RegisterClass, x: &Lanes, v: f64) -> Lanes {
         match c {
-            Class::F64 => self.constant(c, v.to_bits(), x.len()),
-            _ => self.kf(x, v as f32),
+            RegisterClass::F64 => self.constant_bits(c, v.to_bits(), x.len()),
+            _ => self.f32_like(x, v as f32),
         }
     }
 
     /// An integer of `c`, I32 or I64, for a group like `x`.
-    pub(super) fn ki(&mut self, c: Class, x: &Lanes, v: i64) -> Lanes {
-        let bits = if c == Class::I32 { v as u32 as u64 } else { v as u64 };
-        self.constant(c, bits, x.len())
+    pub(super) fn int_like(&mut self, c: RegisterClass, x: &Lanes, v: i64) -> Lanes {
+        let bits = if c == RegisterClass::I32 {
+            v as u32 as u64
+        } else {
+            v as u64
+        };
+        self.constant_bits(c, bits, x.len())
     }
 
     /// `0, 1, 2 …` over the lanes of a whole group, as I64.
     pub(super) fn lane_indices(&mut self) -> Lanes {
-        let n = self.count(Class::I64);
+        let n = self.value_count(RegisterClass::I64);
         let per = self.width / 8;
         (0..n)
             .map(|k| {
@@ -265,13 +273,13 @@ impl Emitter<'_> {
     }
 
     /// The bits of a float class as integers, or the integers' bits as the float class.
-    pub(super) fn recast(&mut self, to: Class, x: &Lanes) -> Lanes {
-        let ty = self.ty(to);
+    pub(super) fn bitcast_lanes(&mut self, to: RegisterClass, x: &Lanes) -> Lanes {
+        let ty = self.lane_type(to);
         self.map1(x, |e, x| e.bitcast(ty, x))
     }
 
     /// `x` with its sign bit inverted.
-    pub(super) fn fneg(&mut self, c: Class, x: &Lanes) -> Lanes {
+    pub(super) fn fneg(&mut self, c: RegisterClass, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().fneg(x));
         }
@@ -280,22 +288,26 @@ impl Emitter<'_> {
     }
 
     /// `x` without its sign bit.
-    pub(super) fn fabs(&mut self, c: Class, x: &Lanes) -> Lanes {
+    pub(super) fn fabs(&mut self, c: RegisterClass, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().fabs(x));
         }
-        let bits = if c == Class::F64 { i64::MAX as u64 } else { 0x7fff_ffff };
-        let mask = self.constant(c, bits, x.len());
+        let bits = if c == RegisterClass::F64 {
+            i64::MAX as u64
+        } else {
+            0x7fff_ffff
+        };
+        let mask = self.constant_bits(c, bits, x.len());
         self.band(x, &mask)
     }
 
-    fn sign_mask(&mut self, c: Class, x: &Lanes) -> Lanes {
-        let bits = if c == Class::F64 { 1 << 63 } else { 0x8000_0000 };
-        self.constant(c, bits, x.len())
+    fn sign_mask(&mut self, c: RegisterClass, x: &Lanes) -> Lanes {
+        let bits = if c == RegisterClass::F64 { 1 << 63 } else { 0x8000_0000 };
+        self.constant_bits(c, bits, x.len())
     }
 
     /// `magnitude`, which is not negative, with the sign of `sign`.
-    pub(super) fn or_sign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+    pub(super) fn or_sign(&mut self, c: RegisterClass, magnitude: &Lanes, sign: &Lanes) -> Lanes {
         if self.scalar {
             return self.map2(magnitude, sign, |e, m, s| e.b.ins().fcopysign(m, s));
         }
@@ -305,7 +317,7 @@ impl Emitter<'_> {
     }
 
     /// `magnitude` with the sign of `sign`.
-    pub(super) fn copysign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+    pub(super) fn copysign(&mut self, c: RegisterClass, magnitude: &Lanes, sign: &Lanes) -> Lanes {
         if self.scalar {
             return self.or_sign(c, magnitude, sign);
         }
@@ -325,10 +337,10 @@ impl Emitter<'_> {
 
     /// `c ? x : y`.
     pub(super) fn choose(&mut self, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
-        (0..c.len()).map(|i| self.choose1(c[i], x[i], y[i])).collect()
+        (0..c.len()).map(|i| self.choose_value(c[i], x[i], y[i])).collect()
     }
 
-    fn choose1(&mut self, c: Value, x: Value, y: Value) -> Value {
+    fn choose_value(&mut self, c: Value, x: Value, y: Value) -> Value {
         if self.scalar {
             return self.b.ins().select(c, x, y);
         }
@@ -341,7 +353,7 @@ impl Emitter<'_> {
     pub(super) fn min_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| {
             let c = e.b.ins().fcmp(FloatCC::LessThan, x, y);
-            e.choose1(c, x, y)
+            e.choose_value(c, x, y)
         })
     }
 
@@ -349,7 +361,7 @@ impl Emitter<'_> {
     pub(super) fn max_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| {
             let c = e.b.ins().fcmp(FloatCC::LessThan, y, x);
-            e.choose1(c, x, y)
+            e.choose_value(c, x, y)
         })
     }
 }

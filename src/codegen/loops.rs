@@ -1,7 +1,7 @@
 //! Loops: serial and parallel ones, and what goes from iteration to iteration. `vector` has those in groups of lanes.
 
-use super::analysis::{UNROLL, weight};
-use super::func::{Lowering, Val, VarAt};
+use super::analysis::{UNROLL, body_weight};
+use super::func::{FunctionLowering, LoweredValue, VarAt};
 use super::lanes::Lanes;
 use super::rows::{ROWS, in_step};
 use crate::kernel::{self, Loop, Var};
@@ -10,7 +10,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 
 /// The registers of each value that goes from iteration to iteration.
-pub(super) type State = Vec<Vec<Value>>;
+pub(super) type LoopState = Vec<Vec<Value>>;
 
 /// One end of a range of iterations.
 #[derive(Clone, Copy, Debug)]
@@ -19,44 +19,44 @@ pub(super) enum End {
     At(Value),
 }
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// A loop and what comes out of it.
-    pub(super) fn nest(&mut self, l: &Loop) {
+    pub(super) fn lower_loop(&mut self, l: &Loop) {
         let saved = self.partials.clone();
         if l.parallel {
-            self.parallel(l);
+            self.lower_parallel(l);
         } else if l.vector && self.lane.is_none() {
             let n = self.k.extent(l.vars[0]) as i64;
-            self.vector(l, End::Const(0), End::Const(n));
+            self.lower_vector_loop(l, End::Const(0), End::Const(n));
         } else {
-            self.serial(l);
+            self.lower_serial(l);
         }
         self.partials = saved;
     }
 
-    fn parallel(&mut self, l: &Loop) {
+    fn lower_parallel(&mut self, l: &Loop) {
         let (begin, end) = self.range;
         if l.vector {
-            return self.vector(l, End::At(begin), End::At(end));
+            return self.lower_vector_loop(l, End::At(begin), End::At(end));
         }
         self.hoist_addresses(&l.body);
         let mut at = End::At(begin);
         if in_step(self.k) == ROWS {
-            (_, at) = self.counted(at, End::At(end), ROWS as i64, vec![], |s, i, _| {
-                s.rows(l, i);
+            (_, at) = self.emit_counted_loop(at, End::At(end), ROWS as i64, vec![], |s, i, _| {
+                s.lower_rows_in_step(l, i);
                 vec![]
             });
         }
-        self.counted(at, End::At(end), 1, vec![], |s, i, _| {
-            s.decompose(&l.vars, i);
-            s.body(&l.body);
+        self.emit_counted_loop(at, End::At(end), 1, vec![], |s, i, _| {
+            s.bind_parallel_vars(&l.vars, i);
+            s.lower_body(&l.body);
             vec![]
         });
-        self.close(l);
+        self.close_loop(l);
     }
 
     /// Binds the variables of a parallel loop from its flat index.
-    pub(super) fn decompose(&mut self, vars: &[Var], flat: Value) {
+    pub(super) fn bind_parallel_vars(&mut self, vars: &[Var], flat: Value) {
         let mut rest = flat;
         for (n, &v) in vars.iter().enumerate().rev() {
             let extent = self.k.extent(v) as i64;
@@ -77,10 +77,10 @@ impl Lowering<'_> {
     }
 
     /// Values and variables of a loop are gone after it.
-    pub(super) fn close(&mut self, l: &Loop) {
+    pub(super) fn close_loop(&mut self, l: &Loop) {
         self.forget(&l.body);
         for c in &l.carries {
-            self.vals[c.phi.0 as usize] = Val::None;
+            self.vals[c.phi.0 as usize] = LoweredValue::None;
         }
         for &v in &l.vars {
             self.vars[v.0 as usize] = VarAt::Const(0);
@@ -88,14 +88,14 @@ impl Lowering<'_> {
     }
 
     /// Everything that goes through a loop: reductions, then carried values; as they are before it.
-    fn initial(&mut self, l: &Loop) -> State {
+    fn initial_state(&mut self, l: &Loop) -> LoopState {
         let inits = l.reduces.iter().flat_map(|r| r.init.iter().copied());
         let all: Vec<_> = inits.chain(l.carries.iter().map(|c| c.init)).collect();
-        all.into_iter().map(|v| self.registers(v)).collect()
+        all.into_iter().map(|v| self.registers_of(v)).collect()
     }
 
     /// Binds what comes out of a loop.
-    pub(super) fn results(&mut self, l: &Loop, state: &State) {
+    pub(super) fn bind_results(&mut self, l: &Loop, state: &LoopState) {
         let outs = l.reduces.iter().flat_map(|r| r.out.iter().copied());
         let all: Vec<_> = outs.chain(l.carries.iter().map(|c| c.out)).collect();
         for (v, x) in all.into_iter().zip(state) {
@@ -104,12 +104,12 @@ impl Lowering<'_> {
     }
 
     /// One iteration of the body: the state after it. A vector loop's first may have no state before it.
-    pub(super) fn iteration(&mut self, l: &Loop, state: &State) -> State {
+    pub(super) fn lower_iteration(&mut self, l: &Loop, state: &LoopState) -> LoopState {
         let carried = &state[state.len() - l.carries.len()..];
         for (c, x) in l.carries.iter().zip(carried) {
             self.vals[c.phi.0 as usize] = self.value_of(x);
         }
-        self.body(&l.body);
+        self.lower_body(&l.body);
         let mut out = vec![];
         for r in &l.reduces {
             if let Some(&(a, b)) = self.folds.added_up.get(&r.value[0]) {
@@ -117,23 +117,23 @@ impl Lowering<'_> {
                 out.push(self.product_added(a, b, acc));
                 continue;
             }
-            let values: State = r.value.iter().map(|&v| self.registers(v)).collect();
+            let values: LoopState = r.value.iter().map(|&v| self.registers_of(v)).collect();
             let Some(acc) = state.get(out.len()..out.len() + values.len()) else {
                 out.extend(values);
                 continue;
             };
-            let (how, lanes) = (self.how(r), self.lane.is_some());
+            let (how, lanes) = (self.reduce_rule(r), self.lane.is_some());
             out.extend(self.with_form(lanes, |s| s.combine(how, acc, &values)));
         }
         for c in &l.carries {
-            out.push(self.registers(c.next));
+            out.push(self.registers_of(c.next));
         }
         out
     }
 
     /// `acc + a * b`, in one rounding if the machine can; the product if there is nothing to add it to.
     fn product_added(&mut self, a: kernel::Value, b: kernel::Value, acc: Option<Lanes>) -> Lanes {
-        let [a, b] = [a, b].map(|v| self.registers(v));
+        let [a, b] = [a, b].map(|v| self.registers_of(v));
         let lanes = self.lane.is_some();
         self.with_form(lanes, |s| match acc {
             Some(acc) => s.e.fma(&a, &b, &acc),
@@ -142,25 +142,25 @@ impl Lowering<'_> {
     }
 
     /// A loop in order, in scalars or within a group.
-    fn serial(&mut self, l: &Loop) {
+    fn lower_serial(&mut self, l: &Loop) {
         let n = self.k.extent(l.vars[0]);
-        let mut state = self.initial(l);
+        let mut state = self.initial_state(l);
         let var = l.vars[0].0 as usize;
-        if n <= 1 || n * weight(&l.body) <= UNROLL {
+        if n <= 1 || n * body_weight(&l.body) <= UNROLL {
             for i in 0..n {
                 self.vars[var] = VarAt::Const(i as i64);
-                state = self.iteration(l, &state);
+                state = self.lower_iteration(l, &state);
                 self.forget(&l.body);
             }
         } else {
             self.hoist_addresses(&l.body);
-            (state, _) = self.counted(End::Const(0), End::Const(n as i64), 1, state, |s, i, state| {
+            (state, _) = self.emit_counted_loop(End::Const(0), End::Const(n as i64), 1, state, |s, i, state| {
                 s.vars[var] = VarAt::At(i);
-                s.iteration(l, state)
+                s.lower_iteration(l, state)
             });
         }
-        self.close(l);
-        self.results(l, &state);
+        self.close_loop(l);
+        self.bind_results(l, &state);
     }
 
     pub(super) fn end_value(&mut self, e: End) -> Value {
@@ -171,14 +171,14 @@ impl Lowering<'_> {
     }
 
     /// `while i + step <= end { state = body(i, state); i += step }` from `start`: the state and `i` after it.
-    pub(super) fn counted(
+    pub(super) fn emit_counted_loop(
         &mut self,
         start: End,
         end: End,
         step: i64,
-        state: State,
-        body: impl FnOnce(&mut Self, Value, &State) -> State,
-    ) -> (State, End) {
+        state: LoopState,
+        body: impl FnOnce(&mut Self, Value, &LoopState) -> LoopState,
+    ) -> (LoopState, End) {
         let known = match (start, end) {
             (End::Const(a), End::Const(b)) => Some(((b - a).div_euclid(step).max(0), a)),
             _ => None,
@@ -189,9 +189,9 @@ impl Lowering<'_> {
         let (header, exit) = (self.e.b.create_block(), self.e.b.create_block());
         let first = self.end_value(start);
         let i = self.e.b.append_block_param(header, I64);
-        let inner = self.params(header, &state);
+        let inner = self.append_state_params(header, &state);
         let after_i = self.e.b.append_block_param(exit, I64);
-        let after = self.params(exit, &state);
+        let after = self.append_state_params(exit, &state);
         // The last start of a whole step; signed, because it may be negative.
         let limit = match end {
             End::Const(c) => self.e.b.ins().iconst(I64, c - step),
@@ -201,13 +201,13 @@ impl Lowering<'_> {
             self.jump_with(header, first, &state);
         } else {
             let c = self.e.b.ins().icmp(IntCC::SignedLessThanOrEqual, first, limit);
-            self.branch(c, (header, first, &state), (exit, first, &state));
+            self.branch_with(c, (header, first, &state), (exit, first, &state));
         }
         self.e.b.switch_to_block(header);
         let next = body(self, i, &inner);
         let i2 = self.e.b.ins().iadd_imm_s(i, step);
         let c = self.e.b.ins().icmp(IntCC::SignedLessThanOrEqual, i2, limit);
-        self.branch(c, (header, i2, &next), (exit, i2, &next));
+        self.branch_with(c, (header, i2, &next), (exit, i2, &next));
         self.e.b.seal_block(header);
         self.e.b.seal_block(exit);
         self.e.b.switch_to_block(exit);
@@ -215,7 +215,7 @@ impl Lowering<'_> {
         (after, i)
     }
 
-    fn params(&mut self, block: Block, like: &State) -> State {
+    fn append_state_params(&mut self, block: Block, like: &LoopState) -> LoopState {
         like.iter()
             .map(|x| {
                 x.iter()
@@ -228,18 +228,18 @@ impl Lowering<'_> {
             .collect()
     }
 
-    fn jump_with(&mut self, to: Block, i: Value, state: &State) {
+    fn jump_with(&mut self, to: Block, i: Value, state: &LoopState) {
         let args = block_args(i, state);
         self.e.b.ins().jump(to, &args);
     }
 
-    fn branch(&mut self, c: Value, yes: (Block, Value, &State), no: (Block, Value, &State)) {
+    fn branch_with(&mut self, c: Value, yes: (Block, Value, &LoopState), no: (Block, Value, &LoopState)) {
         let (a, b) = (block_args(yes.1, yes.2), block_args(no.1, no.2));
         self.e.b.ins().brif(c, yes.0, &a, no.0, &b);
     }
 }
 
-fn block_args(i: Value, state: &State) -> Vec<BlockArg> {
+fn block_args(i: Value, state: &LoopState) -> Vec<BlockArg> {
     std::iter::once(i)
         .chain(state.iter().flatten().copied())
         .map(|v| v.into())

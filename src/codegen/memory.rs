@@ -1,14 +1,14 @@
 //! Addresses, loads and stores.
 
-use super::func::{Lowering, Val, VarAt};
-use super::lanes::{Class, Lanes};
+use super::func::{FunctionLowering, LoweredValue, VarAt};
+use super::lanes::{Lanes, RegisterClass};
 use crate::kernel::{Affine, Buf, BufferRole, Cond, Index, Inst, LoadGuard, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
 
 /// What accesses with equal addresses up to a constant have in common.
-type Key = (Buf, Vec<(Var, i64)>, Vec<(crate::kernel::Value, i64)>);
+type AccessKey = (Buf, Vec<(Var, i64)>, Vec<(crate::kernel::Value, i64)>);
 
 /// The part of an address that enclosing loops decide, computed before the loop inside.
 #[derive(Clone)]
@@ -18,18 +18,18 @@ pub(super) struct Partial {
     dynamic: bool,
 }
 
-pub(super) type Partials = std::collections::HashMap<Key, Partial>;
+pub(super) type Partials = std::collections::HashMap<AccessKey, Partial>;
 
-fn key(b: Buf, i: &Index) -> Key {
+fn access_key(b: Buf, i: &Index) -> AccessKey {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
 }
 
 /// Largest constant offset that goes into an instruction; groups of lanes add a little.
 const MAX_OFFSET: i64 = 1 << 30;
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// `v * factor` as an I64.
-    fn scaled(&mut self, v: Value, factor: i64) -> Value {
+    fn emit_scaled(&mut self, v: Value, factor: i64) -> Value {
         let b = &mut self.e.b;
         if factor == 1 {
             v
@@ -42,16 +42,16 @@ impl Lowering<'_> {
     }
 
     /// The value of an affine expression at the group's first iteration, as an I64.
-    pub(super) fn affine(&mut self, a: &Affine) -> Value {
+    pub(super) fn lower_affine(&mut self, a: &Affine) -> Value {
         let mut base = a.base;
         let mut sum = None;
         for &(v, s) in a.terms() {
             let at = self.vars[v.0 as usize];
-            base = base.wrapping_add(at.constant().wrapping_mul(s));
+            base = base.wrapping_add(at.constant_part().wrapping_mul(s));
             match at {
                 VarAt::Const(_) => {}
                 VarAt::At(x) | VarAt::Past(x, _) => {
-                    let t = self.scaled(x, s);
+                    let t = self.emit_scaled(x, s);
                     sum = Some(match sum {
                         None => t,
                         Some(u) => self.e.b.ins().iadd(u, t),
@@ -67,8 +67,8 @@ impl Lowering<'_> {
     }
 
     /// What is known of an access's address so far, extended by all variables that have a value now.
-    fn partial(&mut self, b: Buf, i: &Index) -> Partial {
-        let key = key(b, i);
+    fn partial_address(&mut self, b: Buf, i: &Index) -> Partial {
+        let key = access_key(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
         let mut p = self.partials.get(&key).cloned().unwrap_or(Partial {
             ptr: self.buffers[b.0 as usize],
@@ -78,15 +78,15 @@ impl Lowering<'_> {
         for &(v, s) in i.affine.terms() {
             let at = self.vars[v.0 as usize];
             if let (VarAt::At(x) | VarAt::Past(x, _), false) = (at, p.vars.contains(&v)) {
-                let t = self.scaled(x, s * size);
+                let t = self.emit_scaled(x, s * size);
                 p.ptr = self.e.b.ins().iadd(p.ptr, t);
                 p.vars.push(v);
             }
         }
-        if !p.dynamic && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+        if !p.dynamic && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
             for &(v, s) in &i.dynamic {
-                let x = self.uniform(v).expect("just found");
-                let t = self.scaled(x, s * size);
+                let x = self.uniform_scalar(v).expect("just found");
+                let t = self.emit_scaled(x, s * size);
                 p.ptr = self.e.b.ins().iadd(p.ptr, t);
             }
             p.dynamic = true;
@@ -99,18 +99,18 @@ impl Lowering<'_> {
         let mut accesses = vec![];
         collect_accesses(body, &mut accesses);
         for (b, i) in accesses {
-            let p = self.partial(b, i);
-            self.partials.insert(key(b, i), p);
+            let p = self.partial_address(b, i);
+            self.partials.insert(access_key(b, i), p);
         }
     }
 
     /// The address of an access at the group's first iteration: a pointer and a constant offset. Values that differ over the
     /// group are left out.
-    pub(super) fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
-        let p = self.partial(b, i);
+    pub(super) fn access_address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
+        let p = self.partial_address(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
         let constant = i.affine.terms().iter().fold(i.affine.base, |a, &(v, s)| {
-            a.wrapping_add(self.vars[v.0 as usize].constant().wrapping_mul(s))
+            a.wrapping_add(self.vars[v.0 as usize].constant_part().wrapping_mul(s))
         });
         let offset = constant.wrapping_mul(size);
         if offset.abs() < MAX_OFFSET {
@@ -122,14 +122,14 @@ impl Lowering<'_> {
 
     /// An I8 that says whether all conditions hold at this scalar iteration (in a group: those that do not depend on its variable; the
     /// others are known to hold); `None` if there is nothing to test.
-    fn conditions(&mut self, conds: &[Cond]) -> Option<Value> {
+    fn lower_conditions(&mut self, conds: &[Cond]) -> Option<Value> {
         let lane = self.lane_var();
         let mut all = None;
         for c in conds {
-            if lane.is_some_and(|v| c.expr.stride(v) != 0) || self.always(c) {
+            if lane.is_some_and(|v| c.expr.stride(v) != 0) || self.is_always_true(c) {
                 continue;
             }
-            let x = self.affine(&c.expr);
+            let x = self.lower_affine(&c.expr);
             let x = self.e.b.ins().iadd_imm_s(x, c.lo.wrapping_neg());
             let span = c.hi.saturating_sub(c.lo).max(0);
             let ok = self.e.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, x, span);
@@ -142,18 +142,18 @@ impl Lowering<'_> {
     }
 
     /// Whether the loops alone make a condition true.
-    fn always(&self, c: &Cond) -> bool {
+    fn is_always_true(&self, c: &Cond) -> bool {
         let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }
 
     /// A load.
-    pub(super) fn load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> Val {
-        let varies = self.varies(i);
+    pub(super) fn lower_load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> LoweredValue {
+        let varies = self.is_varying_access(i);
         let Some(g) = guard else {
             return self.load_now(b, i, varies);
         };
-        let Some(ok) = self.conditions(&g.conds) else {
+        let Some(ok) = self.lower_conditions(&g.conds) else {
             return self.load_now(b, i, varies);
         };
         let dtype = self.k.buffer(b).dtype;
@@ -166,12 +166,12 @@ impl Lowering<'_> {
         self.e.b.seal_block(other);
         self.e.b.switch_to_block(then);
         let v = self.load_now(b, i, varies);
-        let v = self.canonical(dtype, v);
-        self.jump(join, &v);
+        let v = self.canonicalize_lanes(dtype, v);
+        self.jump_with_args(join, &v);
         self.e.b.switch_to_block(other);
         let n = v.len();
         let o = self.with_form(varies, |s| s.constant_lanes(g.other, n));
-        self.jump(join, &o);
+        self.jump_with_args(join, &o);
         let params: Lanes = v
             .iter()
             .map(|&x| {
@@ -182,53 +182,54 @@ impl Lowering<'_> {
         self.e.b.seal_block(join);
         self.e.b.switch_to_block(join);
         if varies {
-            Val::Lanes(params)
+            LoweredValue::Lanes(params)
         } else {
-            Val::Uniform(params[0])
+            LoweredValue::Uniform(params[0])
         }
     }
 
-    fn jump(&mut self, to: cranelift_codegen::ir::Block, args: &[Value]) {
+    fn jump_with_args(&mut self, to: cranelift_codegen::ir::Block, args: &[Value]) {
         let args: Vec<BlockArg> = args.iter().map(|&v| v.into()).collect();
         self.e.b.ins().jump(to, &args);
     }
 
     /// Whether an access goes to different elements within a group.
-    fn varies(&self, i: &Index) -> bool {
+    fn is_varying_access(&self, i: &Index) -> bool {
         self.lane_var().is_some_and(|v| i.affine.stride(v) != 0)
             || i.dynamic
                 .iter()
-                .any(|d| matches!(self.vals[d.0.0 as usize], Val::Lanes(_)))
+                .any(|d| matches!(self.vals[d.0.0 as usize], LoweredValue::Lanes(_)))
     }
 
-    fn load_now(&mut self, b: Buf, i: &Index, varies: bool) -> Val {
+    fn load_now(&mut self, b: Buf, i: &Index, varies: bool) -> LoweredValue {
         let dtype = self.k.buffer(b).dtype;
         if !varies {
-            let (p, off) = self.address(b, i);
-            return Val::Uniform(self.e.load_scalar(dtype, p, off));
+            let (p, off) = self.access_address(b, i);
+            return LoweredValue::Uniform(self.e.load_scalar(dtype, p, off));
         }
         let stride = self.lane_var().map_or(0, |v| i.affine.stride(v));
-        if stride == 1 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
-            let (p, off) = self.address(b, i);
-            return Val::Lanes(self.with_form(true, |l| l.e.load_lanes(dtype, p, off)));
+        if stride == 1 && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
+            let (p, off) = self.access_address(b, i);
+            return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_lanes(dtype, p, off)));
         }
-        if matches!(stride, 2 | -1) && dtype.size() == 4 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
-            let (p, off) = self.address(b, i);
-            let class = Class::of(dtype);
-            return Val::Lanes(self.with_form(true, |l| l.e.load_strided(class, stride as i32, p, off)));
+        if matches!(stride, 2 | -1) && dtype.size() == 4 && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some())
+        {
+            let (p, off) = self.access_address(b, i);
+            let class = RegisterClass::from_dtype(dtype);
+            return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_strided(class, stride as i32, p, off)));
         }
         let places = self.lane_addresses(b, i, stride);
         let scalars: Vec<Value> = places
             .into_iter()
             .map(|(p, off)| self.e.as_scalar(|e| e.load_scalar(dtype, p, off)))
             .collect();
-        Val::Lanes(self.with_form(true, |l| l.e.insert(Class::of(dtype), &scalars)))
+        LoweredValue::Lanes(self.with_form(true, |l| l.e.insert_scalars(RegisterClass::from_dtype(dtype), &scalars)))
     }
 
     /// The address of each lane of a group.
     fn lane_addresses(&mut self, b: Buf, i: &Index, stride: i64) -> Vec<(Value, i32)> {
         let size = self.k.buffer(b).dtype.size() as i64;
-        let (p, off) = self.address(b, i);
+        let (p, off) = self.access_address(b, i);
         let mut out: Vec<(Value, i32)> = (0..self.e.elements as i64)
             .map(|l| {
                 let at = (l * stride).wrapping_mul(size);
@@ -240,14 +241,14 @@ impl Lowering<'_> {
             })
             .collect();
         // Dynamic terms are in the address already if none of them varies.
-        if i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+        if i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
             return out;
         }
         for &(v, s) in &i.dynamic {
-            let lanes = self.group(v);
-            let lanes = self.with_form(true, |l| l.e.extract(Class::I64, &lanes));
+            let lanes = self.lanes_of(v);
+            let lanes = self.with_form(true, |l| l.e.extract_scalars(RegisterClass::I64, &lanes));
             for (place, x) in out.iter_mut().zip(lanes) {
-                let t = self.scaled(x, s * size);
+                let t = self.emit_scaled(x, s * size);
                 place.0 = self.e.b.ins().iadd(place.0, t);
             }
         }
@@ -256,7 +257,7 @@ impl Lowering<'_> {
 
     /// Whether a store goes past the caches: to a buffer so large that it would only displace what is needed, in whole
     /// cache lines.
-    pub(super) fn streams(&self, b: Buf, i: &Index) -> bool {
+    pub(super) fn is_streaming_store(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
         let large = self.e.width == 64 && self.may_stream && buffer.role == BufferRole::Out && buffer.streams;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
@@ -268,19 +269,19 @@ impl Lowering<'_> {
     }
 
     /// A store.
-    pub(super) fn store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
+    pub(super) fn lower_store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
         let dtype = self.k.buffer(b).dtype;
-        if !self.varies(i) {
-            let (p, off) = self.address(b, i);
-            let x = self.scalar(v);
+        if !self.is_varying_access(i) {
+            let (p, off) = self.access_address(b, i);
+            let x = self.scalar_of(v);
             self.e.as_scalar(|e| e.store_scalar(dtype, x, p, off));
             return;
         }
         let stride = self.lane_var().map_or(0, |v| i.affine.stride(v));
-        let x = self.group(v);
-        if stride == 1 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
-            let (p, off) = self.address(b, i);
-            let x = if self.aligned && self.streams(b, i) {
+        let x = self.lanes_of(v);
+        if stride == 1 && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
+            let (p, off) = self.access_address(b, i);
+            let x = if self.aligned && self.is_streaming_store(b, i) {
                 // What tells `widen` to write past the caches.
                 x.iter().map(|&v| self.e.bitcast(F64X2, v)).collect()
             } else {
@@ -290,7 +291,7 @@ impl Lowering<'_> {
             return;
         }
         let places = self.lane_addresses(b, i, stride);
-        let scalars = self.with_form(true, |l| l.e.extract(Class::of(dtype), &x));
+        let scalars = self.with_form(true, |l| l.e.extract_scalars(RegisterClass::from_dtype(dtype), &x));
         for ((p, off), x) in places.into_iter().zip(scalars) {
             self.e.as_scalar(|e| e.store_scalar(dtype, x, p, off));
         }

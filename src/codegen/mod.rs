@@ -45,8 +45,8 @@ mod wide;
 mod widen;
 
 pub use cache::Cache;
-pub use jit::{Jit, compile};
-pub use object::object;
+pub use jit::{Jit, compile_kernels};
+pub use object::emit_object;
 
 use crate::target::{Feature, Target};
 use cranelift_codegen::isa::OwnedTargetIsa;
@@ -54,7 +54,7 @@ use cranelift_codegen::settings::{self, Configurable};
 
 /// What to do besides compiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct CodegenOptions {
     /// Keep each kernel's CLIF and assembly text.
     pub text: bool,
     /// The widest vectors to use, in bytes: 16, 32 or 64; `None` for the machine's widest.
@@ -64,7 +64,7 @@ pub struct Options {
 }
 
 /// Cranelift's description of the machine, or of a target that has fewer features.
-fn host(target: Option<Target>) -> Result<OwnedTargetIsa, String> {
+fn host_isa(target: Option<Target>) -> Result<OwnedTargetIsa, String> {
     let mut flags = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [

@@ -1,6 +1,6 @@
 //! Scalar operations by dtype.
 
-use super::lanes::{Class, Emitter, Lanes};
+use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::kernel::{Fault, Status};
 use crate::scalar::{Binary, Compare, Unary};
 use crate::types::DType;
@@ -12,10 +12,10 @@ use cranelift_codegen::ir::types::{I32, I64};
 impl Emitter<'_> {
     /// `op(x)` on values of `dtype`.
     pub(super) fn unary(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
-        let c = Class::of(dtype);
+        let c = RegisterClass::from_dtype(dtype);
         match c {
-            Class::F32 | Class::F64 => self.unary_float(op, c, x),
-            Class::Bool => match op {
+            RegisterClass::F32 | RegisterClass::F64 => self.unary_float(op, c, x),
+            RegisterClass::Bool => match op {
                 Unary::Not | Unary::BitNot => self.not(x),
                 Unary::IsNan | Unary::IsInf | Unary::SignBit => self.all_false(x),
                 _ => x.clone(),
@@ -38,26 +38,26 @@ impl Emitter<'_> {
     }
 
     fn unary_int(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
-        let c = Class::of(dtype);
-        let zero = |e: &mut Self| e.ki(c, x, 0);
+        let c = RegisterClass::from_dtype(dtype);
+        let zero = |e: &mut Self| e.int_like(c, x, 0);
         match op {
             Unary::Neg => {
                 let r = self.map1(x, |e, x| e.b.ins().ineg(x));
-                self.wrap(dtype, &r)
+                self.wrap_to_width(dtype, &r)
             }
             Unary::Abs => {
                 let r = self.map1(x, |e, x| e.b.ins().iabs(x));
-                self.wrap(dtype, &r)
+                self.wrap_to_width(dtype, &r)
             }
             Unary::BitNot => {
                 let r = self.map1(x, |e, x| e.b.ins().bnot(x));
-                self.wrap(dtype, &r)
+                self.wrap_to_width(dtype, &r)
             }
             Unary::Sign => {
                 let z = zero(self);
                 let above = self.icmp(IntCC::SignedGreaterThan, x, &z);
                 let below = self.icmp(IntCC::SignedLessThan, x, &z);
-                let (one, minus) = (self.ki(c, x, 1), self.ki(c, x, -1));
+                let (one, minus) = (self.int_like(c, x, 1), self.int_like(c, x, -1));
                 let r = self.choose(&below, &minus, &z);
                 self.choose(&above, &one, &r)
             }
@@ -70,15 +70,15 @@ impl Emitter<'_> {
         }
     }
 
-    fn unary_float(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
+    fn unary_float(&mut self, op: Unary, c: RegisterClass, x: &Lanes) -> Lanes {
         match op {
             Unary::Neg => self.fneg(c, x),
             Unary::Abs => self.fabs(c, x),
             Unary::Sign => {
-                let z = self.kfloat(c, x, 0.0);
+                let z = self.float_like(c, x, 0.0);
                 let above = self.fcmp(FloatCC::GreaterThan, x, &z);
                 let below = self.fcmp(FloatCC::LessThan, x, &z);
-                let (one, minus) = (self.kfloat(c, x, 1.0), self.kfloat(c, x, -1.0));
+                let (one, minus) = (self.float_like(c, x, 1.0), self.float_like(c, x, -1.0));
                 let r = self.choose(&below, &minus, &z);
                 self.choose(&above, &one, &r)
             }
@@ -89,30 +89,30 @@ impl Emitter<'_> {
             Unary::Sqrt => self.map1(x, |e, x| e.b.ins().sqrt(x)),
             Unary::Rsqrt => {
                 let s = self.map1(x, |e, x| e.b.ins().sqrt(x));
-                let one = self.kfloat(c, x, 1.0);
+                let one = self.float_like(c, x, 1.0);
                 self.fdiv(&one, &s)
             }
             Unary::Recip => {
-                let one = self.kfloat(c, x, 1.0);
+                let one = self.float_like(c, x, 1.0);
                 self.fdiv(&one, x)
             }
             Unary::IsNan => self.fcmp(FloatCC::Unordered, x, x),
             Unary::IsInf => {
                 let a = self.fabs(c, x);
-                let inf = self.kfloat(c, x, f64::INFINITY);
+                let inf = self.float_like(c, x, f64::INFINITY);
                 self.fcmp(FloatCC::Equal, &a, &inf)
             }
             Unary::SignBit => {
-                let bits = self.recast(c.bits(), x);
-                let z = self.ki(c.bits(), &bits, 0);
+                let bits = self.bitcast_lanes(c.int_class(), x);
+                let z = self.int_like(c.int_class(), &bits, 0);
                 self.icmp(IntCC::SignedLessThan, &bits, &z)
             }
-            _ if c == Class::F32 => self.polynomial(op, x),
+            _ if c == RegisterClass::F32 => self.unary_polynomial(op, x),
             _ => self.call_unary(op, c, x),
         }
     }
 
-    fn polynomial(&mut self, op: Unary, x: &Lanes) -> Lanes {
+    fn unary_polynomial(&mut self, op: Unary, x: &Lanes) -> Lanes {
         match op {
             Unary::Exp => self.exp_f32(x),
             Unary::Exp2 => self.exp2_f32(x),
@@ -124,18 +124,18 @@ impl Emitter<'_> {
             Unary::Tanh => self.tanh_f32(x),
             Unary::Erf => self.erf_f32(x),
             Unary::Sigmoid => self.sigmoid_f32(x),
-            Unary::Sin => self.sin_f32(x, 0, |e, x| e.call_unary(Unary::Sin, Class::F32, x)),
-            Unary::Cos => self.sin_f32(x, 1, |e, x| e.call_unary(Unary::Cos, Class::F32, x)),
-            _ => self.call_unary(op, Class::F32, x),
+            Unary::Sin => self.sin_f32(x, 0, |e, x| e.call_unary(Unary::Sin, RegisterClass::F32, x)),
+            Unary::Cos => self.sin_f32(x, 1, |e, x| e.call_unary(Unary::Cos, RegisterClass::F32, x)),
+            _ => self.call_unary(op, RegisterClass::F32, x),
         }
     }
 
     /// `op(x, y)` on values of `dtype`.
     pub(super) fn binary(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
-        let c = Class::of(dtype);
+        let c = RegisterClass::from_dtype(dtype);
         match c {
-            Class::F32 | Class::F64 => self.binary_float(op, c, x, y),
-            Class::Bool => self.binary_bool(op, x, y),
+            RegisterClass::F32 | RegisterClass::F64 => self.binary_float(op, c, x, y),
+            RegisterClass::Bool => self.binary_bool(op, x, y),
             _ => self.binary_int(op, dtype, x, y),
         }
     }
@@ -153,7 +153,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn binary_float(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
+    fn binary_float(&mut self, op: Binary, c: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
         match op {
             Binary::Add => self.fadd(x, y),
             Binary::Sub => self.fsub(x, y),
@@ -203,7 +203,7 @@ impl Emitter<'_> {
     }
 
     fn binary_int(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
-        let c = Class::of(dtype);
+        let c = RegisterClass::from_dtype(dtype);
         let r = match op {
             Binary::Add => self.iadd(x, y),
             Binary::Sub => self.isub(x, y),
@@ -221,25 +221,37 @@ impl Emitter<'_> {
                 let other = self.icmp(cc, x, y);
                 self.choose(&other, y, x)
             }
-            Binary::Shl | Binary::Shr => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.shift(op, dtype, a[0], a[1])),
+            Binary::Shl | Binary::Shr => {
+                self.per_lane(&[(c, x), (c, y)], c, |e, a| e.shift_scalar(op, dtype, a[0], a[1]))
+            }
             Binary::Pow | Binary::Gcd => self.per_lane(&[(c, x), (c, y)], c, |e, a| {
-                let wide = |e: &mut Self, v| if c == Class::I64 { v } else { e.b.ins().sextend(I64, v) };
+                let wide = |e: &mut Self, v| {
+                    if c == RegisterClass::I64 {
+                        v
+                    } else {
+                        e.b.ins().sextend(I64, v)
+                    }
+                };
                 let (x, y) = (wide(e, a[0]), wide(e, a[1]));
                 let r = e.call_int(op, x, y);
-                if c == Class::I64 { r } else { e.b.ins().ireduce(I32, r) }
+                if c == RegisterClass::I64 {
+                    r
+                } else {
+                    e.b.ins().ireduce(I32, r)
+                }
             }),
-            _ => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.divide(op, c, a[0], a[1])),
+            _ => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.divide_scalar(op, c, a[0], a[1])),
         };
-        self.wrap(dtype, &r)
+        self.wrap_to_width(dtype, &r)
     }
 
     /// A scalar shift with counts out of range giving what is left of the number then.
-    fn shift(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
-        let c = Class::of(dtype);
+    fn shift_scalar(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
+        let c = RegisterClass::from_dtype(dtype);
         let width = 8 * dtype.size() as i64;
         let ok = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, n, width);
         let (shifted, out) = if op == Binary::Shl {
-            (self.b.ins().ishl(x, n), self.b.ins().iconst(c.scalar(), 0))
+            (self.b.ins().ishl(x, n), self.b.ins().iconst(c.scalar_type(), 0))
         } else {
             (
                 self.b.ins().sshr(x, n),
@@ -251,8 +263,8 @@ impl Emitter<'_> {
 
     /// A scalar integer division or remainder. By zero it records a fault and gives 0; the smallest number by -1 wraps, which the machine
     /// would trap on, so -1 divides as a negation.
-    fn divide(&mut self, op: Binary, c: Class, x: Value, y: Value) -> Value {
-        let ty = c.scalar();
+    fn divide_scalar(&mut self, op: Binary, c: RegisterClass, x: Value, y: Value) -> Value {
+        let ty = c.scalar_type();
         let zero = self.b.ins().icmp_imm_s(IntCC::Equal, y, 0);
         self.fault_if(zero, Fault::ZeroDivision);
         let minus = self.b.ins().icmp_imm_s(IntCC::Equal, y, -1);
@@ -309,7 +321,7 @@ impl Emitter<'_> {
 
     /// `x op y` on values of `dtype`.
     pub(super) fn compare(&mut self, op: Compare, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
-        if Class::of(dtype).is_float() {
+        if RegisterClass::from_dtype(dtype).is_float() {
             let cc = match op {
                 Compare::Eq => FloatCC::Equal,
                 Compare::Ne => FloatCC::NotEqual,
@@ -348,9 +360,9 @@ impl Emitter<'_> {
 
     /// `c ? x : y` on values of `dtype`.
     pub(super) fn select(&mut self, dtype: DType, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
-        let class = Class::of(dtype);
+        let class = RegisterClass::from_dtype(dtype);
         let m = self.mask_for(class, c);
-        if class == Class::Bool {
+        if class == RegisterClass::Bool {
             let (x, y) = (self.mask32(x), self.mask32(y));
             return self.choose(&m, &x, &y);
         }

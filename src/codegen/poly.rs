@@ -7,13 +7,13 @@
 // Coefficients stay as they were published.
 #![allow(clippy::excessive_precision)]
 
-use super::lanes::{Class, Emitter, Lanes};
+use super::lanes::{Emitter, Lanes, RegisterClass};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{BlockArg, InstBuilder};
 use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
 
-pub(super) const F: Class = Class::F32;
-pub(super) const I: Class = Class::I32;
+pub(super) const F: RegisterClass = RegisterClass::F32;
+pub(super) const I: RegisterClass = RegisterClass::I32;
 
 /// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
 pub(super) const MAGIC: f32 = 12582912.0;
@@ -27,47 +27,47 @@ pub(super) type Helper = fn(&mut Emitter, &Lanes) -> Lanes;
 impl Emitter<'_> {
     /// The polynomial with coefficients from the highest power down.
     pub(super) fn horner(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
-        let mut p = self.kf(x, coefs[0]);
+        let mut p = self.f32_like(x, coefs[0]);
         for &c in &coefs[1..] {
-            let c = self.kf(x, c);
+            let c = self.f32_like(x, c);
             p = self.fma(&p, x, &c);
         }
         p
     }
 
     /// `x * a + b` with constants.
-    pub(super) fn affine(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
-        let (a, b) = (self.kf(x, a), self.kf(x, b));
+    pub(super) fn affine_k(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
+        let (a, b) = (self.f32_like(x, a), self.f32_like(x, b));
         self.fma(x, &a, &b)
     }
 
     /// `x * a + y` with a constant.
     pub(super) fn axpy(&mut self, x: &Lanes, a: f32, y: &Lanes) -> Lanes {
-        let a = self.kf(x, a);
+        let a = self.f32_like(x, a);
         self.fma(x, &a, y)
     }
 
     pub(super) fn add_k(&mut self, x: &Lanes, k: f32) -> Lanes {
-        let k = self.kf(x, k);
+        let k = self.f32_like(x, k);
         self.fadd(x, &k)
     }
 
     pub(super) fn mul_k(&mut self, x: &Lanes, k: f32) -> Lanes {
-        let k = self.kf(x, k);
+        let k = self.f32_like(x, k);
         self.fmul(x, &k)
     }
 
     /// `x` within `lo..=hi`; NaN stays.
     pub(super) fn clamp_k(&mut self, x: &Lanes, lo: f32, hi: f32) -> Lanes {
-        let lo = self.kf(x, lo);
+        let lo = self.f32_like(x, lo);
         let x = self.max_xy(&lo, x);
-        let hi = self.kf(&x, hi);
+        let hi = self.f32_like(&x, hi);
         self.min_xy(&hi, &x)
     }
 
     /// `x < k ? a : b`.
-    pub(super) fn below(&mut self, x: &Lanes, k: f32, a: &Lanes, b: &Lanes) -> Lanes {
-        let k = self.kf(x, k);
+    pub(super) fn choose_below(&mut self, x: &Lanes, k: f32, a: &Lanes, b: &Lanes) -> Lanes {
+        let k = self.f32_like(x, k);
         let c = self.fcmp(FloatCC::LessThan, x, &k);
         self.choose(&c, a, b)
     }
@@ -84,7 +84,7 @@ impl Emitter<'_> {
 
     /// `x = n ln 2 + r`: n rounded (as MAGIC + n) and r. `x` must be clamped.
     fn reduce_ln2(&mut self, x: &Lanes) -> (Lanes, Lanes) {
-        let t = self.affine(x, LOG2_E, MAGIC);
+        let t = self.affine_k(x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         let r = self.axpy(&n, -0.693359375, x);
         let r = self.axpy(&n, 2.1219444e-4, &r);
@@ -94,9 +94,9 @@ impl Emitter<'_> {
     /// `2^n` for an integer n from -126 to 127.
     pub(super) fn power_of_two(&mut self, n: &Lanes) -> Lanes {
         let s = self.shl(n, 23);
-        let one = self.ki(I, &s, 0x3f80_0000);
+        let one = self.int_like(I, &s, 0x3f80_0000);
         let s = self.iadd(&s, &one);
-        self.recast(F, &s)
+        self.bitcast_lanes(F, &s)
     }
 
     /// `exp(x) - 1`: 1 ULP, also near 0.
@@ -105,8 +105,8 @@ impl Emitter<'_> {
         let (t, r) = self.reduce_ln2(&x);
         let p = self.expm1_core(&r);
         // (2^(n-1) p + (2^(n-1) - 1/2)) * 2, because 2^n may overflow where the result does not.
-        let ti = self.recast(I, &t);
-        let zero = self.ki(I, &ti, MAGIC.to_bits() as i64 + 1);
+        let ti = self.bitcast_lanes(I, &t);
+        let zero = self.int_like(I, &ti, MAGIC.to_bits() as i64 + 1);
         let n = self.isub(&ti, &zero);
         let s = self.power_of_two(&n);
         let c = self.add_k(&s, -0.5);
@@ -117,7 +117,7 @@ impl Emitter<'_> {
 
     /// `a = 2^e m` with m in 2/3..4/3 for a normal positive a: e as a float, and m - 1.
     fn split_log(&mut self, a: &Lanes) -> (Lanes, Lanes) {
-        let (e, m) = self.exponent(a);
+        let (e, m) = self.split_exponent(a);
         let e = self.int_to_f32(&e);
         let e = self.mul_k(&e, 1.1920929e-7);
         let f = self.add_k(&m, -1.0);
@@ -125,35 +125,35 @@ impl Emitter<'_> {
     }
 
     /// The exponent in place (times 2^23), and the mantissa m in 2/3..4/3.
-    fn exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
-        let ai = self.recast(I, a);
-        let c = self.ki(I, &ai, 0x3f2a_aaab);
+    fn split_exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
+        let ai = self.bitcast_lanes(I, a);
+        let c = self.int_like(I, &ai, 0x3f2a_aaab);
         let e = self.isub(&ai, &c);
-        let mask = self.ki(I, &e, 0xff80_0000u32 as i32 as i64);
+        let mask = self.int_like(I, &e, 0xff80_0000u32 as i32 as i64);
         let e = self.band(&e, &mask);
         let m = self.isub(&ai, &e);
-        (e, self.recast(F, &m))
+        (e, self.bitcast_lanes(F, &m))
     }
 
     fn int_to_f32(&mut self, x: &Lanes) -> Lanes {
-        let ty = self.ty(F);
+        let ty = self.lane_type(F);
         self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x))
     }
 
     /// `log(1 + f) - f` for f in -1/3..1/3.
     fn log_core(&mut self, f: &Lanes) -> Lanes {
         let s = self.fmul(f, f);
-        let mut r = self.affine(&s, -0.130310059, -0.121483512);
-        let mut t = self.affine(&s, 0.140869141, 0.139814854);
-        let k = self.kf(f, -0.166846126);
+        let mut r = self.affine_k(&s, -0.130310059, -0.121483512);
+        let mut t = self.affine_k(&s, 0.140869141, 0.139814854);
+        let k = self.f32_like(f, -0.166846126);
         r = self.fma(&r, &s, &k);
-        let k = self.kf(f, 0.200120345);
+        let k = self.f32_like(f, 0.200120345);
         t = self.fma(&t, &s, &k);
-        let k = self.kf(f, -0.249996200);
+        let k = self.f32_like(f, -0.249996200);
         r = self.fma(&r, &s, &k);
         r = self.fma(&t, f, &r);
         for k in [0.333331972, -0.5] {
-            let k = self.kf(f, k);
+            let k = self.f32_like(f, k);
             r = self.fma(&r, f, &k);
         }
         self.fmul(&r, &s)
@@ -163,10 +163,10 @@ impl Emitter<'_> {
     fn log_base(&mut self, x: &Lanes, of_2: [f32; 2], of_e: [f32; 2]) -> Lanes {
         let tiny = f32::MIN_POSITIVE;
         let up = self.mul_k(x, 8388608.0);
-        let a = self.below(x, tiny, &up, x);
+        let a = self.choose_below(x, tiny, &up, x);
         let (e, f) = self.split_log(&a);
         let down = self.add_k(&e, -23.0);
-        let e = self.below(x, tiny, &down, &e);
+        let e = self.choose_below(x, tiny, &down, &e);
         let p = self.log_core(&f);
         let y = if of_e == [1.0, 0.0] {
             let y = self.fadd(&p, &f);
@@ -188,16 +188,16 @@ impl Emitter<'_> {
 
     /// The values of a logarithm with its pole at `pole`: -inf there, NaN below, infinity and NaN unchanged.
     fn log_specials(&mut self, x: &Lanes, pole: f32, y: &Lanes) -> Lanes {
-        let inf = self.kf(x, f32::INFINITY);
+        let inf = self.f32_like(x, f32::INFINITY);
         let c = self.fcmp(FloatCC::LessThan, x, &inf);
         let y = self.choose(&c, y, x);
-        let zero = self.kf(x, pole);
+        let zero = self.f32_like(x, pole);
         let c = self.fcmp(FloatCC::LessThan, x, &zero);
-        let nan = self.kf(x, f32::NAN);
+        let nan = self.f32_like(x, f32::NAN);
         let y = self.choose(&c, &nan, &y);
-        let zero = self.kf(x, pole);
+        let zero = self.f32_like(x, pole);
         let c = self.fcmp(FloatCC::Equal, x, &zero);
-        let ninf = self.kf(x, f32::NEG_INFINITY);
+        let ninf = self.f32_like(x, f32::NEG_INFINITY);
         self.choose(&c, &ninf, &y)
     }
 
@@ -227,15 +227,15 @@ impl Emitter<'_> {
     /// `log(1 + x)`: 1 to 2 ULP, also near 0.
     pub(super) fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
         let u = self.add_k(x, 1.0);
-        let (e, m) = self.exponent(&u);
+        let (e, m) = self.split_exponent(&u);
         // m - 1 = x 2^-e + (2^-e - 1), without the rounding of 1 + x; for large x that rounding does not matter and 2^-e may underflow.
-        let one = self.ki(I, &e, 0x3f80_0000);
+        let one = self.int_like(I, &e, 0x3f80_0000);
         let s = self.isub(&one, &e);
-        let s = self.recast(F, &s);
+        let s = self.bitcast_lanes(F, &s);
         let c = self.add_k(&s, -1.0);
         let exact = self.fma(x, &s, &c);
         let rounded = self.add_k(&m, -1.0);
-        let f = self.below(x, 1e18, &exact, &rounded);
+        let f = self.choose_below(x, 1e18, &exact, &rounded);
         let p = self.log_core(&f);
         let y = self.fadd(&p, &f);
         let e = self.int_to_f32(&e);
@@ -246,7 +246,7 @@ impl Emitter<'_> {
 
     /// `sin(x)` (`shift` 0) or `cos(x)` (`shift` 1): 1 to 2 ULP. Arguments beyond `TRIG_LIMIT` go through `helper`.
     pub(super) fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
-        let t = self.affine(x, std::f32::consts::FRAC_2_PI, MAGIC);
+        let t = self.affine_k(x, std::f32::consts::FRAC_2_PI, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         // pi / 2 in three parts of 24 bits.
         let r = self.axpy(&n, -1.570_796_4, x);
@@ -258,31 +258,31 @@ impl Emitter<'_> {
         let sin = self.fma(&p, &r, &r);
         let q = self.horner(&s, &[2.4432553e-5, -1.388731e-3, 4.1666646e-2]);
         let q = self.fmul(&q, &s);
-        let c = self.affine(&s, -0.5, 1.0);
+        let c = self.affine_k(&s, -0.5, 1.0);
         let cos = self.fma(&q, &s, &c);
-        let mut k = self.recast(I, &t);
+        let mut k = self.bitcast_lanes(I, &t);
         if shift != 0 {
-            let one = self.ki(I, &k, shift);
+            let one = self.int_like(I, &k, shift);
             k = self.iadd(&k, &one);
         }
         // Odd quadrants swap sine and cosine, the upper two change the sign.
-        let one = self.ki(I, &k, 1);
+        let one = self.int_like(I, &k, 1);
         let odd = self.band(&k, &one);
-        let one = self.ki(I, &k, 1);
+        let one = self.int_like(I, &k, 1);
         let odd = self.icmp(IntCC::Equal, &odd, &one);
         let y = self.choose(&odd, &cos, &sin);
-        let two = self.ki(I, &k, 2);
+        let two = self.int_like(I, &k, 2);
         let sign = self.band(&k, &two);
         let sign = self.shl(&sign, 30);
-        let yi = self.recast(I, &y);
+        let yi = self.bitcast_lanes(I, &y);
         let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
-        let y = self.recast(F, &yi);
+        let y = self.bitcast_lanes(F, &yi);
         // -0 would come out as +0 through the reduction.
         let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
         let a = self.fabs(F, x);
-        let limit = self.kf(x, TRIG_LIMIT);
+        let limit = self.f32_like(x, TRIG_LIMIT);
         let far = self.fcmp(FloatCC::GreaterThan, &a, &limit);
-        self.unless(&far, &y, |e| {
+        self.unless_any(&far, &y, |e| {
             let exact = helper(e, x);
             e.choose(&far, &exact, &y)
         })
@@ -290,14 +290,14 @@ impl Emitter<'_> {
 
     /// `x == 0 ? x : y`.
     fn keep_zero(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
-        let zero = self.kf(x, 0.0);
+        let zero = self.f32_like(x, 0.0);
         let c = self.fcmp(FloatCC::Equal, x, &zero);
         self.choose(&c, x, y)
     }
 
     /// `y`, or what `other` computes out of line if the condition holds anywhere in the group.
-    fn unless(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
-        let any = self.any(c);
+    fn unless_any(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
+        let any = self.any_true(c);
         let (cold, join) = (self.b.create_block(), self.b.create_block());
         let mut out = vec![];
         for &v in y {

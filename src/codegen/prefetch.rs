@@ -7,8 +7,8 @@
 //! variance: an eighth).
 
 use super::analysis::stores_of;
-use super::func::{Lowering, may_stream};
-use super::rows::{in_step, loops};
+use super::func::{FunctionLowering, may_stream};
+use super::rows::{in_step, inner_loops};
 use crate::kernel::{Buf, BufferRole, Index, Inst, Kernel, Loop, Stmt, Value};
 use cranelift_codegen::ir::types::F64X2;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData};
@@ -21,7 +21,7 @@ const LARGE: usize = 1 << 20;
 const LINE: usize = 64;
 
 /// Loads that are a row's second reading, with the distance of the next row in bytes.
-pub(super) fn prefetches(k: &Kernel) -> HashMap<Value, i64> {
+pub(super) fn find_prefetches(k: &Kernel) -> HashMap<Value, i64> {
     let mut out = HashMap::new();
     let Some(rows) = k.parallel_loop().filter(|l| !l.vector && may_stream(k)) else {
         return out;
@@ -29,8 +29,8 @@ pub(super) fn prefetches(k: &Kernel) -> HashMap<Value, i64> {
     let Some(&row) = rows.vars.iter().rfind(|&&v| k.extent(v) > 1) else {
         return out;
     };
-    let loops: Vec<&Loop> = loops(rows).collect();
-    let Some(last) = loops.iter().rposition(|l| streams(k, l)) else {
+    let loops: Vec<&Loop> = inner_loops(rows).collect();
+    let Some(last) = loops.iter().rposition(|l| has_streaming_store(k, l)) else {
         return out;
     };
     let mut passes: HashMap<Buf, usize> = HashMap::new();
@@ -39,7 +39,7 @@ pub(super) fn prefetches(k: &Kernel) -> HashMap<Value, i64> {
         let mut read: Vec<Buf> = loads.iter().map(|l| l.1).collect();
         read.dedup();
         read.into_iter().for_each(|b| *passes.entry(b).or_default() += 1);
-        for (v, b, i) in loads.into_iter().filter(|_| !streams(k, l)) {
+        for (v, b, i) in loads.into_iter().filter(|_| !has_streaming_store(k, l)) {
             let next = i.affine.stride(row) * (in_step(k) * k.buffer(b).dtype.size()) as i64;
             if passes[&b] == 2 && next >= LINE as i64 && next < 1 << 20 {
                 out.insert(v, next);
@@ -50,7 +50,7 @@ pub(super) fn prefetches(k: &Kernel) -> HashMap<Value, i64> {
 }
 
 /// Whether a loop writes past the caches.
-fn streams(k: &Kernel, l: &Loop) -> bool {
+fn has_streaming_store(k: &Kernel, l: &Loop) -> bool {
     let mut stores = vec![];
     stores_of(&l.body, &mut stores);
     stores.iter().any(|(b, _)| k.buffer(*b).streams)
@@ -73,14 +73,14 @@ fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
     }
 }
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// Asks for the lines `distance` bytes after those that a group loads: a load of two f64 that nothing uses, of which
     /// [`widen`](super::widen) makes a prefetch.
-    pub(super) fn prefetch(&mut self, b: Buf, i: &Index, distance: i64) {
+    pub(super) fn emit_prefetch(&mut self, b: Buf, i: &Index, distance: i64) {
         if self.lane.is_none() || self.e.width != LINE {
             return;
         }
-        let (p, offset) = self.address(b, i);
+        let (p, offset) = self.access_address(b, i);
         let bytes = self.e.elements * self.k.buffer(b).dtype.size();
         for at in (0..bytes).step_by(LINE) {
             let at = i64::from(offset) + distance + at as i64;

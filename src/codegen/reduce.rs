@@ -1,8 +1,8 @@
 //! Reductions: what they begin with, how two partial results become one, how the lanes of a group do.
 
-use super::func::{Lowering, Val};
-use super::lanes::{Class, MEM};
-use super::loops::State;
+use super::func::{FunctionLowering, LoweredValue};
+use super::lanes::{MEM, RegisterClass};
+use super::loops::LoopState;
 use crate::kernel::{self, Loop, Reduce, ReduceOp};
 use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
@@ -12,24 +12,24 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 /// How two partial results become one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct ReduceRule {
     pub op: ReduceOp,
     pub dtype: DType,
     /// Whether a NaN may be lost on the way; see [`Folds::numbers`](super::folds::Folds).
     numbers: bool,
 }
 
-impl How {
+impl ReduceRule {
     /// Whether values combine one by one in registers.
-    fn plain(self) -> bool {
-        self.op.as_binary().is_some() && Class::of(self.dtype) != Class::Bool
+    fn is_lane_wise(self) -> bool {
+        self.op.as_binary().is_some() && RegisterClass::from_dtype(self.dtype) != RegisterClass::Bool
     }
 }
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// How a reduction combines.
-    pub(super) fn how(&self, r: &Reduce) -> How {
-        How {
+    pub(super) fn reduce_rule(&self, r: &Reduce) -> ReduceRule {
+        ReduceRule {
             op: r.op,
             dtype: self.k.dtype(r.init[0]),
             numbers: self.folds.numbers.contains(&r.out[0]),
@@ -41,20 +41,20 @@ impl Lowering<'_> {
         let identity = r.op.identity(self.k.dtype(r.init[0]));
         let negative = |s: Scalar| s.to_f64().is_sign_negative();
         let same = |a: Scalar, b: Scalar| a == b && negative(a) == negative(b);
-        let is = |v: &kernel::Value, s| matches!(self.vals[v.0 as usize], Val::Const(c) if same(c, s));
+        let is = |v: &kernel::Value, s| matches!(self.vals[v.0 as usize], LoweredValue::Const(c) if same(c, s));
         is(&r.init[0], identity) && r.init[1..].iter().all(|v| is(v, Scalar::Int(DType::I64, i64::MAX)))
     }
 
     /// What comes out of each reduction of a loop whose iterations gave `parts`: what it began with and its part.
-    pub(super) fn with_initial(&mut self, l: &Loop, parts: Option<State>) -> State {
-        let mut out: State = vec![];
+    pub(super) fn with_initial(&mut self, l: &Loop, parts: Option<LoopState>) -> LoopState {
+        let mut out: LoopState = vec![];
         for r in &l.reduces {
             let part = parts.as_ref().map(|p| p[out.len()..out.len() + r.init.len()].to_vec());
             out.extend(match part {
                 Some(part) if self.begins_with_nothing(r) => part,
                 part => {
-                    let init: State = r.init.iter().map(|&v| self.registers(v)).collect();
-                    let how = self.how(r);
+                    let init: LoopState = r.init.iter().map(|&v| self.registers_of(v)).collect();
+                    let how = self.reduce_rule(r);
                     match part {
                         Some(part) => self.with_form(false, |s| s.combine(how, &init, &part)),
                         None => init,
@@ -66,7 +66,7 @@ impl Lowering<'_> {
     }
 
     /// The identities of a loop's reductions in the current form.
-    pub(super) fn identities(&mut self, l: &Loop) -> State {
+    pub(super) fn identity_state(&mut self, l: &Loop) -> LoopState {
         let lanes = self.lane.is_some();
         let mut out = vec![];
         for r in &l.reduces {
@@ -78,7 +78,7 @@ impl Lowering<'_> {
                     Scalar::Int(DType::I64, i64::MAX)
                 };
                 out.push(self.with_form(lanes, |l| {
-                    let n = l.e.count(Class::of(d));
+                    let n = l.e.value_count(RegisterClass::from_dtype(d));
                     l.constant_lanes(s, n)
                 }));
             }
@@ -87,11 +87,15 @@ impl Lowering<'_> {
     }
 
     /// A group's lanes combined until they are one vector, or as many elements as 128 bits have of 32 each.
-    fn halved_one(&mut self, how: How, mut x: State) -> State {
-        let lane = if how.plain() { Class::of(how.dtype).size() } else { 4 };
+    fn halved_one(&mut self, how: ReduceRule, mut x: LoopState) -> LoopState {
+        let lane = if how.is_lane_wise() {
+            RegisterClass::from_dtype(how.dtype).size()
+        } else {
+            4
+        };
         let mut elements = self.e.elements;
         while elements > self.e.width / lane {
-            let half = |x: &State, k: usize| -> State {
+            let half = |x: &LoopState, k: usize| -> LoopState {
                 x.iter()
                     .map(|v| v[k * v.len() / 2..(k + 1) * v.len() / 2].to_vec())
                     .collect()
@@ -104,25 +108,25 @@ impl Lowering<'_> {
     }
 
     /// What the groups of a loop's reductions come to, halved until each is one vector.
-    pub(super) fn halved(&mut self, l: &Loop, wide: State) -> State {
-        let mut out: State = vec![];
+    pub(super) fn halve_groups(&mut self, l: &Loop, wide: LoopState) -> LoopState {
+        let mut out: LoopState = vec![];
         for r in &l.reduces {
             let part = wide[out.len()..out.len() + r.op.arity()].to_vec();
-            let how = self.how(r);
+            let how = self.reduce_rule(r);
             out.extend(self.halved_one(how, part));
         }
         out
     }
 
     /// What is left of a group's lanes by [`Lowering::halved`], combined into one scalar: always in the same tree.
-    pub(super) fn collapse(&mut self, how: How, x: State) -> State {
-        if how.plain() {
-            return vec![vec![self.across(how, x[0][0])]];
+    pub(super) fn collapse_lanes(&mut self, how: ReduceRule, x: LoopState) -> LoopState {
+        if how.is_lane_wise() {
+            return vec![vec![self.combine_across(how, x[0][0])]];
         }
-        let classes = [Class::of(how.dtype), Class::I64];
-        let mut lanes: Vec<State> = vec![];
+        let classes = [RegisterClass::from_dtype(how.dtype), RegisterClass::I64];
+        let mut lanes: Vec<LoopState> = vec![];
         for (v, c) in x.iter().zip(classes) {
-            let scalars = self.with_form(true, |s| s.e.extract(c, v));
+            let scalars = self.with_form(true, |s| s.e.extract_scalars(c, v));
             lanes.resize(scalars.len(), vec![]);
             for (lane, s) in lanes.iter_mut().zip(scalars) {
                 lane.push(vec![s]);
@@ -130,7 +134,7 @@ impl Lowering<'_> {
         }
         self.with_form(false, |s| {
             while lanes.len() > 1 {
-                let pairs: Vec<State> = lanes.chunks(2).map(|p| s.combine(how, &p[0], &p[1])).collect();
+                let pairs: Vec<LoopState> = lanes.chunks(2).map(|p| s.combine(how, &p[0], &p[1])).collect();
                 lanes = pairs;
             }
         });
@@ -139,8 +143,8 @@ impl Lowering<'_> {
 
     /// The lanes of one vector combined, in registers: each step combines the vector with itself in another order, the parts of
     /// a wide one last, so that at the end every lane has the result.
-    fn across(&mut self, how: How, x: Value) -> Value {
-        let orders: &[[u8; 4]] = match Class::of(how.dtype).size() {
+    fn combine_across(&mut self, how: ReduceRule, x: Value) -> Value {
+        let orders: &[[u8; 4]] = match RegisterClass::from_dtype(how.dtype).size() {
             8 => &[[2, 3, 0, 1]],
             _ => &[[2, 3, 0, 1], [1, 0, 3, 2]],
         };
@@ -155,11 +159,14 @@ impl Lowering<'_> {
         }
         let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
         self.e.b.ins().store(MEM, x, at, 0);
-        self.e.b.ins().load(Class::of(how.dtype).scalar(), MEM, at, 0)
+        self.e
+            .b
+            .ins()
+            .load(RegisterClass::from_dtype(how.dtype).scalar_type(), MEM, at, 0)
     }
 
     /// The 128-bit parts of a wide vector combined lane by lane, so that each has the result; see [`widen`](super::widen).
-    pub(super) fn across_parts(&mut self, how: How, x: Value) -> Value {
+    pub(super) fn across_parts(&mut self, how: ReduceRule, x: Value) -> Value {
         let ty = self.e.b.func.dfg.value_type(x);
         let mut x = x;
         for neighbours in [false, true].into_iter().take(self.e.width.ilog2() as usize - 4) {
@@ -175,19 +182,19 @@ impl Lowering<'_> {
     }
 
     /// Two partial results of each reduction of a loop, combined in the current form.
-    pub(super) fn combined(&mut self, l: &Loop, a: &State, b: &State) -> State {
-        let mut out: State = vec![];
+    pub(super) fn combine_states(&mut self, l: &Loop, a: &LoopState, b: &LoopState) -> LoopState {
+        let mut out: LoopState = vec![];
         for r in &l.reduces {
             let range = out.len()..out.len() + r.op.arity();
-            let how = self.how(r);
+            let how = self.reduce_rule(r);
             out.extend(self.combine(how, &a[range.clone()], &b[range]));
         }
         out
     }
 
     /// `a ⊕ b` in the current form.
-    pub(super) fn combine(&mut self, how: How, a: &[Vec<Value>], b: &[Vec<Value>]) -> State {
-        let How { op, dtype, numbers } = how;
+    pub(super) fn combine(&mut self, how: ReduceRule, a: &[Vec<Value>], b: &[Vec<Value>]) -> LoopState {
+        let ReduceRule { op, dtype, numbers } = how;
         if numbers {
             return vec![self.e.max_xy(&a[0], &b[0])];
         }

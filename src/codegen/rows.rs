@@ -13,12 +13,12 @@
 //! That is a third of the instructions, and no row waits for its own result alone. The order of additions within a row is that of
 //! [`Lowering::collapse`], bit for bit: the rows left over at the end of a chunk run one by one.
 
-use super::analysis::weight;
-use super::func::{Lowering, Val, VarAt};
-use super::lanes::Class;
-use super::loops::{End, State};
+use super::analysis::body_weight;
+use super::func::{FunctionLowering, LoweredValue, VarAt};
+use super::lanes::RegisterClass;
+use super::loops::{End, LoopState};
 use super::memory::Partials;
-use super::reduce::How;
+use super::reduce::ReduceRule;
 use crate::kernel::{BufferRole, Inst, Kernel, Loop, ReduceOp, Stmt};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashMap;
@@ -33,8 +33,8 @@ const LONGEST: usize = 1024;
 const HEAVIEST: usize = 96;
 
 /// What differs from row to row while rows run in step.
-pub(super) struct Row {
-    vals: Vec<Val>,
+pub(super) struct RowState {
+    vals: Vec<LoweredValue>,
     vars: Vec<VarAt>,
     partials: Partials,
     splats: HashMap<crate::kernel::Value, Value>,
@@ -47,7 +47,7 @@ const FEWEST: usize = 2048;
 /// How many iterations of the parallel loop run in step: [`ROWS`], or one.
 pub(super) fn in_step(k: &Kernel) -> usize {
     let enough = |l: &Loop| {
-        let longest = loops(l).flat_map(|l| &l.vars).map(|&v| k.extent(v)).max();
+        let longest = inner_loops(l).flat_map(|l| &l.vars).map(|&v| k.extent(v)).max();
         let rows = k.parallel_extent();
         rows >= ROWS && rows.saturating_mul(longest.unwrap_or(0)) >= FEWEST
     };
@@ -58,7 +58,7 @@ pub(super) fn in_step(k: &Kernel) -> usize {
 }
 
 /// The loops of a loop's body.
-pub(super) fn loops(l: &Loop) -> impl Iterator<Item = &Loop> {
+pub(super) fn inner_loops(l: &Loop) -> impl Iterator<Item = &Loop> {
     l.body.iter().filter_map(|s| match s {
         Stmt::Loop(l) => Some(l),
         _ => None,
@@ -80,19 +80,23 @@ fn short_rows(k: &Kernel, l: &Loop) -> bool {
         });
         l.vector && l.carries.is_empty() && straight && l.vars.iter().all(|&v| k.extent(v) <= LONGEST)
     };
-    let merged = |l: &Loop| l.reduces.iter().any(|r| merges(r.op, Class::of(k.dtype(r.init[0]))));
-    let heavy: usize = loops(l).map(|l| weight(&l.body)).sum();
-    !l.vector && heavy <= HEAVIEST && loops(l).all(plain) && loops(l).any(merged)
+    let merged = |l: &Loop| {
+        l.reduces
+            .iter()
+            .any(|r| can_merge_ends(r.op, RegisterClass::from_dtype(k.dtype(r.init[0]))))
+    };
+    let heavy: usize = inner_loops(l).map(|l| body_weight(&l.body)).sum();
+    !l.vector && heavy <= HEAVIEST && inner_loops(l).all(plain) && inner_loops(l).any(merged)
 }
 
 /// Whether reductions of rows end together.
-fn merges(op: ReduceOp, class: Class) -> bool {
-    op.as_binary().is_some() && class == Class::F32
+fn can_merge_ends(op: ReduceOp, class: RegisterClass) -> bool {
+    op.as_binary().is_some() && class == RegisterClass::F32
 }
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// The body of a loop for the rows `i..i + ROWS` in step.
-    pub(super) fn rows(&mut self, l: &Loop, i: Value) {
+    pub(super) fn lower_rows_in_step(&mut self, l: &Loop, i: Value) {
         let outside = (self.vars.clone(), self.partials.clone());
         let (_, local) = self.k.scratch_layout();
         // Each row has scratch memory of its own.
@@ -111,7 +115,7 @@ impl Lowering<'_> {
             if l.vars.len() > 1 {
                 self.hoist_addresses(&l.body);
             }
-            let row = Row {
+            let row = RowState {
                 vals: self.vals.clone(),
                 vars: std::mem::replace(&mut self.vars, before.0),
                 partials: std::mem::replace(&mut self.partials, before.1),
@@ -122,8 +126,10 @@ impl Lowering<'_> {
         }
         for s in &l.body {
             match s {
-                Stmt::Loop(inner) => self.vector(inner, End::Const(0), End::Const(self.k.extent(inner.vars[0]) as i64)),
-                other => drop(self.each_row(|s, _| s.body(std::slice::from_ref(other)))),
+                Stmt::Loop(inner) => {
+                    self.lower_vector_loop(inner, End::Const(0), End::Const(self.k.extent(inner.vars[0]) as i64))
+                }
+                other => drop(self.each_row(|s, _| s.lower_body(std::slice::from_ref(other)))),
             }
         }
         self.in_step.clear();
@@ -136,7 +142,7 @@ impl Lowering<'_> {
             [row] => self.vars[row.0 as usize] = VarAt::Past(first, r as i64),
             _ => {
                 let at = self.e.b.ins().iadd_imm_s(first, r as i64);
-                self.decompose(&l.vars, at);
+                self.bind_parallel_vars(&l.vars, at);
             }
         }
     }
@@ -163,15 +169,15 @@ impl Lowering<'_> {
         let mut rows = std::mem::take(&mut self.in_step);
         let mut out = vec![];
         for (n, row) in rows.iter_mut().enumerate() {
-            self.exchange(row);
+            self.swap_row_state(row);
             out.push(f(self, n));
-            self.exchange(row);
+            self.swap_row_state(row);
         }
         self.in_step = rows;
         out
     }
 
-    fn exchange(&mut self, row: &mut Row) {
+    fn swap_row_state(&mut self, row: &mut RowState) {
         std::mem::swap(&mut self.vals, &mut row.vals);
         std::mem::swap(&mut self.vars, &mut row.vars);
         std::mem::swap(&mut self.partials, &mut row.partials);
@@ -180,16 +186,16 @@ impl Lowering<'_> {
     }
 
     /// What each row's groups, of which `wide` has what [`Lowering::halved`] left, come to, for each reduction of a loop.
-    pub(super) fn collapse_rows(&mut self, l: &Loop, wide: Vec<State>) -> Vec<State> {
-        let mut out: Vec<State> = vec![vec![]; wide.len()];
+    pub(super) fn collapse_rows(&mut self, l: &Loop, wide: Vec<LoopState>) -> Vec<LoopState> {
+        let mut out: Vec<LoopState> = vec![vec![]; wide.len()];
         for r in &l.reduces {
             let range = out[0].len()..out[0].len() + r.op.arity();
-            let parts: Vec<State> = wide.iter().map(|w| w[range.clone()].to_vec()).collect();
-            let how = self.how(r);
-            let ends = if parts.len() == ROWS && merges(how.op, Class::of(how.dtype)) {
-                self.merged(how, [0, 1, 2, 3].map(|r| parts[r][0][0]))
+            let parts: Vec<LoopState> = wide.iter().map(|w| w[range.clone()].to_vec()).collect();
+            let how = self.reduce_rule(r);
+            let ends = if parts.len() == ROWS && can_merge_ends(how.op, RegisterClass::from_dtype(how.dtype)) {
+                self.merge_four_rows(how, [0, 1, 2, 3].map(|r| parts[r][0][0]))
             } else {
-                parts.into_iter().map(|p| self.collapse(how, p)).collect()
+                parts.into_iter().map(|p| self.collapse_lanes(how, p)).collect()
             };
             for (row, end) in out.iter_mut().zip(ends) {
                 row.extend(end);
@@ -199,13 +205,13 @@ impl Lowering<'_> {
     }
 
     /// The ends of four rows' vectors: what [`Lowering::collapse`] makes of each.
-    fn merged(&mut self, how: How, [a, b, c, d]: [Value; ROWS]) -> Vec<State> {
+    fn merge_four_rows(&mut self, how: ReduceRule, [a, b, c, d]: [Value; ROWS]) -> Vec<LoopState> {
         // Lanes 0 and 1 of two vectors with their lanes 2 and 3, turned about: no other shuffle has these orders, by which `widen`
         // knows them.
         let (lower, upper) = ([1, 0, 5, 4], [3, 2, 7, 6]);
-        let ab = self.shuffled(how, a, b, lower, upper);
-        let cd = self.shuffled(how, c, d, lower, upper);
-        let all = self.shuffled(how, ab, cd, [3, 1, 7, 5], [2, 0, 6, 4]);
+        let ab = self.combine_shuffled(how, a, b, lower, upper);
+        let cd = self.combine_shuffled(how, c, d, lower, upper);
+        let all = self.combine_shuffled(how, ab, cd, [3, 1, 7, 5], [2, 0, 6, 4]);
         let all = self.across_parts(how, all);
         let swapped = self.e.shuffle32(all, all, [1, 0, 3, 2]);
         let [low, low_swapped] = [all, swapped].map(|v| self.e.shuffle32(v, v, [2, 3, 0, 1]));
@@ -215,7 +221,7 @@ impl Lowering<'_> {
     }
 
     /// Two orders of two vectors' lanes, combined.
-    fn shuffled(&mut self, how: How, x: Value, y: Value, left: [u8; 4], right: [u8; 4]) -> Value {
+    fn combine_shuffled(&mut self, how: ReduceRule, x: Value, y: Value, left: [u8; 4], right: [u8; 4]) -> Value {
         let [l, r] = [left, right].map(|order| vec![vec![self.e.shuffle32(x, y, order)]]);
         self.with_form(true, |s| s.combine(how, &l, &r))[0][0]
     }

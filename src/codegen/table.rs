@@ -7,15 +7,15 @@ const ENTRY: usize = 64;
 
 /// Constants, each repeated over 64 bytes.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct ConstantTable {
     bytes: Vec<u8>,
     known: HashMap<(u64, usize), i32>,
     iotas: HashMap<i64, i32>,
 }
 
-impl Table {
+impl ConstantTable {
     /// The offset of the constant with these bits in every lane of `size` bytes.
-    pub(super) fn offset(&mut self, bits: u64, size: usize) -> i32 {
+    pub(super) fn constant_offset(&mut self, bits: u64, size: usize) -> i32 {
         let bytes = &mut self.bytes;
         *self.known.entry((bits, size)).or_insert_with(|| {
             let at = bytes.len() as i32;

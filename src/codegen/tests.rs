@@ -128,19 +128,19 @@ type Closeness<'a> = &'a dyn Fn(DType, &[u8], &[u8], usize) -> bool;
 fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: Closeness) {
     for width in [16, 32, 64]
         .into_iter()
-        .filter(|&w| w <= wide::widest(Target::native()))
+        .filter(|&w| w <= wide::widest_vectors(Target::native()))
     {
         check_width(k, inputs, close, width);
     }
 }
 
 fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
-    let options = Options {
+    let options = CodegenOptions {
         text: true,
         width: Some(width),
-        ..Options::default()
+        ..CodegenOptions::default()
     };
-    let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    let c = compile_kernels(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     let fill = || fill(k, inputs);
     let mut want = fill();
     let want_status = {

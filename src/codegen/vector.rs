@@ -4,10 +4,10 @@
 //! four, then the last three one by one. A sum keeps one accumulator per lane through the groups; `reduce` makes one
 //! scalar of them.
 
-use super::analysis::{constants_of, find_varying, shape, stores_of, weight};
-use super::func::{Lowering, Val, VarAt};
-use super::lanes::Class;
-use super::loops::{End, State};
+use super::analysis::{body_shape, body_weight, constants_of, find_varying, stores_of};
+use super::func::{FunctionLowering, LoweredValue, VarAt};
+use super::lanes::RegisterClass;
+use super::loops::{End, LoopState};
 use crate::kernel::{self, Loop, ReduceOp};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashSet;
@@ -19,14 +19,14 @@ const KEPT: usize = 6;
 const STRAIGHT: usize = 96;
 
 /// What the iterations so far gave, for each row in step (see [`rows`](super::rows)), if there were any.
-type Rows = Vec<Option<State>>;
+type RowResults = Vec<Option<LoopState>>;
 
 /// Groups that a float sum adds up before it begins anew.
 const BLOCK: i64 = 256;
 
-impl Lowering<'_> {
+impl FunctionLowering<'_> {
     /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
-    pub(super) fn vector(&mut self, l: &Loop, start: End, end: End) {
+    pub(super) fn lower_vector_loop(&mut self, l: &Loop, start: End, end: End) {
         let (mut low, high) = self.inner_range(l, start, end);
         let same = match (start, low) {
             (End::Const(a), End::Const(b)) => a == b && a % 16 == 0,
@@ -41,7 +41,7 @@ impl Lowering<'_> {
             let last = self.end_value(high);
             low = End::At(self.e.b.ins().smin(up, last));
         }
-        let mut acc: Rows = vec![None; self.row_count()];
+        let mut acc: RowResults = vec![None; self.row_count()];
         self.scalar_part(l, start, low, &mut acc);
         let mut at = low;
         self.aligned = stores;
@@ -52,9 +52,9 @@ impl Lowering<'_> {
         self.scalar_part(l, at, high, &mut acc);
         self.scalar_part(l, high, end, &mut acc);
         self.each_row(|s, r| {
-            s.close(l);
+            s.close_loop(l);
             let out = s.with_initial(l, acc[r].take());
-            s.results(l, &out);
+            s.bind_results(l, &out);
         });
     }
 
@@ -63,13 +63,13 @@ impl Lowering<'_> {
         let before = self.lane.replace(l.vars[0]);
         let mut stores = vec![];
         stores_of(&l.body, &mut stores);
-        let any = stores.iter().any(|(b, i)| self.streams(*b, i));
+        let any = stores.iter().any(|(b, i)| self.is_streaming_store(*b, i));
         self.lane = before;
         any
     }
 
     /// Iterations one by one; `acc`: what those before gave, if there were any.
-    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut Rows) {
+    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
         if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
             return;
         }
@@ -82,19 +82,19 @@ impl Lowering<'_> {
         self.each_row(|s, r| {
             let saved = s.partials.clone();
             s.hoist_addresses(&l.body);
-            let before = acc[r].take().unwrap_or_else(|| s.identities(l));
-            let (after, _) = s.counted(start, end, 1, before, |s, i, acc| {
+            let before = acc[r].take().unwrap_or_else(|| s.identity_state(l));
+            let (after, _) = s.emit_counted_loop(start, end, 1, before, |s, i, acc| {
                 s.vars[var] = VarAt::At(i);
-                s.iteration(l, acc)
+                s.lower_iteration(l, acc)
             });
             acc[r] = Some(after);
-            s.close(l);
+            s.close_loop(l);
             s.partials = saved;
         });
     }
 
     /// Groups of `elements` iterations as far as they fit, and where they end; results combined into `acc`, which is scalar.
-    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut Rows) -> End {
+    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut RowResults) -> End {
         if let (End::Const(a), End::Const(b)) = (start, end)
             && b - a < elements as i64
         {
@@ -103,14 +103,14 @@ impl Lowering<'_> {
         self.e.elements = elements;
         let mut at = start;
         let wide = self.each_row(|s, _| {
-            let (wide, after) = s.groups(l, start, end);
+            let (wide, after) = s.lower_groups(l, start, end);
             at = after;
-            s.halved(l, wide)
+            s.halve_groups(l, wide)
         });
         let parts = self.collapse_rows(l, wide);
         for (acc, part) in acc.iter_mut().zip(parts) {
             *acc = Some(match acc.take() {
-                Some(before) => self.with_form(false, |s| s.combined(l, &before, &part)),
+                Some(before) => self.with_form(false, |s| s.combine_states(l, &before, &part)),
                 None => part,
             });
         }
@@ -119,33 +119,33 @@ impl Lowering<'_> {
     }
 
     /// Groups as far as they fit: the lanes of each reduction after them, and where they end.
-    fn groups(&mut self, l: &Loop, start: End, end: End) -> (State, End) {
+    fn lower_groups(&mut self, l: &Loop, start: End, end: End) -> (LoopState, End) {
         let saved = self.partials.clone();
         self.hoist_addresses(&l.body);
         self.spread_invariants(l);
         self.lane = Some(l.vars[0]);
         let (wide, at) = match self.few_groups(l, start, end) {
-            Some(groups) => self.unrolled(l, groups),
+            Some(groups) => self.unroll_groups(l, groups),
             None => {
-                let (mut wide, mut at) = (self.identities(l), start);
-                if self.cascades(l, start, end) {
-                    (wide, at) = self.blocks(l, start, end, wide);
+                let (mut wide, mut at) = (self.identity_state(l), start);
+                if self.needs_cascade(l, start, end) {
+                    (wide, at) = self.reduce_in_blocks(l, start, end, wide);
                 }
                 let step = self.e.elements as i64;
-                self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
+                self.emit_counted_loop(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
             }
         };
         self.lane = None;
         self.splats.clear();
-        self.close(l);
+        self.close_loop(l);
         self.partials = saved;
         (wide, at)
     }
 
     /// One group of iterations beginning at `i`.
-    fn lane_iteration(&mut self, l: &Loop, i: Value, state: &State) -> State {
+    fn lane_iteration(&mut self, l: &Loop, i: Value, state: &LoopState) -> LoopState {
         self.vars[l.vars[0].0 as usize] = VarAt::At(i);
-        self.iteration(l, state)
+        self.lower_iteration(l, state)
     }
 
     /// Where the groups of a short range begin, if they are so few and light that they stand one after the other.
@@ -155,17 +155,17 @@ impl Lowering<'_> {
         };
         let (groups, step) = ((b - a) as usize / self.e.elements, self.e.elements as i64);
         let vectors = (4 * self.e.elements / self.e.width).max(1);
-        let short = groups > 0 && groups * vectors * weight(&l.body) <= STRAIGHT;
+        let short = groups > 0 && groups * vectors * body_weight(&l.body) <= STRAIGHT;
         short.then(|| (0..groups as i64).map(|g| a + g * step).collect())
     }
 
     /// Groups one after the other; the first one's values are what the others are combined with.
-    fn unrolled(&mut self, l: &Loop, groups: Vec<i64>) -> (State, End) {
+    fn unroll_groups(&mut self, l: &Loop, groups: Vec<i64>) -> (LoopState, End) {
         let mut wide = vec![];
         let mut at = 0;
         for first in groups {
             self.vars[l.vars[0].0 as usize] = VarAt::Const(first);
-            wide = self.iteration(l, &wide);
+            wide = self.lower_iteration(l, &wide);
             self.forget(&l.body);
             at = first + self.e.elements as i64;
         }
@@ -173,7 +173,7 @@ impl Lowering<'_> {
     }
 
     /// Whether a sum of floats is so long that its rounding errors would show.
-    fn cascades(&self, l: &Loop, start: End, end: End) -> bool {
+    fn needs_cascade(&self, l: &Loop, start: End, end: End) -> bool {
         let (End::Const(a), End::Const(b)) = (start, end) else {
             return false;
         };
@@ -182,21 +182,21 @@ impl Lowering<'_> {
     }
 
     /// Groups in blocks, each reduced by itself: the errors of a sum grow with the number of blocks and the length of one, not with the product.
-    fn blocks(&mut self, l: &Loop, start: End, end: End, wide: State) -> (State, End) {
+    fn reduce_in_blocks(&mut self, l: &Loop, start: End, end: End, wide: LoopState) -> (LoopState, End) {
         let step = self.e.elements as i64;
         let block = BLOCK * step;
-        self.counted(start, end, block, wide, |s, i, wide| {
+        self.emit_counted_loop(start, end, block, wide, |s, i, wide| {
             let last = s.e.b.ins().iadd_imm_s(i, block);
-            let fresh = s.identities(l);
-            let body = |s: &mut Self, i, state: &State| s.lane_iteration(l, i, state);
-            let (part, _) = s.counted(End::At(i), End::At(last), step, fresh, body);
-            s.with_form(true, |s| s.combined(l, wide, &part))
+            let fresh = s.identity_state(l);
+            let body = |s: &mut Self, i, state: &LoopState| s.lane_iteration(l, i, state);
+            let (part, _) = s.emit_counted_loop(End::At(i), End::At(last), step, fresh, body);
+            s.with_form(true, |s| s.combine_states(l, wide, &part))
         })
     }
 
     /// How many iterations run as one group: first the main loop's, then smaller ones for what is left.
     fn group_sizes(&self, l: &Loop) -> Vec<usize> {
-        let shape = shape(&l.body, self.k);
+        let shape = body_shape(&l.body, self.k);
         let mut n: usize = if (shape.reduces || !l.reduces.is_empty()) && !shape.heavy {
             16
         } else {
@@ -224,7 +224,7 @@ impl Lowering<'_> {
     /// loads its constant.
     fn keep_constants(&mut self, l: &Loop) {
         let mut constants = vec![];
-        if shape(&l.body, self.k).heavy || !constants_of(&l.body, &mut constants) {
+        if body_shape(&l.body, self.k).heavy || !constants_of(&l.body, &mut constants) {
             return;
         }
         if constants.len() + self.splats.len() > KEPT {
@@ -247,8 +247,8 @@ impl Lowering<'_> {
         };
         find_varying(&l.body, l.vars[0], &mut varying, &mut spread);
         for v in needed {
-            if let Val::Uniform(x) = self.vals[v.0 as usize] {
-                let class = Class::of(self.k.dtype(v));
+            if let LoweredValue::Uniform(x) = self.vals[v.0 as usize] {
+                let class = RegisterClass::from_dtype(self.k.dtype(v));
                 let s = self.with_form(true, |s| s.e.splat(class, x)[0]);
                 self.splats.insert(v, s);
             }

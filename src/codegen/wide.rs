@@ -8,7 +8,7 @@ use crate::types::DType;
 use std::collections::HashSet;
 
 /// The widest vectors that kernels can have on a target, in bytes: [`widen`](super::widen) rewrites x86-64 code of Unix systems.
-pub(super) fn widest(target: Target) -> usize {
+pub(super) fn widest_vectors(target: Target) -> usize {
     match cfg!(all(target_arch = "x86_64", unix)) {
         true => 4 * target.isa().lanes(),
         false => 16,
@@ -16,8 +16,8 @@ pub(super) fn widest(target: Target) -> usize {
 }
 
 /// The width for `k`, at most `most`, and why it is not that.
-pub(super) fn width(k: &Kernel, most: usize) -> (usize, Option<String>) {
-    let mut s = Survey {
+pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
+    let mut s = WidthSurvey {
         k,
         lane: None,
         varying: HashSet::new(),
@@ -25,7 +25,7 @@ pub(super) fn width(k: &Kernel, most: usize) -> (usize, Option<String>) {
         extents: vec![],
         narrows: false,
     };
-    s.body(&k.body);
+    s.visit_body(&k.body);
     let none = || "it has no vector loop".to_string();
     if most <= 16 {
         return (16, Some("the target has no wider vectors".into()));
@@ -54,7 +54,7 @@ pub(super) fn width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     (width, why)
 }
 
-struct Survey<'a> {
+struct WidthSurvey<'a> {
     k: &'a Kernel,
     /// The vector loop's variable.
     lane: Option<Var>,
@@ -68,48 +68,48 @@ struct Survey<'a> {
 }
 
 /// Dtypes with lanes of the same width as memory's elements.
-fn plain(d: DType) -> bool {
+fn is_full_width(d: DType) -> bool {
     matches!(d, DType::F32 | DType::I32 | DType::F64 | DType::I64)
 }
 
 /// Dtypes whose elements are narrower than their 32-bit lanes.
-fn narrow(d: DType) -> bool {
+fn is_narrow(d: DType) -> bool {
     matches!(
         d,
         DType::F16 | DType::BF16 | DType::I16 | DType::I8 | DType::U8 | DType::B8
     )
 }
 
-impl Survey<'_> {
+impl WidthSurvey<'_> {
     /// Notes why the kernel cannot be widened, unless `wide`.
-    fn need(&mut self, wide: bool, why: impl FnOnce() -> String) {
+    fn require_wide(&mut self, wide: bool, why: impl FnOnce() -> String) {
         if !wide && self.blocked.is_none() {
             self.blocked = Some(why());
         }
     }
 
-    fn body(&mut self, body: &[Stmt]) {
+    fn visit_body(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
-                Stmt::Let(v, i) => self.inst(*v, i),
+                Stmt::Let(v, i) => self.visit_inst(*v, i),
                 Stmt::Store(b, i, _) => {
                     if let Some(lane) = self.lane {
                         let stride = i.affine.stride(lane);
                         let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
                         let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
                         let d = self.k.buffer(*b).dtype;
-                        self.narrows |= varies && narrow(d);
-                        let wide = !varies || (stride == 1 && fixed && (plain(d) || narrow(d)));
+                        self.narrows |= varies && is_narrow(d);
+                        let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
                         let name = &self.k.buffer(*b).name;
-                        self.need(wide, || format!("elements of `{name}` are not stored side by side"));
+                        self.require_wide(wide, || format!("elements of `{name}` are not stored side by side"));
                     }
                 }
-                Stmt::Loop(l) => self.nest(l),
+                Stmt::Loop(l) => self.visit_loop(l),
             }
         }
     }
 
-    fn nest(&mut self, l: &Loop) {
+    fn visit_loop(&mut self, l: &Loop) {
         let outer = self.lane;
         if outer.is_none() && l.vector {
             self.lane = Some(l.vars[0]);
@@ -122,13 +122,13 @@ impl Survey<'_> {
                     Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
                 );
                 let d = self.k.dtype(r.init[0]);
-                self.need(known && plain(d), || {
+                self.require_wide(known && is_full_width(d), || {
                     format!("a reduction ({:?}) of {d} has no wide form", r.op)
                 });
             }
-            let carried = |v: Value| plain(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
+            let carried = |v: Value| is_full_width(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
             let wide = l.carries.iter().all(|c| carried(c.phi));
-            self.need(wide, || "a value that a loop carries has no wide form".into());
+            self.require_wide(wide, || "a value that a loop carries has no wide form".into());
         }
         if outer.is_some() {
             // Within a group everything that goes through a loop is in lanes.
@@ -136,11 +136,11 @@ impl Survey<'_> {
             self.varying
                 .extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
         }
-        self.body(&l.body);
+        self.visit_body(&l.body);
         self.lane = outer;
     }
 
-    fn inst(&mut self, v: Value, i: &Inst) {
+    fn visit_inst(&mut self, v: Value, i: &Inst) {
         let Some(lane) = self.lane else { return };
         let mut any = false;
         i.visit_operands(&mut |x| any |= self.varying.contains(&x));
@@ -153,7 +153,7 @@ impl Survey<'_> {
             self.varying.insert(v);
             let wide = self.is_lane_wise(i, lane);
             let d = self.k.dtype(v);
-            self.need(wide, || format!("{} has no wide form", described(self.k, i, d)));
+            self.require_wide(wide, || format!("{} has no wide form", describe_inst(self.k, i, d)));
         }
     }
 
@@ -166,7 +166,7 @@ impl Survey<'_> {
             Inst::Load(b, at, _) => {
                 let fixed = at.dynamic.iter().all(|x| !self.varying.contains(&x.0));
                 let d = self.k.buffer(*b).dtype;
-                fixed && at.affine.stride(lane) == 1 && (plain(d) || narrow(d))
+                fixed && at.affine.stride(lane) == 1 && (is_full_width(d) || is_narrow(d))
             }
             Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
                 F32 => float_unary(*op),
@@ -188,7 +188,7 @@ impl Survey<'_> {
                 }
             }
             Inst::Op(ScalarOp::Compare(_, x, _)) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
-            Inst::Op(ScalarOp::Select(_, x, _)) => plain(d(*x)) || narrow(d(*x)),
+            Inst::Op(ScalarOp::Select(_, x, _)) => is_full_width(d(*x)) || is_narrow(d(*x)),
             Inst::Op(ScalarOp::Fma(x, ..)) => matches!(d(*x), F32 | F64),
             Inst::Op(ScalarOp::Cast(to, x)) => {
                 let short = |d: DType| d.size() <= 4;
@@ -199,7 +199,7 @@ impl Survey<'_> {
 }
 
 /// What an instruction is, for messages.
-fn described(k: &Kernel, i: &Inst, d: DType) -> String {
+fn describe_inst(k: &Kernel, i: &Inst, d: DType) -> String {
     match i {
         Inst::Op(ScalarOp::Const(_)) => "a constant".into(),
         Inst::Index(_) => "an index as a value".into(),

@@ -302,7 +302,7 @@ impl Session {
     /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
-        let library = self.target.map_or_else(math::native, math::Native::of);
+        let library = self.target.map_or_else(math::native_library, math::Native::for_target);
         let options = runtime::ExecutableOptions {
             pool: self.thread_pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
@@ -326,17 +326,17 @@ impl Session {
 }
 
 impl Session {
-    fn codegen_options(&self, text: bool) -> codegen::Options {
-        codegen::Options {
+    fn codegen_options(&self, text: bool) -> codegen::CodegenOptions {
+        codegen::CodegenOptions {
             text,
             target: self.target,
-            ..codegen::Options::default()
+            ..codegen::CodegenOptions::default()
         }
     }
 
     /// The kernels of a program as the bytes of an object file: see [`codegen::object()`].
     pub fn compile_object(&mut self, program: &Program) -> Staged<Vec<u8>> {
-        let object = codegen::object(&program.kernels, self.codegen_options(false));
+        let object = codegen::emit_object(&program.kernels, self.codegen_options(false));
         object.map_err(|e| {
             let d = Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"));
             self.diagnostics

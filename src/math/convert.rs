@@ -1,6 +1,6 @@
 //! f16 and bf16 to f32 and back.
 
-use super::scratch::Shared;
+use super::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::types::DType;
 use half::slice::HalfFloatSliceExt;
@@ -13,9 +13,9 @@ const CHUNK: usize = 16 * 1024;
 ///
 /// # Safety
 /// `src` is readable for them and aligned to 2 bytes (or `dst` is empty).
-pub(super) unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
+pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
     let n = dst.len();
-    let (to, from) = (Shared(dst.as_mut_ptr()), Shared(src.cast_mut()));
+    let (to, from) = (SharedPtr(dst.as_mut_ptr()), SharedPtr(src.cast_mut()));
     pool.run(n.div_ceil(CHUNK), |i| {
         let (at, len) = (i * CHUNK, CHUNK.min(n - i * CHUNK));
         // SAFETY: the part lies in both; chunks do not overlap.
@@ -60,8 +60,8 @@ pub(super) unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
 ///
 /// # Safety
 /// As for [`narrow_row`].
-pub(super) unsafe fn narrow(pool: &Pool, dtype: DType, src: &[f32], dst: *mut u8) {
-    let to = Shared(dst);
+pub(super) unsafe fn narrow_elements(pool: &Pool, dtype: DType, src: &[f32], dst: *mut u8) {
+    let to = SharedPtr(dst);
     pool.run(src.len().div_ceil(CHUNK), |i| {
         let part = &src[i * CHUNK..((i + 1) * CHUNK).min(src.len())];
         // SAFETY: the part lies in the destination; chunks do not overlap.

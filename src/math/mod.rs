@@ -35,13 +35,13 @@ pub struct Native {
 }
 
 /// fxc's own kernels for this machine.
-pub fn native() -> Native {
-    Native::of(Target::native())
+pub fn native_library() -> Native {
+    Native::for_target(Target::native())
 }
 
 impl Native {
     /// The kernels that a target runs, which has no features that this machine lacks.
-    pub fn of(target: Target) -> Native {
+    pub fn for_target(target: Target) -> Native {
         Native {
             isa: target.isa(),
             exact: false,
@@ -60,27 +60,35 @@ impl Library for Native {
         "native"
     }
 
-    fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+    fn plan_matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
         matmul::plan(self.isa, desc, constants)
     }
 
-    fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+    fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
         conv::plan(self.isa, self.exact, desc, constants)
     }
 
-    fn extra(&self, desc: &Conv) -> usize {
-        conv::extra(self.exact, desc)
+    fn extra_weight_bytes(&self, desc: &Conv) -> usize {
+        conv::extra_weight_bytes(self.exact, desc)
     }
 
-    fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError> {
+    fn plan_expansion(
+        &self,
+        desc: &Expansion,
+        constants: [ConvConstants; 2],
+    ) -> Result<Box<dyn ExpansionPlan>, PlanError> {
         conv::plan_expansion(self.isa, desc, constants)
     }
 
-    fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+    fn plan_attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
         attention::plan(self.isa, desc)
     }
 
-    fn recurrent(&self, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+    fn plan_recurrent(
+        &self,
+        desc: &Recurrent,
+        constants: RecurrentConstants,
+    ) -> Result<Box<dyn RecurrentPlan>, PlanError> {
         recurrent::plan(self.isa, desc, constants)
     }
 }

@@ -22,7 +22,7 @@ pub(super) unsafe fn pack_panel(
     unsafe {
         if line == 1 {
             for i in 0..kc {
-                copy(src.add(i * k), dst.add(i * width), count);
+                copy_elements(src.add(i * k), dst.add(i * width), count);
             }
         } else if k == 1 {
             transpose_lines(src, line, count, width, kc, dst);
@@ -46,7 +46,7 @@ pub(super) unsafe fn pack_panel(
 /// # Safety
 /// Both are valid for `n` elements and do not overlap.
 #[inline(always)]
-unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
+unsafe fn copy_elements(src: *const f32, dst: *mut f32, n: usize) {
     let whole = n / 4 * 4;
     // SAFETY: the blocks and the rest cover `n` elements.
     unsafe {
@@ -73,7 +73,7 @@ unsafe fn transpose_lines(src: *const f32, line: usize, count: usize, width: usi
         for block in (0..kc4).step_by(64) {
             for l in (0..lines4).step_by(4) {
                 for i in (block..kc4.min(block + 64)).step_by(4) {
-                    transpose4(src.add(l * line + i), line, dst.add(i * width + l), width);
+                    transpose_4x4(src.add(l * line + i), line, dst.add(i * width + l), width);
                 }
             }
         }
@@ -95,7 +95,7 @@ unsafe fn transpose_lines(src: *const f32, line: usize, count: usize, width: usi
 /// # Safety
 /// `src` is readable for four rows `src_row` apart, `dst` writable for four rows `dst_row` apart.
 #[inline(always)]
-pub(super) unsafe fn transpose4(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
+pub(super) unsafe fn transpose_4x4(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::*;

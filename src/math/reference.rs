@@ -3,19 +3,19 @@
 //! Floats of every width accumulate in f64 and round once at the end; integers wrap. No blocking, no threads, nothing to
 //! get wrong. The interpreter computes with these, and the fast kernels are tested against them.
 
-use super::contract::{Conv, Layout};
+use super::contract::{Conv, ConvLayout};
 use super::number::Number;
 use crate::tensor::{Element, Scalar, Tensor, contiguous_strides};
 use crate::types::{Category, DType};
 
 /// The elements as the type that sums: f64 for floats, i64 for integers.
-fn widened<T: Number>(t: &Tensor) -> Vec<T> {
-    fn of<E: Element, T: Number>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
+fn widen_elements<T: Number>(t: &Tensor) -> Vec<T> {
+    fn convert_elements<E: Element, T: Number>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
         t.as_slice::<E>().iter().map(|&x| T::from_f64(f(x))).collect()
     }
     match t.dtype() {
-        DType::F32 => of::<f32, T>(t, |x| x as f64),
-        DType::F64 => of::<f64, T>(t, |x| x),
+        DType::F32 => convert_elements::<f32, T>(t, |x| x as f64),
+        DType::F64 => convert_elements::<f64, T>(t, |x| x),
         DType::I64 => t.as_slice::<i64>().iter().map(|&x| T::from_i64(x)).collect(),
         _ => (0..t.numel())
             .map(|i| match t.get(i) {
@@ -27,7 +27,7 @@ fn widened<T: Number>(t: &Tensor) -> Vec<T> {
 }
 
 /// Sums rounded (or wrapped) to `dtype`.
-fn narrowed<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
+fn narrow_sums<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
     if dtype == DType::F32 {
         let v: Vec<f32> = sums.iter().map(|x| x.to_f64() as f32).collect();
         return Tensor::from_slice(shape, &v);
@@ -47,13 +47,13 @@ pub fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
     assert_eq!((&a.shape()[..ra - 2], k), (&b.shape()[..rb - 2], b.shape()[rb - 2]));
     let shape = [&a.shape()[..ra - 1], &[n]].concat();
     match a.dtype().category() {
-        Category::Int => narrowed(a.dtype(), &shape, &matmul_sums::<i64>(a, b, m, k, n)),
-        _ => narrowed(a.dtype(), &shape, &matmul_sums::<f64>(a, b, m, k, n)),
+        Category::Int => narrow_sums(a.dtype(), &shape, &matmul_sums::<i64>(a, b, m, k, n)),
+        _ => narrow_sums(a.dtype(), &shape, &matmul_sums::<f64>(a, b, m, k, n)),
     }
 }
 
 fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) -> Vec<T> {
-    let (x, y) = (widened::<T>(a), widened::<T>(b));
+    let (x, y) = (widen_elements::<T>(a), widen_elements::<T>(b));
     let batch: usize = a.shape()[..a.rank() - 2].iter().product();
     let mut c = vec![T::default(); batch * m * n];
     for i in 0..batch * m {
@@ -70,23 +70,23 @@ fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) 
 
 /// The convolution that `conv` describes, without its activation. `x` is `[N, C, D, H, W]`, `w` in torch's order with
 /// three spatial dimensions, the result `[N, O, D, H, W]`: missing dimensions are of size 1, and only
-/// [`Layout::ChannelsFirst`] is known here. Panics if the shapes are not the descriptor's or it is not legal.
+/// [`ConvLayout::ChannelsFirst`] is known here. Panics if the shapes are not the descriptor's or it is not legal.
 pub fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Tensor {
-    assert!(conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst);
+    assert!(conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst);
     let [nx, nw, ..] = conv.extents().expect("a legal convolution");
     assert_eq!((x.numel(), w.numel()), (nx, nw), "operands of conv_ref");
-    let [d, h, wd] = conv.output().expect("a legal convolution");
+    let [d, h, wd] = conv.output_size().expect("a legal convolution");
     let shape = [conv.batch, conv.out_channels, d, h, wd];
     match x.dtype().category() {
-        Category::Int => narrowed(x.dtype(), &shape, &conv_sums::<i64>(x, w, bias, conv)),
-        _ => narrowed(x.dtype(), &shape, &conv_sums::<f64>(x, w, bias, conv)),
+        Category::Int => narrow_sums(x.dtype(), &shape, &conv_sums::<i64>(x, w, bias, conv)),
+        _ => narrow_sums(x.dtype(), &shape, &conv_sums::<f64>(x, w, bias, conv)),
     }
 }
 
 fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv) -> Vec<T> {
-    let (x, w) = (widened::<T>(x), widened::<T>(w));
-    let bias = bias.map(widened::<T>);
-    let out = c.output().expect("checked by the caller");
+    let (x, w) = (widen_elements::<T>(x), widen_elements::<T>(w));
+    let bias = bias.map(widen_elements::<T>);
+    let out = c.output_size().expect("checked by the caller");
     let (in_size, out_size): (usize, usize) = (c.input.iter().product(), out.iter().product());
     let taps: usize = c.kernel.iter().product();
     let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
@@ -156,7 +156,11 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], caus
         (kb, ke, &v.shape()[..3]),
         "operands of attention_ref"
     );
-    let (qd, kd, vd) = (widened::<f64>(q), widened::<f64>(k), widened::<f64>(v));
+    let (qd, kd, vd) = (
+        widen_elements::<f64>(q),
+        widen_elements::<f64>(k),
+        widen_elements::<f64>(v),
+    );
     let masks: Vec<_> = masks.iter().map(|m| (m, mask_strides(m, [b, h, l, s]))).collect();
     let mut out = vec![0f64; b * h * l * ev];
     for row in 0..b * h * l {
@@ -181,7 +185,7 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], caus
             }
         }
     }
-    narrowed(q.dtype(), &[b, h, l, ev], &out)
+    narrow_sums(q.dtype(), &[b, h, l, ev], &out)
 }
 
 /// Strides of a mask broadcast to `to`.

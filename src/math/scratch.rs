@@ -19,7 +19,7 @@ pub(crate) struct Scratch {
 }
 
 /// A buffer of `len` f32. Panics if its size in bytes overflows: callers check the problem's sizes first.
-pub(crate) fn take(len: usize) -> Scratch {
+pub(crate) fn take_buffer(len: usize) -> Scratch {
     let need = len.checked_mul(4).expect("the size of the working memory fits");
     let bytes = STORE.with_borrow_mut(|store| {
         // The smallest that is large enough, else the largest, which is dropped for a larger one.
@@ -76,14 +76,14 @@ impl Drop for Scratch {
 
 /// A pointer that a job's chunks share. Each chunk reads and writes its own part of what it points to.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared<T>(pub *mut T);
+pub(crate) struct SharedPtr<T>(pub *mut T);
 
 // SAFETY: the kernels that send it partition what it points to; see the type.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedPtr<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for SharedPtr<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedPtr<T> {
     /// The pointer. A method, so that closures capture the wrapper and not the bare pointer.
     pub(super) fn get(self) -> *mut T {
         self.0
@@ -97,12 +97,12 @@ mod tests {
     #[test]
     fn buffers_are_reused() {
         let p = {
-            let a = take(5000);
+            let a = take_buffer(5000);
             a.as_ptr()
         };
-        let b = take(4000);
+        let b = take_buffer(4000);
         assert_eq!(b.as_ptr(), p);
-        let c = take(10);
+        let c = take_buffer(10);
         assert_ne!(c.as_ptr(), p);
         assert_eq!(c.as_ptr() as usize % 64, 0);
         assert_eq!((b.len(), c.len()), (4000, 10));

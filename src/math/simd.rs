@@ -43,7 +43,7 @@ pub(super) unsafe trait Simd: Copy + 'static {
     /// Four vectors: of every four lanes the first in all of them, the second, the third, the fourth.
     unsafe fn spread_fours(v: Self::V) -> [Self::V; 4];
     /// The first half of a vector; all of it where [`Simd::Half`] is the level itself.
-    unsafe fn lower(v: Self::V) -> <Self::Half as Simd>::V;
+    unsafe fn lower_half(v: Self::V) -> <Self::Half as Simd>::V;
     /// All lanes `x`.
     unsafe fn splat(x: f32) -> Self::V;
     /// Reads a vector.
@@ -83,7 +83,7 @@ pub(super) unsafe trait Simd: Copy + 'static {
 
     /// The sum of the lanes, as a fixed tree.
     #[inline(always)]
-    unsafe fn sum(v: Self::V) -> f32 {
+    unsafe fn sum_lanes(v: Self::V) -> f32 {
         let mut x = [0f32; 16];
         // SAFETY: the array holds the largest vector.
         unsafe { Self::store(x.as_mut_ptr(), v) };
@@ -99,7 +99,7 @@ pub(super) unsafe trait Simd: Copy + 'static {
 
     /// The greatest lane; lanes that are NaN may or may not win.
     #[inline(always)]
-    unsafe fn greatest(v: Self::V) -> f32 {
+    unsafe fn max_lane(v: Self::V) -> f32 {
         let mut x = [f32::NEG_INFINITY; 16];
         // SAFETY: the array holds the largest vector.
         unsafe { Self::store(x.as_mut_ptr(), v) };
@@ -136,7 +136,7 @@ unsafe impl Simd for Portable {
     const LANES: usize = 4;
     type Half = Portable;
     #[inline(always)]
-    unsafe fn lower(v: [f32; 4]) -> [f32; 4] {
+    unsafe fn lower_half(v: [f32; 4]) -> [f32; 4] {
         v
     }
     #[inline(always)]
@@ -253,7 +253,7 @@ mod x86 {
         const LANES: usize = 8;
         type Half = Avx2;
         #[inline(always)]
-        unsafe fn lower(v: __m256) -> __m256 {
+        unsafe fn lower_half(v: __m256) -> __m256 {
             v
         }
         #[inline(always)]
@@ -344,7 +344,7 @@ mod x86 {
     /// whole of the half by a shuffle, which competes with the sums.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn hidden(mut v: __m512) -> __m512 {
+    fn opaque_value(mut v: __m512) -> __m512 {
         // SAFETY: the text holds no instruction.
         unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
         v
@@ -378,7 +378,7 @@ mod x86 {
         #[inline(always)]
         unsafe fn splat_for_both(x: f32) -> __m512 {
             // SAFETY: the machine has AVX-512 F.
-            unsafe { hidden(_mm512_set1_ps(x)) }
+            unsafe { opaque_value(_mm512_set1_ps(x)) }
         }
         #[inline(always)]
         unsafe fn half_fma_at<const SCALE: usize, const AT: usize>(
@@ -403,7 +403,7 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn lower(v: __m512) -> __m256 {
+        unsafe fn lower_half(v: __m512) -> __m256 {
             // SAFETY: the machine has AVX-512 F.
             unsafe { _mm512_castps512_ps256(v) }
         }

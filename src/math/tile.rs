@@ -83,9 +83,9 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
         if V == 0 {
-            return narrow::half::<S, R, UNIT>(t);
+            return narrow::run_half_tile::<S, R, UNIT>(t);
         }
-        let mut acc = start::<S, R, V, H>(t);
+        let mut acc = init_sums::<S, R, V, H>(t);
         let row = if UNIT { 1 } else { t.a_row };
         let (a_k, b_k) = (t.a_k, t.b_k);
         let mut b = t.b;
@@ -109,19 +109,19 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
                         acc.whole[r][v] = S::fma(x, bv[v], acc.whole[r][v]);
                     }
                     if H {
-                        acc.half[r] = S::Half::fma(S::lower(x), last, acc.half[r]);
+                        acc.half[r] = S::Half::fma(S::lower_half(x), last, acc.half[r]);
                     }
                 }
                 a = a.wrapping_add(a_k);
                 b = b.wrapping_add(b_k);
             }
         }
-        finish::<S, R, V, H>(t, &mut acc);
+        finish_tile::<S, R, V, H>(t, &mut acc);
     }
 }
 
 #[inline(always)]
-unsafe fn start<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob) -> Sums<S, R, V, H> {
+unsafe fn init_sums<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob) -> Sums<S, R, V, H> {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
         let mut acc = Sums {
@@ -132,7 +132,7 @@ unsafe fn start<S: Simd, const R: usize, const V: usize, const H: bool>(t: &Tile
             Init::Zero => {}
             Init::Output => {
                 for r in 0..R {
-                    acc.set(r, t, t.c.add(r * t.c_row));
+                    acc.load_row(r, t, t.c.add(r * t.c_row));
                 }
             }
             Init::RowBias => {
@@ -142,7 +142,7 @@ unsafe fn start<S: Simd, const R: usize, const V: usize, const H: bool>(t: &Tile
                 }
             }
             Init::Bias => {
-                acc.set(0, t, t.bias);
+                acc.load_row(0, t, t.bias);
                 for r in 1..R {
                     acc.whole[r] = acc.whole[0];
                     acc.half[r] = acc.half[0];
@@ -156,14 +156,14 @@ unsafe fn start<S: Simd, const R: usize, const V: usize, const H: bool>(t: &Tile
 impl<S: Simd, const R: usize, const V: usize, const H: bool> Sums<S, R, V, H> {
     /// Reads the columns of row `r` from `p`.
     #[inline(always)]
-    unsafe fn set(&mut self, r: usize, t: &TileJob, p: *const f32) {
+    unsafe fn load_row(&mut self, r: usize, t: &TileJob, p: *const f32) {
         // SAFETY: the caller gives the tile's columns.
         unsafe {
             for v in 0..V {
-                self.whole[r][v] = load::<S>(p, v * S::LANES, t.cols);
+                self.whole[r][v] = load_columns::<S>(p, v * S::LANES, t.cols);
             }
             if H {
-                self.half[r] = load::<S::Half>(p, V * S::LANES, t.cols);
+                self.half[r] = load_columns::<S::Half>(p, V * S::LANES, t.cols);
             }
         }
     }
@@ -171,7 +171,7 @@ impl<S: Simd, const R: usize, const V: usize, const H: bool> Sums<S, R, V, H> {
 
 /// The vector from column `at` of `cols` on; what is beyond them is 0.
 #[inline(always)]
-unsafe fn load<S: Simd>(p: *const f32, at: usize, cols: usize) -> S::V {
+unsafe fn load_columns<S: Simd>(p: *const f32, at: usize, cols: usize) -> S::V {
     // SAFETY: `cols` elements are readable from `p`.
     unsafe {
         if at + S::LANES <= cols {
@@ -183,7 +183,7 @@ unsafe fn load<S: Simd>(p: *const f32, at: usize, cols: usize) -> S::V {
 }
 
 #[inline(always)]
-unsafe fn store<S: Simd>(p: *mut f32, at: usize, cols: usize, v: S::V) {
+unsafe fn store_columns<S: Simd>(p: *mut f32, at: usize, cols: usize, v: S::V) {
     // SAFETY: `cols` elements are writable from `p`.
     unsafe {
         if at + S::LANES <= cols {
@@ -195,21 +195,21 @@ unsafe fn store<S: Simd>(p: *mut f32, at: usize, cols: usize, v: S::V) {
 }
 
 #[inline(always)]
-unsafe fn clamped<S: Simd>(lo: f32, hi: f32, v: S::V) -> S::V {
+unsafe fn clamp_vector<S: Simd>(lo: f32, hi: f32, v: S::V) -> S::V {
     // SAFETY: arithmetic of the level.
     unsafe { S::min(S::splat(hi), S::max(S::splat(lo), v)) }
 }
 
 #[inline(always)]
-unsafe fn finish<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob, acc: &mut Sums<S, R, V, H>) {
+unsafe fn finish_tile<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob, acc: &mut Sums<S, R, V, H>) {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
         if let Some((lo, hi)) = t.clamp {
             for r in 0..R {
                 for v in 0..V {
-                    acc.whole[r][v] = clamped::<S>(lo, hi, acc.whole[r][v]);
+                    acc.whole[r][v] = clamp_vector::<S>(lo, hi, acc.whole[r][v]);
                 }
-                acc.half[r] = clamped::<S::Half>(lo, hi, acc.half[r]);
+                acc.half[r] = clamp_vector::<S::Half>(lo, hi, acc.half[r]);
             }
         }
         // Tested once: the stores of a full tile are one after the other.
@@ -229,10 +229,10 @@ unsafe fn finish<S: Simd, const R: usize, const V: usize, const H: bool>(t: &Til
         for r in 0..R {
             let c = t.c.add(r * t.c_row);
             for v in 0..V {
-                store::<S>(c, v * S::LANES, t.cols, acc.whole[r][v]);
+                store_columns::<S>(c, v * S::LANES, t.cols, acc.whole[r][v]);
             }
             if H {
-                store::<S::Half>(c, V * S::LANES, t.cols, acc.half[r]);
+                store_columns::<S::Half>(c, V * S::LANES, t.cols, acc.half[r]);
             }
         }
     }
@@ -255,7 +255,7 @@ pub(super) struct Kernels {
 
 impl Kernels {
     /// The kernels of `isa`.
-    pub(super) fn of(isa: Isa) -> &'static Kernels {
+    pub(super) fn for_isa(isa: Isa) -> &'static Kernels {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &AVX512,
@@ -267,12 +267,12 @@ impl Kernels {
 
     /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::halves`], or 8 for two panels); `unit` when rows of A
     /// are adjacent.
-    pub(super) fn tile(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
+    pub(super) fn tile_kernel(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
         (self.table)(rows, halves, unit)
     }
 
     /// The half vectors that `cols` columns of a panel fill: 1 to 4, an even number where half vectors gain nothing.
-    pub(super) fn halves(&self, cols: usize) -> usize {
+    pub(super) fn half_vectors(&self, cols: usize) -> usize {
         let step = if self.has_halves { self.nr / 4 } else { self.nr / 2 };
         cols.div_ceil(step).max(1) * (4 * step / self.nr)
     }
@@ -372,9 +372,9 @@ mod tests {
     #[test]
     fn halves_hold_the_columns() {
         for isa in Isa::available() {
-            let k = Kernels::of(isa);
+            let k = Kernels::for_isa(isa);
             for cols in 1..=k.nr {
-                let h = k.halves(cols);
+                let h = k.half_vectors(cols);
                 let held = h * k.nr / 4;
                 assert!(
                     h <= 4 && held >= cols && (k.has_halves || h.is_multiple_of(2)),
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn every_kernel_sums_its_tile() {
         for isa in Isa::available() {
-            let k = Kernels::of(isa);
+            let k = Kernels::for_isa(isa);
             for halves in [1, 2, 3, 4, 8]
                 .into_iter()
                 .filter(|h: &usize| h.is_multiple_of(2) || k.has_halves)
@@ -440,7 +440,7 @@ mod tests {
                 clamp,
             };
             // SAFETY: the level is available, and the arrays hold what the job describes.
-            unsafe { k.tile(rows, halves, unit)(&job) };
+            unsafe { k.tile_kernel(rows, halves, unit)(&job) };
             for r in 0..rows {
                 for j in 0..cols {
                     let mut want = match init {

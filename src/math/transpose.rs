@@ -3,8 +3,8 @@
 //! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8 (AVX2)
 //! or 4 x 4 elements of 4 bytes; other sizes go through tiles that fit the L1 cache.
 
-use super::pack::transpose4;
-use super::scratch::Shared;
+use super::pack::transpose_4x4;
+use super::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::{Isa, Target};
 
@@ -31,7 +31,7 @@ pub unsafe fn transpose(
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 | Isa::Avx512 => x86::transpose(src, src_row, rows, cols, dst, dst_row),
-            _ => blocks4(src, src_row, [0, rows], [0, cols], dst, dst_row),
+            _ => transpose_in_fours(src, src_row, [0, rows], [0, cols], dst, dst_row),
         }
     }
 }
@@ -40,7 +40,7 @@ pub unsafe fn transpose(
 ///
 /// # Safety
 /// As for [`transpose`].
-unsafe fn blocks4(
+unsafe fn transpose_in_fours(
     src: *const f32,
     src_row: usize,
     [r0, r1]: [usize; 2],
@@ -53,7 +53,7 @@ unsafe fn blocks4(
     unsafe {
         for r in (r0..r4).step_by(4) {
             for c in (c0..c4).step_by(4) {
-                transpose4(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
+                transpose_4x4(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
             }
             for c in c4..c1 {
                 for q in r..r + 4 {
@@ -71,7 +71,7 @@ unsafe fn blocks4(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::blocks4;
+    use super::transpose_in_fours;
     use std::arch::x86_64::*;
 
     /// See [`super::transpose`].
@@ -94,18 +94,18 @@ mod x86 {
             for r in (0..r8).step_by(16) {
                 for c in (0..c8).step_by(8) {
                     for r in (r..(r + 16).min(r8)).step_by(8) {
-                        block8(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
+                        transpose_8x8(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
                     }
                 }
             }
-            blocks4(src, src_row, [0, r8], [c8, cols], dst, dst_row);
-            blocks4(src, src_row, [r8, rows], [0, cols], dst, dst_row);
+            transpose_in_fours(src, src_row, [0, r8], [c8, cols], dst, dst_row);
+            transpose_in_fours(src, src_row, [r8, rows], [0, cols], dst, dst_row);
         }
     }
 
     /// Eight rows of eight.
     #[target_feature(enable = "avx2")]
-    unsafe fn block8(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
+    unsafe fn transpose_8x8(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
         // SAFETY: the caller gives eight rows on each side.
         unsafe {
             let mut a = [_mm256_setzero_ps(); 8];
@@ -219,7 +219,7 @@ impl Permutation {
             (CHUNK / (rows * cols)).max(1),
         );
         let parts = cols.div_ceil(part);
-        let (src, dst) = (Shared(src.cast_mut().cast::<T>()), Shared(dst.cast::<T>()));
+        let (src, dst) = (SharedPtr(src.cast_mut().cast::<T>()), SharedPtr(dst.cast::<T>()));
         pool.run(matrices.div_ceil(together) * parts, |chunk| {
             let (first, c0) = (chunk / parts * together, chunk % parts * part);
             for m in first..(first + together).min(matrices) {

@@ -27,12 +27,12 @@ const CHUNK_BITS: u32 = 16;
 const MAX_CHUNKS: usize = (1 << CHUNK_BITS) - 1;
 
 /// The state in which `from..to` of a job's chunks are not yet claimed.
-fn pack(job: u64, from: usize, to: usize) -> u64 {
+fn pack_state(job: u64, from: usize, to: usize) -> u64 {
     (job << CHUNK_BITS | from as u64) << CHUNK_BITS | to as u64
 }
 
 /// The job, and the chunks not yet claimed.
-fn unpack(state: u64) -> (u64, usize, usize) {
+fn unpack_state(state: u64) -> (u64, usize, usize) {
     let chunk = |x: u64| x as usize & MAX_CHUNKS;
     (job_of(state), chunk(state >> CHUNK_BITS), chunk(state))
 }
@@ -43,16 +43,16 @@ fn job_of(state: u64) -> u64 {
 
 /// On a cache line of its own, so that a thread that spins on one counter does not slow writers of another.
 #[repr(align(64))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// What the caller and the workers share.
-struct Shared {
+struct PoolState {
     /// The job's number (32 bits) and which chunks are not yet claimed, see [`pack`]. Claiming is one compare-and-swap that
     /// takes the first or the last of them: it succeeds only while the job it read is the current one and has chunks left,
     /// and then the fields below are that job's.
-    state: Line<AtomicU64>,
+    state: CacheLine<AtomicU64>,
     /// Chunks claimed or not that have not finished.
-    pending: Line<AtomicUsize>,
+    pending: CacheLine<AtomicUsize>,
     data: AtomicPtr<()>,
     /// A [`Call`].
     call: AtomicPtr<()>,
@@ -61,7 +61,7 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-type Call = unsafe fn(*const (), usize);
+type ChunkCall = unsafe fn(*const (), usize);
 
 /// Runs chunk `i` of the job whose closure is at `data`.
 ///
@@ -72,7 +72,7 @@ unsafe fn call_closure<F: Fn(usize)>(data: *const (), i: usize) {
     unsafe { (*data.cast::<F>())(i) }
 }
 
-struct Worker {
+struct PoolWorker {
     asleep: Arc<AtomicBool>,
     thread: Thread,
     handle: Option<JoinHandle<()>>,
@@ -80,8 +80,8 @@ struct Worker {
 
 /// A fixed set of threads that run jobs in chunks.
 pub struct Pool {
-    shared: Arc<Shared>,
-    workers: Vec<Worker>,
+    shared: Arc<PoolState>,
+    workers: Vec<PoolWorker>,
     /// Set while a job runs; a job started meanwhile (from a chunk, or from another thread) runs inline.
     busy: AtomicBool,
 }
@@ -90,15 +90,15 @@ impl Pool {
     /// A pool of `threads` threads, the caller of [`Pool::run`] being one of them; 0 counts as 1. If the system refuses
     /// a thread the pool has fewer.
     pub fn new(threads: usize) -> Pool {
-        let shared = Arc::new(Shared {
-            state: Line(AtomicU64::new(0)),
-            pending: Line(AtomicUsize::new(0)),
+        let shared = Arc::new(PoolState {
+            state: CacheLine(AtomicU64::new(0)),
+            pending: CacheLine(AtomicUsize::new(0)),
             data: AtomicPtr::new(std::ptr::null_mut()),
             call: AtomicPtr::new(std::ptr::null_mut()),
             quit: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let workers = (1..threads).map_while(|i| spawn(i, &shared)).collect();
+        let workers = (1..threads).map_while(|i| spawn_worker(i, &shared)).collect();
         Pool {
             shared,
             workers,
@@ -123,7 +123,7 @@ impl Pool {
         let mut outcome = Ok(());
         while first < chunks && outcome.is_ok() {
             let n = (chunks - first).min(MAX_CHUNKS);
-            outcome = self.round(n, &|i: usize| f(first + i));
+            outcome = self.run_round(n, &|i: usize| f(first + i));
             first += n;
         }
         self.busy.store(false, Release);
@@ -133,14 +133,14 @@ impl Pool {
     }
 
     /// One round of at most [`MAX_CHUNKS`] chunks. Returns only when no thread uses `f` any more.
-    fn round<F: Fn(usize) + Sync>(&self, chunks: usize, f: &F) -> Result<(), Box<dyn Any + Send>> {
+    fn run_round<F: Fn(usize) + Sync>(&self, chunks: usize, f: &F) -> Result<(), Box<dyn Any + Send>> {
         let s = &*self.shared;
-        let call: Call = call_closure::<F>;
+        let call: ChunkCall = call_closure::<F>;
         s.data.store(std::ptr::from_ref(f).cast_mut().cast(), Relaxed);
         s.call.store(call as *mut (), Relaxed);
         s.pending.0.store(chunks, Relaxed);
         let job = (job_of(s.state.0.load(Relaxed)) + 1) & u32::MAX as u64;
-        s.state.0.store(pack(job, 0, chunks), Release);
+        s.state.0.store(pack_state(job, 0, chunks), Release);
         // Either a worker that goes to sleep sees the new job, or this thread sees that it sleeps.
         fence(SeqCst);
         for w in &self.workers {
@@ -148,7 +148,7 @@ impl Pool {
                 w.thread.unpark();
             }
         }
-        work(s, job, true);
+        run_chunks(s, job, true);
         let mut spins = 0u32;
         while s.pending.0.load(Acquire) != 0 {
             std::hint::spin_loop();
@@ -184,14 +184,14 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-fn spawn(i: usize, shared: &Arc<Shared>) -> Option<Worker> {
+fn spawn_worker(i: usize, shared: &Arc<PoolState>) -> Option<PoolWorker> {
     let asleep = Arc::new(AtomicBool::new(false));
     let (s, a) = (shared.clone(), asleep.clone());
     let handle = std::thread::Builder::new()
         .name(format!("fxc-{i}"))
-        .spawn(move || worker(&s, &a, i.is_multiple_of(2)))
+        .spawn(move || run_worker(&s, &a, i.is_multiple_of(2)))
         .ok()?;
-    Some(Worker {
+    Some(PoolWorker {
         asleep,
         thread: handle.thread().clone(),
         handle: Some(handle),
@@ -199,17 +199,17 @@ fn spawn(i: usize, shared: &Arc<Shared>) -> Option<Worker> {
 }
 
 /// A worker's life: wait for a job with another number than the last, help with it, wait again.
-fn worker(s: &Shared, asleep: &AtomicBool, front: bool) {
+fn run_worker(s: &PoolState, asleep: &AtomicBool, front: bool) {
     let mut last = 0;
     loop {
         let Some(job) = next_job(s, asleep, last) else { return };
-        work(s, job, front);
+        run_chunks(s, job, front);
         last = job;
     }
 }
 
 /// Waits for a job other than `last`: spins for [`SPIN`], then sleeps. `None` when the pool is dropped.
-fn next_job(s: &Shared, asleep: &AtomicBool, last: u64) -> Option<u64> {
+fn next_job(s: &PoolState, asleep: &AtomicBool, last: u64) -> Option<u64> {
     let start = Instant::now();
     let mut spins = 0u32;
     loop {
@@ -241,17 +241,17 @@ fn next_job(s: &Shared, asleep: &AtomicBool, last: u64) -> Option<u64> {
 }
 
 /// Claims and runs chunks of `job`, from the front or from the back, until none are left.
-fn work(s: &Shared, job: u64, front: bool) {
+fn run_chunks(s: &PoolState, job: u64, front: bool) {
     let mut state = s.state.0.load(Acquire);
     loop {
-        let (current, from, to) = unpack(state);
+        let (current, from, to) = unpack_state(state);
         if current != job || from == to {
             return;
         }
         let (data, call) = (s.data.load(Relaxed), s.call.load(Relaxed));
         let (chunk, next) = match front {
-            true => (from, pack(job, from + 1, to)),
-            false => (to - 1, pack(job, from, to - 1)),
+            true => (from, pack_state(job, from + 1, to)),
+            false => (to - 1, pack_state(job, from, to - 1)),
         };
         if let Err(now) = s.state.0.compare_exchange(state, next, AcqRel, Acquire) {
             state = now;
@@ -261,7 +261,7 @@ fn work(s: &Shared, job: u64, front: bool) {
             // SAFETY: `call` was stored from a `Call`. The claim succeeded, so the fields read before it are those of
             // the current job, whose caller keeps the closure alive until `pending` is zero; this chunk still counts.
             unsafe {
-                let call = std::mem::transmute::<*mut (), Call>(call);
+                let call = std::mem::transmute::<*mut (), ChunkCall>(call);
                 call(data, chunk);
             }
         });

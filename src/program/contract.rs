@@ -1,7 +1,7 @@
 //! Steps that `math` computes: matrix products, convolutions, attention, recurrent layers.
 
 use super::{BufferId, BufferOperand, KernelTail};
-use crate::math::contract::{Attention, Cell, Conv, Expansion, MatMul, Recurrent};
+use crate::math::contract::{Attention, Conv, Expansion, MatMul, Recurrent, RecurrentCell};
 
 /// A contraction with its operands.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub(crate) struct RecurrentOperands {
 
 /// Where the operands of a layer stand.
 pub(crate) fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
-    let lstm = d.cell == Cell::Lstm;
+    let lstm = d.cell == RecurrentCell::Lstm;
     let weight = 2 + lstm as usize;
     let projected = d.projected.is_some();
     RecurrentOperands {

@@ -13,7 +13,7 @@
 
 use super::{Buffer, BufferId, BufferOperand, BufferPlace, Contract, Program, Step};
 use crate::control::ControlCall;
-use crate::math::contract::{Conv, Layout};
+use crate::math::contract::{Conv, ConvLayout};
 use crate::source::Loc;
 use crate::tensor::shown_bytes;
 use crate::types::TensorType;
@@ -275,7 +275,7 @@ fn describe_conv(d: &Conv) -> String {
 
 /// Which sides of a convolution have their channels last.
 fn layout_suffix(d: &Conv) -> &'static str {
-    let last = |l: Layout| l == Layout::ChannelsLast;
+    let last = |l: ConvLayout| l == ConvLayout::ChannelsLast;
     match (last(d.input_layout), last(d.output_layout)) {
         (false, false) => "",
         (true, true) => " channels last",

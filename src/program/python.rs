@@ -9,7 +9,7 @@ use super::{
 };
 use crate::kernel::Kernel;
 use crate::kernel::python::{self, numpy_dtype, safe_identifier};
-use crate::math::contract::{Activation, Attention, Conv, Layout, Mask, MatMul};
+use crate::math::contract::{Activation, Attention, AttentionMask, Conv, ConvLayout, MatMul};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
@@ -197,7 +197,7 @@ fn print_contract(p: &Program, kernels: &[String], what: &Contract, out: BufferI
             let at = recurrent_operands(d);
             let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", print_operand(&o[i]));
             let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
-            let (rows, state) = (d.cell.gates() * d.hidden, d.state());
+            let (rows, state) = (d.cell.gates() * d.hidden, d.state_size());
             format!(
                 "recurrent(b{}, {}, {}, {}, {}, {}, {}, \"{}\", {})",
                 out.0,
@@ -274,11 +274,11 @@ fn print_matmul(d: &MatMul, o: &[BufferOperand], out: BufferId) -> String {
 }
 
 /// A tensor of channels and three spatial sizes, as `[N, C, D, H, W]`.
-fn print_image(b: BufferId, offset: i64, layout: Layout, n: usize, c: usize, s: [usize; 3]) -> String {
+fn print_image(b: BufferId, offset: i64, layout: ConvLayout, n: usize, c: usize, s: [usize; 3]) -> String {
     let [d, h, w] = s;
     let strides = match layout {
-        Layout::ChannelsFirst => [c * d * h * w, d * h * w, h * w, w, 1],
-        Layout::ChannelsLast => [d * h * w * c, 1, h * w * c, w * c, c],
+        ConvLayout::ChannelsFirst => [c * d * h * w, d * h * w, h * w, w, 1],
+        ConvLayout::ChannelsLast => [d * h * w * c, 1, h * w * c, w * c, c],
     };
     print_strided(b, offset, &[n, c, d, h, w], &strides)
 }
@@ -351,7 +351,7 @@ fn print_attention(d: &Attention, o: &[BufferOperand], out: BufferId) -> String 
     let q = part(o[0].buffer, o[0].offset, d.heads, d.queries, d.size, d.q);
     let k = part(o[1].buffer, o[1].offset, d.kv_heads, d.keys, d.size, d.k);
     let v = part(o[2].buffer, o[2].offset, d.kv_heads, d.keys, d.value_size, d.v);
-    let added = |m: &Option<Mask>, o: Option<&BufferOperand>| match (m, o) {
+    let added = |m: &Option<AttentionMask>, o: Option<&BufferOperand>| match (m, o) {
         (Some(m), Some(o)) => print_strided(o.buffer, o.offset, &[d.batch, d.heads, d.queries, d.keys], &m.strides),
         _ => "None".into(),
     };

@@ -6,7 +6,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::math::contract::{
     AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer, PlanError,
-    RecurrentConstants, RecurrentPlan, Tail, Tile,
+    RecurrentConstants, RecurrentPlan, Tile, TileTail,
 };
 use crate::program::{
     self, BufferId, BufferOperand, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, RecurrentOperands, Step,
@@ -75,7 +75,7 @@ fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<b
             let extra = o
                 .get(1)
                 .and_then(|w| constant_tensor(program, w))
-                .map(|_| options.library.extra(d));
+                .map(|_| options.library.extra_weight_bytes(d));
             extra.filter(|e| *e > 0).map(|e| (e, i))
         }
         _ => None,
@@ -121,7 +121,7 @@ pub(super) fn plan_actions(
         .map(|a| a.expect("every step was planned"))
         .collect::<Result<_, _>>()?;
     read_tables_sparsely(program);
-    let mut packed = packer.taken();
+    let mut packed = packer.into_packed();
     for action in &actions {
         let Action::Control(_, graphs) = action else { continue };
         packed.extend(graphs.iter().flat_map(|g| g.packed_constants().iter().cloned()));
@@ -261,17 +261,21 @@ fn plan_contract(
     let library = &*options.library;
     let constant = |o: Option<&BufferOperand>| {
         let tensor = constant_tensor(program, o?)?;
-        Some(Constant::of(tensor, packer))
+        Some(Constant::from_tensor(tensor, packer))
     };
     match what {
         Contract::MatMul(d, o) => {
             let (a, b) = (constant(o.first()), constant(o.get(1)));
-            library.matmul(d, MatMulConstants { a, b }).map(ContractPlan::MatMul)
+            library
+                .plan_matmul(d, MatMulConstants { a, b })
+                .map(ContractPlan::MatMul)
         }
         Contract::Conv(d, o) => {
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
             let weight = weight.map(|w| if room { w.with_room() } else { w });
-            library.conv(d, ConvConstants { weight, bias }).map(ContractPlan::Conv)
+            library
+                .plan_conv(d, ConvConstants { weight, bias })
+                .map(ContractPlan::Conv)
         }
         Contract::Expansion(d, o, between) => {
             let second = 2 + d.first.bias as usize;
@@ -283,17 +287,19 @@ fn plan_contract(
             let constants = [of(1, biases[0]), of(second, biases[1])];
             let kernel = between.tail.as_ref().map(|t| t.kernel);
             library
-                .expansion(d, constants)
+                .plan_expansion(d, constants)
                 .map(|p| ContractPlan::Expansion(p, kernel, biases))
         }
-        Contract::Attention(d, _) => library.attention(d).map(ContractPlan::Attention),
+        Contract::Attention(d, _) => library.plan_attention(d).map(ContractPlan::Attention),
         Contract::Recurrent(d, o) => {
             let at = recurrent_operands(d);
             let constants = RecurrentConstants {
                 weight: constant(o.get(at.weight)),
                 projection: at.projection.and_then(|i| constant(o.get(i))),
             };
-            library.recurrent(d, constants).map(|p| ContractPlan::Recurrent(p, at))
+            library
+                .plan_recurrent(d, constants)
+                .map(|p| ContractPlan::Recurrent(p, at))
         }
     }
 }
@@ -308,7 +314,7 @@ pub(super) struct Alone<'a> {
 
 impl Alone<'_> {
     /// As `math` takes it.
-    pub(super) fn as_tail(&self) -> Tail {
+    pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
             let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
@@ -319,7 +325,7 @@ impl Alone<'_> {
                 a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
             };
         }
-        Tail {
+        TileTail {
             call,
             context: std::ptr::from_ref(self).cast(),
         }
@@ -335,7 +341,7 @@ pub(super) struct Follow<'a> {
 
 impl Follow<'_> {
     /// As `math` takes it.
-    pub(super) fn as_tail(&self) -> Tail {
+    pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Follow` that outlives the contraction; the tile is the caller's.
             let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };
@@ -352,7 +358,7 @@ impl Follow<'_> {
                 };
             }
         }
-        Tail {
+        TileTail {
             call,
             context: std::ptr::from_ref(self).cast(),
         }

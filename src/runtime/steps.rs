@@ -5,7 +5,9 @@ use super::plan::{Action, Alone, ContractPlan, Follow};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
-use crate::math::contract::{AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
+use crate::math::contract::{
+    AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, TileTail,
+};
 use crate::program::{BufferId, BufferOperand, Step};
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -102,7 +104,7 @@ impl Executable {
         biases: [bool; 2],
         at: &dyn Fn(usize) -> *const u8,
         y: *mut u8,
-        tail: Option<Tail>,
+        tail: Option<TileTail>,
     ) {
         let middle = kernel.map(|kernel| Alone {
             kernels: &self.kernels,

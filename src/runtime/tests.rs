@@ -23,8 +23,8 @@ impl Routines for NoRoutines {
 fn options(threads: usize) -> ExecutableOptions {
     ExecutableOptions {
         pool: Arc::new(Pool::new(threads)),
-        library: Arc::new(math::native()),
-        compiler: Arc::new(Jit::new(codegen::Options::default())),
+        library: Arc::new(math::native_library()),
+        compiler: Arc::new(Jit::new(codegen::CodegenOptions::default())),
         routines: Arc::new(NoRoutines),
         shared: Arc::new(Shared::default()),
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{examples, root, snapshot_in};
 use fxc::diag::render::{DiagnosticFormat, render};
-use fxc::internals::codegen::Options;
+use fxc::internals::codegen::CodegenOptions;
 use fxc::internals::driver::text::Artifact;
 use fxc::internals::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
 use fxc::types::{DType, TensorType};
@@ -94,12 +94,13 @@ fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
         return None;
     }
-    let options = Options {
+    let options = CodegenOptions {
         text: true,
         width: Some(16),
-        ..Options::default()
+        ..CodegenOptions::default()
     };
-    let compiled = fxc::internals::codegen::compile(kernels, options).expect("kernels that were compiled before");
+    let compiled =
+        fxc::internals::codegen::compile_kernels(kernels, options).expect("kernels that were compiled before");
     let one = |(i, k): (usize, &fxc::internals::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.clif(i));
     Some(kernels.iter().enumerate().map(one).collect())
 }

@@ -16,7 +16,7 @@ fn results(xs: &[f32], function: &str) -> Vec<f32> {
             out[i0] = v1
         }";
     let k = kernel(&text.replace("{function}", function), &[("n", xs.len())]);
-    let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
+    let c = compile_kernels(std::slice::from_ref(&k), CodegenOptions::default()).expect("compiles");
     let mut buffers = [
         AlignedBytes::from_slice(&xs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
         AlignedBytes::zeroed(xs.len() * 4),

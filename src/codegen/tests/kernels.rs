@@ -246,7 +246,7 @@ fn a_bad_index_is_reported() {
         }",
         &[],
     );
-    let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
+    let c = compile_kernels(std::slice::from_ref(&k), CodegenOptions::default()).expect("compiles");
     let mut buffers = [AlignedBytes::from_slice(&5i64.to_le_bytes()), AlignedBytes::zeroed(8)];
     assert_eq!(run(&c, &k, &mut buffers, 1).first_fault(), Some(Fault::Index));
 }
@@ -336,12 +336,12 @@ fn equal_kernels_share_code() {
     let c = softmax(4, 65);
     a.name = "another".into();
     let kernels = [a, b, c];
-    let options = Options {
+    let options = CodegenOptions {
         text: true,
         width: Some(16),
-        ..Options::default()
+        ..CodegenOptions::default()
     };
-    let compiled = compile(&kernels, options).expect("compiles");
+    let compiled = compile_kernels(&kernels, options).expect("compiles");
     assert_eq!((compiled.len(), compiled.function_count()), (3, 2));
     let asm = compiled.asm(2, &kernels[2], "#", &|_| String::new());
     assert!(compiled.code_bytes(0) > 0 && asm.contains("ret") && compiled.clif(0).contains("f32x4"));

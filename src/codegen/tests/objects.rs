@@ -23,10 +23,10 @@ fn tangents() -> Kernel {
 #[test]
 fn kernels_are_functions_with_constants() {
     let kernels = [softmax(4, 64), tangents()];
-    let options = Options::default();
-    let bytes = object(&kernels, options).expect("kernels compile");
+    let options = CodegenOptions::default();
+    let bytes = emit_object(&kernels, options).expect("kernels compile");
     let file = ::object::File::parse(&*bytes).expect("an object file");
-    let compiled = compile(&kernels, options).expect("kernels compile");
+    let compiled = compile_kernels(&kernels, options).expect("kernels compile");
     for i in 0..kernels.len() {
         let symbol = |name: String| {
             let found = file.symbols().find(|s| s.name() == Ok(&name) && s.is_definition());

@@ -73,7 +73,7 @@ fn python_agrees(name: &str, mut cases: Vec<Case>) {
             std::fs::write(dir.0.join(format!("{n}.{i}")), b.bytes()).expect("a file is written");
         }
         driver(n, k, &dir.0, &mut calls);
-        let c = compile(std::slice::from_ref(k), Options::default()).expect("compiles");
+        let c = compile_kernels(std::slice::from_ref(k), CodegenOptions::default()).expect("compiles");
         assert_eq!(run(&c, k, &mut buffers, usize::MAX >> 1), Status::OK);
         compiled.push(buffers);
     }

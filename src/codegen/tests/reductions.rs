@@ -154,7 +154,7 @@ fn long_sums_keep_their_digits() {
         AlignedBytes::from_slice(&values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
         AlignedBytes::zeroed(4),
     ];
-    let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
+    let c = compile_kernels(std::slice::from_ref(&k), CodegenOptions::default()).expect("compiles");
     run(&c, &k, &mut buffers, 1);
     let got = Scalar::read(F32, buffers[1].bytes(), 0).to_f64();
     assert!((got - want).abs() < 8e-7 * want, "{got} {want}");

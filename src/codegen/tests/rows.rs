@@ -2,7 +2,7 @@
 
 use super::kernels::softmax;
 use super::*;
-use crate::codegen::prefetch::prefetches;
+use crate::codegen::prefetch::find_prefetches;
 use crate::codegen::rows::{ROWS, in_step};
 use crate::types::DType::*;
 
@@ -97,11 +97,11 @@ fn a_second_reading_asks_for_the_next_row() {
     data.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 97) as f32);
     let data: Vec<Scalar> = data.into_iter().map(Scalar::F32).collect();
     let mut k = softmax(rows, n);
-    assert!(prefetches(&k).is_empty(), "nothing goes past the caches");
+    assert!(find_prefetches(&k).is_empty(), "nothing goes past the caches");
     k.buffers[1].streams = true;
-    assert_eq!(prefetches(&k).values().collect::<Vec<_>>(), [&(4 * n as i64)]);
+    assert_eq!(find_prefetches(&k).values().collect::<Vec<_>>(), [&(4 * n as i64)]);
     check_close(&k, &[bytes(F32, &data)], &close);
     let mut small = softmax(8, n);
     small.buffers[1].streams = true;
-    assert!(prefetches(&small).is_empty(), "the cache holds it");
+    assert!(find_prefetches(&small).is_empty(), "the cache holds it");
 }

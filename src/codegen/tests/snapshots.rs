@@ -51,12 +51,12 @@ fn small_integers() -> Kernel {
 #[test]
 fn texts() {
     let kernels = [bias_gelu(), super::kernels::softmax(4, 20), small_integers()];
-    let compiled = compile(
+    let compiled = compile_kernels(
         &kernels,
-        Options {
+        CodegenOptions {
             text: true,
             width: Some(16),
-            ..Options::default()
+            ..CodegenOptions::default()
         },
     )
     .expect("compiles");

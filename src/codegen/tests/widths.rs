@@ -11,7 +11,7 @@ use proptest::prelude::{ProptestConfig, proptest};
 fn widths() -> Vec<usize> {
     let all: Vec<usize> = [16, 32, 64]
         .into_iter()
-        .filter(|&w| w <= wide::widest(Target::native()))
+        .filter(|&w| w <= wide::widest_vectors(Target::native()))
         .collect();
     if all.len() < 3 {
         eprintln!("only vectors of {all:?} bytes are compared: this machine has no wider ones");
@@ -21,12 +21,12 @@ fn widths() -> Vec<usize> {
 
 /// The results of `k` at a width, and the width that it was compiled for.
 fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize) {
-    let options = Options {
+    let options = CodegenOptions {
         text: false,
         width: Some(width),
-        ..Options::default()
+        ..CodegenOptions::default()
     };
-    let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    let c = compile_kernels(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     if let Some(why) = c.why_not_widened(0) {
         eprintln!("{} at width {width}: {why}", k.name);
     }
@@ -108,18 +108,18 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
     ];
     for op in unary {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, _| k.unary(op, x));
-        assert_eq!(used, wide::widest(Target::native()), "{op:?} was not widened");
+        assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
     for op in [Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv] {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| k.binary(op, x, y));
-        assert_eq!(used, wide::widest(Target::native()), "{op:?} was not widened");
+        assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
     for op in Compare::ALL {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| {
             let c = k.compare(op, x, y);
             k.select(c, y, x)
         });
-        assert_eq!(used, wide::widest(Target::native()), "{op:?} was not widened");
+        assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
 }
 
@@ -144,30 +144,46 @@ fn lanes_of_64_bits_are_the_same_in_all_widths() {
     for d in [F64, I64] {
         for op in [Add, Sub, Mul, Max, Min] {
             let used = of_dtype(d, 211, |k, x, y| k.binary(op, x, y));
-            assert_eq!(used, wide::widest(Target::native()), "{op:?} of {d} was not widened");
+            assert_eq!(
+                used,
+                wide::widest_vectors(Target::native()),
+                "{op:?} of {d} was not widened"
+            );
         }
         for op in [Compare::Eq, Compare::Lt, Compare::Ge] {
             let used = of_dtype(d, 211, |k, x, y| {
                 let c = k.compare(op, x, y);
                 k.select(c, y, x)
             });
-            assert_eq!(used, wide::widest(Target::native()), "{op:?} of {d} was not widened");
+            assert_eq!(
+                used,
+                wide::widest_vectors(Target::native()),
+                "{op:?} of {d} was not widened"
+            );
         }
         for op in [Unary::Neg, Unary::Sign] {
             let used = of_dtype(d, 211, |k, x, _| k.unary(op, x));
-            assert_eq!(used, wide::widest(Target::native()), "{op:?} of {d} was not widened");
+            assert_eq!(
+                used,
+                wide::widest_vectors(Target::native()),
+                "{op:?} of {d} was not widened"
+            );
         }
     }
     for op in [Unary::Abs, Unary::Sqrt, Unary::Floor, Unary::Round, Unary::Recip] {
         let used = of_dtype(F64, 211, |k, x, _| k.unary(op, x));
-        assert_eq!(used, wide::widest(Target::native()), "{op:?} was not widened");
+        assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
 }
 
 #[test]
 fn narrow_elements_are_the_same_in_all_widths() {
     // AVX2 cannot store them.
-    let widest = if wide::widest(Target::native()) == 64 { 64 } else { 16 };
+    let widest = if wide::widest_vectors(Target::native()) == 64 {
+        64
+    } else {
+        16
+    };
     for d in [F16, BF16] {
         let used = of_dtype(d, 211, |k, x, y| {
             let (x, y) = (k.cast(F32, x), k.cast(F32, y));
@@ -190,7 +206,11 @@ fn narrow_elements_are_the_same_in_all_widths() {
     assert_eq!(used, widest, "b8 was not widened");
     for d in [F16, BF16, I16, I8, U8, B8] {
         let used = of_dtype(d, 211, |k, x, _| k.cast(F32, x));
-        assert_eq!(used, wide::widest(Target::native()), "loads of {d} were not widened");
+        assert_eq!(
+            used,
+            wide::widest_vectors(Target::native()),
+            "loads of {d} were not widened"
+        );
     }
 }
 
@@ -228,7 +248,7 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
                 .collect();
             let used = compare(&k, &[bytes(d, &whole)]);
             assert!(
-                n < 64 || used == wide::widest(Target::native()),
+                n < 64 || used == wide::widest_vectors(Target::native()),
                 "{op:?} of {n} {d} was not widened"
             );
             check(&k, &[bytes(d, &whole)], 0);
@@ -246,7 +266,7 @@ fn shares_are_the_same_in_all_widths() {
         k.mark_share(e);
         e
     });
-    assert_eq!(used, wide::widest(Target::native()), "shares were not widened");
+    assert_eq!(used, wide::widest_vectors(Target::native()), "shares were not widened");
 }
 
 /// `1 + erf` and `1 + tanh`, which are computed as one function.
@@ -257,7 +277,7 @@ fn one_plus_a_function_is_the_same_in_all_widths() {
             let (one, y) = (k.constant(Scalar::F32(1.0)), k.unary(op, x));
             k.binary(Binary::Add, one, y)
         });
-        assert_eq!(used, wide::widest(Target::native()), "{op:?} was not widened");
+        assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
 }
 
@@ -376,7 +396,7 @@ proptest! {
 
 #[test]
 fn most_random_kernels_are_widened() {
-    if wide::widest(Target::native()) == 16 {
+    if wide::widest_vectors(Target::native()) == 16 {
         eprintln!("skipped: this machine has no wide vectors");
         return;
     }

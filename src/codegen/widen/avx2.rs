@@ -1,46 +1,48 @@
 //! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors; constants stay in memory; spilled vectors are
 //! rejected.
 
-use super::codes::{Exchange, blend, comparison, exchange, is_scalar, merges_rows, splat, swaps_lanes, wider};
-use super::flow::{Flow, Place};
-use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
+use super::codes::{
+    Exchange, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
+};
+use super::flow::{Flow, OperandPlace};
+use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 /// The function's instructions on 32-byte vectors.
 pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
-    let mut out = Output::new();
+    let mut out = CodeOutput::new();
     for (n, i) in flow.ins.iter().enumerate() {
-        out.at(i.ip());
-        if ret(i) {
+        out.set_label(i.ip());
+        if is_return(i) {
             out.push(Instruction::with(Code::VEX_Vzeroupper));
         }
         if !has_vectors(i) {
             out.push(*i);
             continue;
         }
-        let place = memory_operand(i).map(|_| flow.place(n)).transpose()?;
-        if matches!(place, Some(Place::Spill(_))) {
+        let place = memory_operand(i).map(|_| flow.operand_place(n)).transpose()?;
+        if matches!(place, Some(OperandPlace::Spill(_))) {
             return Err(Reject::Spills(1));
         }
-        let narrow = place == Some(Place::Slot) && i.op_kind(0) != OpKind::Memory;
+        let narrow = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
         out.push(if narrow || is_scalar(i.mnemonic()) {
             *i
         } else {
-            wide(i)?
+            widen_inst(i)?
         });
     }
     Ok(out.ins)
 }
 
-fn wide(i: &Instruction) -> Result<Instruction, Reject> {
+fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
     if extends_register(i) {
         return Err(Reject::Code(i.code()));
     }
-    if let Some(w) = splat(i) {
+    if let Some(w) = match_splat(i) {
         let to = Register::YMM0 + i.op0_register().number() as u32;
         return Instruction::with2(w.ymm, to, i.op1_register()).map_err(|e| Reject::Encode(e.to_string()));
     }
-    if exchange(i) == Some(Exchange::Halves) {
+    if match_exchange(i) == Some(Exchange::Halves) {
         let (to, from) = (
             Register::YMM0 + i.op0_register().number() as u32,
             Register::YMM0 + i.op1_register().number() as u32,
@@ -53,8 +55,8 @@ fn wide(i: &Instruction) -> Result<Instruction, Reject> {
     let code = swap
         .or(merge)
         .or_else(|| wider(i.code()).map(|w| w.ymm))
-        .or_else(|| comparison(i.code()).map(|c| c.0.ymm))
-        .or_else(|| blend(i.code()))
+        .or_else(|| wider_comparison(i.code()).map(|c| c.0.ymm))
+        .or_else(|| wider_blend(i.code()))
         .ok_or(Reject::Code(i.code()))?;
     let code = match code {
         // Two forms of a broadcast: from memory and from a register.

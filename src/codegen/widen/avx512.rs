@@ -1,8 +1,10 @@
 //! Rewriting for AVX-512 F.
 
-use super::codes::{blend, comparison, exchange, is_scalar, merges_rows, splat, swaps_lanes, wider};
-use super::flow::{Flow, Place};
-use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
+use super::codes::{
+    is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
+};
+use super::flow::{Flow, OperandPlace};
+use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 
@@ -11,7 +13,7 @@ const FREE: usize = 16;
 
 /// A vector register that holds a mask, and the mask register that holds it too.
 #[derive(Clone, Copy)]
-struct Mask {
+struct MaskRegister {
     k: Register,
     /// Lanes of 64 bits.
     long: bool,
@@ -19,11 +21,11 @@ struct Mask {
     stored: bool,
 }
 
-struct Rewrite<'a> {
+struct Avx512Rewrite<'a> {
     flow: &'a Flow,
-    out: Output,
+    out: CodeOutput,
     /// By vector register.
-    masks: [Option<Mask>; 16],
+    masks: [Option<MaskRegister>; 16],
     next_k: u32,
     spills: HashMap<u64, Register>,
     pinned: HashMap<u64, Register>,
@@ -36,9 +38,9 @@ struct Rewrite<'a> {
 
 /// The function's instructions on 64-byte vectors.
 pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>, Reject> {
-    let mut r = Rewrite {
+    let mut r = Avx512Rewrite {
         flow,
-        out: Output::new(),
+        out: CodeOutput::new(),
         masks: [None; 16],
         next_k: 0,
         spills: HashMap::new(),
@@ -47,20 +49,20 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
         may_stream,
         streams: false,
     };
-    r.assign()?;
+    r.assign_registers()?;
     let mut pinned: Vec<(u64, Register)> = r.pinned.iter().map(|(&d, &z)| (d, z)).collect();
     pinned.sort_unstable();
     for (d, z) in pinned {
         let at = MemoryOperand::with_base_displ(Register::R8, d as i64);
-        r.emit2(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, at)?;
+        r.emit_reg_mem(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, at)?;
     }
     for n in 0..flow.ins.len() {
-        r.instruction(n)?;
+        r.rewrite_inst(n)?;
     }
     Ok(r.out.ins)
 }
 
-fn zmm(r: Register) -> Register {
+fn to_zmm(r: Register) -> Register {
     if r.is_vector_register() {
         Register::ZMM0 + r.number() as u32
     } else {
@@ -68,28 +70,28 @@ fn zmm(r: Register) -> Register {
     }
 }
 
-fn encode(e: iced_x86::IcedError) -> Reject {
+fn encode_error(e: iced_x86::IcedError) -> Reject {
     Reject::Encode(e.to_string())
 }
 
-impl Rewrite<'_> {
+impl Avx512Rewrite<'_> {
     /// Gives spilled vectors and the constants of the innermost loops registers.
-    fn assign(&mut self) -> Result<(), Reject> {
+    fn assign_registers(&mut self) -> Result<(), Reject> {
         let mut weights: HashMap<u64, u64> = HashMap::new();
         let mut free = (0..FREE as u32).map(|k| Register::ZMM31 - k);
         for (n, i) in self.flow.ins.iter().enumerate() {
             if !has_vectors(i) || memory_operand(i).is_none() {
                 continue;
             }
-            match self.flow.place(n)? {
-                Place::Spill(d) if !is_scalar(i.mnemonic()) => {
+            match self.flow.operand_place(n)? {
+                OperandPlace::Spill(d) if !is_scalar(i.mnemonic()) => {
                     if let std::collections::hash_map::Entry::Vacant(e) = self.spills.entry(d) {
                         let z = free.next().ok_or(Reject::Spills(FREE + 1))?;
                         e.insert(z);
                     }
                 }
-                Place::Spill(_) => return Err(Reject::Memory(i.code())),
-                Place::Constant(d) if i.memory_size().size() == 16 && self.flow.depth[n] > 0 => {
+                OperandPlace::Spill(_) => return Err(Reject::Memory(i.code())),
+                OperandPlace::Constant(d) if i.memory_size().size() == 16 && self.flow.depth[n] > 0 => {
                     *weights.entry(d).or_default() += 1 << (4 * self.flow.depth[n].min(8));
                 }
                 _ => {}
@@ -101,23 +103,23 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    fn emit2(&mut self, code: Code, a: Register, b: MemoryOperand) -> Result<(), Reject> {
-        let i = Instruction::with2(code, a, b).map_err(encode)?;
+    fn emit_reg_mem(&mut self, code: Code, a: Register, b: MemoryOperand) -> Result<(), Reject> {
+        let i = Instruction::with2(code, a, b).map_err(encode_error)?;
         self.out.push(i);
         Ok(())
     }
 
-    fn instruction(&mut self, n: usize) -> Result<(), Reject> {
+    fn rewrite_inst(&mut self, n: usize) -> Result<(), Reject> {
         let i = &self.flow.ins[n];
         let targeted = self.flow.targets.contains(&i.ip());
         if targeted {
             // Belongs to the path that falls through.
-            self.settle(self.flow.live_in[n])?;
+            self.settle_masks(self.flow.live_in[n])?;
         }
-        self.out.at(i.ip());
+        self.out.set_label(i.ip());
         if i.flow_control() != FlowControl::Next {
-            self.settle(self.flow.live_in[n])?;
-            if ret(i) {
+            self.settle_masks(self.flow.live_in[n])?;
+            if is_return(i) {
                 if self.streams {
                     self.out.push(Instruction::with(Code::Sfence));
                 }
@@ -127,14 +129,14 @@ impl Rewrite<'_> {
         } else if !has_vectors(i) {
             self.out.push(*i);
         } else {
-            self.vector(n, i)?;
+            self.rewrite_vector_inst(n, i)?;
         }
-        self.out.end(targeted);
+        self.out.end_instruction(targeted);
         Ok(())
     }
 
     /// Writes the masks that only mask registers hold and that live on into their vectors, and forgets all mask registers.
-    fn settle(&mut self, live: u16) -> Result<(), Reject> {
+    fn settle_masks(&mut self, live: u16) -> Result<(), Reject> {
         for z in 0..16 {
             if live >> z & 1 == 1 {
                 self.store_mask(z)?;
@@ -155,7 +157,7 @@ impl Rewrite<'_> {
             false => (m.k, Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8),
         };
         let r = Register::ZMM0 + z as u32;
-        let mut i = Instruction::with4(code, r, r, r, 0xffu32).map_err(encode)?;
+        let mut i = Instruction::with4(code, r, r, r, 0xffu32).map_err(encode_error)?;
         i.set_op_mask(k);
         i.set_zeroing_masking(true);
         self.out.push(i);
@@ -177,60 +179,60 @@ impl Rewrite<'_> {
         Ok(k)
     }
 
-    fn vector(&mut self, n: usize, i: &Instruction) -> Result<(), Reject> {
-        let place = memory_operand(i).map(|_| self.flow.place(n)).transpose()?;
-        if blend(i.code()).is_some() {
-            return self.blend(n, i, place);
+    fn rewrite_vector_inst(&mut self, n: usize, i: &Instruction) -> Result<(), Reject> {
+        let place = memory_operand(i).map(|_| self.flow.operand_place(n)).transpose()?;
+        if wider_blend(i.code()).is_some() {
+            return self.emit_blend(n, i, place);
         }
         self.store_read_masks(i)?;
-        let defined = self.defined(i);
-        if let Some((w, long)) = comparison(i.code()) {
-            return self.comparison(n, i, place, w.zmm, long);
+        let defined = self.defined_vector(i);
+        if let Some((w, long)) = wider_comparison(i.code()) {
+            return self.emit_comparison(n, i, place, w.zmm, long);
         }
         if is_scalar(i.mnemonic()) {
             self.out.push(*i);
-        } else if place == Some(Place::Slot) && i.op_kind(0) != OpKind::Memory {
+        } else if place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory {
             // Reads one part of what was stored.
             self.out.push(*i);
-        } else if let Some(w) = splat(i) {
-            let j = Instruction::with2(w.zmm, zmm(i.op0_register()), i.op1_register());
-            self.out.push(j.map_err(encode)?);
+        } else if let Some(w) = match_splat(i) {
+            let j = Instruction::with2(w.zmm, to_zmm(i.op0_register()), i.op1_register());
+            self.out.push(j.map_err(encode_error)?);
         } else if extends_register(i) {
             return Err(Reject::Code(i.code()));
-        } else if let Some(code) = truncation(i.code()) {
-            if place != Some(Place::Memory) || i.immediate8() != 0 {
+        } else if let Some(code) = truncating_store(i.code()) {
+            if place != Some(OperandPlace::Memory) || i.immediate8() != 0 {
                 return Err(Reject::Code(i.code()));
             }
-            let j = Instruction::with2(code, memory(i), zmm(i.op1_register()));
-            self.out.push(j.map_err(encode)?);
-        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(Place::Memory) {
+            let j = Instruction::with2(code, copy_memory_operand(i), to_zmm(i.op1_register()));
+            self.out.push(j.map_err(encode_error)?);
+        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(OperandPlace::Memory) {
             // The kernel's way to say so: it has no vectors of f64.
             let mut j = *i;
             j.set_code(Code::EVEX_Vmovntps_m512_zmm);
-            j.set_op1_register(zmm(i.op1_register()));
+            j.set_op1_register(to_zmm(i.op1_register()));
             self.out.push(j);
             self.streams = true;
-        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmm_xmmm128 && place == Some(Place::Memory) {
-            let j = Instruction::with1(Code::Prefetcht1_m8, memory(i));
-            self.out.push(j.map_err(encode)?);
-        } else if let Some(order) = exchange(i) {
-            let z = zmm(i.op1_register());
+        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmm_xmmm128 && place == Some(OperandPlace::Memory) {
+            let j = Instruction::with1(Code::Prefetcht1_m8, copy_memory_operand(i));
+            self.out.push(j.map_err(encode_error)?);
+        } else if let Some(order) = match_exchange(i) {
+            let z = to_zmm(i.op1_register());
             let code = Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8;
-            let j = Instruction::with4(code, zmm(i.op0_register()), z, z, order.of_four());
-            self.out.push(j.map_err(encode)?);
+            let j = Instruction::with4(code, to_zmm(i.op0_register()), z, z, order.of_four());
+            self.out.push(j.map_err(encode_error)?);
         } else if swaps_lanes(i) {
-            let j = self.widened(i, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8, place);
+            let j = self.widen_operands(i, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8, place);
             self.out.push(j);
         } else if merges_rows(i) {
-            let j = self.widened(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
+            let j = self.widen_operands(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
             self.out.push(j);
         } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
             // The kernel's way to say `p * 2^n`: it has no vectors of 16-bit integers.
-            let j = self.widened(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);
+            let j = self.widen_operands(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);
             self.out.push(j);
         } else {
             let w = wider(i.code()).ok_or(Reject::Code(i.code()))?;
-            let j = self.widened(i, w.zmm, place);
+            let j = self.widen_operands(i, w.zmm, place);
             self.out.push(j);
         }
         if let Some(z) = defined {
@@ -240,7 +242,7 @@ impl Rewrite<'_> {
     }
 
     /// The vector register that an instruction writes.
-    fn defined(&self, i: &Instruction) -> Option<usize> {
+    fn defined_vector(&self, i: &Instruction) -> Option<usize> {
         let first = i.op_kind(0) == OpKind::Register && i.op0_register().is_vector_register();
         first.then(|| i.op0_register().number())
     }
@@ -259,18 +261,18 @@ impl Rewrite<'_> {
     }
 
     /// The instruction with `code`, wide registers, and registers for what is pinned or spilled.
-    fn widened(&self, i: &Instruction, code: Code, place: Option<Place>) -> Instruction {
+    fn widen_operands(&self, i: &Instruction, code: Code, place: Option<OperandPlace>) -> Instruction {
         let register = match place {
-            Some(Place::Constant(d)) if i.memory_size().size() == 16 => self.pinned.get(&d).copied(),
-            Some(Place::Spill(d)) => self.spills.get(&d).copied(),
+            Some(OperandPlace::Constant(d)) if i.memory_size().size() == 16 => self.pinned.get(&d).copied(),
+            Some(OperandPlace::Spill(d)) => self.spills.get(&d).copied(),
             _ => None,
         };
         let scalar_source = is_broadcast(code);
         if let (Some(r), true, true) = (register, i.op_count() == 2, is_move(code)) {
             // A move from or to memory becomes one between registers.
             let (to, from) = match i.op_kind(0) {
-                OpKind::Memory => (r, zmm(i.op1_register())),
-                _ => (zmm(i.op0_register()), r),
+                OpKind::Memory => (r, to_zmm(i.op1_register())),
+                _ => (to_zmm(i.op0_register()), r),
             };
             return Instruction::with2(Code::EVEX_Vmovaps_zmm_k1z_zmmm512, to, from).unwrap_or(*i);
         }
@@ -278,7 +280,7 @@ impl Rewrite<'_> {
         j.set_code(code);
         for k in 0..i.op_count() {
             match i.op_kind(k) {
-                OpKind::Register if !(scalar_source && k == 1) => j.set_op_register(k, zmm(i.op_register(k))),
+                OpKind::Register if !(scalar_source && k == 1) => j.set_op_register(k, to_zmm(i.op_register(k))),
                 OpKind::Memory => {
                     if let Some(r) = register {
                         j.set_op_kind(k, OpKind::Register);
@@ -291,11 +293,11 @@ impl Rewrite<'_> {
         j
     }
 
-    fn comparison(
+    fn emit_comparison(
         &mut self,
         n: usize,
         i: &Instruction,
-        place: Option<Place>,
+        place: Option<OperandPlace>,
         code: Code,
         long: bool,
     ) -> Result<(), Reject> {
@@ -309,26 +311,26 @@ impl Rewrite<'_> {
             let r = Register::ZMM0 + z as u32;
             let all = Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8;
             self.out
-                .push(Instruction::with4(all, r, r, r, 0xffu32).map_err(encode)?);
+                .push(Instruction::with4(all, r, r, r, 0xffu32).map_err(encode_error)?);
             self.masks[z] = None;
             return Ok(());
         }
-        if matches!(place, Some(Place::Slot | Place::Behind)) {
+        if matches!(place, Some(OperandPlace::Slot | OperandPlace::Behind)) {
             return Err(Reject::Memory(i.code()));
         }
         // The register compared into may hold an older mask; its operands were stored already.
         self.masks[z] = None;
         let k = self.take_k(self.flow.live_out[n])?;
-        let mut j = self.widened(i, code, place);
+        let mut j = self.widen_operands(i, code, place);
         j.set_op0_register(k);
         self.out.push(j);
-        self.masks[z] = Some(Mask { k, long, stored: false });
+        self.masks[z] = Some(MaskRegister { k, long, stored: false });
         Ok(())
     }
 
     /// `mask ? third : second`.
-    fn blend(&mut self, n: usize, i: &Instruction, place: Option<Place>) -> Result<(), Reject> {
-        if matches!(place, Some(Place::Slot | Place::Behind)) {
+    fn emit_blend(&mut self, n: usize, i: &Instruction, place: Option<OperandPlace>) -> Result<(), Reject> {
+        if matches!(place, Some(OperandPlace::Slot | OperandPlace::Behind)) {
             return Err(Reject::Memory(i.code()));
         }
         let (d, a, m) = (
@@ -346,8 +348,8 @@ impl Rewrite<'_> {
                 let k = self.take_k(self.flow.live_in[n])?;
                 let z = Register::ZMM0 + m as u32;
                 let test = Instruction::with3(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, k, z, z);
-                self.out.push(test.map_err(encode)?);
-                self.masks[m] = Some(Mask {
+                self.out.push(test.map_err(encode_error)?);
+                self.masks[m] = Some(MaskRegister {
                     k,
                     long: false,
                     stored: true,
@@ -360,17 +362,17 @@ impl Rewrite<'_> {
             false => Code::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32,
         };
         let register = match place {
-            Some(Place::Constant(c)) => self.pinned.get(&c).copied(),
-            Some(Place::Spill(s)) => self.spills.get(&s).copied(),
-            None => Some(zmm(i.op2_register())),
+            Some(OperandPlace::Constant(c)) => self.pinned.get(&c).copied(),
+            Some(OperandPlace::Spill(s)) => self.spills.get(&s).copied(),
+            None => Some(to_zmm(i.op2_register())),
             _ => None,
         };
         let (to, first) = (Register::ZMM0 + d as u32, Register::ZMM0 + a as u32);
         let mut j = match register {
             Some(r) => Instruction::with3(code, to, first, r),
-            None => Instruction::with3(code, to, first, memory(i)),
+            None => Instruction::with3(code, to, first, copy_memory_operand(i)),
         }
-        .map_err(encode)?;
+        .map_err(encode_error)?;
         j.set_op_mask(k);
         self.out.push(j);
         self.masks[d] = None;
@@ -379,7 +381,7 @@ impl Rewrite<'_> {
 }
 
 /// The memory operand of an instruction.
-fn memory(i: &Instruction) -> MemoryOperand {
+fn copy_memory_operand(i: &Instruction) -> MemoryOperand {
     MemoryOperand::new(
         i.memory_base(),
         i.memory_index(),
@@ -392,7 +394,7 @@ fn memory(i: &Instruction) -> MemoryOperand {
 }
 
 /// The store of every lane's low bits that a store of one narrow element stands for.
-fn truncation(c: Code) -> Option<Code> {
+fn truncating_store(c: Code) -> Option<Code> {
     match c {
         Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),
         Code::VEX_Vpextrb_r32m8_xmm_imm8 => Some(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm),

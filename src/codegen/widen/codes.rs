@@ -135,7 +135,7 @@ table! {
 }
 
 /// A shuffle that repeats the first lane: how Cranelift spreads a scalar. The forms are broadcasts.
-pub(super) fn splat(i: &Instruction) -> Option<Wider> {
+pub(super) fn match_splat(i: &Instruction) -> Option<Wider> {
     let register = (0..i.op_count()).all(|k| i.op_kind(k) != OpKind::Memory);
     let spreads = match i.code() {
         Code::VEX_Vpshufd_xmm_xmmm128_imm8 => register && i.immediate8() == 0,
@@ -170,7 +170,7 @@ impl Exchange {
 }
 
 /// What the kernel means by adding 16-bit integers to themselves with saturation, which no kernel does.
-pub(super) fn exchange(i: &Instruction) -> Option<Exchange> {
+pub(super) fn match_exchange(i: &Instruction) -> Option<Exchange> {
     match i.code() {
         Code::VEX_Vpaddusw_xmm_xmm_xmmm128 => Some(Exchange::Halves),
         Code::VEX_Vpaddsw_xmm_xmm_xmmm128 => Some(Exchange::Neighbours),
@@ -191,7 +191,7 @@ pub(super) fn swaps_lanes(i: &Instruction) -> bool {
 }
 
 /// A comparison whose result is a mask: its AVX2 form, its AVX-512 form, and whether lanes have 64 bits.
-pub(super) fn comparison(code: Code) -> Option<(Wider, bool)> {
+pub(super) fn wider_comparison(code: Code) -> Option<(Wider, bool)> {
     use Code::*;
     let (ymm, zmm, long) = match code {
         VEX_Vcmpps_xmm_xmm_xmmm128_imm8 => (
@@ -214,7 +214,7 @@ pub(super) fn comparison(code: Code) -> Option<(Wider, bool)> {
 }
 
 /// A choice by a mask whose lanes are all ones or all zeros: its AVX2 form.
-pub(super) fn blend(code: Code) -> Option<Code> {
+pub(super) fn wider_blend(code: Code) -> Option<Code> {
     use Code::*;
     match code {
         VEX_Vpblendvb_xmm_xmm_xmmm128_xmm => Some(VEX_Vpblendvb_ymm_ymm_ymmm256_ymm),

@@ -23,7 +23,7 @@ enum Tag {
 
 /// What a vector instruction's memory operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OperandPlace {
     /// Data.
     Memory,
     /// The constant at this offset of the table.
@@ -47,7 +47,7 @@ pub(super) struct Flow {
     pub live_out: Vec<u16>,
     /// The number of loops around each instruction, by backward branches.
     pub depth: Vec<u32>,
-    tags: Vec<State>,
+    tags: Vec<PointerState>,
     slot: u64,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Flow {
 const WORDS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq)]
-struct State {
+struct PointerState {
     regs: [Tag; 16],
     words: [Tag; WORDS],
 }
 
-impl State {
-    fn meet(&mut self, o: &State) -> bool {
+impl PointerState {
+    fn meet(&mut self, o: &PointerState) -> bool {
         let before = *self;
         let all = self.regs.iter_mut().chain(&mut self.words);
         for (a, b) in all.zip(o.regs.iter().chain(&o.words)) {
@@ -73,17 +73,17 @@ impl State {
     }
 }
 
-fn gpr(r: Register) -> Option<usize> {
+fn gpr_number(r: Register) -> Option<usize> {
     r.is_gpr().then(|| r.full_register().number())
 }
 
 /// The stack word that an instruction's memory operand is.
-fn word(i: &Instruction) -> Option<usize> {
+fn stack_word(i: &Instruction) -> Option<usize> {
     let w = i.memory_displacement64() as usize / 8;
     (i.memory_base() == Register::RSP && i.memory_index() == Register::None && w < WORDS).then_some(w)
 }
 
-fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
+fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
     let mut found: BTreeMap<u64, Instruction> = BTreeMap::new();
     let mut work = vec![BASE];
     let mut d = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
@@ -122,7 +122,7 @@ fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
 impl Flow {
     /// Analyses `code`; `table` holds the address of the constants on entry; the explicit stack slot has `slot` bytes.
     pub(super) fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
-        let ins = decode(code)?;
+        let ins = decode_reachable(code)?;
         let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
         let branch = |i: &Instruction| i.is_jcc_short_or_near() || i.is_jmp_short_or_near();
         let targets = ins
@@ -142,14 +142,14 @@ impl Flow {
             v
         };
         let successors: Vec<Vec<usize>> = (0..ins.len()).map(next).collect();
-        let (live_in, live_out) = liveness(&ins, &successors);
+        let (live_in, live_out) = compute_liveness(&ins, &successors);
         let mut depth = vec![0; ins.len()];
         for (n, s) in successors.iter().enumerate() {
             for &t in s.iter().filter(|&&t| t <= n) {
                 depth[t..=n].iter_mut().for_each(|d| *d += 1);
             }
         }
-        let tags = pointers(&ins, &successors, table, slot);
+        let tags = track_pointers(&ins, &successors, table, slot);
         Ok(Flow {
             ins,
             targets,
@@ -162,11 +162,11 @@ impl Flow {
     }
 
     /// What the memory operand of vector instruction `n` is.
-    pub(super) fn place(&self, n: usize) -> Result<Place, Reject> {
+    pub(super) fn operand_place(&self, n: usize) -> Result<OperandPlace, Reject> {
         let i = &self.ins[n];
         let (base, index) = (i.memory_base(), i.memory_index());
         if i.is_ip_rel_memory_operand() {
-            return Ok(Place::Behind);
+            return Ok(OperandPlace::Behind);
         }
         if base == Register::RBP {
             return Err(Reject::Memory(i.code()));
@@ -176,19 +176,23 @@ impl Flow {
                 return Err(Reject::Memory(i.code()));
             }
             let d = i.memory_displacement64();
-            return Ok(if d < self.slot { Place::Slot } else { Place::Spill(d) });
+            return Ok(if d < self.slot {
+                OperandPlace::Slot
+            } else {
+                OperandPlace::Spill(d)
+            });
         }
-        let tag = gpr(base).map_or(Tag::Unknown, |r| self.tags[n].regs[r]);
+        let tag = gpr_number(base).map_or(Tag::Unknown, |r| self.tags[n].regs[r]);
         Ok(match tag {
-            Tag::Slot => Place::Slot,
-            Tag::Table if index == Register::None => Place::Constant(i.memory_displacement64()),
-            _ => Place::Memory,
+            Tag::Slot => OperandPlace::Slot,
+            Tag::Table if index == Register::None => OperandPlace::Constant(i.memory_displacement64()),
+            _ => OperandPlace::Memory,
         })
     }
 }
 
 /// The vector registers that live before and after each instruction.
-fn liveness(ins: &[Instruction], successors: &[Vec<usize>]) -> (Vec<u16>, Vec<u16>) {
+fn compute_liveness(ins: &[Instruction], successors: &[Vec<usize>]) -> (Vec<u16>, Vec<u16>) {
     let mut info = InstructionInfoFactory::new();
     let mut uses = vec![0u16; ins.len()];
     let mut defs = vec![0u16; ins.len()];
@@ -224,19 +228,19 @@ fn liveness(ins: &[Instruction], successors: &[Vec<usize>]) -> (Vec<u16>, Vec<u1
 }
 
 /// What registers and stack words hold before each instruction, on every path.
-fn pointers(ins: &[Instruction], successors: &[Vec<usize>], table: Register, slot: u64) -> Vec<State> {
-    let mut entry = State {
+fn track_pointers(ins: &[Instruction], successors: &[Vec<usize>], table: Register, slot: u64) -> Vec<PointerState> {
+    let mut entry = PointerState {
         regs: [Tag::Unknown; 16],
         words: [Tag::Unknown; WORDS],
     };
     entry.regs[table.number()] = Tag::Table;
-    let mut before: Vec<Option<State>> = vec![None; ins.len()];
+    let mut before: Vec<Option<PointerState>> = vec![None; ins.len()];
     before[0] = Some(entry);
     let mut info = InstructionInfoFactory::new();
     let mut work = vec![0];
     while let Some(n) = work.pop() {
         let Some(state) = before[n] else { continue };
-        let after = transfer(&ins[n], state, &mut info, slot);
+        let after = transfer_state(&ins[n], state, &mut info, slot);
         for &s in &successors[n] {
             let changed = match &mut before[s] {
                 Some(b) => b.meet(&after),
@@ -253,11 +257,11 @@ fn pointers(ins: &[Instruction], successors: &[Vec<usize>], table: Register, slo
     before.into_iter().map(|s| s.unwrap_or(entry)).collect()
 }
 
-fn transfer(i: &Instruction, mut s: State, info: &mut InstructionInfoFactory, slot: u64) -> State {
+fn transfer_state(i: &Instruction, mut s: PointerState, info: &mut InstructionInfoFactory, slot: u64) -> PointerState {
     let moved = matches!(i.code(), Code::Mov_rm64_r64 | Code::Mov_r64_rm64);
     let value = match (moved, i.code()) {
-        (true, _) if i.op_kind(1) == OpKind::Register => gpr(i.op1_register()).map(|r| s.regs[r]),
-        (true, _) => word(i).map(|w| s.words[w]),
+        (true, _) if i.op_kind(1) == OpKind::Register => gpr_number(i.op1_register()).map(|r| s.regs[r]),
+        (true, _) => stack_word(i).map(|w| s.words[w]),
         (_, Code::Lea_r64_m) if i.memory_base() == Register::RSP && i.memory_index() == Register::None => {
             (i.memory_displacement64() < slot).then_some(Tag::Slot)
         }
@@ -270,7 +274,7 @@ fn transfer(i: &Instruction, mut s: State, info: &mut InstructionInfoFactory, sl
             u.access(),
             OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
         );
-        if writes && let Some(r) = gpr(u.register()) {
+        if writes && let Some(r) = gpr_number(u.register()) {
             regs.push(r);
         }
     }
@@ -283,7 +287,7 @@ fn transfer(i: &Instruction, mut s: State, info: &mut InstructionInfoFactory, sl
     for r in regs {
         s.regs[r] = value.unwrap_or_default();
     }
-    if memory && let Some(w) = word(i) {
+    if memory && let Some(w) = stack_word(i) {
         let bytes = i.memory_displacement64() as usize % 8 + i.memory_size().size().max(1);
         s.words[w..WORDS.min(w + bytes.div_ceil(8))].fill(Tag::Unknown);
         if moved {

@@ -87,7 +87,7 @@ pub(super) fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Re
     };
     #[cfg(test)]
     assert_features(&flow, &out, width);
-    encode(code, out)
+    encode_with_constants(code, out)
 }
 
 /// Panics if an instruction needs more of AVX-512 than [`widest`](super::wide::widest) asks for, or, at 32 bytes, than the
@@ -107,7 +107,7 @@ fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
 }
 
 /// The bytes of `out`, with copies after them of the constants that came after `code`.
-fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide, Reject> {
+fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide, Reject> {
     let (mut bytes, mut uses) = (vec![], vec![]);
     for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {
         uses.push((n, bytes.len() as u64));
@@ -173,19 +173,19 @@ fn memory_operand(i: &Instruction) -> Option<u32> {
 }
 
 /// The instructions written so far.
-struct Output {
+struct CodeOutput {
     ins: Vec<Instruction>,
     /// The address that the next instruction stands for.
     label: u64,
 }
 
-impl Output {
-    fn new() -> Output {
-        Output { ins: vec![], label: 0 }
+impl CodeOutput {
+    fn new() -> CodeOutput {
+        CodeOutput { ins: vec![], label: 0 }
     }
 
     /// What follows stands for the instruction at `ip`.
-    fn at(&mut self, ip: u64) {
+    fn set_label(&mut self, ip: u64) {
         self.label = ip;
     }
 
@@ -195,7 +195,7 @@ impl Output {
     }
 
     /// Something must stand where a branch may go to.
-    fn end(&mut self, targeted: bool) {
+    fn end_instruction(&mut self, targeted: bool) {
         if targeted && self.label != 0 {
             self.push(Instruction::with(Code::Nopd));
         }
@@ -203,7 +203,7 @@ impl Output {
     }
 }
 
-fn ret(i: &Instruction) -> bool {
+fn is_return(i: &Instruction) -> bool {
     i.mnemonic() == Mnemonic::Ret
 }
 
@@ -222,7 +222,7 @@ mod tests {
         let (mut load, mut ret) = (load.expect("operands of a load"), Instruction::with(Code::Retnq));
         load.set_ip(BASE);
         ret.set_ip(BASE + 64);
-        let all = encode(&code, vec![load, ret]).expect("an encoding").code;
+        let all = encode_with_constants(&code, vec![load, ret]).expect("an encoding").code;
         let first = Decoder::with_ip(64, &all, BASE, DecoderOptions::NONE).decode();
         let at = (first.ip_rel_memory_address() - BASE) as usize;
         assert_eq!(all.get(at..at + 4), Some(&247u32.to_le_bytes()[..]));

@@ -3,7 +3,7 @@
 use super::{Contract, broadcast_to, unsigned_strides};
 use crate::lower::ir::same_dim;
 use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
-use crate::math::contract::{Attention, Mask};
+use crate::math::contract::{Attention, AttentionMask};
 use crate::op::{Call, IndexMap, OpId, OpResult};
 use crate::program::BufferOperand;
 use crate::types::{DType, TensorType};
@@ -33,7 +33,7 @@ pub(in crate::lower) fn attention_step(
         let (dtype, o) = (dtype?, rest.next()?);
         let s = unsigned_strides(&o);
         added.push(o);
-        Some(Mask {
+        Some(AttentionMask {
             dtype,
             strides: [s[0], s[1], s[2], s[3]],
         })

@@ -168,11 +168,11 @@ fn join_pair(
     if tail.iter().any(|t| t.buffers.contains(&between.buffer)) {
         return Some(Err(ExpansionRefusal::Tail));
     }
-    if !desc.suits() {
+    if !desc.is_supported() {
         return Some(Err(ExpansionRefusal::Form));
     }
-    if desc.between() < WORTH {
-        return Some(Err(ExpansionRefusal::Small(desc.between())));
+    if desc.between_bytes() < WORTH {
+        return Some(Err(ExpansionRefusal::Small(desc.between_bytes())));
     }
     let all = operands.iter().chain(&more[1..]).cloned().collect();
     Some(Ok(Step::Contract {

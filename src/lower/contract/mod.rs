@@ -7,7 +7,7 @@ pub mod recurrent;
 use crate::diag::{Code, Diagnostic};
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId};
-use crate::math::contract::{Activation, Addend, BatchDim, Conv, Layout, MatMul};
+use crate::math::contract::{Activation, Addend, BatchDim, Conv, ConvLayout, MatMul};
 use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
 use crate::types::DType;
@@ -139,8 +139,8 @@ pub(in crate::lower) fn conv(
 ) -> Contract {
     let (x, w) = (&operands[how.input], &operands[how.weight]);
     let layout = |last: bool| match last {
-        true => Layout::ChannelsLast,
-        false => Layout::ChannelsFirst,
+        true => ConvLayout::ChannelsLast,
+        false => ConvLayout::ChannelsFirst,
     };
     let (channels, spatial) = match (last[0], &x.shape[1..]) {
         (true, [spatial @ .., channels]) | (false, [channels, spatial @ ..]) => (*channels, spatial),

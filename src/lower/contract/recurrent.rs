@@ -2,7 +2,7 @@
 
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
-use crate::math::contract::{Cell, Recurrent};
+use crate::math::contract::{Recurrent, RecurrentCell};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{BufferOperand, Contract};
 use crate::types::{DType, TensorType, Val};
@@ -14,10 +14,10 @@ pub(in crate::lower) fn recognise_recurrent(
     ids: &Call<ValueId>,
 ) -> OpResult<Option<Val<Traced>>> {
     let cell = match types.op.id() {
-        Some(OpId::Lstm) => Cell::Lstm,
-        Some(OpId::Gru) => Cell::Gru,
-        Some(OpId::RnnTanh) => Cell::Tanh,
-        Some(OpId::RnnRelu) => Cell::Relu,
+        Some(OpId::Lstm) => RecurrentCell::Lstm,
+        Some(OpId::Gru) => RecurrentCell::Gru,
+        Some(OpId::RnnTanh) => RecurrentCell::Tanh,
+        Some(OpId::RnnRelu) => RecurrentCell::Relu,
         _ => return Ok(None),
     };
     // What is dropped between layers is drawn where the stream is.
@@ -27,7 +27,7 @@ pub(in crate::lower) fn recognise_recurrent(
     let x = *ids.leaf("input")?;
     let params: Vec<ValueId> = ids.leaves("params")?.into_iter().copied().collect();
     let states: Vec<ValueId> = match cell {
-        Cell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
+        RecurrentCell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
         _ => vec![*ids.leaf("hx")?],
     };
     let mut net = RecurrentNetwork {
@@ -39,7 +39,7 @@ pub(in crate::lower) fn recognise_recurrent(
         batch_first: ids.bool("batch_first")?,
     };
     let sets = net.layers.saturating_mul(net.directions);
-    net.projected = cell == Cell::Lstm && params.len() == sets.saturating_mul(net.per_set() + 1);
+    net.projected = cell == RecurrentCell::Lstm && params.len() == sets.saturating_mul(net.per_set() + 1);
     if !net.is_supported(tir, x, &params, &states) {
         return Ok(None);
     }
@@ -47,7 +47,7 @@ pub(in crate::lower) fn recognise_recurrent(
 }
 
 struct RecurrentNetwork {
-    cell: Cell,
+    cell: RecurrentCell,
     biases: bool,
     /// Whether each set ends with the projection of its output.
     projected: bool,
@@ -71,7 +71,7 @@ impl RecurrentNetwork {
             .chain([&x])
             .all(|&v| tir.value(v).dtype == DType::F32);
         let shape = &tir.value(x).shape;
-        let wanted = if self.cell == Cell::Lstm { 2 } else { 1 };
+        let wanted = if self.cell == RecurrentCell::Lstm { 2 } else { 1 };
         if !f32s || sets == 0 || params.len() != sets * self.per_set() || shape.len() != 3 || shape.contains(&0) {
             return false;
         }
@@ -170,7 +170,7 @@ impl RecurrentNetwork {
             reverse,
             projected: self.projected,
         };
-        let lstm = (self.cell == Cell::Lstm) as usize;
+        let lstm = (self.cell == RecurrentCell::Lstm) as usize;
         let def = Def::Special { args: operands, how };
         let steps = time * batch * state;
         let all = tir.push(DType::F32, &[steps + lstm * batch * hidden], def)?;
@@ -227,12 +227,12 @@ fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<Value
 
 /// The step of a recurrent layer whose operands are those of [`Network::direction`].
 pub(in crate::lower) fn recurrent_step(
-    cell: Cell,
+    cell: RecurrentCell,
     reverse: bool,
     projected: bool,
     operands: &[BufferOperand],
 ) -> Result<Contract, LowerError> {
-    let lstm = (cell == Cell::Lstm) as usize;
+    let lstm = (cell == RecurrentCell::Lstm) as usize;
     let (inputs, state) = (&operands[0].shape, &operands[1].shape);
     let width = *state.last().unwrap_or(&0);
     let desc = Recurrent {

@@ -11,7 +11,7 @@ mod text;
 pub use scheduled::{Scheduled, Stored};
 
 use self::access::{Access, resolve_access};
-use crate::math::contract::{Activation, Cell};
+use crate::math::contract::{Activation, RecurrentCell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
 use crate::scalar::ScalarExpr;
 use crate::tensor::{Tensor, byte_len};
@@ -119,7 +119,7 @@ pub enum Special {
     /// than a kernel.
     Recurrent {
         /// What a step computes.
-        cell: Cell,
+        cell: RecurrentCell,
         /// Whether the steps go from the last to the first.
         reverse: bool,
         /// Whether the output is projected.

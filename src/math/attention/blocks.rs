@@ -2,10 +2,10 @@
 //! scores on register tiles, the running softmax, and the weighted values added to the result in place.
 
 use super::row::{EndJob, RowsJob, end, scale, softmax};
-use crate::math::contract::{Attention, AttentionArgs, AttentionPlan, Mask};
+use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
 use crate::math::matmul::dot::{self, DotJob};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, Scratch, Shared};
+use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -25,18 +25,18 @@ const SMALLEST: f64 = 200e3;
 const RANGE: usize = 112;
 
 /// A plan of an f32 attention.
-pub(super) struct Blocks {
+pub(super) struct BlockedAttention {
     desc: Attention,
     kernels: &'static Kernels,
 }
 
 /// The operands of one head.
-struct Head {
+struct HeadOperands {
     q: *const f32,
     k: *const f32,
     v: *const f32,
     /// Bias and mask from the head's first query on.
-    masks: [Option<(Mask, *const u8)>; 2],
+    masks: [Option<(AttentionMask, *const u8)>; 2],
     out: *mut f32,
 }
 
@@ -64,12 +64,12 @@ struct KeyBlock {
     last_values: *const f32,
 }
 
-impl Blocks {
+impl BlockedAttention {
     /// Plans `desc`, whose extents were checked.
-    pub(super) fn new(isa: Isa, desc: &Attention) -> Blocks {
-        Blocks {
+    pub(super) fn new(isa: Isa, desc: &Attention) -> BlockedAttention {
+        BlockedAttention {
             desc: desc.clone(),
-            kernels: Kernels::of(isa),
+            kernels: Kernels::for_isa(isa),
         }
     }
 
@@ -77,33 +77,33 @@ impl Blocks {
     ///
     /// # Safety
     /// `args` is as for [`AttentionPlan::run`].
-    unsafe fn head(&self, args: &AttentionArgs, i: usize) -> Head {
+    unsafe fn head_operands(&self, args: &AttentionArgs, i: usize) -> HeadOperands {
         let d = &self.desc;
         let (b, h) = (i / d.heads, i % d.heads);
         let kv = d.kv_head(h);
         let at = |s: &[usize; 3], h: usize| b * s[0] + h * s[1];
         // SAFETY: the head lies in every operand.
         unsafe {
-            Head {
+            HeadOperands {
                 q: args.q.cast::<f32>().add(at(&d.q, h)),
                 k: args.k.cast::<f32>().add(at(&d.k, kv)),
                 v: args.v.cast::<f32>().add(at(&d.v, kv)),
                 masks: [(d.bias, args.bias), (d.mask, args.mask)]
-                    .map(|(m, data)| m.map(|m| (m, data.add(m.at(b, h, 0) * m.dtype.size())))),
+                    .map(|(m, data)| m.map(|m| (m, data.add(m.row_offset(b, h, 0) * m.dtype.size())))),
                 out: args.out.cast::<f32>().add(at(&d.out, h)),
             }
         }
     }
 
     /// Working memory for ranges of up to `rows` queries.
-    fn work(&self, rows: usize) -> Work {
+    fn alloc_work(&self, rows: usize) -> Work {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let few = d.queries <= FEW;
         Work {
-            keys: scratch::take(if few { 0 } else { KEYS.next_multiple_of(nr) * d.size }),
-            values: scratch::take(if d.value_size % nr > 0 { KEYS * nr } else { 0 }),
-            scores: scratch::take((TILES * self.kernels.mr + 2) * SCORE_ROW),
-            state: scratch::take(3 * rows),
+            keys: scratch::take_buffer(if few { 0 } else { KEYS.next_multiple_of(nr) * d.size }),
+            values: scratch::take_buffer(if d.value_size % nr > 0 { KEYS * nr } else { 0 }),
+            scores: scratch::take_buffer((TILES * self.kernels.mr + 2) * SCORE_ROW),
+            state: scratch::take_buffer(3 * rows),
         }
     }
 
@@ -111,7 +111,7 @@ impl Blocks {
     ///
     /// # Safety
     /// The head's operands are valid; no other thread writes these rows; the working memory is for as many.
-    unsafe fn range(&self, h: &Head, q0: usize, q1: usize, w: &mut Work) {
+    unsafe fn run_range(&self, h: &HeadOperands, q0: usize, q1: usize, w: &mut Work) {
         let d = &self.desc;
         let (max, rest) = w.state[..3 * (q1 - q0)].split_at_mut(q1 - q0);
         let (sum, rescale) = rest.split_at_mut(q1 - q0);
@@ -120,17 +120,17 @@ impl Blocks {
         let state = [max, sum, rescale].map(|s| s.as_mut_ptr());
         let mut first = 0;
         // Causal rows see no key beyond the last row's.
-        let seen = d.visible(q1 - 1);
+        let seen = d.visible_keys(q1 - 1);
         while first < seen {
             let count = KEYS.min(seen - first);
             // SAFETY: the buffers hold a block; the rows are this chunk's.
             unsafe {
-                let block = self.pack(h, first, count, w);
+                let block = self.pack_key_block(h, first, count, w);
                 let tiles = Tiles::new(q1 - q0, self.kernels.mr);
                 for t in (0..tiles.count()).step_by(TILES) {
                     let (r0, r1) = (tiles.start(t), tiles.start((t + TILES).min(tiles.count())));
-                    if d.visible(q0 + r1 - 1) > first {
-                        self.rows(h, &block, q0 + r0, r1 - r0, &mut w.scores, state.map(|s| s.add(r0)));
+                    if d.visible_keys(q0 + r1 - 1) > first {
+                        self.attend_rows(h, &block, q0 + r0, r1 - r0, &mut w.scores, state.map(|s| s.add(r0)));
                     }
                 }
             }
@@ -154,7 +154,7 @@ impl Blocks {
     ///
     /// # Safety
     /// As for [`Blocks::range`].
-    unsafe fn pack(&self, h: &Head, first: usize, count: usize, w: &mut Work) -> KeyBlock {
+    unsafe fn pack_key_block(&self, h: &HeadOperands, first: usize, count: usize, w: &mut Work) -> KeyBlock {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let rest = d.value_size % nr;
         // SAFETY: the keys and values lie in the operands, their copies in the buffers.
@@ -182,18 +182,26 @@ impl Blocks {
     ///
     /// # Safety
     /// As for [`Blocks::range`].
-    unsafe fn rows(&self, h: &Head, b: &KeyBlock, q: usize, n: usize, scores: &mut [f32], state: [*mut f32; 3]) {
+    unsafe fn attend_rows(
+        &self,
+        h: &HeadOperands,
+        b: &KeyBlock,
+        q: usize,
+        n: usize,
+        scores: &mut [f32],
+        state: [*mut f32; 3],
+    ) {
         let d = &self.desc;
         let s = scores.as_mut_ptr();
         let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
         // Rows whose masks have to be spread first are taken one by one.
-        let direct = |(m, _): &(Mask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
+        let direct = |(m, _): &(AttentionMask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
         let step = if h.masks.iter().flatten().all(direct) { n } else { 1 };
         // SAFETY: the scores hold all rows; the rows lie in q and the result.
         unsafe {
-            self.score(h, b, q, n, s);
+            self.score_rows(h, b, q, n, s);
             for r in (0..n).step_by(step) {
-                let keys = d.visible(q + r + step - 1).saturating_sub(b.first).min(b.count);
+                let keys = d.visible_keys(q + r + step - 1).saturating_sub(b.first).min(b.count);
                 let masks = [0, 1].map(|i| match &h.masks[i] {
                     Some(m) => {
                         let spread = spread.wrapping_add(i * SCORE_ROW);
@@ -206,7 +214,7 @@ impl Blocks {
                     row: SCORE_ROW,
                     rows: step,
                     width: b.count,
-                    keys: d.visible(q + r) as isize - b.first as isize,
+                    keys: d.visible_keys(q + r) as isize - b.first as isize,
                     more: d.causal as isize,
                     scale: d.scale as f32,
                     masks,
@@ -230,7 +238,7 @@ impl Blocks {
     ///
     /// # Safety
     /// As for [`Blocks::rows`].
-    unsafe fn score(&self, h: &Head, b: &KeyBlock, row: usize, n: usize, scores: *mut f32) {
+    unsafe fn score_rows(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, scores: *mut f32) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         // SAFETY: the caller's promise.
         unsafe {
@@ -253,7 +261,7 @@ impl Blocks {
             for p in 0..b.count.div_ceil(nr) {
                 let cols = nr.min(b.count - p * nr);
                 let keys = b.keys.add(p * nr * d.size);
-                self.tiles(
+                self.run_tiles(
                     (q, d.q[2], d.size),
                     (keys, nr),
                     (scores.add(p * nr), SCORE_ROW, cols),
@@ -268,7 +276,7 @@ impl Blocks {
     ///
     /// # Safety
     /// As for [`Blocks::rows`].
-    unsafe fn add_values(&self, h: &Head, b: &KeyBlock, row: usize, n: usize, weights: *const f32) {
+    unsafe fn add_values(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, weights: *const f32) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let init = if b.first == 0 { Init::Zero } else { Init::Output };
         for p in 0..d.value_size.div_ceil(nr) {
@@ -280,7 +288,7 @@ impl Blocks {
                     false => (b.last_values, nr),
                 };
                 let out = h.out.add(row * d.out[2] + p * nr);
-                self.tiles((weights, SCORE_ROW, b.count), values, (out, d.out[2], cols), n, init);
+                self.run_tiles((weights, SCORE_ROW, b.count), values, (out, d.out[2], cols), n, init);
             }
         }
     }
@@ -290,7 +298,7 @@ impl Blocks {
     ///
     /// # Safety
     /// The parts are valid.
-    unsafe fn tiles(
+    unsafe fn run_tiles(
         &self,
         a: (*const f32, usize, usize),
         b: (*const f32, usize),
@@ -298,7 +306,7 @@ impl Blocks {
         n: usize,
         init: Init,
     ) {
-        let halves = self.kernels.halves(c.2);
+        let halves = self.kernels.half_vectors(c.2);
         let tiles = Tiles::new(n, self.kernels.mr);
         for t in 0..tiles.count() {
             let (r, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
@@ -320,7 +328,7 @@ impl Blocks {
                 clamp: None,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.kernels.tile(rows, halves, false)(&job) };
+            unsafe { self.kernels.tile_kernel(rows, halves, false)(&job) };
         }
     }
 }
@@ -330,7 +338,7 @@ impl Blocks {
 /// # Safety
 /// The row lies in the mask; `spread` holds `keys` elements.
 unsafe fn mask_row(
-    &(m, data): &(Mask, *const u8),
+    &(m, data): &(AttentionMask, *const u8),
     row: usize,
     first: usize,
     keys: usize,
@@ -360,7 +368,7 @@ unsafe fn mask_row(
     }
 }
 
-impl AttentionPlan for Blocks {
+impl AttentionPlan for BlockedAttention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let d = &self.desc;
         let heads = d.batch * d.heads;
@@ -381,15 +389,15 @@ impl AttentionPlan for Blocks {
             1 => of_macs(SMALLEST).max(of_macs(4.0 * SMALLEST).min(heads / (4 * pool.threads()))),
             _ => 1,
         };
-        let shared = Shared(args as *const AttentionArgs as *mut AttentionArgs);
+        let shared = SharedPtr(args as *const AttentionArgs as *mut AttentionArgs);
         pool.run((heads * parts).div_ceil(together), |i| {
-            let mut work = self.work(step);
+            let mut work = self.alloc_work(step);
             for i in i * together..((i + 1) * together).min(heads * parts) {
                 // SAFETY: the caller's promise; chunks own disjoint rows.
                 unsafe {
-                    let h = self.head(&*shared.get(), i / parts);
+                    let h = self.head_operands(&*shared.get(), i / parts);
                     let q0 = i % parts * step;
-                    self.range(&h, q0, (q0 + step).min(d.queries), &mut work);
+                    self.run_range(&h, q0, (q0 + step).min(d.queries), &mut work);
                 }
             }
         });

@@ -9,9 +9,9 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{Attention, AttentionArgs, AttentionPlan, Mask, PlanError};
-use super::convert::{narrow_row, widen};
-use super::scratch::{self, Scratch, Shared};
+use super::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan, PlanError};
+use super::convert::{narrow_row, widen_elements};
+use super::scratch::{self, Scratch, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
@@ -26,9 +26,9 @@ pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>,
         }
     }
     match desc.dtype {
-        DType::F32 => Ok(Box::new(blocks::Blocks::new(isa, desc))),
+        DType::F32 => Ok(Box::new(blocks::BlockedAttention::new(isa, desc))),
         DType::F64 => Ok(Box::new(plain::Plain::new(desc))),
-        DType::F16 | DType::BF16 => Ok(Box::new(Half::new(isa, desc, extents))),
+        DType::F16 | DType::BF16 => Ok(Box::new(HalfAttention::new(isa, desc, extents))),
         d => Err(PlanError::Dtype(d)),
     }
 }
@@ -41,7 +41,7 @@ impl Attention {
     }
 
     /// How many keys query `row` may see at most.
-    fn visible(&self, row: usize) -> usize {
+    fn visible_keys(&self, row: usize) -> usize {
         if self.causal { self.keys.min(row + 1) } else { self.keys }
     }
 
@@ -51,23 +51,23 @@ impl Attention {
     }
 }
 
-impl Mask {
+impl AttentionMask {
     /// Where the mask of query `row` begins.
-    fn at(&self, batch: usize, head: usize, row: usize) -> usize {
+    fn row_offset(&self, batch: usize, head: usize, row: usize) -> usize {
         batch * self.strides[0] + head * self.strides[1] + row * self.strides[2]
     }
 }
 
 /// Attention of f16 or bf16: in f32, rounded once.
-struct Half {
+struct HalfAttention {
     desc: Attention,
-    inner: blocks::Blocks,
+    inner: blocks::BlockedAttention,
     /// Elements of q, k, v, bias, mask and result to convert; b8 masks are used as they are.
     lens: [usize; 6],
 }
 
-impl Half {
-    fn new(isa: Isa, desc: &Attention, extents: [usize; 6]) -> Half {
+impl HalfAttention {
+    fn new(isa: Isa, desc: &Attention, extents: [usize; 6]) -> HalfAttention {
         let mut inner = Attention {
             dtype: DType::F32,
             ..desc.clone()
@@ -79,25 +79,25 @@ impl Half {
                 _ => *len = 0,
             }
         }
-        Half {
+        HalfAttention {
             desc: desc.clone(),
-            inner: blocks::Blocks::new(isa, &inner),
+            inner: blocks::BlockedAttention::new(isa, &inner),
             lens,
         }
     }
 }
 
-impl AttentionPlan for Half {
+impl AttentionPlan for HalfAttention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let (d, dtype) = (&self.desc, self.desc.dtype);
-        let [mut q, mut k, mut v, mut bias, mut mask, mut out] = self.lens.map(scratch::take);
+        let [mut q, mut k, mut v, mut bias, mut mask, mut out] = self.lens.map(scratch::take_buffer);
         // SAFETY: the caller's promise; the buffers are as long as the operands.
         unsafe {
-            widen(pool, dtype, args.q, &mut q);
-            widen(pool, dtype, args.k, &mut k);
-            widen(pool, dtype, args.v, &mut v);
-            widen(pool, dtype, args.bias, &mut bias);
-            widen(pool, dtype, args.mask, &mut mask);
+            widen_elements(pool, dtype, args.q, &mut q);
+            widen_elements(pool, dtype, args.k, &mut k);
+            widen_elements(pool, dtype, args.v, &mut v);
+            widen_elements(pool, dtype, args.bias, &mut bias);
+            widen_elements(pool, dtype, args.mask, &mut mask);
             let wide = |m: &Scratch, own: *const u8| if m.is_empty() { own } else { m.as_ptr().cast() };
             let inner = AttentionArgs {
                 q: q.as_ptr().cast(),
@@ -109,7 +109,7 @@ impl AttentionPlan for Half {
             };
             self.inner.run(pool, &inner);
         }
-        let to = Shared(args.out);
+        let to = SharedPtr(args.out);
         pool.run(d.batch * d.heads, |i| {
             for row in 0..d.queries {
                 let at = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];

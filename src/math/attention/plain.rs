@@ -1,7 +1,7 @@
 //! f64 attention, row by row.
 
 use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::types::DType;
 
@@ -20,7 +20,7 @@ impl Plain {
     ///
     /// # Safety
     /// `args` is as for [`AttentionPlan::run`]; no other thread writes the row.
-    unsafe fn row(&self, args: &AttentionArgs, batch: usize, head: usize, row: usize, p: &mut [f64]) {
+    unsafe fn attend_row(&self, args: &AttentionArgs, batch: usize, head: usize, row: usize, p: &mut [f64]) {
         let d = &self.desc;
         let kv = d.kv_head(head);
         let at = |s: &[usize; 3], h: usize| batch * s[0] + h * s[1];
@@ -30,13 +30,13 @@ impl Plain {
             let k = args.k.cast::<f64>().add(at(&d.k, kv));
             let v = args.v.cast::<f64>().add(at(&d.v, kv));
             let out = args.out.cast::<f64>().add(at(&d.out, head) + row * d.out[2]);
-            let seen = d.visible(row);
+            let seen = d.visible_keys(row);
             for (j, p) in p.iter_mut().enumerate().take(seen) {
                 let dot: f64 = (0..d.size).map(|i| *q.add(i) * *k.add(j * d.k[2] + i)).sum();
                 *p = dot * d.scale;
                 for (m, data) in [(d.bias, args.bias), (d.mask, args.mask)] {
                     let Some(m) = m else { continue };
-                    let at = m.at(batch, head, row) + j * m.strides[3];
+                    let at = m.row_offset(batch, head, row) + j * m.strides[3];
                     match m.dtype {
                         DType::B8 if *data.add(at) == 0 => *p = f64::NEG_INFINITY,
                         DType::B8 => {}
@@ -60,14 +60,14 @@ impl Plain {
 impl AttentionPlan for Plain {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let d = &self.desc;
-        let shared = Shared(args as *const AttentionArgs as *mut AttentionArgs);
+        let shared = SharedPtr(args as *const AttentionArgs as *mut AttentionArgs);
         pool.run(d.batch * d.heads, |i| {
-            let mut buffer = scratch::take(2 * d.keys);
+            let mut buffer = scratch::take_buffer(2 * d.keys);
             // SAFETY: the buffer is 64-byte aligned and holds `keys` f64.
             let p = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), d.keys) };
             for row in 0..d.queries {
                 // SAFETY: the caller's promise; chunks own disjoint heads.
-                unsafe { self.row(&*shared.get(), i / d.heads, i % d.heads, row, p) };
+                unsafe { self.attend_row(&*shared.get(), i / d.heads, i % d.heads, row, p) };
             }
         });
     }

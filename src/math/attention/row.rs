@@ -34,7 +34,7 @@ pub(super) struct RowsJob {
 impl RowsJob {
     /// How many keys row `r` sees.
     #[inline(always)]
-    fn keys(&self, r: usize) -> usize {
+    fn visible_keys(&self, r: usize) -> usize {
         let n = self.keys.saturating_add(r as isize * self.more);
         n.clamp(0, self.width as isize) as usize
     }
@@ -89,21 +89,21 @@ static LANES: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.
 /// All rows are scaled and masked before the exponentials of the first are taken: what a row's greatest score waits for,
 /// other rows fill.
 #[inline(always)]
-unsafe fn body<S: Simd>(j: &RowsJob) {
+unsafe fn softmax_body<S: Simd>(j: &RowsJob) {
     // SAFETY: the caller gives whole vectors of scores for `width`, each mask's keys, and `rows` elements of state.
     unsafe {
         for r in 0..j.rows {
-            let (old, max) = (*j.max.add(r), greatest::<S>(j, r));
+            let (old, max) = (*j.max.add(r), scale_and_mask_row::<S>(j, r));
             *j.rescale.add(r) = if old == f32::NEG_INFINITY {
                 0.0
             } else {
-                first::<S>(exp::<S>(S::splat(old - shift(max))))
+                first_lane::<S>(exp::<S>(S::splat(old - score_shift(max))))
             };
             *j.max.add(r) = max;
         }
         for r in 0..j.rows {
             let row = j.scores.add(r * j.row);
-            let (keys, by) = (j.keys(r), S::splat(shift(*j.max.add(r))));
+            let (keys, by) = (j.visible_keys(r), S::splat(score_shift(*j.max.add(r))));
             let mut sum = S::splat(0.0);
             let mut i = 0;
             while i < keys {
@@ -117,23 +117,23 @@ unsafe fn body<S: Simd>(j: &RowsJob) {
                 i += S::LANES;
             }
             let earlier = *j.sum.add(r) * *j.rescale.add(r);
-            *j.sum.add(r) = earlier + S::sum(sum);
+            *j.sum.add(r) = earlier + S::sum_lanes(sum);
         }
     }
 }
 
 /// What is taken off the scores of a row: if all are masked so far any finite number serves, exp(-inf) is 0.
 #[inline(always)]
-fn shift(max: f32) -> f32 {
+fn score_shift(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
 /// Scales and masks row `r`; lanes after its last key become minus infinity. Gives the greatest score so far.
 #[inline(always)]
-unsafe fn greatest<S: Simd>(j: &RowsJob, r: usize) -> f32 {
+unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
     // SAFETY: as in `body`.
     unsafe {
-        let (row, keys) = (j.scores.add(r * j.row), j.keys(r));
+        let (row, keys) = (j.scores.add(r * j.row), j.visible_keys(r));
         let masks = j.masks.map(|(m, step)| if m.is_null() { m } else { m.add(r * step) });
         let scale = S::splat(j.scale);
         let mut max = S::splat(*j.max.add(r));
@@ -157,7 +157,7 @@ unsafe fn greatest<S: Simd>(j: &RowsJob, r: usize) -> f32 {
             max = S::max(x, max);
             i += S::LANES;
         }
-        S::greatest(max)
+        S::max_lane(max)
     }
 }
 
@@ -177,7 +177,7 @@ unsafe fn end_body<S: Simd>(j: &EndJob) {
 }
 
 #[inline(always)]
-unsafe fn first<S: Simd>(v: S::V) -> f32 {
+unsafe fn first_lane<S: Simd>(v: S::V) -> f32 {
     let mut x = 0.0;
     // SAFETY: one lane is written.
     unsafe { S::store_first(&mut x, 1, v) };
@@ -202,7 +202,7 @@ unsafe fn scale_body<S: Simd>(row: *mut f32, n: usize, by: f32) {
 
 per_isa! {
     /// The kernel of one level: updates `max`, `sum` and `rescale`, and turns the scores into weights.
-    pub(super) fn softmax = body(j: &RowsJob)
+    pub(super) fn softmax = softmax_body(j: &RowsJob)
 }
 per_isa! {
     /// Divides rows by their sums.

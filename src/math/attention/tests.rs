@@ -122,7 +122,7 @@ fn run(
 }
 
 /// A mask for `d` that is not broadcast along the dimensions `own`, and how it lies.
-fn mask(d: &Attention, b8: bool, own: [bool; 4], seed: &mut u64) -> (Tensor, Mask) {
+fn mask(d: &Attention, b8: bool, own: [bool; 4], seed: &mut u64) -> (Tensor, AttentionMask) {
     let full = [d.batch, d.heads, d.queries, d.keys];
     let shape: Vec<usize> = (0..4).map(|i| if own[i] { full[i] } else { 1 }).collect();
     let strides = crate::tensor::contiguous_strides(&shape);
@@ -135,7 +135,7 @@ fn mask(d: &Attention, b8: bool, own: [bool; 4], seed: &mut u64) -> (Tensor, Mas
             x => Scalar::F64(x),
         }),
     };
-    let how = Mask {
+    let how = AttentionMask {
         dtype: mask.dtype(),
         strides: std::array::from_fn(|i| if own[i] { strides[i] } else { 0 }),
     };
@@ -209,7 +209,7 @@ fn no_keys_and_masked_rows_give_zeros_and_nan_stays() {
         let one = Tensor::from_slice::<f32>(&[1, 1, 6, 1], &[1.0; 6]);
         let mask = Tensor::from_fn(DType::B8, &[6, 6], |i| Scalar::Bool(i / 6 != 1));
         let masked = Attention {
-            mask: Some(Mask {
+            mask: Some(AttentionMask {
                 dtype: DType::B8,
                 strides: [0, 0, 6, 1],
             }),

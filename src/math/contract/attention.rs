@@ -1,12 +1,12 @@
 //! The descriptor of attention.
 
-use super::extent;
+use super::strided_extent;
 use crate::parallel::Pool;
 use crate::types::DType;
 
 /// The mask of an [`Attention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mask {
+pub struct AttentionMask {
     /// B8 (true keeps a key) or the dtype of the operands (added to the scores).
     pub dtype: DType,
     /// Strides over batch, head, query and key; 0 where it is broadcast.
@@ -46,9 +46,9 @@ pub struct Attention {
     /// Strides of the result.
     pub out: [usize; 3],
     /// What is added to the scores before the mask, if anything is.
-    pub bias: Option<Mask>,
+    pub bias: Option<AttentionMask>,
     /// The mask, if there is one.
-    pub mask: Option<Mask>,
+    pub mask: Option<AttentionMask>,
     /// Whether a row whose keys are all masked gives zeros and not NaN.
     pub safe: bool,
     /// Whether query `i` sees keys `0..=i` only.
@@ -90,16 +90,16 @@ impl Attention {
         }
         let size = self.dtype.size();
         let one = |heads: usize, rows: usize, last: usize, s: [usize; 3]| {
-            extent(
+            strided_extent(
                 size,
                 [(self.batch, s[0]), (heads, s[1]), (rows, s[2]), (last, 1)].into_iter(),
             )
         };
-        let mask = |m: Option<Mask>| match m {
+        let mask = |m: Option<AttentionMask>| match m {
             None => Some(0),
             Some(m) => {
                 let dims = [self.batch, self.heads, self.queries, self.keys];
-                extent(m.dtype.size(), dims.into_iter().zip(m.strides))
+                strided_extent(m.dtype.size(), dims.into_iter().zip(m.strides))
             }
         };
         Some([

@@ -26,13 +26,13 @@ pub struct Constant<'a> {
 
 impl<'a> From<&'a [u8]> for Constant<'a> {
     fn from(bytes: &'a [u8]) -> Constant<'a> {
-        Constant::bytes(bytes)
+        Constant::from_bytes(bytes)
     }
 }
 
 impl<'a> Constant<'a> {
     /// Bytes whose packed forms are not shared.
-    pub fn bytes(bytes: &'a [u8]) -> Constant<'a> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Constant<'a> {
         Constant {
             bytes: Some(bytes),
             shared: None,
@@ -43,7 +43,7 @@ impl<'a> Constant<'a> {
     }
 
     /// A tensor whose packed forms are shared through `packer`.
-    pub fn of(tensor: &'a Tensor, packer: &'a Packer<'a>) -> Constant<'a> {
+    pub fn from_tensor(tensor: &'a Tensor, packer: &'a Packer<'a>) -> Constant<'a> {
         Constant {
             bytes: None,
             shared: Some((packer, tensor)),
@@ -54,7 +54,7 @@ impl<'a> Constant<'a> {
     }
 
     /// The constant, whose elements are of `dtype` (f16 or bf16), as f32.
-    pub fn widened(self, dtype: DType) -> Constant<'a> {
+    pub fn widen_from(self, dtype: DType) -> Constant<'a> {
         Constant {
             narrow: Some(dtype),
             at: 2 * self.at,
@@ -73,7 +73,7 @@ impl<'a> Constant<'a> {
     }
 
     /// The part from byte `at` on.
-    pub fn after(self, at: usize) -> Constant<'a> {
+    pub fn skip_bytes(self, at: usize) -> Constant<'a> {
         Constant {
             at: self.at + at,
             ..self
@@ -106,7 +106,7 @@ impl<'a> Constant<'a> {
     /// `f` of the bytes.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let part = |b: &[u8]| match self.narrow {
-            Some(d) => f(&wide(d, &b[self.at / 2..])),
+            Some(d) => f(&widen_to_f32_bytes(d, &b[self.at / 2..])),
             None => f(&b[self.at..]),
         };
         match (self.bytes, self.shared) {
@@ -117,7 +117,7 @@ impl<'a> Constant<'a> {
     }
 
     /// `f` of the same constant with its bytes at hand: parts of it do not compute them again.
-    pub fn read<R>(&self, f: impl FnOnce(Constant) -> R) -> R {
+    pub fn with_loaded<R>(&self, f: impl FnOnce(Constant) -> R) -> R {
         match (self.bytes, self.shared) {
             (None, Some((_, t))) => t.with_bytes(|b| {
                 f(Constant {
@@ -130,26 +130,26 @@ impl<'a> Constant<'a> {
     }
 
     /// The bytes as they are, at an aligned place.
-    pub fn aligned(&self) -> Arc<AlignedBytes> {
-        self.packed(&[5], AlignedBytes::from_slice)
+    pub fn aligned_bytes(&self) -> Arc<AlignedBytes> {
+        self.get_or_pack(&[5], AlignedBytes::from_slice)
     }
 
     /// The packed form that `key` names, made of the bytes unless it is there. Equal keys must mean equal forms of equal bytes.
-    pub fn packed(&self, key: &[usize], make: impl FnOnce(&[u8]) -> AlignedBytes) -> Arc<AlignedBytes> {
+    pub fn get_or_pack(&self, key: &[usize], make: impl FnOnce(&[u8]) -> AlignedBytes) -> Arc<AlignedBytes> {
         let make = || self.with_bytes(make);
         match self.shared {
             None => Arc::new(make()),
             Some((packer, tensor)) => {
                 let narrow = self.narrow.map(|d| d as usize);
                 let key = key.iter().copied().chain(narrow).collect();
-                packer.take(packer.packs.get(tensor, self.at, key, make))
+                packer.keep_packed(packer.packs.get_or_make(tensor, self.at, key, make))
             }
         }
     }
 }
 
 /// Bytes of f16 or bf16 as those of f32.
-fn wide(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+fn widen_to_f32_bytes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     let mut v = vec![0f32; bytes.len() / 2];
     widen_bytes(dtype, &bytes[..2 * v.len()], &mut v);
     v.iter().flat_map(|x| x.to_ne_bytes()).collect()
@@ -170,7 +170,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    fn take(&self, packed: Arc<AlignedBytes>) -> Arc<AlignedBytes> {
+    fn keep_packed(&self, packed: Arc<AlignedBytes>) -> Arc<AlignedBytes> {
         if let Ok(mut taken) = self.taken.lock()
             && !taken.iter().any(|t| Arc::ptr_eq(t, &packed))
         {
@@ -180,23 +180,23 @@ impl<'a> Packer<'a> {
     }
 
     /// What the plans have, each once.
-    pub fn taken(self) -> Vec<Arc<AlignedBytes>> {
+    pub fn into_packed(self) -> Vec<Arc<AlignedBytes>> {
         self.taken.into_inner().unwrap_or_default()
     }
 }
 
 /// Which memory, from which byte on, and how it is packed.
-type Key = (BytesId, usize, Vec<usize>);
+type PackKey = (BytesId, usize, Vec<usize>);
 
 /// The packed forms that plans hold now. They are found by the constant's memory, whose contents do not change while its tensor
 /// lives, and go with the last plan that has them.
 #[derive(Default)]
 pub struct Packs {
-    known: Mutex<HashMap<Key, (Life, Weak<AlignedBytes>)>>,
+    known: Mutex<HashMap<PackKey, (Life, Weak<AlignedBytes>)>>,
 }
 
 impl Packs {
-    fn get(
+    fn get_or_make(
         &self,
         tensor: &Tensor,
         at: usize,
@@ -234,7 +234,7 @@ mod tests {
         let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]);
         let made = std::cell::Cell::new(0);
         let pack = |t: &Tensor, key: &[usize]| {
-            Constant::of(t, &Packer::new(&packs)).packed(key, |bytes| {
+            Constant::from_tensor(t, &Packer::new(&packs)).get_or_pack(key, |bytes| {
                 made.set(made.get() + 1);
                 AlignedBytes::from_slice(bytes)
             })
@@ -252,7 +252,8 @@ mod tests {
     fn a_tensor_that_is_written_is_another_constant() {
         let packs = Packs::default();
         let mut t = Tensor::from_slice(&[1], &[1.0f32]);
-        let pack = |t: &Tensor| Constant::of(t, &Packer::new(&packs)).packed(&[], AlignedBytes::from_slice);
+        let pack =
+            |t: &Tensor| Constant::from_tensor(t, &Packer::new(&packs)).get_or_pack(&[], AlignedBytes::from_slice);
         let a = pack(&t);
         t.as_mut_slice::<f32>()[0] = 2.0;
         let b = pack(&t);

@@ -1,12 +1,12 @@
 //! The descriptor of convolutions.
 
-use super::{Activation, Constant, Tail};
+use super::{Activation, Constant, TileTail};
 use crate::parallel::Pool;
 use crate::types::DType;
 
 /// The order of a convolution's activations in memory; without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum ConvLayout {
     /// `[N, C, spatial…]`, torch's default.
     ChannelsFirst,
     /// `[N, spatial…, C]`.
@@ -45,9 +45,9 @@ pub struct Conv {
     /// Whether there is a bias per output channel.
     pub bias: bool,
     /// Order of the input.
-    pub input_layout: Layout,
+    pub input_layout: ConvLayout,
     /// Order of the output.
-    pub output_layout: Layout,
+    pub output_layout: ConvLayout,
     /// Applied last.
     pub activation: Activation,
 }
@@ -69,15 +69,15 @@ impl Conv {
             transposed: false,
             output_padding: [0; 3],
             bias: false,
-            input_layout: Layout::ChannelsFirst,
-            output_layout: Layout::ChannelsFirst,
+            input_layout: ConvLayout::ChannelsFirst,
+            output_layout: ConvLayout::ChannelsFirst,
             activation: Activation::None,
         }
     }
 
     /// Depth, height and width of the output; `None` if the parameters are not legal (a zero stride, kernel or dilation,
     /// groups that do not divide, a kernel larger than the padded input) or a size overflows.
-    pub fn output(&self) -> Option<[usize; 3]> {
+    pub fn output_size(&self) -> Option<[usize; 3]> {
         let groups = self.groups != 0
             && self.in_channels.is_multiple_of(self.groups)
             && self.out_channels.is_multiple_of(self.groups);
@@ -110,7 +110,7 @@ impl Conv {
     /// How many elements each of input, weight, bias and output has, or `None` if the parameters are not legal or one
     /// does not fit the address space.
     pub fn extents(&self) -> Option<[usize; 4]> {
-        let out = self.output()?;
+        let out = self.output_size()?;
         let size = self.dtype.size();
         let len = |dims: &[usize]| {
             let n = dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d))?;
@@ -135,7 +135,7 @@ impl Conv {
         let at = if self.transposed {
             Some(self.input)
         } else {
-            self.output()
+            self.output_size()
         };
         let pixels: f64 = at.unwrap_or([0; 3]).iter().map(|&x| x as f64).product();
         let taps: f64 = self.kernel.iter().map(|&x| x as f64).product();
@@ -156,7 +156,7 @@ pub struct ConvArgs {
     /// The output; overlaps no other operand.
     pub y: *mut u8,
     /// What to run on finished tiles.
-    pub tail: Option<Tail>,
+    pub tail: Option<TileTail>,
 }
 
 /// Constant operands of a [`Conv`], as bytes of the descriptor's dtype.
@@ -196,8 +196,8 @@ impl Expansion {
         let first = Conv {
             bias: true,
             activation: Activation::Clamp(0.0, 6.0),
-            input_layout: Layout::ChannelsLast,
-            output_layout: Layout::ChannelsLast,
+            input_layout: ConvLayout::ChannelsLast,
+            output_layout: ConvLayout::ChannelsLast,
             ..Conv::new2d(channels, between, [size, size], [1, 1])
         };
         let second = Conv {
@@ -212,9 +212,9 @@ impl Expansion {
     }
 
     /// Whether the two are of this kind and fit together: rows of 3, 5 or 7 taps, no dilation, less padding than taps.
-    pub fn suits(&self) -> bool {
+    pub fn is_supported(&self) -> bool {
         let (a, b) = (&self.first, &self.second);
-        let last = |c: &Conv| c.input_layout == Layout::ChannelsLast && c.output_layout == Layout::ChannelsLast;
+        let last = |c: &Conv| c.input_layout == ConvLayout::ChannelsLast && c.output_layout == ConvLayout::ChannelsLast;
         let plain = |c: &Conv| c.dtype == DType::F32 && !c.transposed && last(c) && c.dilation == [1; 3];
         let one = a.kernel == [1; 3] && a.stride == [1; 3] && a.padding == [0; 3] && a.groups == 1;
         let channels = b.in_channels;
@@ -223,13 +223,13 @@ impl Expansion {
         let steps = b.stride[2] == 1 || (b.stride[2] == 2 && b.kernel[2] < 7);
         let taps = matches!(b.kernel[2], 3 | 5 | 7) && (2..=7).contains(&b.kernel[1]) && steps;
         let border = b.padding[1] < b.kernel[1] && b.padding[2] < b.kernel[2];
-        let together = a.batch == b.batch && a.out_channels == channels && a.output() == Some(b.input);
+        let together = a.batch == b.batch && a.out_channels == channels && a.output_size() == Some(b.input);
         let some = b.extents().is_some_and(|e| e[3] > 0) && a.extents().is_some() && a.in_channels > 0;
         plain(a) && plain(b) && one && depthwise && flat && taps && border && together && some
     }
 
     /// Bytes of the result of the first convolution.
-    pub fn between(&self) -> usize {
+    pub fn between_bytes(&self) -> usize {
         self.first.extents().map_or(0, |e| 4 * e[3])
     }
 
@@ -251,9 +251,9 @@ pub struct ExpansionArgs {
     /// The output of the second; overlaps no other operand.
     pub y: *mut u8,
     /// What to run on pieces of the first result. They have no place in a whole: tiles begin at element 0 of what they point to.
-    pub middle: Option<Tail>,
+    pub middle: Option<TileTail>,
     /// What to run on finished tiles.
-    pub tail: Option<Tail>,
+    pub tail: Option<TileTail>,
 }
 
 /// An [`Expansion`] ready to run.

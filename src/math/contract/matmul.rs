@@ -1,6 +1,6 @@
 //! The descriptor of matrix products.
 
-use super::{Activation, Constant, Tail, extent};
+use super::{Activation, Constant, TileTail, strided_extent};
 use crate::parallel::Pool;
 use crate::types::DType;
 
@@ -94,16 +94,16 @@ impl MatMul {
         let size = self.dtype.size();
         let addend = self.addend.unwrap_or(Addend { row: 0, col: 0 });
         Some([
-            extent(size, dims(|d| d.a).chain([(self.m, self.a[0]), (self.k, self.a[1])]))?,
-            extent(size, dims(|d| d.b).chain([(self.k, self.b[0]), (self.n, self.b[1])]))?,
+            strided_extent(size, dims(|d| d.a).chain([(self.m, self.a[0]), (self.k, self.a[1])]))?,
+            strided_extent(size, dims(|d| d.b).chain([(self.k, self.b[0]), (self.n, self.b[1])]))?,
             match self.addend {
                 None => 0,
-                Some(_) => extent(
+                Some(_) => strided_extent(
                     size,
                     dims(|d| d.addend).chain([(self.m, addend.row), (self.n, addend.col)]),
                 )?,
             },
-            extent(size, dims(|d| d.c).chain([(self.m, self.c_row), (self.n, 1)]))?,
+            strided_extent(size, dims(|d| d.c).chain([(self.m, self.c_row), (self.n, 1)]))?,
         ])
     }
 
@@ -125,7 +125,7 @@ pub struct MatMulArgs {
     /// C; overlaps no other operand.
     pub c: *mut u8,
     /// What to run on finished tiles.
-    pub tail: Option<Tail>,
+    pub tail: Option<TileTail>,
 }
 
 /// Constant operands of a [`MatMul`], as bytes of the descriptor's dtype, of at least its extents.

@@ -50,7 +50,7 @@ impl Activation {
     }
 }
 
-/// A finished rectangle of a result, for a [`Tail`].
+/// A finished rectangle of a result, for a [`TileTail`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
@@ -76,7 +76,7 @@ pub struct Tile {
 ///
 /// Every element of the result belongs to exactly one tile. Tiles come in any order and from several threads at once.
 #[derive(Clone, Copy)]
-pub struct Tail {
+pub struct TileTail {
     /// The function: reads and writes the tile in place.
     pub call: unsafe extern "C" fn(context: *const c_void, tile: *const Tile),
     /// Passed to every call.
@@ -84,11 +84,11 @@ pub struct Tail {
 }
 
 // SAFETY: whoever makes a tail promises that it may be called from several threads (see the type).
-unsafe impl Send for Tail {}
+unsafe impl Send for TileTail {}
 // SAFETY: as above.
-unsafe impl Sync for Tail {}
+unsafe impl Sync for TileTail {}
 
-impl Tail {
+impl TileTail {
     /// Runs the function on a tile.
     ///
     /// # Safety
@@ -100,7 +100,7 @@ impl Tail {
 }
 
 /// One past the greatest element index of a strided operand; 0 if it is empty. `None` if its bytes exceed `isize`.
-pub(crate) fn extent(size: usize, dims: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
+pub(crate) fn strided_extent(size: usize, dims: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let mut last = Some(0usize);
     let mut empty = false;
     for (n, stride) in dims {
@@ -148,18 +148,26 @@ pub trait Library: Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
     /// Plans a matrix product.
-    fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
+    fn plan_matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
     /// Plans a convolution.
-    fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
+    fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
     /// Bytes beyond the weight's own that a plan of `desc` with a constant weight would keep to be faster, if there is room
     /// ([`Constant::with_room`]); 0 if it has no use for more. The plans of a program share what room there is.
-    fn extra(&self, _desc: &Conv) -> usize {
+    fn extra_weight_bytes(&self, _desc: &Conv) -> usize {
         0
     }
-    /// Plans an expansion for which [`Expansion::suits`] holds.
-    fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError>;
+    /// Plans an expansion for which [`Expansion::is_supported`] holds.
+    fn plan_expansion(
+        &self,
+        desc: &Expansion,
+        constants: [ConvConstants; 2],
+    ) -> Result<Box<dyn ExpansionPlan>, PlanError>;
     /// Plans an attention.
-    fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
+    fn plan_attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
     /// Plans a recurrent layer.
-    fn recurrent(&self, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError>;
+    fn plan_recurrent(
+        &self,
+        desc: &Recurrent,
+        constants: RecurrentConstants,
+    ) -> Result<Box<dyn RecurrentPlan>, PlanError>;
 }

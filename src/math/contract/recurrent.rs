@@ -5,7 +5,7 @@ use crate::parallel::Pool;
 
 /// What a step of a recurrent layer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
+pub enum RecurrentCell {
     /// Long short-term memory; gates in torch's order: input, forget, candidate, output.
     Lstm,
     /// Gated recurrent unit; gates in torch's order: reset, update, candidate.
@@ -16,13 +16,13 @@ pub enum Cell {
     Relu,
 }
 
-impl Cell {
+impl RecurrentCell {
     /// How many gates it has.
     pub fn gates(self) -> usize {
         match self {
-            Cell::Lstm => 4,
-            Cell::Gru => 3,
-            Cell::Tanh | Cell::Relu => 1,
+            RecurrentCell::Lstm => 4,
+            RecurrentCell::Gru => 3,
+            RecurrentCell::Tanh | RecurrentCell::Relu => 1,
         }
     }
 }
@@ -35,12 +35,12 @@ impl Cell {
 /// recurrent bias `[gates * hidden]`. The result is `[time, batch, hidden]`, the hidden state after every step; for an LSTM
 /// one more row of `[batch, hidden]` follows, the last cell state.
 ///
-/// An LSTM may project its output (`proj_size`): the hidden states then have the size [`Recurrent::state`], also among the columns
+/// An LSTM may project its output (`proj_size`): the hidden states then have the size [`Recurrent::state_size`], also among the columns
 /// of the recurrent weight, and a step multiplies what the cell gives by `[state, hidden]`. The cell keeps its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrent {
     /// What a step computes.
-    pub cell: Cell,
+    pub cell: RecurrentCell,
     /// Steps.
     pub time: usize,
     /// Sequences side by side.
@@ -57,7 +57,7 @@ pub struct Recurrent {
 
 impl Recurrent {
     /// Size of the hidden state.
-    pub fn state(&self) -> usize {
+    pub fn state_size(&self) -> usize {
         self.projected.unwrap_or(self.hidden)
     }
 
@@ -65,11 +65,11 @@ impl Recurrent {
     /// space.
     pub fn extents(&self) -> Option<[usize; 5]> {
         let rows = self.cell.gates().checked_mul(self.hidden)?;
-        let state = self.batch.checked_mul(self.state())?;
+        let state = self.batch.checked_mul(self.state_size())?;
         let inputs = self.time.checked_mul(self.batch)?.checked_mul(rows)?;
-        let weight = rows.checked_mul(self.state())?;
+        let weight = rows.checked_mul(self.state_size())?;
         let cells = match self.cell {
-            Cell::Lstm => self.batch.checked_mul(self.hidden)?,
+            RecurrentCell::Lstm => self.batch.checked_mul(self.hidden)?,
             _ => 0,
         };
         let out = self.time.checked_mul(state)?.checked_add(cells)?;
@@ -82,7 +82,7 @@ impl Recurrent {
     pub fn macs(&self) -> f64 {
         let rows = self.cell.gates() as f64 * self.hidden as f64;
         let projection = self.projected.unwrap_or(0) as f64 * self.hidden as f64;
-        self.time as f64 * self.batch as f64 * (rows * self.state() as f64 + projection)
+        self.time as f64 * self.batch as f64 * (rows * self.state_size() as f64 + projection)
     }
 }
 

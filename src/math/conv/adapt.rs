@@ -1,9 +1,9 @@
 //! Plans around other plans: 16-bit floats through f32, and other layouts through channels first.
 
 use super::plan_f32;
-use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
-use crate::math::convert::{narrow, widen};
-use crate::math::scratch::{self, Shared};
+use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile, TileTail};
+use crate::math::convert::{narrow_elements, widen_elements};
+use crate::math::scratch::{self, SharedPtr};
 use crate::math::transpose::permute;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -31,7 +31,7 @@ impl Adapted {
             ..conv.clone()
         };
         let ConvConstants { weight, bias } = constants;
-        let [weight, bias] = [weight, bias].map(|c| Some(c?.widened(conv.dtype)));
+        let [weight, bias] = [weight, bias].map(|c| Some(c?.widen_from(conv.dtype)));
         let wide = ConvConstants { weight, bias };
         let mut lens = extents;
         if weight.is_some() {
@@ -53,13 +53,13 @@ impl ConvPlan for Adapted {
         if ny == 0 {
             return;
         }
-        let (mut x, mut weight) = (scratch::take(nx), scratch::take(nw));
-        let (mut bias, mut y) = (scratch::take(nb), scratch::take(ny));
+        let (mut x, mut weight) = (scratch::take_buffer(nx), scratch::take_buffer(nw));
+        let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(ny));
         // SAFETY: the caller's promise; the buffers are as long as the operands.
         unsafe {
-            widen(pool, dtype, args.x, &mut x);
-            widen(pool, dtype, args.weight, &mut weight);
-            widen(pool, dtype, args.bias, &mut bias);
+            widen_elements(pool, dtype, args.x, &mut x);
+            widen_elements(pool, dtype, args.weight, &mut weight);
+            widen_elements(pool, dtype, args.bias, &mut bias);
             let inner = ConvArgs {
                 x: x.as_ptr().cast(),
                 weight: weight.as_ptr().cast(),
@@ -68,7 +68,7 @@ impl ConvPlan for Adapted {
                 tail: None,
             };
             self.inner.run(pool, &inner);
-            narrow(pool, dtype, &y, args.y);
+            narrow_elements(pool, dtype, &y, args.y);
             run_tail(pool, &self.conv, args.y, args.tail);
         }
     }
@@ -90,7 +90,7 @@ pub(super) struct Relaid {
 impl Relaid {
     /// Plans `conv` around the plan of the same convolution channels first.
     pub(super) fn new(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
-        let first = Layout::ChannelsFirst;
+        let first = ConvLayout::ChannelsFirst;
         let inner = Conv {
             input_layout: first,
             output_layout: first,
@@ -108,9 +108,9 @@ impl Relaid {
 ///
 /// # Safety
 /// Both hold `batch` images.
-pub(super) unsafe fn relay(
+pub(super) unsafe fn copy_to_layout(
     pool: &Pool,
-    to: Layout,
+    to: ConvLayout,
     batch: usize,
     channels: usize,
     pixels: usize,
@@ -120,8 +120,8 @@ pub(super) unsafe fn relay(
 ) {
     let image = channels * pixels;
     let (shape, strides) = match to {
-        Layout::ChannelsFirst => ([batch, channels, pixels], [image, 1, channels]),
-        Layout::ChannelsLast => ([batch, pixels, channels], [image, 1, pixels]),
+        ConvLayout::ChannelsFirst => ([batch, channels, pixels], [image, 1, channels]),
+        ConvLayout::ChannelsLast => ([batch, pixels, channels], [image, 1, pixels]),
     };
     // SAFETY: the caller's promise.
     unsafe { permute(pool, size, &shape, &strides, src, dst) };
@@ -135,20 +135,20 @@ impl ConvPlan for Relaid {
             return;
         }
         let (x_moves, y_moves) = (
-            c.input_layout == Layout::ChannelsLast,
-            c.output_layout == Layout::ChannelsLast,
+            c.input_layout == ConvLayout::ChannelsLast,
+            c.output_layout == ConvLayout::ChannelsLast,
         );
-        let mut x = scratch::take(if x_moves { nx } else { 0 });
-        let mut y = scratch::take(if y_moves { ny } else { 0 });
+        let mut x = scratch::take_buffer(if x_moves { nx } else { 0 });
+        let mut y = scratch::take_buffer(if y_moves { ny } else { 0 });
         let (in_pixels, out_pixels) = (c.input.iter().product(), ny / (c.batch * c.out_channels).max(1));
         // SAFETY: the caller's promise; the buffers are as long as the operands.
         unsafe {
             let mut inner = ConvArgs { tail: None, ..*args };
             if x_moves {
                 let to = x.as_mut_ptr().cast();
-                relay(
+                copy_to_layout(
                     pool,
-                    Layout::ChannelsFirst,
+                    ConvLayout::ChannelsFirst,
                     c.batch,
                     c.in_channels,
                     in_pixels,
@@ -163,9 +163,9 @@ impl ConvPlan for Relaid {
             }
             self.inner.run(pool, &inner);
             if y_moves {
-                relay(
+                copy_to_layout(
                     pool,
-                    Layout::ChannelsLast,
+                    ConvLayout::ChannelsLast,
                     c.batch,
                     c.out_channels,
                     out_pixels,
@@ -187,15 +187,15 @@ impl ConvPlan for Relaid {
 ///
 /// # Safety
 /// `y` is the finished output of `conv`.
-pub(super) unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option<Tail>) {
+pub(super) unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option<TileTail>) {
     let Some(tail) = tail else { return };
-    let pixels: usize = conv.output().unwrap_or_default().iter().product();
+    let pixels: usize = conv.output_size().unwrap_or_default().iter().product();
     let (rows, cols) = match conv.output_layout {
-        Layout::ChannelsFirst => (conv.out_channels, pixels),
-        Layout::ChannelsLast => (pixels, conv.out_channels),
+        ConvLayout::ChannelsFirst => (conv.out_channels, pixels),
+        ConvLayout::ChannelsLast => (pixels, conv.out_channels),
     };
     let per = (16 * 1024 / cols.max(1)).clamp(1, rows.max(1));
-    let (parts, y) = (rows.div_ceil(per), Shared(y));
+    let (parts, y) = (rows.div_ceil(per), SharedPtr(y));
     pool.run(conv.batch * parts, |i| {
         let (batch, row) = (i / parts, i % parts * per);
         let offset = (batch * rows + row) * cols;

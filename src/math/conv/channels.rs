@@ -2,34 +2,34 @@
 //! channel only, so lanes are channels. Any number of dimensions, stride and dilation.
 
 use super::padded::Padded;
-use super::strip::{Cut, Load, Output, Part, cut};
-use super::taps::{Job, kernel};
-use super::{Method, Operands};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
+use super::taps::{TapsJob, kernel};
+use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// The method.
-pub(super) struct Channels {
+pub(super) struct DepthwiseChannels {
     conv: Conv,
     isa: Isa,
     input: Padded,
-    output: Output,
+    output: ConvOutput,
     out: [usize; 3],
     load: Load,
-    kernel: unsafe fn(&Job),
+    kernel: unsafe fn(&TapsJob),
     /// Whether the kernel looks after the border at the ends of a row itself.
     whole_rows: bool,
 }
 
-impl Channels {
+impl DepthwiseChannels {
     /// Plans `conv`, which has as many groups as input and output channels.
-    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Channels, PlanError> {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> Result<DepthwiseChannels, PlanError> {
         // The border is looked after here: a padded copy would cost as much as the convolution.
-        let input = Padded::with(isa, conv, [0; 3])?;
-        let out = conv.output().ok_or(PlanError::Size)?;
-        let output = Output::new(isa, conv);
+        let input = Padded::with_padding(isa, conv, [0; 3])?;
+        let out = conv.output_size().ok_or(PlanError::Size)?;
+        let output = ConvOutput::new(isa, conv);
         let load = Load {
             rows: out[0] * out[1],
             row_pixels: out[2],
@@ -53,7 +53,7 @@ impl Channels {
         let whole_rows = matches!(conv.kernel[2], 3 | 5 | 7)
             && conv.dilation[2] == 1
             && (input.stride[2] == 1 || (input.stride[2] == 2 && conv.kernel[2] < 7));
-        Ok(Channels {
+        Ok(DepthwiseChannels {
             conv: conv.clone(),
             isa,
             input,
@@ -67,7 +67,7 @@ impl Channels {
 
     /// The taps along dimension `d` that meet the input when the window of output place `at` is computed, and the
     /// input place of the first.
-    fn taps(&self, d: usize, at: usize) -> ([usize; 2], usize) {
+    fn visible_taps(&self, d: usize, at: usize) -> ([usize; 2], usize) {
         let c = &self.conv;
         // Where rows were dropped because no tap meets them, each output row has its own input row.
         let (begin, pad) = (
@@ -91,11 +91,18 @@ impl Channels {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
-    unsafe fn chunk(&self, o: &Operands, x: *const f32, image: usize, [r0, r1]: [usize; 2], [p0, p1]: [usize; 2]) {
+    unsafe fn run_chunk(
+        &self,
+        o: &ConvOperands,
+        x: *const f32,
+        image: usize,
+        [r0, r1]: [usize; 2],
+        [p0, p1]: [usize; 2],
+    ) {
         let (c, pixel) = (self.conv.in_channels, self.input.pixel);
         let (c0, c1) = (p0 * self.load.panel_cols, (p1 * self.load.panel_cols).min(c));
         let ow = self.out[2];
-        let part = Part {
+        let part = OutputPart {
             image,
             pixel: r0 * ow,
             pixels: (r1 - r0) * ow,
@@ -105,15 +112,15 @@ impl Channels {
         let [_, dil_h, dil_w] = self.conv.dilation;
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
-            let strip = self.output.begin(o.y, &part);
+            let strip = self.output.begin_strip(o.y, &part);
             for r in r0..r1 {
-                let (depth, z) = self.taps(0, r / self.out[1]);
-                let (height, y) = self.taps(1, r % self.out[1]);
-                let mut job = Job {
+                let (depth, z) = self.visible_taps(0, r / self.out[1]);
+                let (height, y) = self.visible_taps(1, r % self.out[1]);
+                let mut job = TapsJob {
                     x: x.add(c0),
                     step: [
-                        self.input.at(self.conv.dilation[0], 0, 0),
-                        self.input.at(0, dil_h, 0),
+                        self.input.pixel_offset(self.conv.dilation[0], 0, 0),
+                        self.input.pixel_offset(0, dil_h, 0),
                         dil_w * pixel,
                     ],
                     pixel: self.input.stride[2] * pixel,
@@ -134,34 +141,34 @@ impl Channels {
                     job.taps[2] = [0, self.conv.kernel[2]];
                     job.before = self.conv.padding[2];
                     job.pixels = ow;
-                    job.x = x.wrapping_add(self.input.at(z, y, 0) + c0);
+                    job.x = x.wrapping_add(self.input.pixel_offset(z, y, 0) + c0);
                     job.y = strip.base.add((r - r0) * ow * strip.row);
                     (self.kernel)(&job);
                     continue;
                 }
                 let mut p = 0;
                 while p < ow {
-                    let (width, w) = self.taps(2, p);
+                    let (width, w) = self.visible_taps(2, p);
                     job.taps[2] = width;
                     // All pixels that see the whole kernel go together; those at the border one by one.
                     job.pixels = 1;
                     if width == [0, self.conv.kernel[2]] {
-                        let whole = |p: usize| self.taps(2, p).0 == width;
+                        let whole = |p: usize| self.visible_taps(2, p).0 == width;
                         job.pixels = (p + 1..ow).find(|&p| !whole(p)).unwrap_or(ow) - p;
                     }
-                    job.x = x.wrapping_add(self.input.at(z, y, w) + c0);
+                    job.x = x.wrapping_add(self.input.pixel_offset(z, y, w) + c0);
                     job.y = strip.base.add(((r - r0) * ow + p) * strip.row);
                     (self.kernel)(&job);
                     p += job.pixels;
                 }
             }
-            self.output.finish(strip, &part, o);
+            self.output.finish_strip(strip, &part, o);
         }
     }
 
     /// The input rows, first and end, that output row `r` needs.
-    pub(super) fn needs(&self, r: usize) -> [usize; 2] {
-        let ([first, end], place) = self.taps(1, r);
+    pub(super) fn needed_rows(&self, r: usize) -> [usize; 2] {
+        let ([first, end], place) = self.visible_taps(1, r);
         [place, place + end - first]
     }
 
@@ -170,9 +177,9 @@ impl Channels {
     /// # Safety
     /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`Channels::needs`] tells; pointers lead to the band's channels.
     pub(super) unsafe fn band_row(&self, r: usize, b: &Band) {
-        let (taps, place) = self.taps(1, r);
+        let (taps, place) = self.visible_taps(1, r);
         let row = self.input.size[2] * b.pixel;
-        let job = Job {
+        let job = TapsJob {
             x: b.x.wrapping_add((place - b.first) * row),
             step: [0, row, b.pixel],
             pixel: self.input.stride[2] * b.pixel,
@@ -197,32 +204,32 @@ impl Channels {
     ///
     /// # Safety
     /// The operands are valid.
-    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize, c: Cut) {
+    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
         let (rows, panels) = (self.load.rows, self.load.panels);
         let (row_chunks, panel_chunks) = (rows.div_ceil(c.rows), panels.div_ceil(c.panels));
-        let x = scratch::Shared(x.cast_mut());
+        let x = scratch::SharedPtr(x.cast_mut());
         pool.run(count * row_chunks * panel_chunks, |i| {
             let (p, rest) = (i % panel_chunks, i / panel_chunks);
             let (r, n) = (rest % row_chunks, rest / row_chunks);
             let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(panels)];
             // SAFETY: the images are `count`; chunks own disjoint parts of the output.
-            unsafe { self.chunk(o, x.get().add(n * self.input.image), image + n, rows, panels) };
+            unsafe { self.run_chunk(o, x.get().add(n * self.input.image), image + n, rows, panels) };
         });
     }
 }
 
-impl Method for Channels {
+impl Method for DepthwiseChannels {
     fn packed_len(&self) -> usize {
         self.conv.kernel.iter().product::<usize>() * self.conv.in_channels
     }
 
-    fn packing(&self) -> [usize; 2] {
+    fn packing_key(&self) -> [usize; 2] {
         [2, 0]
     }
 
     /// Tap after tap, the channels side by side.
-    fn pack(&self, _: &Pool, weight: &[f32], packed: &mut [f32]) {
+    fn pack_weight(&self, _: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (c, taps) = (self.conv.in_channels, self.conv.kernel.iter().product::<usize>());
         for t in 0..taps {
             for i in 0..c {
@@ -231,9 +238,9 @@ impl Method for Channels {
         }
     }
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         let together = self.input.images_at_once(self.conv.batch);
-        let c = cut(
+        let c = cut_chunks(
             &Load {
                 images: together,
                 ..self.load
@@ -242,9 +249,10 @@ impl Method for Channels {
         );
         // SAFETY: the caller's promise.
         unsafe {
-            self.input.each(pool, self.conv.batch, o.x, |x, image, count| {
-                self.images(pool, o, x, image, count, c)
-            })
+            self.input
+                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
+                    self.run_images(pool, o, x, image, count, c)
+                })
         };
     }
 

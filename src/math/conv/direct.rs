@@ -4,9 +4,9 @@
 
 use super::padded::Padded;
 use super::panels::{self, Panel};
-use super::row::{Row, bias_at};
-use super::strip::{Cut, Load, Output, Part, cut};
-use super::{Method, Operands};
+use super::row::{PixelRow, bias_at};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
+use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
 use crate::math::tile::Kernels;
@@ -21,7 +21,7 @@ pub(super) struct Direct {
     conv: Conv,
     kernels: &'static Kernels,
     padded: Padded,
-    output: Output,
+    output: ConvOutput,
     out: [usize; 3],
     panels: Vec<Panel>,
     /// Where each run begins, from the pixel's first.
@@ -38,23 +38,27 @@ pub(super) struct Direct {
 impl Direct {
     /// Plans `conv`, which is not transposed.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
-        let kernels = Kernels::of(isa);
+        let kernels = Kernels::for_isa(isa);
         let padded = Padded::new(isa, conv)?;
-        let out = conv.output().ok_or(PlanError::Size)?;
-        let panels = panels::of(conv, kernels.nr);
+        let out = conv.output_size().ok_or(PlanError::Size)?;
+        let panels = panels::cut_panels(conv, kernels.nr);
         let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
         let per_group = conv.in_channels / conv.groups;
         let mut segments = vec![];
         for d in 0..conv.kernel[0] {
             for h in 0..conv.kernel[1] {
                 for w in 0..if whole_rows { 1 } else { conv.kernel[2] } {
-                    segments.push(padded.at(d * conv.dilation[0], h * conv.dilation[1], w * conv.dilation[2]));
+                    segments.push(padded.pixel_offset(
+                        d * conv.dilation[0],
+                        h * conv.dilation[1],
+                        w * conv.dilation[2],
+                    ));
                 }
             }
         }
         let run = per_group * if whole_rows { conv.kernel[2] } else { 1 };
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
-        let output = Output::new(isa, conv);
+        let output = ConvOutput::new(isa, conv);
         let pieces = if out[2] > 2 * FLAT_ROW {
             out[2].div_ceil(FLAT_ROW)
         } else {
@@ -92,12 +96,12 @@ impl Direct {
     }
 
     /// Product indices of one output element.
-    fn depth(&self) -> usize {
+    fn product_depth(&self) -> usize {
         self.segments.len() * self.run
     }
 
     /// The input pixel under the first tap of row `r`, and the row's first output pixel and length.
-    fn row(&self, r: usize) -> (usize, usize, usize) {
+    fn row_geometry(&self, r: usize) -> (usize, usize, usize) {
         if self.flat {
             let first = r * FLAT_ROW;
             return (
@@ -109,7 +113,9 @@ impl Direct {
         let (line, first) = (r / self.pieces, r % self.pieces * FLAT_ROW);
         let (d, h) = (line / self.out[1], line % self.out[1]);
         let stride = self.padded.stride;
-        let at = self.padded.at(d * stride[0], h * stride[1], first * stride[2]);
+        let at = self
+            .padded
+            .pixel_offset(d * stride[0], h * stride[1], first * stride[2]);
         let len = if self.pieces > 1 {
             FLAT_ROW.min(self.out[2] - first)
         } else {
@@ -148,12 +154,19 @@ impl Direct {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
-    unsafe fn chunk(&self, o: &Operands, x: *const f32, image: usize, [r0, r1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let (nr, depth) = (self.kernels.nr, self.depth());
-        let (_, first, _) = self.row(r0);
-        let (_, last, len) = self.row(r1 - 1);
+    unsafe fn run_chunk(
+        &self,
+        o: &ConvOperands,
+        x: *const f32,
+        image: usize,
+        [r0, r1]: [usize; 2],
+        [p0, p1]: [usize; 2],
+    ) {
+        let (nr, depth) = (self.kernels.nr, self.product_depth());
+        let (_, first, _) = self.row_geometry(r0);
+        let (_, last, len) = self.row_geometry(r1 - 1);
         let (channel, end) = (self.panels[p0].channel, self.panels[p1 - 1]);
-        let part = Part {
+        let part = OutputPart {
             image,
             pixel: first,
             pixels: last + len - first,
@@ -162,13 +175,13 @@ impl Direct {
         };
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
-            let strip = self.output.begin(o.y, &part);
+            let strip = self.output.begin_strip(o.y, &part);
             for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
-                let halves = self.kernels.halves(panel.cols);
+                let halves = self.kernels.half_vectors(panel.cols);
                 for r in r0..r1 {
-                    let (at, pixel, len) = self.row(r);
+                    let (at, pixel, len) = self.row_geometry(r);
                     let used = self.segments_of(r);
-                    let row = Row {
+                    let row = PixelRow {
                         x: x.add(at + panel.input),
                         x_pixel: self.padded.stride[2] * self.padded.pixel,
                         weight: (o.weight.add((p * depth + used.start * self.run) * nr), nr),
@@ -181,10 +194,10 @@ impl Direct {
                         bias: bias_at(o.bias, panel.channel),
                         activation: self.conv.activation,
                     };
-                    row.run(self.kernels, |rows| self.kernels.tile(rows, halves, false));
+                    row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
                 }
             }
-            self.output.finish(strip, &part, o);
+            self.output.finish_strip(strip, &part, o);
         }
     }
 
@@ -192,9 +205,9 @@ impl Direct {
     ///
     /// # Safety
     /// The operands are valid.
-    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize, c: Cut) {
+    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
         let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
-        let x = scratch::Shared(x.cast_mut());
+        let x = scratch::SharedPtr(x.cast_mut());
         pool.run(count * row_chunks * panel_chunks, |i| {
             // Neighbouring chunks share their panel: the weights stay in cache.
             let (r, rest) = (i % row_chunks, i / row_chunks);
@@ -202,27 +215,27 @@ impl Direct {
             let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
             // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
-            unsafe { self.chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
+            unsafe { self.run_chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
         });
     }
 }
 
 impl Method for Direct {
     fn packed_len(&self) -> usize {
-        self.panels.len() * self.kernels.nr * self.depth()
+        self.panels.len() * self.kernels.nr * self.product_depth()
     }
 
-    fn packing(&self) -> [usize; 2] {
-        panels::packing(self.kernels.nr)
+    fn packing_key(&self) -> [usize; 2] {
+        panels::packing_key(self.kernels.nr)
     }
 
-    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        panels::pack(pool, &self.conv, self.kernels.nr, weight, packed);
+    fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        panels::pack_panels(pool, &self.conv, self.kernels.nr, weight, packed);
     }
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         let together = self.padded.images_at_once(self.conv.batch);
-        let c = cut(
+        let c = cut_chunks(
             &Load {
                 images: together,
                 ..self.load
@@ -231,9 +244,10 @@ impl Method for Direct {
         );
         // SAFETY: the caller's promise.
         unsafe {
-            self.padded.each(pool, self.conv.batch, o.x, |x, image, count| {
-                self.images(pool, o, x, image, count, c)
-            })
+            self.padded
+                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
+                    self.run_images(pool, o, x, image, count, c)
+                })
         };
     }
 

@@ -8,11 +8,11 @@
 #[cfg(test)]
 mod tests;
 
-use super::channels::{Band, Channels};
+use super::channels::{Band, DepthwiseChannels};
 use super::direct::Direct;
-use super::{Parameters, check};
-use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tail, Tile};
-use crate::math::scratch::{self, Shared};
+use super::{ConvParameters, check_constant_len};
+use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tile, TileTail};
+use crate::math::scratch::{self, SharedPtr};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -28,24 +28,27 @@ pub(crate) fn plan(
     desc: &Expansion,
     constants: [ConvConstants; 2],
 ) -> Result<Box<dyn ExpansionPlan>, PlanError> {
-    if !desc.suits() {
+    if !desc.is_supported() {
         return Err(PlanError::Size);
     }
     for (conv, c) in [&desc.first, &desc.second].into_iter().zip(&constants) {
         let extents = conv.extents().ok_or(PlanError::Size)?;
-        check(conv, c.weight, extents[1])?;
-        check(conv, c.bias, extents[2])?;
+        check_constant_len(conv, c.weight, extents[1])?;
+        check_constant_len(conv, c.bias, extents[2])?;
     }
     let [first, second] = constants;
-    let (one, two) = (Direct::new(isa, &desc.first)?, Channels::new(isa, &desc.second)?);
-    let kernels = Kernels::of(isa);
+    let (one, two) = (
+        Direct::new(isa, &desc.first)?,
+        DepthwiseChannels::new(isa, &desc.second)?,
+    );
+    let kernels = Kernels::for_isa(isa);
     Ok(Box::new(Expand {
         parameters: [
-            Parameters::new(&one, &desc.first, first),
-            Parameters::new(&two, &desc.second, second),
+            ConvParameters::new(&one, &desc.first, first),
+            ConvParameters::new(&two, &desc.second, second),
         ],
         panels: desc.first.out_channels.div_ceil(kernels.nr),
-        out: desc.second.output().ok_or(PlanError::Size)?,
+        out: desc.second.output_size().ok_or(PlanError::Size)?,
         first: desc.first.clone(),
         second: desc.second.clone(),
         one,
@@ -59,8 +62,8 @@ struct Expand {
     first: Conv,
     second: Conv,
     one: Direct,
-    two: Channels,
-    parameters: [Parameters; 2],
+    two: DepthwiseChannels,
+    parameters: [ConvParameters; 2],
     kernels: &'static Kernels,
     /// Panels of channels between the convolutions.
     panels: usize,
@@ -70,17 +73,17 @@ struct Expand {
 
 /// Where the operands are, with prepared weights.
 #[derive(Clone, Copy)]
-struct Operands {
+struct ExpandOperands {
     x: *const f32,
     weights: [*const f32; 2],
     biases: [*const f32; 2],
     y: *mut f32,
-    middle: Option<Tail>,
-    tail: Option<Tail>,
+    middle: Option<TileTail>,
+    tail: Option<TileTail>,
 }
 
 /// Some output rows of an image, for some panels.
-struct Part {
+struct ExpandPart {
     image: usize,
     rows: [usize; 2],
     panels: [usize; 2],
@@ -88,7 +91,7 @@ struct Part {
 
 /// How the work is cut: groups of panels times parts of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cut {
+struct ExpandCut {
     panels: usize,
     rows: usize,
 }
@@ -106,7 +109,7 @@ impl Expand {
     }
 
     /// Panels are free to cut; each cut between rows computes the rows again that both sides need.
-    fn cut(&self, threads: usize) -> Cut {
+    fn cut_work(&self, threads: usize) -> ExpandCut {
         let height = self.out[1].max(1);
         let c = &self.second;
         let twice = c.kernel[1].saturating_sub(c.stride[1]);
@@ -129,14 +132,14 @@ impl Expand {
                 break;
             }
         }
-        Cut {
+        ExpandCut {
             panels: self.panels.div_ceil(groups),
             rows: height.div_ceil(parts),
         }
     }
 
     /// The first channel of some panels, and how many they are.
-    fn channels(&self, panels: [usize; 2]) -> (usize, usize) {
+    fn channel_range(&self, panels: [usize; 2]) -> (usize, usize) {
         let first = panels[0] * self.kernels.nr;
         (
             first,
@@ -148,9 +151,16 @@ impl Expand {
     ///
     /// # Safety
     /// The pixels lie in the image at `x`; `dst` holds them.
-    unsafe fn expand(&self, o: &Operands, x: *const f32, pixels: usize, panels: [usize; 2], dst: *mut f32) {
+    unsafe fn expand_pixels(
+        &self,
+        o: &ExpandOperands,
+        x: *const f32,
+        pixels: usize,
+        panels: [usize; 2],
+        dst: *mut f32,
+    ) {
         let (nr, depth) = (self.kernels.nr, self.first.in_channels);
-        let pixel = self.channels(panels).1;
+        let pixel = self.channel_range(panels).1;
         let tiles = Tiles::new(pixels, self.kernels.mr);
         for p in panels[0]..panels[1] {
             for t in 0..tiles.count() {
@@ -175,7 +185,7 @@ impl Expand {
                         bias: o.biases[0].wrapping_add(p * nr),
                         clamp: self.first.activation.bounds(),
                     };
-                    self.kernels.tile(rows, self.kernels.halves(cols), false)(&job);
+                    self.kernels.tile_kernel(rows, self.kernels.half_vectors(cols), false)(&job);
                 }
             }
         }
@@ -185,18 +195,18 @@ impl Expand {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
-    unsafe fn part(&self, o: &Operands, part: &Part) {
+    unsafe fn run_part(&self, o: &ExpandOperands, part: &ExpandPart) {
         let c = self.first.in_channels;
         let [_, height, width] = self.second.input;
         let panels = part.panels;
-        let row = width * self.channels(panels).1;
+        let row = width * self.channel_range(panels).1;
         let step = self.band_rows(panels[1] - panels[0]).min(part.rows[1] - part.rows[0]);
         let most = (step - 1) * self.second.stride[1] + self.second.kernel[1];
-        let mut band = scratch::take(most * row);
+        let mut band = scratch::take_buffer(most * row);
         let mut have = [0usize; 2];
         for r in (part.rows[0]..part.rows[1]).step_by(step) {
             let end = (r + step).min(part.rows[1]);
-            let need = [self.two.needs(r)[0], self.two.needs(end - 1)[1]];
+            let need = [self.two.needed_rows(r)[0], self.two.needed_rows(end - 1)[1]];
             // Rows that the band before had too.
             let kept = have[1].saturating_sub(need[0]);
             band.copy_within((have[1] - kept - have[0]) * row..(have[1] - have[0]) * row, 0);
@@ -206,11 +216,11 @@ impl Expand {
                 let x = o.x.wrapping_add((part.image * height + fresh) * width * c);
                 let dst = band.as_mut_ptr().add(kept * row);
                 let rows = need[1].saturating_sub(fresh);
-                self.expand(o, x, rows * width, panels, dst);
+                self.expand_pixels(o, x, rows * width, panels, dst);
                 if let Some(tail) = &o.middle {
-                    tail.run(&piece(dst, rows * row));
+                    tail.run(&row_tile(dst, rows * row));
                 }
-                self.depthwise(o, part, [r, end], band.as_ptr(), need[0]);
+                self.run_depthwise(o, part, [r, end], band.as_ptr(), need[0]);
             }
             have = [need[0], need[1].max(fresh)];
         }
@@ -220,9 +230,16 @@ impl Expand {
     ///
     /// # Safety
     /// As for [`Expand::part`].
-    unsafe fn depthwise(&self, o: &Operands, part: &Part, [r, end]: [usize; 2], band: *const f32, first: usize) {
+    unsafe fn run_depthwise(
+        &self,
+        o: &ExpandOperands,
+        part: &ExpandPart,
+        [r, end]: [usize; 2],
+        band: *const f32,
+        first: usize,
+    ) {
         let (all, width) = (self.second.out_channels, self.out[2]);
-        let (channel, channels) = self.channels(part.panels);
+        let (channel, channels) = self.channel_range(part.panels);
         let place = |row: usize| ((part.image * self.out[1] + row) * width) * all + channel;
         let weights = o.weights[1].wrapping_add(channel);
         let biases = if o.biases[1].is_null() {
@@ -261,7 +278,7 @@ impl Expand {
 }
 
 /// `n` elements as one row.
-fn piece(data: *mut f32, n: usize) -> Tile {
+fn row_tile(data: *mut f32, n: usize) -> Tile {
     Tile {
         data: data.cast(),
         offset: 0,
@@ -276,10 +293,10 @@ fn piece(data: *mut f32, n: usize) -> Tile {
 
 impl ExpansionPlan for Expand {
     unsafe fn run(&self, pool: &Pool, args: &ExpansionArgs) {
-        let cut = self.cut(pool.threads());
+        let cut = self.cut_work(pool.threads());
         let (parts, groups) = (self.out[1].div_ceil(cut.rows), self.panels.div_ceil(cut.panels));
         let chunks = |weights, biases| {
-            let o = Operands {
+            let o = ExpandOperands {
                 x: args.x.cast(),
                 weights,
                 biases,
@@ -287,24 +304,24 @@ impl ExpansionPlan for Expand {
                 middle: args.middle,
                 tail: args.tail,
             };
-            let shared = Shared((&raw const o).cast_mut());
+            let shared = SharedPtr((&raw const o).cast_mut());
             pool.run(self.second.batch * parts * groups, |i| {
                 let (g, rest) = (i % groups, i / groups);
                 let (r, image) = (rest % parts, rest / parts);
-                let part = Part {
+                let part = ExpandPart {
                     image,
                     rows: [r * cut.rows, ((r + 1) * cut.rows).min(self.out[1])],
                     panels: [g * cut.panels, ((g + 1) * cut.panels).min(self.panels)],
                 };
                 // SAFETY: the operands outlive the job and are only read; chunks own disjoint parts of the output.
-                unsafe { self.part(&*shared.get(), &part) };
+                unsafe { self.run_part(&*shared.get(), &part) };
             });
         };
         let [one, two] = &self.parameters;
         // SAFETY: the caller's promise.
         unsafe {
-            one.with(&self.one, pool, [args.weights[0], args.biases[0]], |w1, b1| {
-                two.with(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| {
+            one.with_prepared(&self.one, pool, [args.weights[0], args.biases[0]], |w1, b1| {
+                two.with_prepared(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| {
                     chunks([w1, w2], [b1, b2])
                 });
             });

@@ -1,29 +1,29 @@
 //! Convolutions of f64 and of integers: plain loops, one output plane at a time.
 
-use super::adapt::{relay, run_tail};
-use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout};
+use super::adapt::{copy_to_layout, run_tail};
+use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan};
 use crate::math::number::Number;
 use crate::math::reference::add_plane;
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
 
 /// A plan of such a convolution.
-pub(super) struct General {
+pub(super) struct GeneralConv {
     conv: Conv,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Arc<AlignedBytes>>,
 }
 
-impl General {
+impl GeneralConv {
     /// Plans `conv`, whose parameters were checked.
-    pub(super) fn new(conv: &Conv, constants: ConvConstants) -> General {
-        General {
+    pub(super) fn new(conv: &Conv, constants: ConvConstants) -> GeneralConv {
+        GeneralConv {
             conv: conv.clone(),
-            weight: constants.weight.map(|w| w.aligned()),
-            bias: constants.weight.and(constants.bias).map(|b| b.aligned()),
+            weight: constants.weight.map(|w| w.aligned_bytes()),
+            bias: constants.weight.and(constants.bias).map(|b| b.aligned_bytes()),
         }
     }
 
@@ -31,18 +31,24 @@ impl General {
     ///
     /// # Safety
     /// The operands are those of the convolution, channels first.
-    unsafe fn planes<T: Number>(&self, pool: &Pool, x: *const u8, args: &ConvArgs, y: *mut u8) {
+    unsafe fn run_planes<T: Number>(&self, pool: &Pool, x: *const u8, args: &ConvArgs, y: *mut u8) {
         let c = &self.conv;
         let Some([nx, nw, nb, _]) = c.extents() else { return };
-        let out = c.output().unwrap_or_default();
+        let out = c.output_size().unwrap_or_default();
         let (in_size, out_size): (usize, usize) = (c.input.iter().product(), out.iter().product());
         let taps: usize = c.kernel.iter().product();
         let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let weight = self.weight.as_ref().map_or(args.weight, |w| w.bytes().as_ptr());
         let bias = self.bias.as_ref().map_or(args.bias, |b| b.bytes().as_ptr());
         // SAFETY: the caller's promise.
-        let (x, w, b) = unsafe { (slice::<T>(x, nx), slice::<T>(weight, nw), slice::<T>(bias, nb)) };
-        let y = Shared(y.cast::<T>());
+        let (x, w, b) = unsafe {
+            (
+                slice_or_empty::<T>(x, nx),
+                slice_or_empty::<T>(weight, nw),
+                slice_or_empty::<T>(bias, nb),
+            )
+        };
+        let y = SharedPtr(y.cast::<T>());
         pool.run(c.batch * c.out_channels, |p| {
             let (image, o) = (p / c.out_channels, p % c.out_channels);
             // SAFETY: plane `p` is this chunk's.
@@ -73,7 +79,7 @@ impl General {
 ///
 /// # Safety
 /// `p` is readable for them if there are any.
-unsafe fn slice<'a, T>(p: *const u8, n: usize) -> &'a [T] {
+unsafe fn slice_or_empty<'a, T>(p: *const u8, n: usize) -> &'a [T] {
     match n {
         0 => &[],
         // SAFETY: the caller's promise.
@@ -81,7 +87,7 @@ unsafe fn slice<'a, T>(p: *const u8, n: usize) -> &'a [T] {
     }
 }
 
-impl ConvPlan for General {
+impl ConvPlan for GeneralConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         let Some([nx, _, _, ny]) = c.extents().filter(|e| e[3] > 0) else {
@@ -89,19 +95,22 @@ impl ConvPlan for General {
         };
         let size = c.dtype.size();
         let (x_moves, y_moves) = (
-            c.input_layout == Layout::ChannelsLast,
-            c.output_layout == Layout::ChannelsLast,
+            c.input_layout == ConvLayout::ChannelsLast,
+            c.output_layout == ConvLayout::ChannelsLast,
         );
         let words = |n: usize, moves: bool| if moves { (n * size).div_ceil(4) } else { 0 };
-        let (mut x_buf, mut y_buf) = (scratch::take(words(nx, x_moves)), scratch::take(words(ny, y_moves)));
+        let (mut x_buf, mut y_buf) = (
+            scratch::take_buffer(words(nx, x_moves)),
+            scratch::take_buffer(words(ny, y_moves)),
+        );
         // SAFETY: the caller's promise; the buffers are as long as the operands, and aligned for every dtype.
         unsafe {
             let (mut x, mut y) = (args.x, args.y);
             if x_moves {
                 let to = x_buf.as_mut_ptr().cast();
-                relay(
+                copy_to_layout(
                     pool,
-                    Layout::ChannelsFirst,
+                    ConvLayout::ChannelsFirst,
                     c.batch,
                     c.in_channels,
                     c.input.iter().product(),
@@ -115,18 +124,18 @@ impl ConvPlan for General {
                 y = y_buf.as_mut_ptr().cast();
             }
             match c.dtype {
-                DType::F64 => self.planes::<f64>(pool, x, args, y),
-                DType::I64 => self.planes::<i64>(pool, x, args, y),
-                DType::I32 => self.planes::<i32>(pool, x, args, y),
-                DType::I16 => self.planes::<i16>(pool, x, args, y),
-                DType::I8 => self.planes::<i8>(pool, x, args, y),
-                _ => self.planes::<u8>(pool, x, args, y),
+                DType::F64 => self.run_planes::<f64>(pool, x, args, y),
+                DType::I64 => self.run_planes::<i64>(pool, x, args, y),
+                DType::I32 => self.run_planes::<i32>(pool, x, args, y),
+                DType::I16 => self.run_planes::<i16>(pool, x, args, y),
+                DType::I8 => self.run_planes::<i8>(pool, x, args, y),
+                _ => self.run_planes::<u8>(pool, x, args, y),
             }
             if y_moves {
                 let pixels = ny / (c.batch * c.out_channels);
-                relay(
+                copy_to_layout(
                     pool,
-                    Layout::ChannelsLast,
+                    ConvLayout::ChannelsLast,
                     c.batch,
                     c.out_channels,
                     pixels,

@@ -4,9 +4,9 @@
 //! would cost as much as a third of the work.
 
 use super::padded::Padded;
-use super::row::{Row, bias_at};
-use super::strip::{Load, Output, Part, cut};
-use super::{Method, Operands};
+use super::row::{PixelRow, bias_at};
+use super::strip::{ConvOutput, Load, OutputPart, cut_chunks};
+use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
 use crate::math::tile::narrow::PIXEL;
@@ -23,7 +23,7 @@ const ROWS: usize = 8;
 
 /// The output channels of one tile.
 #[derive(Clone, Copy, Debug)]
-struct Panel {
+struct GroupPanel {
     /// First input channel, from the slice's.
     input: usize,
     /// First output channel, from the slice's.
@@ -38,7 +38,7 @@ struct Panel {
 
 /// The kind of tile.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Way {
+enum TileKind {
     /// Groups of four input and four output channels, several to a vector.
     Fours,
     /// Eight output channels or fewer, kernels three wide: a segment is a row of the kernel.
@@ -52,13 +52,13 @@ pub(super) struct Grouped {
     conv: Conv,
     kernels: &'static Kernels,
     input: Padded,
-    output: Output,
+    output: ConvOutput,
     out: [usize; 3],
-    way: Way,
+    way: TileKind,
     /// Groups of a slice; the last slice may have fewer.
     groups: usize,
     /// The panels of a slice, group after group.
-    panels: Vec<Panel>,
+    panels: Vec<GroupPanel>,
     /// Elements of a slice's weights.
     weights: usize,
     /// From one pixel of the buffer to the next.
@@ -71,7 +71,7 @@ pub(super) struct Grouped {
 }
 
 /// Whether the method is for `conv`.
-pub(super) fn suits(conv: &Conv) -> bool {
+pub(super) fn is_applicable(conv: &Conv) -> bool {
     let taps: usize = conv.kernel.iter().product();
     conv.groups > 1 && !conv.transposed && taps > 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.padding[0] == 0
 }
@@ -79,29 +79,29 @@ pub(super) fn suits(conv: &Conv) -> bool {
 impl Grouped {
     /// Plans `conv`, which [`suits`].
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
-        let kernels = Kernels::of(isa);
+        let kernels = Kernels::for_isa(isa);
         let input = Padded::new(isa, conv)?;
-        let out = conv.output().ok_or(PlanError::Size)?;
+        let out = conv.output_size().ok_or(PlanError::Size)?;
         let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
         let groups = LINE.div_ceil(gi.max(1)).min(conv.groups);
-        let way = way(isa, conv, groups);
-        let (panels, weights) = panels(conv, kernels, groups, way);
+        let way = choose_tile_kind(isa, conv, groups);
+        let (panels, weights) = cut_panels(conv, kernels, groups, way);
         let pixel = gi * groups;
         let pixel = match way {
-            Way::Threes => PIXEL,
+            TileKind::Threes => PIXEL,
             // Else all pixels of a tile would lie in a few sets of the cache.
             _ if pixel.is_multiple_of(512) => pixel + LINE,
             _ => pixel,
         };
         let mut segments = vec![];
         for h in 0..conv.kernel[1] {
-            for w in 0..if way == Way::Threes { 1 } else { conv.kernel[2] } {
+            for w in 0..if way == TileKind::Threes { 1 } else { conv.kernel[2] } {
                 segments.push((h * conv.dilation[1] * input.size[2] + w * conv.dilation[2]) * pixel);
             }
         }
         let reach = (conv.kernel[1] - 1) * conv.dilation[1];
         let rows = (BUFFER / (input.size[2] * pixel).max(1)).saturating_sub(reach) / input.stride[1];
-        let output = Output::new(isa, conv);
+        let output = ConvOutput::new(isa, conv);
         let load = Load {
             rows: out[1],
             row_pixels: out[2],
@@ -132,12 +132,12 @@ impl Grouped {
     }
 
     /// Product indices of one output element.
-    fn depth(&self) -> usize {
+    fn product_depth(&self) -> usize {
         self.conv.kernel.iter().product::<usize>() * self.conv.in_channels / self.conv.groups
     }
 
     /// Rows of padded input under `rows` rows of output.
-    fn reach(&self, rows: usize) -> usize {
+    fn input_rows(&self, rows: usize) -> usize {
         (rows - 1) * self.input.stride[1] + (self.conv.kernel[1] - 1) * self.conv.dilation[1] + 1
     }
 
@@ -145,28 +145,28 @@ impl Grouped {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
-    unsafe fn chunk(&self, o: &Operands, image: usize, [r0, r1]: [usize; 2], [s0, s1]: [usize; 2]) {
+    unsafe fn run_chunk(&self, o: &ConvOperands, image: usize, [r0, r1]: [usize; 2], [s0, s1]: [usize; 2]) {
         let (c, ow) = (&self.conv, self.out[2]);
         let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let first = |s: usize| (s * self.groups).min(c.groups);
-        let part = Part {
+        let part = OutputPart {
             image,
             pixel: r0 * ow,
             pixels: (r1 - r0) * ow,
             channel: first(s0) * go,
             channels: (first(s1) - first(s0)) * go,
         };
-        let mut buffer = scratch::take(self.reach(self.rows) * self.input.size[2] * self.pixel);
+        let mut buffer = scratch::take_buffer(self.input_rows(self.rows) * self.input.size[2] * self.pixel);
         let slack = self.input.size[2] * self.pixel;
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
-            let strip = self.output.begin(o.y, &part);
+            let strip = self.output.begin_strip(o.y, &part);
             for s in s0..s1 {
                 let groups = first(s + 1) - first(s);
                 let weight = o.weight.add(s * self.weights);
                 for r in (r0..r1).step_by(self.rows) {
                     let rows = self.rows.min(r1 - r);
-                    for i in 0..self.reach(rows) {
+                    for i in 0..self.input_rows(rows) {
                         let row = image * self.input.size[1] + r * self.input.stride[1] + i;
                         let to = buffer.as_mut_ptr().add(i * slack);
                         self.input
@@ -176,7 +176,7 @@ impl Grouped {
                     let y = strip.base.add((r - r0) * ow * strip.row + channel - part.channel);
                     for p in self.panels.iter().filter(|p| p.channel < groups * go) {
                         for i in 0..rows {
-                            let row = Row {
+                            let row = PixelRow {
                                 x: buffer.as_ptr().add(i * self.input.stride[1] * slack + p.input),
                                 x_pixel: self.input.stride[2] * self.pixel,
                                 segments: &self.segments,
@@ -189,26 +189,29 @@ impl Grouped {
                                 bias: bias_at(o.bias, channel + p.channel),
                                 activation: c.activation,
                             };
-                            row.run(self.kernels, |rows| self.tile(rows, p));
+                            row.run(self.kernels, |rows| self.tile_kernel(rows, p));
                         }
                     }
                 }
             }
-            self.output.finish(strip, &part, o);
+            self.output.finish_strip(strip, &part, o);
         }
     }
 
-    fn tile(&self, rows: usize, p: &Panel) -> TileFn {
-        let taps = || self.kernels.tile(rows, self.kernels.halves(p.cols), false);
+    fn tile_kernel(&self, rows: usize, p: &GroupPanel) -> TileFn {
+        let taps = || self.kernels.tile_kernel(rows, self.kernels.half_vectors(p.cols), false);
         match self.way {
-            Way::Fours => self.kernels.fours(rows),
-            Way::Threes => self.kernels.threes(rows, self.input.stride[2]).unwrap_or_else(taps),
-            Way::Taps => taps(),
+            TileKind::Fours => self.kernels.fours_kernel(rows),
+            TileKind::Threes => self
+                .kernels
+                .threes_kernel(rows, self.input.stride[2])
+                .unwrap_or_else(taps),
+            TileKind::Taps => taps(),
         }
     }
 
     /// Elements of `panel` of slice `s` for weights in torch's order: channel, place among the inputs, tap; to `out`, tap after tap.
-    fn pack_panel(&self, s: usize, panel: &Panel, weight: &[f32], out: &mut [f32]) {
+    fn pack_panel(&self, s: usize, panel: &GroupPanel, weight: &[f32], out: &mut [f32]) {
         let taps: usize = self.conv.kernel.iter().product();
         let (gi, go) = (
             self.conv.in_channels / self.conv.groups,
@@ -216,7 +219,7 @@ impl Grouped {
         );
         for (k, out) in out.chunks_exact_mut(panel.width).enumerate() {
             let (tap, i) = match self.way {
-                Way::Threes => (k / (3 * gi) * 3 + k % 3, k / 3 % gi),
+                TileKind::Threes => (k / (3 * gi) * 3 + k % 3, k / 3 % gi),
                 _ => (k / gi, k % gi),
             };
             for (j, out) in out.iter_mut().enumerate() {
@@ -230,27 +233,27 @@ impl Grouped {
     }
 }
 
-fn way(isa: Isa, conv: &Conv, groups: usize) -> Way {
+fn choose_tile_kind(isa: Isa, conv: &Conv, groups: usize) -> TileKind {
     let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
     let three = conv.kernel[2] == 3 && conv.dilation[2] == 1 && matches!(conv.stride[2], 1 | 2);
     if (gi, go) == (4, 4) && conv.groups.is_multiple_of(groups) && groups * 4 == LINE {
-        Way::Fours
+        TileKind::Fours
     } else if three && gi * groups <= PIXEL && go <= 8 && isa.lanes() >= 8 {
-        Way::Threes
+        TileKind::Threes
     } else {
-        Way::Taps
+        TileKind::Taps
     }
 }
 
 /// The panels of a slice of so many groups, and the elements of its weights.
-fn panels(conv: &Conv, kernels: &Kernels, groups: usize, way: Way) -> (Vec<Panel>, usize) {
+fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, way: TileKind) -> (Vec<GroupPanel>, usize) {
     let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
     let depth = gi * conv.kernel.iter().product::<usize>();
     let lanes = kernels.nr / 2;
     let mut panels = vec![];
     let mut weight = 0;
     let mut push = |input, channel, cols, width| {
-        panels.push(Panel {
+        panels.push(GroupPanel {
             input,
             channel,
             cols,
@@ -259,7 +262,7 @@ fn panels(conv: &Conv, kernels: &Kernels, groups: usize, way: Way) -> (Vec<Panel
         });
         weight += width * depth;
     };
-    if way == Way::Fours {
+    if way == TileKind::Fours {
         for c in (0..groups * go).step_by(lanes) {
             push(c, c, lanes, lanes);
         }
@@ -268,7 +271,7 @@ fn panels(conv: &Conv, kernels: &Kernels, groups: usize, way: Way) -> (Vec<Panel
             for c in (0..go).step_by(kernels.nr) {
                 let cols = (go - c).min(kernels.nr);
                 // Vectors of weights that begin in the middle of one would lie on two cache lines each.
-                let halves = kernels.halves(cols).next_power_of_two();
+                let halves = kernels.half_vectors(cols).next_power_of_two();
                 push(g * gi, g * go + c, cols, halves * kernels.nr / 4);
             }
         }
@@ -281,24 +284,24 @@ impl Method for Grouped {
         self.load.panels * self.weights
     }
 
-    fn packing(&self) -> [usize; 2] {
+    fn packing_key(&self) -> [usize; 2] {
         [6 + self.way as usize, self.kernels.nr]
     }
 
     /// Slice after slice, panel after panel: for each tap and input channel, the panel's output channels side by side.
-    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let dst = scratch::Shared(packed.as_mut_ptr());
+    fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.load.panels, |s| {
             // SAFETY: slice `s` is this chunk's.
             let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(s * self.weights), self.weights) };
             for p in &self.panels {
-                self.pack_panel(s, p, weight, &mut out[p.weight..][..p.width * self.depth()]);
+                self.pack_panel(s, p, weight, &mut out[p.weight..][..p.width * self.product_depth()]);
             }
         });
     }
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
-        let c = cut(&self.load, pool.threads());
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
+        let c = cut_chunks(&self.load, pool.threads());
         let (rows, slices) = (self.load.rows, self.load.panels);
         let (row_chunks, slice_chunks) = (rows.div_ceil(c.rows), slices.div_ceil(c.panels));
         pool.run(self.conv.batch * row_chunks * slice_chunks, |i| {
@@ -307,15 +310,15 @@ impl Method for Grouped {
             let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
             let slices = [s * c.panels, ((s + 1) * c.panels).min(slices)];
             // SAFETY: the caller's promise; chunks own disjoint parts of the output.
-            unsafe { self.chunk(o, image, rows, slices) };
+            unsafe { self.run_chunk(o, image, rows, slices) };
         });
     }
 
     fn name(&self) -> String {
         let how = match self.way {
-            Way::Fours => "groups of four",
-            Way::Threes => "groups, rows of three",
-            Way::Taps => "groups",
+            TileKind::Fours => "groups of four",
+            TileKind::Threes => "groups, rows of three",
+            TileKind::Taps => "groups",
         };
         format!("direct in {how} {}", self.kernels.isa)
     }

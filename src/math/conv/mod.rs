@@ -35,8 +35,8 @@ mod tests;
 mod transposed;
 mod winograd;
 
-use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
-use super::matmul::packed::aligned;
+use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError};
+use super::matmul::packed::to_aligned_f32;
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
@@ -53,60 +53,60 @@ pub(super) fn plan(
     constants: ConvConstants,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
     let extents = conv.extents().ok_or(PlanError::Size)?;
-    check(conv, constants.weight, extents[1])?;
-    check(conv, constants.bias, extents[2])?;
+    check_constant_len(conv, constants.weight, extents[1])?;
+    check_constant_len(conv, constants.bias, extents[2])?;
     match conv.dtype {
         DType::F32 => plan_f32(isa, exact, conv, constants),
         DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?)),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
-            Ok(Box::new(general::General::new(conv, constants)))
+            Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }
         d => Err(PlanError::Dtype(d)),
     }
 }
 
 /// Bytes beyond the weight's own that a constant weight of `conv` is kept in if there is room ([`Constant::with_room`]).
-pub(super) fn extra(exact: bool, conv: &Conv) -> usize {
+pub(super) fn extra_weight_bytes(exact: bool, conv: &Conv) -> usize {
     match conv.dtype {
-        DType::F32 if !exact => winograd::extra(conv),
+        DType::F32 if !exact => winograd::extra_weight_bytes(conv),
         _ => 0,
     }
 }
 
 /// Chooses the way for an f32 convolution whose parameters were checked.
 fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
-    let first = conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst;
+    let first = conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst;
     if conv.transposed && first {
         return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
     }
-    if conv.transposed && conv.output_layout == Layout::ChannelsLast && phases::suits(conv) {
+    if conv.transposed && conv.output_layout == ConvLayout::ChannelsLast && phases::is_applicable(conv) {
         let method = Box::new(phases::Phases::new(isa, conv)?);
-        return Ok(Box::new(F32Plan::new(method, conv, constants)));
+        return Ok(Box::new(F32ConvPlan::new(method, conv, constants)));
     }
     if conv.transposed {
         return Ok(Box::new(adapt::Relaid::new(isa, exact, conv, constants)?));
     }
-    if pointwise::suits(conv, isa) {
-        return Ok(Box::new(pointwise::Pointwise::new(isa, conv, constants)));
+    if pointwise::is_applicable(conv, isa) {
+        return Ok(Box::new(pointwise::PointwiseConv::new(isa, conv, constants)));
     }
     let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
     let winograd = constants.weight.filter(|_| !exact);
-    let winograd = winograd.and_then(|w| winograd::way(conv, w.has_room()));
+    let winograd = winograd.and_then(|w| winograd::choose_way(conv, w.has_room()));
     let method: Box<dyn Method> = if let Some(way) = winograd {
         Box::new(winograd::Winograd::new(isa, conv, way)?)
-    } else if depthwise && plane::suits(conv) {
+    } else if depthwise && plane::is_applicable(conv) {
         Box::new(plane::Plane::new(isa, conv))
     } else if depthwise && conv.groups == conv.out_channels {
-        Box::new(channels::Channels::new(isa, conv)?)
-    } else if grouped::suits(conv) {
+        Box::new(channels::DepthwiseChannels::new(isa, conv)?)
+    } else if grouped::is_applicable(conv) {
         Box::new(grouped::Grouped::new(isa, conv)?)
     } else {
         Box::new(direct::Direct::new(isa, conv)?)
     };
-    Ok(Box::new(F32Plan::new(method, conv, constants)))
+    Ok(Box::new(F32ConvPlan::new(method, conv, constants)))
 }
 
-fn check(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<(), PlanError> {
+fn check_constant_len(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<(), PlanError> {
     match bytes {
         Some(b) if b.len() != n * conv.dtype.size() => Err(PlanError::Constant {
             need: n * conv.dtype.size(),
@@ -121,49 +121,49 @@ trait Method: Send + Sync {
     /// Elements of prepared weights; 0 if they are used as they are.
     fn packed_len(&self) -> usize;
     /// What the prepared form depends on beside channels, groups and kernel: words that no other form has.
-    fn packing(&self) -> [usize; 2];
+    fn packing_key(&self) -> [usize; 2];
     /// Prepares the weights, in torch's order, into `packed`.
-    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
+    fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
     /// Computes the output from prepared weights.
     ///
     /// # Safety
     /// The operands are valid for the convolution; `bias` is null or holds one element per output channel.
-    unsafe fn run(&self, pool: &Pool, operands: &Operands);
+    unsafe fn run(&self, pool: &Pool, operands: &ConvOperands);
     /// For reports.
     fn name(&self) -> String;
 }
 
 /// Where the operands of a [`Method`] are.
 #[derive(Clone, Copy)]
-struct Operands {
+struct ConvOperands {
     x: *const f32,
     weight: *const f32,
     bias: *const f32,
     y: *mut f32,
-    tail: Option<super::contract::Tail>,
+    tail: Option<super::contract::TileTail>,
 }
 
 // SAFETY: a method's chunks read the inputs and write disjoint parts of the output.
-unsafe impl Send for Operands {}
+unsafe impl Send for ConvOperands {}
 // SAFETY: as above.
-unsafe impl Sync for Operands {}
+unsafe impl Sync for ConvOperands {}
 
 /// The weight and bias of a convolution, packed when they are constant.
-struct Parameters {
+struct ConvParameters {
     weight_len: usize,
     has_bias: bool,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Vec<f32>>,
 }
 
-impl Parameters {
-    fn new(method: &dyn Method, conv: &Conv, constants: ConvConstants) -> Parameters {
+impl ConvParameters {
+    fn new(method: &dyn Method, conv: &Conv, constants: ConvConstants) -> ConvParameters {
         let [_, weight_len, ..] = conv.extents().unwrap_or_default();
-        Parameters {
+        ConvParameters {
             weight_len,
             has_bias: conv.bias,
             bias: constant_bias(conv, &constants),
-            weight: constants.weight.map(|w| prepare(method, conv, w)),
+            weight: constants.weight.map(|w| prepare_weight(method, conv, w)),
         }
     }
 
@@ -171,7 +171,7 @@ impl Parameters {
     ///
     /// # Safety
     /// What is not constant is valid for the convolution.
-    unsafe fn with(
+    unsafe fn with_prepared(
         &self,
         method: &dyn Method,
         pool: &Pool,
@@ -180,14 +180,14 @@ impl Parameters {
     ) {
         let bias = bias_of(self.has_bias, &self.bias, given[1]);
         let n = if self.weight.is_some() { 0 } else { method.packed_len() };
-        let mut packed = super::scratch::take(n);
+        let mut packed = super::scratch::take_buffer(n);
         let weight = match &self.weight {
             Some(w) => w.bytes().as_ptr().cast(),
             None if n == 0 => given[0].cast(),
             None => {
                 // SAFETY: the caller gives the weights.
                 let raw = unsafe { std::slice::from_raw_parts(given[0].cast::<f32>(), self.weight_len) };
-                method.pack(pool, raw, &mut packed);
+                method.pack_weight(pool, raw, &mut packed);
                 packed.as_ptr()
             }
         };
@@ -196,17 +196,17 @@ impl Parameters {
 }
 
 /// A plan of an f32 convolution.
-struct F32Plan {
+struct F32ConvPlan {
     method: Box<dyn Method>,
     empty: bool,
-    parameters: Parameters,
+    parameters: ConvParameters,
 }
 
-impl F32Plan {
-    fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32Plan {
-        F32Plan {
+impl F32ConvPlan {
+    fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32ConvPlan {
+        F32ConvPlan {
             empty: conv.extents().unwrap_or_default()[3] == 0,
-            parameters: Parameters::new(&*method, conv, constants),
+            parameters: ConvParameters::new(&*method, conv, constants),
             method,
         }
     }
@@ -215,7 +215,7 @@ impl F32Plan {
 /// The bias, if it is constant and the weight is too.
 fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Vec<f32>> {
     match (constants.weight, constants.bias) {
-        (Some(_), Some(b)) if conv.bias => Some(b.with_bytes(|b| aligned(b).into_owned())),
+        (Some(_), Some(b)) if conv.bias => Some(b.with_bytes(|b| to_aligned_f32(b).into_owned())),
         _ => None,
     }
 }
@@ -230,13 +230,13 @@ fn bias_of(conv_has_bias: bool, constant: &Option<Vec<f32>>, given: *const u8) -
 }
 
 /// The prepared form of constant weights.
-fn prepare(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<AlignedBytes> {
+fn prepare_weight(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<AlignedBytes> {
     let n = method.packed_len();
     let mut key = [3, n, conv.in_channels, conv.out_channels, conv.groups].to_vec();
-    key.extend(method.packing());
+    key.extend(method.packing_key());
     key.extend(&conv.kernel);
-    weight.packed(&key, |bytes| {
-        let weight = aligned(bytes);
+    weight.get_or_pack(&key, |bytes| {
+        let weight = to_aligned_f32(bytes);
         let mut bytes = AlignedBytes::zeroed(4 * if n == 0 { weight.len() } else { n });
         // SAFETY: the buffer is aligned and of this many f32.
         let out = unsafe {
@@ -245,19 +245,19 @@ fn prepare(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<AlignedByt
         };
         match n {
             0 => out.copy_from_slice(&weight),
-            _ => method.pack(&Pool::new(1), &weight, out),
+            _ => method.pack_weight(&Pool::new(1), &weight, out),
         }
         bytes
     })
 }
 
-impl ConvPlan for F32Plan {
+impl ConvPlan for F32ConvPlan {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         if self.empty {
             return;
         }
         let run = |weight, bias| {
-            let operands = Operands {
+            let operands = ConvOperands {
                 x: args.x.cast(),
                 weight,
                 bias,
@@ -268,7 +268,10 @@ impl ConvPlan for F32Plan {
             unsafe { self.method.run(pool, &operands) };
         };
         // SAFETY: as above.
-        unsafe { self.parameters.with(&*self.method, pool, [args.weight, args.bias], run) };
+        unsafe {
+            self.parameters
+                .with_prepared(&*self.method, pool, [args.weight, args.bias], run)
+        };
     }
 
     fn describe(&self) -> String {

@@ -2,9 +2,9 @@
 //!
 //! Copying costs about 1 / (output channels * taps) of the work and frees the kernels of every test for the border.
 
-use crate::math::contract::{Conv, Layout, PlanError};
+use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::isa::per_isa;
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::math::simd::Simd;
 use crate::math::transpose::transpose;
 use crate::parallel::Pool;
@@ -17,7 +17,7 @@ const AT_ONCE: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Padded {
     isa: Isa,
-    layout: Layout,
+    layout: ConvLayout,
     channels: usize,
     input: [usize; 3],
     padding: [usize; 3],
@@ -39,13 +39,13 @@ pub(super) struct Padded {
 impl Padded {
     /// The input of `conv` with its padding; an error if its size does not fit the address space.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
-        Padded::with(isa, conv, conv.padding)
+        Padded::with_padding(isa, conv, conv.padding)
     }
 
     /// The input of `conv` with `padding` instead of its own: kernels that look after the border themselves give 0.
-    pub(super) fn with(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
+    pub(super) fn with_padding(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
         let (mut step, mut stride) = ([1; 3], conv.stride);
-        let out = conv.output().ok_or(PlanError::Size)?;
+        let out = conv.output_size().ok_or(PlanError::Size)?;
         let mut size = [0; 3];
         for d in 0..3 {
             size[d] = padding[d]
@@ -57,7 +57,8 @@ impl Padded {
             }
         }
         let layout = conv.input_layout;
-        let in_place = padding == [0; 3] && step == [1; 3] && (layout == Layout::ChannelsLast || conv.in_channels == 1);
+        let in_place =
+            padding == [0; 3] && step == [1; 3] && (layout == ConvLayout::ChannelsLast || conv.in_channels == 1);
         let alias = conv.in_channels.is_multiple_of(512) && !in_place;
         let pixel = conv.in_channels + if alias { 16 } else { 0 };
         let image = size
@@ -100,9 +101,15 @@ impl Padded {
     ///
     /// # Safety
     /// `x` holds `batch` images.
-    pub(super) unsafe fn each(&self, pool: &Pool, batch: usize, x: *const f32, f: impl Fn(*const f32, usize, usize)) {
+    pub(super) unsafe fn for_each_batch(
+        &self,
+        pool: &Pool,
+        batch: usize,
+        x: *const f32,
+        f: impl Fn(*const f32, usize, usize),
+    ) {
         let together = self.images_at_once(batch);
-        let mut buffer = scratch::take(if self.in_place { 0 } else { together * self.image });
+        let mut buffer = scratch::take_buffer(if self.in_place { 0 } else { together * self.image });
         for image in (0..batch).step_by(together) {
             let count = together.min(batch - image);
             // SAFETY: the caller's promise; the buffer holds the images.
@@ -111,7 +118,7 @@ impl Padded {
                 if self.in_place {
                     f(x, image, count);
                 } else {
-                    self.fill(pool, x, count, buffer.as_mut_ptr());
+                    self.fill_images(pool, x, count, buffer.as_mut_ptr());
                     f(buffer.as_ptr(), image, count);
                 }
             }
@@ -119,7 +126,7 @@ impl Padded {
     }
 
     /// Where pixel `(d, h, w)` of the padded image begins.
-    pub(super) fn at(&self, d: usize, h: usize, w: usize) -> usize {
+    pub(super) fn pixel_offset(&self, d: usize, h: usize, w: usize) -> usize {
         ((d * self.size[1] + h) * self.size[2] + w) * self.pixel
     }
 
@@ -127,10 +134,10 @@ impl Padded {
     ///
     /// # Safety
     /// `x` is readable for the images, `dst` writable for `count` padded ones.
-    pub(super) unsafe fn fill(&self, pool: &Pool, x: *const f32, count: usize, dst: *mut f32) {
+    pub(super) unsafe fn fill_images(&self, pool: &Pool, x: *const f32, count: usize, dst: *mut f32) {
         let rows = count * self.size[0] * self.size[1];
         let per = (8192 / (self.size[2] * self.pixel).max(1)).max(1);
-        let (src, dst) = (Shared(x.cast_mut()), Shared(dst));
+        let (src, dst) = (SharedPtr(x.cast_mut()), SharedPtr(dst));
         pool.run(rows.div_ceil(per), |i| {
             for r in i * per..((i + 1) * per).min(rows) {
                 // SAFETY: row `r` is written by this chunk only.
@@ -181,12 +188,12 @@ impl Padded {
             let (src, dst) = (x.add(image * c * plane), dst.add(pad));
             let pixels = src.add((z * h + y) * w * c + c0);
             match self.layout {
-                Layout::ChannelsFirst => {
+                ConvLayout::ChannelsFirst => {
                     let rows = src.add(c0 * plane + (z * h + y) * w);
                     transpose(self.isa, rows, plane, n, w, dst, pixel);
                 }
-                Layout::ChannelsLast if c == pixel && n == c => std::ptr::copy_nonoverlapping(pixels, dst, w * c),
-                Layout::ChannelsLast => copy_pixels(self.isa)(pixels, c, n, w, dst, pixel),
+                ConvLayout::ChannelsLast if c == pixel && n == c => std::ptr::copy_nonoverlapping(pixels, dst, w * c),
+                ConvLayout::ChannelsLast => copy_pixels(self.isa)(pixels, c, n, w, dst, pixel),
             }
         }
     }
@@ -194,7 +201,14 @@ impl Padded {
 
 /// `n` channels of `count` pixels.
 #[inline(always)]
-unsafe fn copy<S: Simd>(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize) {
+unsafe fn copy_pixels_body<S: Simd>(
+    src: *const f32,
+    src_pixel: usize,
+    n: usize,
+    count: usize,
+    dst: *mut f32,
+    dst_pixel: usize,
+) {
     let whole = n / S::LANES * S::LANES;
     // SAFETY: the caller gives the pixels.
     unsafe {
@@ -212,5 +226,5 @@ unsafe fn copy<S: Simd>(src: *const f32, src_pixel: usize, n: usize, count: usiz
 
 per_isa! {
     /// See [`copy`].
-    fn copy_pixels = copy(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize)
+    fn copy_pixels = copy_pixels_body(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize)
 }

@@ -3,7 +3,7 @@
 
 use crate::math::contract::Conv;
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 
 /// Some output channels of one group: the columns of one tile.
@@ -18,12 +18,12 @@ pub(super) struct Panel {
 }
 
 /// How many panels of at most `nr` channels all groups have.
-fn count(conv: &Conv, nr: usize) -> usize {
+fn panel_count(conv: &Conv, nr: usize) -> usize {
     conv.groups * (conv.out_channels / conv.groups).div_ceil(nr)
 }
 
 /// Panel `p` of all groups.
-fn panel(conv: &Conv, nr: usize, p: usize) -> Panel {
+fn panel_at(conv: &Conv, nr: usize, p: usize) -> Panel {
     let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
     let per_group = go.div_ceil(nr);
     let (g, first) = (p / per_group, p % per_group * nr);
@@ -35,12 +35,12 @@ fn panel(conv: &Conv, nr: usize, p: usize) -> Panel {
 }
 
 /// The panels of all groups, each of at most `nr` channels.
-pub(super) fn of(conv: &Conv, nr: usize) -> Vec<Panel> {
-    (0..count(conv, nr)).map(|p| panel(conv, nr, p)).collect()
+pub(super) fn cut_panels(conv: &Conv, nr: usize) -> Vec<Panel> {
+    (0..panel_count(conv, nr)).map(|p| panel_at(conv, nr, p)).collect()
 }
 
 /// Names this form: see [`Method::packing`](super::Method::packing).
-pub(super) fn packing(nr: usize) -> [usize; 2] {
+pub(super) fn packing_key(nr: usize) -> [usize; 2] {
     [1, nr]
 }
 
@@ -48,21 +48,21 @@ pub(super) fn packing(nr: usize) -> [usize; 2] {
 const BLOCK: usize = 4096;
 
 /// Panel after panel: for each tap and input channel, the panel's output channels side by side.
-pub(super) fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
+pub(super) fn pack_panels(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
     let taps: usize = conv.kernel.iter().product();
     let channels = conv.in_channels / conv.groups;
-    let panels = count(conv, nr);
+    let panels = panel_count(conv, nr);
     let line = channels * taps;
     if line == 0 || panels == 0 {
         return;
     }
     assert!(packed.len() >= panels * line * nr && weight.len() >= conv.out_channels * line);
-    let dst = Shared(packed.as_mut_ptr());
+    let dst = SharedPtr(packed.as_mut_ptr());
     let some = (BLOCK / (taps * nr)).clamp(1, channels);
     pool.run(panels, |p| {
-        let Panel { channel, cols, .. } = panel(conv, nr, p);
+        let Panel { channel, cols, .. } = panel_at(conv, nr, p);
         // Weights that are not constants are packed in every run, which allocates nothing.
-        let mut block = scratch::take(some * taps * nr);
+        let mut block = scratch::take_buffer(some * taps * nr);
         for first in (0..channels).step_by(some) {
             let count = some.min(channels - first);
             // SAFETY: `cols` channels of the weight begin there, `line` apart, and have `count` more input channels; panel `p` of
@@ -103,9 +103,9 @@ mod tests {
             };
             let (taps, gi) = (kernel.iter().product::<usize>(), c / groups);
             let weight: Vec<f32> = (0..k * gi * taps).map(|i| i as f32).collect();
-            let panels = of(&conv, 4);
+            let panels = cut_panels(&conv, 4);
             let mut packed = vec![-1f32; panels.len() * taps * gi * 4];
-            pack(&Pool::new(1), &conv, 4, &weight, &mut packed);
+            pack_panels(&Pool::new(1), &conv, 4, &weight, &mut packed);
             for (i, &got) in packed.iter().enumerate() {
                 let (p, tap, input, j) = (i / (taps * gi * 4), i / (gi * 4) % taps, i / 4 % gi, i % 4);
                 let want = match j < panels[p].cols {

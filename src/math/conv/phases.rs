@@ -5,9 +5,9 @@
 use super::adapt::run_tail;
 use super::padded::Padded;
 use super::panels::{self, Panel};
-use super::row::{Row, bias_at};
-use super::strip::{Cut, Load, cut};
-use super::{Method, Operands};
+use super::row::{PixelRow, bias_at};
+use super::strip::{ChunkCut, Load, cut_chunks};
+use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
 use crate::math::tile::Kernels;
@@ -42,7 +42,7 @@ pub(super) struct Phases {
 }
 
 /// The taps of one dimension that outputs `phase + j * stride` see, and how far from input `j` each is.
-fn taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
+fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
     let (stride, dilation, from) = (c.stride[d], c.dilation[d], phase + c.padding[d]);
     (0..c.kernel[d]).filter_map(move |t| {
         let at = from as isize - (t * dilation) as isize;
@@ -51,17 +51,17 @@ fn taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)
 }
 
 /// How many outputs of a dimension belong to a phase.
-fn count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
+fn output_count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
     out[d].saturating_sub(phase).div_ceil(c.stride[d])
 }
 
 /// The rows around the input that windows reach, along each dimension.
-fn margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
+fn input_margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
     [0, 1, 2].map(|d| {
         let of_phase = |p: usize| {
-            let last = count(c, out, d, p) as isize - 1;
+            let last = output_count(c, out, d, p) as isize - 1;
             let beyond = |(_, e): (usize, isize)| (-e).max(last + e - (c.input[d] as isize - 1));
-            taps(c, d, p).map(beyond).max().unwrap_or(0)
+            phase_taps(c, d, p).map(beyond).max().unwrap_or(0)
         };
         let most = (0..c.stride[d].min(out[d])).map(of_phase).max();
         most.unwrap_or(0).max(0) as usize
@@ -69,8 +69,8 @@ fn margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
 }
 
 /// Whether the method is for `conv`, which is transposed: few phases, and not mainly border.
-pub(super) fn suits(conv: &Conv) -> bool {
-    let Some(out) = conv.output() else { return false };
+pub(super) fn is_applicable(conv: &Conv) -> bool {
+    let Some(out) = conv.output_size() else { return false };
     let phases = conv.stride.iter().try_fold(1usize, |a, &s| a.checked_mul(s));
     let small = |n: usize| n < 1 << 24;
     let sane = [conv.kernel, conv.dilation, conv.padding, out, conv.input]
@@ -78,7 +78,7 @@ pub(super) fn suits(conv: &Conv) -> bool {
         .flatten()
         .all(|&n| small(n));
     sane && phases.is_some_and(|p| p <= PHASES) && {
-        let margin = margin(conv, out);
+        let margin = input_margin(conv, out);
         (0..3).all(|d| margin[d] <= conv.input[d] + 4)
     }
 }
@@ -86,9 +86,9 @@ pub(super) fn suits(conv: &Conv) -> bool {
 impl Phases {
     /// Plans `conv`, which is transposed, has channels-last output and [`suits`].
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
-        let kernels = Kernels::of(isa);
-        let out = conv.output().ok_or(PlanError::Size)?;
-        let margin = margin(conv, out);
+        let kernels = Kernels::for_isa(isa);
+        let out = conv.output_size().ok_or(PlanError::Size)?;
+        let margin = input_margin(conv, out);
         // The same input, for its border alone.
         let plain = Conv {
             kernel: [1; 3],
@@ -99,9 +99,9 @@ impl Phases {
             transposed: false,
             ..conv.clone()
         };
-        let padded = Padded::with(isa, &plain, margin)?;
-        let panels = panels::of(conv, kernels.nr);
-        let phases = phases(conv, out, &padded, margin);
+        let padded = Padded::with_padding(isa, &plain, margin)?;
+        let panels = panels::cut_panels(conv, kernels.nr);
+        let phases = list_phases(conv, out, &padded, margin);
         let load = Load {
             rows: out[0].div_ceil(conv.stride[0]) * out[1].div_ceil(conv.stride[1]),
             row_pixels: out[2].div_ceil(conv.stride[2]),
@@ -125,7 +125,7 @@ impl Phases {
     }
 
     /// A number for the order of the taps.
-    fn order(&self) -> usize {
+    fn tap_order_hash(&self) -> usize {
         let taps = self.phases.iter().flat_map(|p| &p.taps);
         taps.fold(0, |a: usize, &t| {
             (a.wrapping_mul(0x0100_0000_01b3) ^ (t + 1)) & 0xffff_ffff
@@ -138,7 +138,7 @@ impl Phases {
     }
 
     /// Product indices of all phases.
-    fn depth(&self) -> usize {
+    fn product_depth(&self) -> usize {
         self.phases.iter().map(|p| p.taps.len()).sum::<usize>() * self.run_len()
     }
 
@@ -146,9 +146,9 @@ impl Phases {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
-    unsafe fn chunk(
+    unsafe fn run_chunk(
         &self,
-        o: &Operands,
+        o: &ConvOperands,
         x: *const f32,
         image: usize,
         phase: &Phase,
@@ -159,19 +159,19 @@ impl Phases {
         let [_, oh, ow] = self.out;
         let rows = phase.count[0] * phase.count[1];
         for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
-            let halves = self.kernels.halves(panel.cols);
+            let halves = self.kernels.half_vectors(panel.cols);
             for r in r0..r1.min(rows) {
                 let (d, h) = (r / phase.count[1], r % phase.count[1]);
                 let to = (phase.first[0] + d * c.stride[0]) * oh + phase.first[1] + h * c.stride[1];
                 let pixel = image * self.out.iter().product::<usize>() + to * ow + phase.first[2];
                 // SAFETY: the row lies in the output, its windows in the padded image, the panel in the weights.
                 unsafe {
-                    let row = Row {
-                        x: x.add(self.padded.at(d, h, 0) + panel.input),
+                    let row = PixelRow {
+                        x: x.add(self.padded.pixel_offset(d, h, 0) + panel.input),
                         x_pixel: self.padded.pixel,
                         segments: &phase.segments,
                         run: self.run_len(),
-                        weight: (o.weight.add((p * self.depth() + phase.depth) * nr), nr),
+                        weight: (o.weight.add((p * self.product_depth() + phase.depth) * nr), nr),
                         y: o.y.add(pixel * c.out_channels + panel.channel),
                         y_pixel: c.stride[2] * c.out_channels,
                         pixels: phase.count[2],
@@ -179,7 +179,7 @@ impl Phases {
                         bias: bias_at(o.bias, panel.channel),
                         activation: c.activation,
                     };
-                    row.run(self.kernels, |rows| self.kernels.tile(rows, halves, false));
+                    row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
                 }
             }
         }
@@ -189,9 +189,9 @@ impl Phases {
     ///
     /// # Safety
     /// The operands are valid.
-    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize, c: Cut) {
+    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
         let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
-        let x = scratch::Shared(x.cast_mut());
+        let x = scratch::SharedPtr(x.cast_mut());
         pool.run(count * self.phases.len() * row_chunks * panel_chunks, |i| {
             let (r, rest) = (i % row_chunks, i / row_chunks);
             let (p, rest) = (rest % panel_chunks, rest / panel_chunks);
@@ -201,14 +201,14 @@ impl Phases {
             // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
             unsafe {
                 let x = x.get().add(n * self.padded.image);
-                self.chunk(o, x, image + n, &self.phases[phase], rows, panels);
+                self.run_chunk(o, x, image + n, &self.phases[phase], rows, panels);
             }
         });
     }
 }
 
 /// The phases that have outputs.
-fn phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec<Phase> {
+fn list_phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec<Phase> {
     let mut phases = vec![];
     let mut depth = 0;
     let all = c.stride.iter().product();
@@ -218,7 +218,7 @@ fn phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec
             i / c.stride[2] % c.stride[1],
             i % c.stride[2],
         ];
-        let counts = [0, 1, 2].map(|d| count(c, out, d, first[d]));
+        let counts = [0, 1, 2].map(|d| output_count(c, out, d, first[d]));
         if counts.contains(&0) {
             continue;
         }
@@ -230,11 +230,12 @@ fn phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec
             depth,
         };
         let place = |d: usize, e: isize| (margin[d] as isize + e) as usize;
-        for (td, ed) in taps(c, 0, first[0]) {
-            for (th, eh) in taps(c, 1, first[1]) {
-                for (tw, ew) in taps(c, 2, first[2]) {
+        for (td, ed) in phase_taps(c, 0, first[0]) {
+            for (th, eh) in phase_taps(c, 1, first[1]) {
+                for (tw, ew) in phase_taps(c, 2, first[2]) {
                     p.taps.push((td * c.kernel[1] + th) * c.kernel[2] + tw);
-                    p.segments.push(padded.at(place(0, ed), place(1, eh), place(2, ew)));
+                    p.segments
+                        .push(padded.pixel_offset(place(0, ed), place(1, eh), place(2, ew)));
                 }
             }
         }
@@ -246,19 +247,19 @@ fn phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec
 
 impl Method for Phases {
     fn packed_len(&self) -> usize {
-        self.panels.len() * self.kernels.nr * self.depth()
+        self.panels.len() * self.kernels.nr * self.product_depth()
     }
 
-    fn packing(&self) -> [usize; 2] {
-        [9 + self.order(), self.kernels.nr]
+    fn packing_key(&self) -> [usize; 2] {
+        [9 + self.tap_order_hash(), self.kernels.nr]
     }
 
     /// Panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by side.
-    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let (nr, depth, gi) = (self.kernels.nr, self.depth(), self.run_len());
+    fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let (nr, depth, gi) = (self.kernels.nr, self.product_depth(), self.run_len());
         let taps: usize = self.conv.kernel.iter().product();
         let go = self.conv.out_channels / self.conv.groups;
-        let dst = scratch::Shared(packed.as_mut_ptr());
+        let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels.len(), |p| {
             let panel = &self.panels[p];
             // SAFETY: panel `p` is this chunk's.
@@ -277,15 +278,16 @@ impl Method for Phases {
         });
     }
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         let together = self.padded.images_at_once(self.conv.batch);
         let images = together * self.phases.len();
-        let c = cut(&Load { images, ..self.load }, pool.threads());
+        let c = cut_chunks(&Load { images, ..self.load }, pool.threads());
         // SAFETY: the caller's promise.
         unsafe {
-            self.padded.each(pool, self.conv.batch, o.x, |x, image, count| {
-                self.images(pool, o, x, image, count, c)
-            });
+            self.padded
+                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
+                    self.run_images(pool, o, x, image, count, c)
+                });
             run_tail(pool, &self.conv, o.y.cast(), o.tail);
         }
     }

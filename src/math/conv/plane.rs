@@ -1,7 +1,7 @@
 //! Depthwise convolution along rows of the planes, channels first: lanes are neighbouring output pixels of one row.
 
-use super::{Method, Operands};
-use crate::math::contract::{Conv, Layout, Tile};
+use super::{ConvOperands, Method};
+use crate::math::contract::{Conv, ConvLayout, Tile};
 use crate::math::isa::per_isa;
 use crate::math::scratch;
 use crate::math::simd::Simd;
@@ -25,21 +25,21 @@ pub(super) struct Plane {
 }
 
 /// Whether `conv`, which is depthwise, is for this method: two dimensions at most, channels first, steps of 1 or 2.
-pub(super) fn suits(conv: &Conv) -> bool {
+pub(super) fn is_applicable(conv: &Conv) -> bool {
     let flat = conv.input[0] == 1 && conv.kernel[0] == 1 && conv.padding[0] == 0;
     let fits = |d: usize| conv.padding[d] <= 1024 && conv.input[d] <= 1 << 20;
-    flat && conv.input_layout == Layout::ChannelsFirst
-        && conv.output_layout == Layout::ChannelsFirst
+    flat && conv.input_layout == ConvLayout::ChannelsFirst
+        && conv.output_layout == ConvLayout::ChannelsFirst
         && conv.stride[2] <= 2
         && fits(1)
         && fits(2)
-        && conv.output().is_some_and(|o| o[2] >= NARROWEST)
+        && conv.output_size().is_some_and(|o| o[2] >= NARROWEST)
 }
 
 impl Plane {
     /// Plans `conv`, for which [`suits`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Plane {
-        let [_, oh, ow] = conv.output().unwrap_or_default();
+        let [_, oh, ow] = conv.output_size().unwrap_or_default();
         Plane {
             conv: conv.clone(),
             isa,
@@ -52,7 +52,7 @@ impl Plane {
     ///
     /// # Safety
     /// `x` is a plane of the input, `dst` a padded plane.
-    unsafe fn copy(&self, x: *const f32, dst: *mut f32) {
+    unsafe fn copy_plane(&self, x: *const f32, dst: *mut f32) {
         let (w, [_, ph, pw]) = (self.conv.input[2], self.conv.padding);
         for y in 0..self.conv.input[1] {
             // SAFETY: row `y` lies in both.
@@ -61,7 +61,7 @@ impl Plane {
     }
 
     /// Zeroes the padding of a plane.
-    fn border(&self, plane: &mut [f32]) {
+    fn zero_border(&self, plane: &mut [f32]) {
         let (h, [_, ph, pw]) = (self.conv.input[1], self.conv.padding);
         for (y, row) in plane.chunks_exact_mut(self.size[1]).take(self.size[0]).enumerate() {
             if y < ph || y >= ph + h {
@@ -77,12 +77,12 @@ impl Plane {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes these planes.
-    unsafe fn planes(&self, o: &Operands, first: usize, end: usize) {
+    unsafe fn run_planes(&self, o: &ConvOperands, first: usize, end: usize) {
         let c = &self.conv;
         let times = c.out_channels / c.in_channels;
         let (pixels, taps) = (c.input[1] * c.input[2], c.kernel[1] * c.kernel[2]);
-        let mut plane = scratch::take(self.size[0] * self.size[1] + SLACK);
-        self.border(&mut plane);
+        let mut plane = scratch::take_buffer(self.size[0] * self.size[1] + SLACK);
+        self.zero_border(&mut plane);
         let mut held = usize::MAX;
         for p in first..end {
             let channel = p % c.out_channels;
@@ -90,11 +90,11 @@ impl Plane {
             // SAFETY: the planes lie in their operands.
             unsafe {
                 if source != held {
-                    self.copy(o.x.add(source * pixels), plane.as_mut_ptr());
+                    self.copy_plane(o.x.add(source * pixels), plane.as_mut_ptr());
                     held = source;
                 }
                 let y = o.y.add(p * self.out[0] * self.out[1]);
-                let job = Job {
+                let job = PlaneJob {
                     x: plane.as_ptr(),
                     x_row: self.size[1],
                     kernel: [c.kernel[1], c.kernel[2]],
@@ -106,7 +106,7 @@ impl Plane {
                     out: self.out,
                     clamp: c.activation.bounds(),
                 };
-                self.kernel()(&job);
+                self.select_kernel()(&job);
                 if let Some(tail) = &o.tail {
                     let tile = Tile {
                         data: y.cast(),
@@ -124,7 +124,7 @@ impl Plane {
         }
     }
 
-    fn kernel(&self) -> unsafe fn(&Job) {
+    fn select_kernel(&self) -> unsafe fn(&PlaneJob) {
         let c = &self.conv;
         let square = c.dilation == [1; 3] || (c.dilation[1] == 1 && c.dilation[2] == 1);
         match (square, c.kernel[1], c.kernel[2], c.stride[1], c.stride[2]) {
@@ -143,20 +143,20 @@ impl Method for Plane {
         0
     }
 
-    fn packing(&self) -> [usize; 2] {
+    fn packing_key(&self) -> [usize; 2] {
         [3, 0]
     }
 
-    fn pack(&self, _: &Pool, _: &[f32], _: &mut [f32]) {}
+    fn pack_weight(&self, _: &Pool, _: &[f32], _: &mut [f32]) {}
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         let c = &self.conv;
         let planes = c.batch * c.out_channels;
         let macs = self.out[0] * self.out[1] * c.kernel[1] * c.kernel[2];
         let per = (CHUNK / macs.max(1)).max(1);
         pool.run(planes.div_ceil(per), |i| {
             // SAFETY: the caller's promise; chunks own disjoint planes.
-            unsafe { self.planes(o, i * per, ((i + 1) * per).min(planes)) };
+            unsafe { self.run_planes(o, i * per, ((i + 1) * per).min(planes)) };
         });
     }
 
@@ -166,7 +166,7 @@ impl Method for Plane {
 }
 
 /// One plane.
-struct Job {
+struct PlaneJob {
     x: *const f32,
     x_row: usize,
     kernel: [usize; 2],
@@ -181,13 +181,13 @@ struct Job {
 
 /// A vector of the input, with column step `ST`.
 #[inline(always)]
-unsafe fn load<S: Simd, const ST: usize>(p: *const f32) -> S::V {
+unsafe fn load_stepped<S: Simd, const ST: usize>(p: *const f32) -> S::V {
     // SAFETY: the padded plane has slack after it.
     unsafe { if ST == 1 { S::load(p) } else { S::load_even(p) } }
 }
 
 #[inline(always)]
-unsafe fn store<S: Simd>(j: &Job, row: usize, col: usize, v: S::V) {
+unsafe fn store_clamped<S: Simd>(j: &PlaneJob, row: usize, col: usize, v: S::V) {
     // SAFETY: the place lies in the plane; only columns of the row are written.
     unsafe {
         let v = match j.clamp {
@@ -205,7 +205,7 @@ unsafe fn store<S: Simd>(j: &Job, row: usize, col: usize, v: S::V) {
 
 /// A `K x K` kernel with step `ST` both ways, `T` rows of output at once: a vector of input serves all rows it meets.
 #[inline(always)]
-unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &Job) {
+unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &PlaneJob) {
     // SAFETY: rows and columns lie in the planes.
     unsafe {
         let mut row = 0;
@@ -214,9 +214,9 @@ unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j
             let mut col = 0;
             while col < j.out[1] {
                 if whole {
-                    rows::<S, K, ST, T>(j, row, col);
+                    convolve_rows::<S, K, ST, T>(j, row, col);
                 } else {
-                    rows::<S, K, ST, 1>(j, row, col);
+                    convolve_rows::<S, K, ST, 1>(j, row, col);
                 }
                 col += S::LANES;
             }
@@ -226,14 +226,18 @@ unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j
 }
 
 #[inline(always)]
-unsafe fn rows<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &Job, row: usize, col: usize) {
+unsafe fn convolve_rows<S: Simd, const K: usize, const ST: usize, const T: usize>(
+    j: &PlaneJob,
+    row: usize,
+    col: usize,
+) {
     // SAFETY: as in `fixed_body`.
     unsafe {
         let mut acc = [S::splat(j.bias); T];
         let x = j.x.add(row * ST * j.x_row + col * ST);
         for i in 0..(T - 1) * ST + K {
             for k in 0..K {
-                let v = load::<S, ST>(x.add(i * j.x_row + k));
+                let v = load_stepped::<S, ST>(x.add(i * j.x_row + k));
                 for t in 0..T {
                     if i >= t * ST && i < t * ST + K {
                         acc[t] = S::fma(v, S::splat(*j.weight.add((i - t * ST) * K + k)), acc[t]);
@@ -242,24 +246,24 @@ unsafe fn rows<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &Job
             }
         }
         for t in 0..T {
-            store::<S>(j, row + t, col, acc[t]);
+            store_clamped::<S>(j, row + t, col, acc[t]);
         }
     }
 }
 
 /// Any kernel, column step `ST`, four vectors of one row at once.
 #[inline(always)]
-unsafe fn any_body<S: Simd, const ST: usize>(j: &Job) {
+unsafe fn any_body<S: Simd, const ST: usize>(j: &PlaneJob) {
     // SAFETY: rows and columns lie in the planes.
     unsafe {
         for row in 0..j.out[0] {
             let mut col = 0;
             while col < j.out[1] {
                 if col + 3 * S::LANES < j.out[1] {
-                    vectors::<S, ST, 4>(j, row, col);
+                    convolve_vectors::<S, ST, 4>(j, row, col);
                     col += 4 * S::LANES;
                 } else {
-                    vectors::<S, ST, 1>(j, row, col);
+                    convolve_vectors::<S, ST, 1>(j, row, col);
                     col += S::LANES;
                 }
             }
@@ -268,7 +272,7 @@ unsafe fn any_body<S: Simd, const ST: usize>(j: &Job) {
 }
 
 #[inline(always)]
-unsafe fn vectors<S: Simd, const ST: usize, const V: usize>(j: &Job, row: usize, col: usize) {
+unsafe fn convolve_vectors<S: Simd, const ST: usize, const V: usize>(j: &PlaneJob, row: usize, col: usize) {
     // SAFETY: as in `any_body`.
     unsafe {
         let mut acc = [S::splat(j.bias); V];
@@ -278,21 +282,21 @@ unsafe fn vectors<S: Simd, const ST: usize, const V: usize>(j: &Job, row: usize,
                 let w = S::splat(*j.weight.add(a * j.kernel[1] + b));
                 let x = x.add(a * j.dilation[0] * j.x_row + b * j.dilation[1]);
                 for v in 0..V {
-                    acc[v] = S::fma(load::<S, ST>(x.add(v * S::LANES * ST)), w, acc[v]);
+                    acc[v] = S::fma(load_stepped::<S, ST>(x.add(v * S::LANES * ST)), w, acc[v]);
                 }
             }
         }
         for v in 0..V {
-            store::<S>(j, row, col + v * S::LANES, acc[v]);
+            store_clamped::<S>(j, row, col + v * S::LANES, acc[v]);
         }
     }
 }
 
 per_isa! {
     /// See [`fixed_body`].
-    fn fixed = fixed_body<K: usize, ST: usize, T: usize>(j: &Job)
+    fn fixed = fixed_body<K: usize, ST: usize, T: usize>(j: &PlaneJob)
 }
 per_isa! {
     /// See [`any_body`].
-    fn any = any_body<ST: usize>(j: &Job)
+    fn any = any_body<ST: usize>(j: &PlaneJob)
 }

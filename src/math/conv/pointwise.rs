@@ -2,16 +2,17 @@
 
 use super::{bias_of, constant_bias};
 use crate::math::contract::{
-    Addend, BatchDim, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
+    Addend, BatchDim, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, MatMul, MatMulArgs, MatMulConstants,
+    MatMulPlan,
 };
-use crate::math::matmul::native::F32Plan;
+use crate::math::matmul::native::F32MatMulPlan;
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
 /// A plan of such a convolution.
-pub(super) struct Pointwise {
-    product: F32Plan,
+pub(super) struct PointwiseConv {
+    product: F32MatMulPlan,
     first: bool,
     has_bias: bool,
     bias: Option<Vec<f32>>,
@@ -19,22 +20,22 @@ pub(super) struct Pointwise {
 
 /// Whether `conv` is such a convolution and a matrix product serves it well: channels first, the pixels are the columns
 /// of the product, and few pixels would leave vectors half empty.
-pub(super) fn suits(conv: &Conv, isa: Isa) -> bool {
+pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
     let pixels: usize = conv.input.iter().product();
     let one = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [0; 3];
     let columns = pixels.next_multiple_of(isa.lanes());
     one && conv.groups == 1
         && !conv.transposed
         && conv.input_layout == conv.output_layout
-        && (conv.input_layout == Layout::ChannelsLast || pixels * 100 >= columns * 85)
+        && (conv.input_layout == ConvLayout::ChannelsLast || pixels * 100 >= columns * 85)
 }
 
-impl Pointwise {
+impl PointwiseConv {
     /// Plans `conv`, for which [`suits`] holds.
-    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Pointwise {
+    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> PointwiseConv {
         let (c, o) = (conv.in_channels, conv.out_channels);
         let pixels: usize = conv.input.iter().product();
-        let first = conv.input_layout == Layout::ChannelsFirst;
+        let first = conv.input_layout == ConvLayout::ChannelsFirst;
         let (x, y) = (c * pixels, o * pixels);
         let dims = |a: usize, b: usize| {
             vec![BatchDim {
@@ -70,8 +71,8 @@ impl Pointwise {
                 b: constants.weight,
             },
         };
-        Pointwise {
-            product: F32Plan::new(isa, &d, constant),
+        PointwiseConv {
+            product: F32MatMulPlan::new(isa, &d, constant),
             first,
             has_bias: conv.bias,
             bias: constant_bias(conv, &constants),
@@ -79,7 +80,7 @@ impl Pointwise {
     }
 }
 
-impl ConvPlan for Pointwise {
+impl ConvPlan for PointwiseConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let (a, b) = if self.first {
             (args.weight, args.x)

@@ -4,7 +4,7 @@ use crate::math::contract::Activation;
 use crate::math::tile::{Init, Kernels, TileFn, TileJob, Tiles};
 
 /// Where a row is. Strides are in elements.
-pub(super) struct Row<'a> {
+pub(super) struct PixelRow<'a> {
     /// The window of the first pixel.
     pub x: *const f32,
     /// From one pixel's window to the next.
@@ -29,7 +29,7 @@ pub(super) struct Row<'a> {
     pub activation: Activation,
 }
 
-impl Row<'_> {
+impl PixelRow<'_> {
     /// Computes it on tiles of `tile(rows)`.
     ///
     /// # Safety

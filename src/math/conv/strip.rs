@@ -4,17 +4,17 @@
 //! place; channels-first output goes to a strip in the thread's cache first and is transposed into place when the chunk
 //! is finished.
 
-use super::Operands;
-use crate::math::contract::{Conv, Layout, Tile};
+use super::ConvOperands;
+use crate::math::contract::{Conv, ConvLayout, Tile};
 use crate::math::scratch::{self, Scratch};
 use crate::math::transpose::transpose;
 use crate::target::Isa;
 
 /// The output of a convolution.
 #[derive(Clone, Debug)]
-pub(super) struct Output {
+pub(super) struct ConvOutput {
     isa: Isa,
-    layout: Layout,
+    layout: ConvLayout,
     /// Output channels.
     pub channels: usize,
     /// Pixels of one image.
@@ -23,7 +23,7 @@ pub(super) struct Output {
 
 /// The part of the output that one chunk computes: pixels of one image times channels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct OutputPart {
     /// The image.
     pub image: usize,
     /// The first pixel.
@@ -45,31 +45,31 @@ pub(super) struct Strip {
     pub row: usize,
 }
 
-impl Output {
+impl ConvOutput {
     /// The output of `conv`.
-    pub(super) fn new(isa: Isa, conv: &Conv) -> Output {
-        Output {
+    pub(super) fn new(isa: Isa, conv: &Conv) -> ConvOutput {
+        ConvOutput {
             isa,
             layout: conv.output_layout,
             channels: conv.out_channels,
-            pixels: conv.output().map_or(0, |o| o.iter().product()),
+            pixels: conv.output_size().map_or(0, |o| o.iter().product()),
         }
     }
 
     /// Whether results go through a buffer.
     pub(super) fn is_buffered(&self) -> bool {
-        self.layout == Layout::ChannelsFirst && self.channels > 1
+        self.layout == ConvLayout::ChannelsFirst && self.channels > 1
     }
 
     /// The destination of `part`.
     ///
     /// # Safety
     /// `y` is the output; the part lies in it.
-    pub(super) unsafe fn begin(&self, y: *mut f32, part: &Part) -> Strip {
+    pub(super) unsafe fn begin_strip(&self, y: *mut f32, part: &OutputPart) -> Strip {
         if self.is_buffered() {
             // Pixels a multiple of 4 KiB apart would share one set of the L1 cache.
             let row = part.channels + if part.channels.is_multiple_of(256) { 16 } else { 0 };
-            let mut buffer = scratch::take(part.pixels * row);
+            let mut buffer = scratch::take_buffer(part.pixels * row);
             let base = buffer.as_mut_ptr();
             return Strip {
                 buffer: Some(buffer),
@@ -90,8 +90,8 @@ impl Output {
     ///
     /// # Safety
     /// As for [`Output::begin`]; the strip is the part's and all of it is written.
-    pub(super) unsafe fn finish(&self, strip: Strip, part: &Part, o: &Operands) {
-        let first = self.layout == Layout::ChannelsFirst;
+    pub(super) unsafe fn finish_strip(&self, strip: Strip, part: &OutputPart, o: &ConvOperands) {
+        let first = self.layout == ConvLayout::ChannelsFirst;
         let at = match first {
             true => (part.image * self.channels + part.channel) * self.pixels + part.pixel,
             false => (part.image * self.pixels + part.pixel) * self.channels + part.channel,
@@ -128,7 +128,7 @@ impl Output {
 
 /// How rows and columns are cut into chunks: see [`cut`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct ChunkCut {
     /// Rows of one chunk.
     pub rows: usize,
     /// Column panels of one chunk.
@@ -164,14 +164,14 @@ const STRIP: usize = 128 * 1024;
 const SMALLEST: f64 = 200e3;
 
 /// Cuts the work for `threads` threads. Each output element belongs to one chunk, so the cut does not affect results.
-pub(super) fn cut(l: &Load, threads: usize) -> Cut {
-    let mut c = Cut {
+pub(super) fn cut_chunks(l: &Load, threads: usize) -> ChunkCut {
+    let mut c = ChunkCut {
         rows: l.rows.max(1),
         panels: l.panels.max(1),
     };
     // Weights that outweigh the input are read by one thread each; else rows are shared out.
     let by_panels = l.weights > l.input;
-    let split = |c: &mut Cut, panels: bool| {
+    let split = |c: &mut ChunkCut, panels: bool| {
         if c.panels > 1 && (panels || c.rows == 1) {
             c.panels = c.panels.div_ceil(2);
         } else if c.rows > 1 {
@@ -184,11 +184,11 @@ pub(super) fn cut(l: &Load, threads: usize) -> Cut {
     if l.buffered {
         while c.rows * l.row_pixels * c.panels * l.panel_cols > STRIP && split(&mut c, by_panels) {}
     }
-    let chunks = |c: &Cut| l.images * l.rows.div_ceil(c.rows) * l.panels.div_ceil(c.panels);
+    let chunks = |c: &ChunkCut| l.images * l.rows.div_ceil(c.rows) * l.panels.div_ceil(c.panels);
     if threads > 1 {
         while chunks(&c) < 4 * threads && l.macs / chunks(&c) as f64 > SMALLEST && split(&mut c, by_panels) {}
     }
-    Cut {
+    ChunkCut {
         rows: l.rows.div_ceil(l.rows.div_ceil(c.rows).max(1)).max(1),
         panels: l.panels.div_ceil(l.panels.div_ceil(c.panels).max(1)).max(1),
     }

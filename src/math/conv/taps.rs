@@ -10,7 +10,7 @@ const PIXELS: usize = 8;
 const MOST: usize = (PIXELS - 1) * 2 + 5;
 
 /// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
-pub(super) struct Job {
+pub(super) struct TapsJob {
     /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
     pub x: *const f32,
     /// From tap to tap along each dimension.
@@ -37,21 +37,21 @@ pub(super) struct Job {
 /// `K` taps along the row that step by `ST` pixels and share their loads, beyond the ends of the row zeros; `K == 0` for any
 /// number and step, and pixels that see all of the taps given.
 #[inline(always)]
-unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
+unsafe fn kernel_body<S: Simd, const K: usize, const ST: usize>(j: &TapsJob) {
     let tiles = Tiles::new(j.pixels, PIXELS);
     for t in 0..tiles.count() {
         let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
         // SAFETY: the pixels lie in the row.
         unsafe {
             match rows {
-                1 => tile::<S, K, ST, 1>(j, p),
-                2 => tile::<S, K, ST, 2>(j, p),
-                3 => tile::<S, K, ST, 3>(j, p),
-                4 => tile::<S, K, ST, 4>(j, p),
-                5 => tile::<S, K, ST, 5>(j, p),
-                6 => tile::<S, K, ST, 6>(j, p),
-                7 => tile::<S, K, ST, 7>(j, p),
-                _ => tile::<S, K, ST, 8>(j, p),
+                1 => convolve_tile::<S, K, ST, 1>(j, p),
+                2 => convolve_tile::<S, K, ST, 2>(j, p),
+                3 => convolve_tile::<S, K, ST, 3>(j, p),
+                4 => convolve_tile::<S, K, ST, 4>(j, p),
+                5 => convolve_tile::<S, K, ST, 5>(j, p),
+                6 => convolve_tile::<S, K, ST, 6>(j, p),
+                7 => convolve_tile::<S, K, ST, 7>(j, p),
+                _ => convolve_tile::<S, K, ST, 8>(j, p),
             }
         }
     }
@@ -59,7 +59,7 @@ unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
 
 /// `R` pixels from `p` on, all channels.
 #[inline(always)]
-unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job, p: usize) {
+unsafe fn convolve_tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &TapsJob, p: usize) {
     // The places of the tile's `N` input pixels that lie in the row.
     let first = (p * ST) as isize - j.before as isize;
     let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
@@ -74,16 +74,16 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
     unsafe {
         if (i0, i1) == (0, n_in) {
             for v in 0..whole {
-                vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &There::new(0, 0, 0));
+                convolve_vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &There::new(0, 0, 0));
             }
         } else {
             let there = There::new(i0, i1, S::LANES);
             for v in 0..whole {
-                vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &there);
+                convolve_vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &there);
             }
         }
         if rest > 0 {
-            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &There::new(i0, i1, rest));
+            convolve_vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &There::new(i0, i1, rest));
         }
     }
 }
@@ -123,8 +123,8 @@ impl<S: Simd> There<S> {
 
 /// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what is `there`, unless `ALL`.
 #[inline(always)]
-unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
-    j: &Job,
+unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
+    j: &TapsJob,
     x: *const f32,
     p: usize,
     c: usize,
@@ -136,7 +136,7 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
         let start = if j.bias.is_null() {
             S::splat(0.0)
         } else {
-            load::<S>(j.bias.add(c), n)
+            load_partial::<S>(j.bias.add(c), n)
         };
         let mut acc = [start; R];
         let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
@@ -150,12 +150,12 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
                     .weight
                     .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
                 if K > 0 {
-                    shared::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, there, n, &mut acc);
+                    accumulate_row::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, there, n, &mut acc);
                 } else {
                     for t in 0..w1 - w0 {
-                        let w = load::<S>(w.add(t * j.weight_tap), n);
+                        let w = load_partial::<S>(w.add(t * j.weight_tap), n);
                         for r in 0..R {
-                            acc[r] = S::fma(load::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
+                            acc[r] = S::fma(load_partial::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
                         }
                     }
                 }
@@ -181,7 +181,7 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
 /// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, of the pixels
 /// only what is `there`, and of the weights the first `n`.
 #[inline(always)]
-unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
+unsafe fn accumulate_row<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     x: *const f32,
     step: usize,
     w: *const f32,
@@ -195,7 +195,7 @@ unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const
         let mut wv = [S::splat(0.0); K];
         for k in 0..K {
             let w = w.add(k * weight_tap);
-            wv[k] = if ALL { S::load(w) } else { load::<S>(w, n) };
+            wv[k] = if ALL { S::load(w) } else { load_partial::<S>(w, n) };
         }
         // Written out, because the compiler gives up on as many steps: then the places of the sums are not known to it.
         macro_rules! pixels {
@@ -219,12 +219,12 @@ unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const
 
 /// The first `n` lanes of a vector.
 #[inline(always)]
-unsafe fn load<S: Simd>(p: *const f32, n: usize) -> S::V {
+unsafe fn load_partial<S: Simd>(p: *const f32, n: usize) -> S::V {
     // SAFETY: the caller gives `n` elements.
     unsafe { if n == S::LANES { S::load(p) } else { S::load_first(p, n) } }
 }
 
 per_isa! {
     /// See [`body`].
-    pub(super) fn kernel = body<K: usize, ST: usize>(j: &Job)
+    pub(super) fn kernel = kernel_body<K: usize, ST: usize>(j: &TapsJob)
 }

@@ -43,7 +43,7 @@ fn conv() -> impl Strategy<Value = Conv> {
         1 => (1..5usize).prop_map(|g| (4 * g, 4, 4)),
         3 => (2..40usize, Just(1usize), 1..3usize),
     ];
-    let layout = || prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)];
+    let layout = || prop_oneof![Just(ConvLayout::ChannelsFirst), Just(ConvLayout::ChannelsLast)];
     let activation =
         prop_oneof![2 => Just(Activation::None), 1 => Just(Activation::Relu), 1 => Just(Activation::Clamp(-1.0, 2.0))];
     let small = (1..5usize, 1..3usize, 1..3usize, 0..2usize, 1..3usize);
@@ -132,8 +132,8 @@ fn operands(case: &Case) -> (Tensor, Tensor, Option<Tensor>) {
 /// The reference with the activation, channels first.
 fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
     let first = Conv {
-        input_layout: Layout::ChannelsFirst,
-        output_layout: Layout::ChannelsFirst,
+        input_layout: ConvLayout::ChannelsFirst,
+        output_layout: ConvLayout::ChannelsFirst,
         ..c.clone()
     };
     let y = conv_ref(x, w, b, &first);
@@ -150,18 +150,26 @@ fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
 }
 
 /// Runs the plan; the result is channels first.
-fn run(case: &Case, isa: Isa, pool: &Pool, x: &Tensor, w: &Tensor, b: Option<&Tensor>, tail: Option<Tail>) -> Tensor {
+fn run(
+    case: &Case,
+    isa: Isa,
+    pool: &Pool,
+    x: &Tensor,
+    w: &Tensor,
+    b: Option<&Tensor>,
+    tail: Option<TileTail>,
+) -> Tensor {
     let c = &case.conv;
     let constants = ConvConstants {
         weight: case.constant.then(|| w.bytes().into()),
         bias: b.filter(|_| case.constant_bias).map(|b| b.bytes().into()),
     };
     let plan = plan(isa, case.exact, c, constants).expect("a plan");
-    let (in_pixels, out) = (c.input.iter().product(), c.output().expect("legal"));
+    let (in_pixels, out) = (c.input.iter().product(), c.output_size().expect("legal"));
     let out_pixels: usize = out.iter().product();
     let x = match c.input_layout {
-        Layout::ChannelsFirst => x.clone(),
-        Layout::ChannelsLast => swap(x, c.batch, c.in_channels, in_pixels),
+        ConvLayout::ChannelsFirst => x.clone(),
+        ConvLayout::ChannelsLast => swap(x, c.batch, c.in_channels, in_pixels),
     };
     let mut y = Tensor::from_fn(c.dtype, &[c.batch, out_pixels * c.out_channels], |_| {
         Scalar::from_f64(c.dtype, 77.0)
@@ -176,8 +184,8 @@ fn run(case: &Case, isa: Isa, pool: &Pool, x: &Tensor, w: &Tensor, b: Option<&Te
     // SAFETY: the operands hold the descriptor's extents.
     unsafe { plan.run(pool, &args) };
     match c.output_layout {
-        Layout::ChannelsFirst => y,
-        Layout::ChannelsLast => swap(&y, c.batch, out_pixels, c.out_channels),
+        ConvLayout::ChannelsFirst => y,
+        ConvLayout::ChannelsLast => swap(&y, c.batch, out_pixels, c.out_channels),
     }
 }
 
@@ -295,7 +303,7 @@ fn layers_agree() {
     .into_iter()
     .enumerate()
     {
-        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        for layout in [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast] {
             let conv = Conv {
                 input_layout: layout,
                 output_layout: layout,
@@ -349,8 +357,8 @@ fn tails_see_every_element_once() {
             ..square(8, 6, 1, 9, 3, 2)
         },
     ] {
-        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
-            let first = layout == Layout::ChannelsFirst;
+        for layout in [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast] {
+            let first = layout == ConvLayout::ChannelsFirst;
             let conv = Conv {
                 batch: 2,
                 input_layout: layout,
@@ -371,7 +379,7 @@ fn tails_see_every_element_once() {
             if c.dtype != DType::F32 {
                 continue;
             }
-            let tail = Tail {
+            let tail = TileTail {
                 call: place,
                 context: (&raw const seen).cast(),
             };
@@ -435,7 +443,7 @@ fn illegal_parameters_are_refused() {
         );
     }
     let short = ConvConstants {
-        weight: Some(Constant::bytes(&[0; 8])),
+        weight: Some(Constant::from_bytes(&[0; 8])),
         bias: None,
     };
     assert_eq!(

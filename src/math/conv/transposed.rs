@@ -8,8 +8,8 @@ use crate::math::contract::{
     BatchDim, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
     PlanError, Tile,
 };
-use crate::math::matmul::native::F32Plan;
-use crate::math::scratch::{self, Shared};
+use crate::math::matmul::native::F32MatMulPlan;
+use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
@@ -21,13 +21,13 @@ const BLOCK: usize = 1 << 20;
 pub(super) struct Transposed {
     conv: Conv,
     out: [usize; 3],
-    blocks: Vec<Block>,
+    blocks: Vec<ChannelBlock>,
     bias: Option<Vec<f32>>,
 }
 
 /// Some groups, or some output channels of one group.
-struct Block {
-    product: F32Plan,
+struct ChannelBlock {
+    product: F32MatMulPlan,
     /// The first group, and how many.
     groups: [usize; 2],
     /// The first output channel within each group, and how many.
@@ -38,7 +38,7 @@ struct Block {
 impl Transposed {
     /// Plans `conv`, which is transposed and channels first.
     pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Transposed, PlanError> {
-        let out = conv.output().ok_or(PlanError::Size)?;
+        let out = conv.output_size().ok_or(PlanError::Size)?;
         let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
         let per_channel = taps
             .checked_mul(pixels)
@@ -46,8 +46,8 @@ impl Transposed {
             .ok_or(PlanError::Size)?;
         let blocks = match constants.weight {
             // The bytes are at hand for all blocks.
-            Some(w) => w.read(|w| Transposed::blocks(isa, conv, Some(w), per_channel)),
-            None => Transposed::blocks(isa, conv, None, per_channel),
+            Some(w) => w.with_loaded(|w| Transposed::cut_blocks(isa, conv, Some(w), per_channel)),
+            None => Transposed::cut_blocks(isa, conv, None, per_channel),
         };
         Ok(Transposed {
             conv: conv.clone(),
@@ -58,7 +58,7 @@ impl Transposed {
     }
 
     /// The parts of the product, each small enough for the cache.
-    fn blocks(isa: Isa, conv: &Conv, weight: Option<Constant>, per_channel: usize) -> Vec<Block> {
+    fn cut_blocks(isa: Isa, conv: &Conv, weight: Option<Constant>, per_channel: usize) -> Vec<ChannelBlock> {
         let go = conv.out_channels / conv.groups;
         let mut blocks = vec![];
         if conv.batch > 0 && conv.in_channels > 0 && go > 0 {
@@ -71,7 +71,7 @@ impl Transposed {
             for g in (0..conv.groups).step_by(groups) {
                 for c in (0..go).step_by(channels) {
                     let (groups, channels) = ([g, groups.min(conv.groups - g)], [c, channels.min(go - c)]);
-                    blocks.push(Block::new(isa, conv, weight, groups, channels));
+                    blocks.push(ChannelBlock::new(isa, conv, weight, groups, channels));
                 }
             }
         }
@@ -82,7 +82,7 @@ impl Transposed {
     ///
     /// # Safety
     /// `products` holds `taps * pixels` elements, `y` one plane.
-    unsafe fn gather(&self, products: *const f32, bias: f32, y: *mut f32) {
+    unsafe fn gather_plane(&self, products: *const f32, bias: f32, y: *mut f32) {
         let c = &self.conv;
         let [od, oh, ow] = self.out;
         let [id, ih, iw] = c.input;
@@ -135,8 +135,8 @@ fn add_row(x: &[f32], y: &mut [f32], step: usize) {
     }
 }
 
-impl Block {
-    fn new(isa: Isa, conv: &Conv, weight: Option<Constant>, groups: [usize; 2], channels: [usize; 2]) -> Block {
+impl ChannelBlock {
+    fn new(isa: Isa, conv: &Conv, weight: Option<Constant>, groups: [usize; 2], channels: [usize; 2]) -> ChannelBlock {
         let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
         let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
         let rows = channels[1] * taps;
@@ -155,11 +155,11 @@ impl Block {
         };
         let at = Self::weight_at(conv, groups[0], channels[0]);
         let constant = MatMulConstants {
-            a: weight.map(|w| w.after(4 * at)),
+            a: weight.map(|w| w.skip_bytes(4 * at)),
             b: None,
         };
-        Block {
-            product: F32Plan::new(isa, &d, constant),
+        ChannelBlock {
+            product: F32MatMulPlan::new(isa, &d, constant),
             groups,
             channels,
             constant: constant.a.is_some(),
@@ -180,18 +180,18 @@ impl ConvPlan for Transposed {
         let (taps, pixels): (usize, usize) = (c.kernel.iter().product(), c.input.iter().product());
         let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let plane: usize = self.out.iter().product();
-        let bias = Shared(bias_of(c.bias, &self.bias, args.bias).cast_mut());
-        let (x, y, tail) = (args.x.cast::<f32>(), Shared(args.y.cast::<f32>()), args.tail);
+        let bias = SharedPtr(bias_of(c.bias, &self.bias, args.bias).cast_mut());
+        let (x, y, tail) = (args.x.cast::<f32>(), SharedPtr(args.y.cast::<f32>()), args.tail);
         for image in 0..c.batch {
             for b in &self.blocks {
                 let ([g0, groups], [c0, channels]) = (b.groups, b.channels);
-                let mut products = scratch::take(groups * channels * taps * pixels);
+                let mut products = scratch::take_buffer(groups * channels * taps * pixels);
                 // SAFETY: the operands of the block lie in those of the convolution.
                 unsafe {
                     let weight = if b.constant {
                         std::ptr::null()
                     } else {
-                        args.weight.cast::<f32>().add(Block::weight_at(c, g0, c0)).cast()
+                        args.weight.cast::<f32>().add(ChannelBlock::weight_at(c, g0, c0)).cast()
                     };
                     let product = MatMulArgs {
                         a: weight,
@@ -202,7 +202,7 @@ impl ConvPlan for Transposed {
                     };
                     b.product.run(pool, &product);
                 }
-                let products = Shared(products.as_mut_ptr());
+                let products = SharedPtr(products.as_mut_ptr());
                 pool.run(groups * channels, |i| {
                     let channel = (g0 + i / channels) * go + c0 + i % channels;
                     let at = (image * c.out_channels + channel) * plane;
@@ -213,7 +213,7 @@ impl ConvPlan for Transposed {
                         } else {
                             *bias.get().add(channel)
                         };
-                        self.gather(products.get().add(i * taps * pixels), bias, y.get().add(at));
+                        self.gather_plane(products.get().add(i * taps * pixels), bias, y.get().add(at));
                         if let Some(tail) = &tail {
                             let tile = Tile {
                                 data: y.get().add(at).cast(),

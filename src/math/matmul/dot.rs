@@ -30,7 +30,7 @@ pub(crate) struct DotJob {
 }
 
 #[inline(always)]
-unsafe fn body<S: Simd>(j: &DotJob) {
+unsafe fn kernel_body<S: Simd>(j: &DotJob) {
     // SAFETY: the caller gives operands valid for the job.
     unsafe {
         let mut col = 0;
@@ -40,10 +40,10 @@ unsafe fn body<S: Simd>(j: &DotJob) {
             while row < j.rows {
                 let rows = if j.rows - row >= 2 { 2 } else { 1 };
                 match (rows, cols) {
-                    (2, 4) => dots::<S, 2, 4>(j, row, col),
-                    (1, 4) => dots::<S, 1, 4>(j, row, col),
-                    (2, _) => dots::<S, 2, 1>(j, row, col),
-                    _ => dots::<S, 1, 1>(j, row, col),
+                    (2, 4) => dot_tile::<S, 2, 4>(j, row, col),
+                    (1, 4) => dot_tile::<S, 1, 4>(j, row, col),
+                    (2, _) => dot_tile::<S, 2, 1>(j, row, col),
+                    _ => dot_tile::<S, 1, 1>(j, row, col),
                 }
                 row += rows;
             }
@@ -53,7 +53,7 @@ unsafe fn body<S: Simd>(j: &DotJob) {
 }
 
 #[inline(always)]
-unsafe fn dots<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, col: usize) {
+unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, col: usize) {
     // SAFETY: the caller gives operands valid for the job.
     unsafe {
         // Two sums for each result, so that even one row keeps eight multiply-adds in flight.
@@ -89,7 +89,7 @@ unsafe fn dots<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, 
         }
         for r in 0..R {
             for c in 0..C {
-                *j.c.add((row + r) * j.c_row + col + c) = S::sum(S::add(acc[r][c][0], acc[r][c][1]));
+                *j.c.add((row + r) * j.c_row + col + c) = S::sum_lanes(S::add(acc[r][c][0], acc[r][c][1]));
             }
         }
     }
@@ -161,5 +161,5 @@ per_isa! {
 
 per_isa! {
     /// The kernel of one level.
-    pub(crate) fn kernel = body(j: &DotJob)
+    pub(crate) fn kernel = kernel_body(j: &DotJob)
 }

@@ -29,7 +29,7 @@ pub(super) struct Grid {
 
 /// The operands' part in choosing a cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct GridShape {
     /// Row tiles.
     pub tiles: Tiles,
     /// Rows of the tallest tile.
@@ -50,7 +50,7 @@ pub(super) struct Shape {
 
 impl Grid {
     /// The cut of one matrix for `threads` threads when the batch has `batch` matrices.
-    pub(super) fn new(s: Shape, threads: usize, batch: usize) -> Grid {
+    pub(super) fn new(s: GridShape, threads: usize, batch: usize) -> Grid {
         let tiles = s.tiles.count();
         let slab = if s.a_packed {
             tiles
@@ -71,14 +71,14 @@ impl Grid {
         let macs = (tiles * s.mr) as f64 * (s.panels * s.nr) as f64 * s.k as f64;
         if threads > 1 && macs * batch as f64 > ALONE {
             let small = |g: &Grid| macs / g.chunks() as f64 <= SMALLEST;
-            while batch * g.chunks() < s.chunks_per_thread * threads && !small(&g) && g.split(&s) {}
-            g.level(threads, batch);
+            while batch * g.chunks() < s.chunks_per_thread * threads && !small(&g) && g.halve_chunks(&s) {}
+            g.level_chunks(threads, batch);
         }
         g
     }
 
     /// Halves the chunks along one side; false if they cannot be smaller.
-    fn split(&mut self, s: &Shape) -> bool {
+    fn halve_chunks(&mut self, s: &GridShape) -> bool {
         let (tiles, panels) = (self.tiles.div_ceil(self.slabs), self.panels.div_ceil(self.groups));
         // Every slab packs B anew, every group packs A anew.
         let tall = s.b_packed || tiles * s.mr >= panels * s.nr;
@@ -95,7 +95,7 @@ impl Grid {
     }
 
     /// As many more slabs as give every thread the same number of chunks, where there are a few for each.
-    fn level(&mut self, threads: usize, batch: usize) {
+    fn level_chunks(&mut self, threads: usize, batch: usize) {
         let fair = |slabs: usize| (batch * slabs * self.groups).is_multiple_of(threads);
         if self.slabs > 1 && batch * self.chunks() > threads && batch * self.chunks() < 16 * threads {
             let more = (self.slabs..=self.tiles.min(self.slabs + threads)).find(|&n| fair(n));
@@ -121,7 +121,7 @@ impl Grid {
 }
 
 /// How product indices `0..k` are cut into blocks of at most `most`, evenly: the size of a block.
-pub(super) fn block(k: usize, most: usize) -> usize {
+pub(super) fn block_size(k: usize, most: usize) -> usize {
     k.div_ceil(k.div_ceil(most).max(1)).max(1)
 }
 
@@ -140,7 +140,7 @@ mod tests {
         ] {
             for (a_packed, b_packed) in [(false, false), (true, false), (false, true)] {
                 let tiles = Tiles::new(m, 14);
-                let shape = Shape {
+                let shape = GridShape {
                     tiles,
                     mr: 14,
                     panels,
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn threads_find_as_much_work() {
         // 37 tiles for two threads: as many chunks for each, and these alike.
-        let shape = |b_packed| Shape {
+        let shape = |b_packed| GridShape {
             tiles: Tiles::new(512, 14),
             mr: 14,
             panels: 16,
@@ -195,7 +195,12 @@ mod tests {
     #[test]
     fn blocks_are_even() {
         assert_eq!(
-            (block(0, 384), block(384, 384), block(385, 384), block(1000, 384)),
+            (
+                block_size(0, 384),
+                block_size(384, 384),
+                block_size(385, 384),
+                block_size(1000, 384)
+            ),
             (1, 384, 193, 334)
         );
     }

@@ -1,10 +1,10 @@
 //! Products of f16 and bf16: converted to f32, multiplied there, rounded once at the end.
 
-use super::native::F32Plan;
+use super::native::F32MatMulPlan;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
-use crate::math::convert::{self, widen};
-use crate::math::scratch::{self, Shared};
+use crate::math::convert::{self, widen_elements};
+use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
@@ -12,7 +12,7 @@ use crate::types::DType;
 /// A plan of a 16-bit product.
 pub(super) struct HalfPlan {
     desc: MatMul,
-    inner: F32Plan,
+    inner: F32MatMulPlan,
     /// Elements of A, B, the addend and C to convert; 0 for constants.
     extents: [usize; 4],
 }
@@ -25,14 +25,14 @@ impl HalfPlan {
             ..desc.clone()
         };
         let MatMulConstants { a, b } = constants;
-        let [a, b] = [a, b].map(|c| Some(c?.widened(desc.dtype)));
+        let [a, b] = [a, b].map(|c| Some(c?.widen_from(desc.dtype)));
         let mut left = extents;
         left[0] = if a.is_some() { 0 } else { extents[0] };
         left[1] = if a.is_none() && b.is_some() { 0 } else { extents[1] };
         left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
         HalfPlan {
             desc: desc.clone(),
-            inner: F32Plan::new(isa, &inner, MatMulConstants { a, b }),
+            inner: F32MatMulPlan::new(isa, &inner, MatMulConstants { a, b }),
             extents: left,
         }
     }
@@ -46,15 +46,15 @@ impl MatMulPlan for HalfPlan {
         if nc == 0 {
             return;
         }
-        let mut a = scratch::take(na);
-        let mut b = scratch::take(nb);
-        let mut addend = scratch::take(nd);
-        let mut c = scratch::take(nc);
+        let mut a = scratch::take_buffer(na);
+        let mut b = scratch::take_buffer(nb);
+        let mut addend = scratch::take_buffer(nd);
+        let mut c = scratch::take_buffer(nc);
         // SAFETY: the operands are valid for their extents; the buffers are as long.
         unsafe {
-            widen(pool, dtype, args.a, &mut a);
-            widen(pool, dtype, args.b, &mut b);
-            widen(pool, dtype, args.addend, &mut addend);
+            widen_elements(pool, dtype, args.a, &mut a);
+            widen_elements(pool, dtype, args.b, &mut b);
+            widen_elements(pool, dtype, args.addend, &mut addend);
             let inner = MatMulArgs {
                 a: a.as_ptr().cast(),
                 b: b.as_ptr().cast(),
@@ -66,11 +66,11 @@ impl MatMulPlan for HalfPlan {
         }
         let rows = d.batch_size() * d.m;
         let per = (4096 / d.n.max(1)).max(1);
-        let (out, tail) = (Shared(args.c), args.tail);
+        let (out, tail) = (SharedPtr(args.c), args.tail);
         pool.run(rows.div_ceil(per), |i| {
             for r in i * per..((i + 1) * per).min(rows) {
                 let (batch, row) = (r / d.m, r % d.m);
-                let offset = Offsets::of(d, batch).c;
+                let offset = Offsets::for_matrix(d, batch).c;
                 let at = offset + row * d.c_row;
                 // SAFETY: the row lies in C, and one chunk has it.
                 unsafe {

@@ -13,7 +13,7 @@ pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Tail, Tile};
+use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Tile, TileTail};
 use crate::target::Isa;
 use crate::types::DType;
 
@@ -33,7 +33,7 @@ pub(super) fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Resul
     need(constants.a, extents[0])?;
     need(constants.b, extents[1])?;
     match desc.dtype {
-        DType::F32 => Ok(Box::new(native::F32Plan::new(isa, desc, constants))),
+        DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
         DType::F16 | DType::BF16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
@@ -53,7 +53,7 @@ struct Offsets {
 
 impl Offsets {
     /// Those of matrix `index`, row-major over the batch dimensions.
-    fn of(desc: &MatMul, mut index: usize) -> Offsets {
+    fn for_matrix(desc: &MatMul, mut index: usize) -> Offsets {
         let mut o = Offsets::default();
         for d in desc.batch.iter().rev() {
             let i = index % d.size;
@@ -81,7 +81,7 @@ struct Rect {
 ///
 /// # Safety
 /// The rectangle lies in the result and is finished; nothing else uses it.
-unsafe fn run_tail(desc: &MatMul, tail: &Tail, c: *mut u8, offset: usize, r: Rect) {
+unsafe fn run_tail(desc: &MatMul, tail: &TileTail, c: *mut u8, offset: usize, r: Rect) {
     let at = offset + r.row * desc.c_row + r.col;
     let tile = Tile {
         // SAFETY: the rectangle lies in the result.

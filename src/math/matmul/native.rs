@@ -5,18 +5,18 @@
 //! once, when the plan is made; a dynamic one is packed per block when it is used often enough to pay, else it is read
 //! where it is.
 
-use super::grid::{self, Grid, Shape};
+use super::grid::{self, Grid, GridShape};
 use super::packed::Packed;
 use super::{Offsets, Rect, dot, run_tail};
-use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
+use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, TileTail};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// A plan of an f32 product.
-pub(crate) struct F32Plan {
+pub(crate) struct F32MatMulPlan {
     desc: MatMul,
     kernels: &'static Kernels,
     tiles: Tiles,
@@ -54,7 +54,7 @@ const RELEASED: usize = 1 << 20;
 
 /// The operands of one matrix of the batch.
 #[derive(Clone, Copy)]
-struct Operands {
+struct MatrixOperands {
     a: *const f32,
     b: *const f32,
     c: *mut f32,
@@ -62,7 +62,7 @@ struct Operands {
     batch: usize,
     /// Where this matrix begins in the result, for the tail.
     offset: usize,
-    tail: Option<Tail>,
+    tail: Option<TileTail>,
 }
 
 /// Columns after which the tail runs: together with the rows of a slab they are still in the L2 cache.
@@ -70,18 +70,18 @@ const TAIL_COLS: usize = 256;
 /// The most elements of whole rows that wait for the tail: it runs best over rows without gaps.
 const TAIL_ROWS: usize = 160 << 10;
 
-impl F32Plan {
+impl F32MatMulPlan {
     /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
-    pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32Plan {
-        let kernels = Kernels::of(isa);
+    pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32MatMulPlan {
+        let kernels = Kernels::for_isa(isa);
         let tiles = Tiles::new(desc.m, kernels.mr);
-        let mut plan = F32Plan {
+        let mut plan = F32MatMulPlan {
             desc: desc.clone(),
             kernels,
             tiles,
             a: None,
             b: None,
-            start: start(desc),
+            start: choose_start(desc),
             thin: None,
         };
         if let Some(a) = constants.a {
@@ -133,7 +133,7 @@ impl F32Plan {
                     // SAFETY: the constant holds the extents; the panel lies in the item.
                     unsafe {
                         let src = b.as_ptr().add(offset + j * nr * d.b[1]);
-                        pack_panel(src, d.b[1], d.b[0], self.width(j), nr, d.k, dst.add(j * nr * d.k));
+                        pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, d.k, dst.add(j * nr * d.k));
                     }
                     let read = 4 * (j + 1) * nr * d.k;
                     if lines && read - kept >= RELEASED {
@@ -150,13 +150,13 @@ impl F32Plan {
     }
 
     /// Columns of panel `j`.
-    fn width(&self, j: usize) -> usize {
+    fn panel_width(&self, j: usize) -> usize {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
     }
 
     /// The cut for `threads` threads.
-    fn grid(&self, threads: usize) -> Grid {
-        let shape = Shape {
+    fn choose_grid(&self, threads: usize) -> Grid {
+        let shape = GridShape {
             tiles: self.tiles,
             mr: self.tiles.start(1).max(1),
             panels: self.panels(),
@@ -174,12 +174,12 @@ impl F32Plan {
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`].
-    unsafe fn operands(&self, args: &MatMulArgs, batch: usize) -> Operands {
-        let (d, o) = (&self.desc, Offsets::of(&self.desc, batch));
+    unsafe fn matrix_operands(&self, args: &MatMulArgs, batch: usize) -> MatrixOperands {
+        let (d, o) = (&self.desc, Offsets::for_matrix(&self.desc, batch));
         let dynamic = |p: *const u8, offset: usize| p.cast::<f32>().wrapping_add(offset);
-        Operands {
-            a: self.a.as_ref().map_or(dynamic(args.a, o.a), |p| p.matrix(d, batch)),
-            b: self.b.as_ref().map_or(dynamic(args.b, o.b), |p| p.matrix(d, batch)),
+        MatrixOperands {
+            a: self.a.as_ref().map_or(dynamic(args.a, o.a), |p| p.matrix_at(d, batch)),
+            b: self.b.as_ref().map_or(dynamic(args.b, o.b), |p| p.matrix_at(d, batch)),
             c: args.c.cast::<f32>().wrapping_add(o.c),
             addend: dynamic(args.addend, o.addend),
             batch,
@@ -192,7 +192,7 @@ impl F32Plan {
     ///
     /// # Safety
     /// The operands are valid for the descriptor; no other thread writes this chunk's part of C.
-    unsafe fn chunk(&self, x: &Operands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+    unsafe fn run_chunk(&self, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (m0, m1) = (self.tiles.start(t0), self.tiles.start(t1));
         // Rows of A that are contiguous can be read where they are, unless they are a multiple of 2 KiB apart: then they fall into
@@ -211,12 +211,12 @@ impl F32Plan {
         } else {
             grid::KC
         };
-        let kc = grid::block(d.k, most);
-        let mut a_buf = scratch::take(if pack_a { (m1 - m0) * kc } else { 0 });
+        let kc = grid::block_size(d.k, most);
+        let mut a_buf = scratch::take_buffer(if pack_a { (m1 - m0) * kc } else { 0 });
         // The last panel is packed in any case if it is not whole: tiles read whole vectors of B.
-        let pack_last = self.b.is_none() && !pack_b && self.width(p1 - 1) < nr;
+        let pack_last = self.b.is_none() && !pack_b && self.panel_width(p1 - 1) < nr;
         let packed_panels = if pack_b { p1 - p0 } else { pack_last as usize };
-        let mut b_buf = scratch::take(packed_panels * nr * kc);
+        let mut b_buf = scratch::take_buffer(packed_panels * nr * kc);
         let mut k0 = 0;
         loop {
             let k1 = (k0 + kc).min(d.k);
@@ -234,9 +234,9 @@ impl F32Plan {
                     let j = p1 - packed_panels + i;
                     let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
                     let dst = b_buf.as_mut_ptr().add(i * nr * kc);
-                    pack_panel(src, d.b[1], d.b[0], self.width(j), nr, k1 - k0, dst);
+                    pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, k1 - k0, dst);
                 }
-                let block = Block {
+                let block = ProductBlock {
                     k0,
                     k1,
                     kc,
@@ -245,7 +245,7 @@ impl F32Plan {
                     b: b_buf.as_ptr(),
                     b_first: p1 - packed_panels,
                 };
-                self.block(x, &block, [t0, t1], [p0, p1]);
+                self.run_block(x, &block, [t0, t1], [p0, p1]);
             }
             k0 = k1;
             if k0 >= d.k {
@@ -258,7 +258,7 @@ impl F32Plan {
     ///
     /// # Safety
     /// As for [`F32Plan::chunk`]; the block's packed parts are filled.
-    unsafe fn block(&self, x: &Operands, k: &Block, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+    unsafe fn run_block(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let last = k.k1 >= d.k;
         let (mut j, mut tailed) = (p0, p0);
@@ -270,8 +270,12 @@ impl F32Plan {
             // One short tile: take two panels at once, so that there are enough independent sums.
             let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
             let pair = t1 - t0 == 1 && rows <= self.kernels.mr_wide && j + 1 < p1 && (!direct_b || j + 1 < k.b_first);
-            let cols = if pair { nr + self.width(j + 1) } else { self.width(j) };
-            let halves = if pair { 8 } else { self.kernels.halves(cols) };
+            let cols = if pair {
+                nr + self.panel_width(j + 1)
+            } else {
+                self.panel_width(j)
+            };
+            let halves = if pair { 8 } else { self.kernels.half_vectors(cols) };
             // SAFETY: each source is valid for the block.
             let (b, b_k, b_panel) = unsafe {
                 match &self.b {
@@ -290,7 +294,7 @@ impl F32Plan {
                         (None, None) => (x.a.add(r0 * d.a[0] + k.k0 * d.a[1]), d.a[0], d.a[1]),
                     }
                 };
-                let (init, bias) = self.init(x, k.k0, r0, j * nr);
+                let (init, bias) = self.tile_init(x, k.k0, r0, j * nr);
                 let job = TileJob {
                     a,
                     a_row,
@@ -313,7 +317,7 @@ impl F32Plan {
                     },
                 };
                 // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
-                unsafe { self.kernels.tile(rows, halves, a_row == 1)(&job) };
+                unsafe { self.kernels.tile_kernel(rows, halves, a_row == 1)(&job) };
             }
             if last && self.start == Start::After {
                 let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
@@ -330,13 +334,13 @@ impl F32Plan {
             j += 1 + pair as usize;
             if last && (j >= p1 || (j - tailed) * nr >= tail_cols) {
                 // SAFETY: these panels are finished and belong to this chunk.
-                unsafe { self.tail(x, [t0, t1], [tailed, j.min(p1)]) };
+                unsafe { self.run_panel_tail(x, [t0, t1], [tailed, j.min(p1)]) };
                 tailed = j;
             }
         }
     }
 
-    fn init(&self, x: &Operands, k0: usize, row: usize, col: usize) -> (Init, *const f32) {
+    fn tile_init(&self, x: &MatrixOperands, k0: usize, row: usize, col: usize) -> (Init, *const f32) {
         match self.start {
             _ if k0 > 0 => (Init::Output, std::ptr::null()),
             Start::Zero | Start::After => (Init::Zero, std::ptr::null()),
@@ -347,7 +351,7 @@ impl F32Plan {
 }
 
 /// One block of product indices, and what of it is packed.
-struct Block {
+struct ProductBlock {
     k0: usize,
     k1: usize,
     kc: usize,
@@ -359,7 +363,7 @@ struct Block {
 }
 
 /// What becomes of the addend.
-fn start(desc: &MatMul) -> Start {
+fn choose_start(desc: &MatMul) -> Start {
     match desc.addend {
         _ if desc.alpha != 1.0 => Start::After,
         None => Start::Zero,
@@ -374,7 +378,7 @@ fn start(desc: &MatMul) -> Start {
 ///
 /// # Safety
 /// The operands are valid; nothing else uses the rectangle.
-unsafe fn add_after(d: &MatMul, x: &Operands, r: Rect) {
+unsafe fn add_after(d: &MatMul, x: &MatrixOperands, r: Rect) {
     let (alpha, beta) = (d.alpha as f32, d.beta as f32);
     let addend = d.addend.filter(|_| d.beta != 0.0);
     let (lo, hi) = d.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
@@ -394,13 +398,13 @@ unsafe fn add_after(d: &MatMul, x: &Operands, r: Rect) {
     }
 }
 
-impl MatMulPlan for F32Plan {
+impl MatMulPlan for F32MatMulPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        let grid = self.grid(pool.threads());
+        let grid = self.choose_grid(pool.threads());
         let (per, batch) = (grid.chunks(), d.batch_size());
         // Several small matrices make one chunk.
         let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
@@ -410,7 +414,7 @@ impl MatMulPlan for F32Plan {
             (100e3 / macs).ceil().min(batch as f64) as usize
         }
         .max(1);
-        let shared = Shared(args as *const MatMulArgs as *mut MatMulArgs);
+        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         pool.run((batch * per).div_ceil(together), |i| {
             // SAFETY: `args` outlives the job and is only read.
             let args = unsafe { &*shared.get() };
@@ -418,12 +422,12 @@ impl MatMulPlan for F32Plan {
                 let (tiles, panels) = grid.chunk(i % per);
                 // SAFETY: the caller's promise; chunks own disjoint parts of C.
                 unsafe {
-                    let x = self.operands(args, i / per);
+                    let x = self.matrix_operands(args, i / per);
                     if let Some(thin) = self.thin {
                         self.thin_chunk(thin, &x, panels);
-                        self.tail(&x, tiles, panels);
+                        self.run_panel_tail(&x, tiles, panels);
                     } else {
-                        self.chunk(&x, tiles, panels);
+                        self.run_chunk(&x, tiles, panels);
                     }
                 }
             }
@@ -442,12 +446,12 @@ impl MatMulPlan for F32Plan {
     }
 }
 
-impl F32Plan {
+impl F32MatMulPlan {
     /// Computes the columns of `panels` for few rows.
     ///
     /// # Safety
     /// As for [`F32Plan::chunk`].
-    unsafe fn thin_chunk(&self, thin: Thin, x: &Operands, [p0, p1]: [usize; 2]) {
+    unsafe fn thin_chunk(&self, thin: Thin, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
         let job = dot::DotJob {
@@ -485,7 +489,7 @@ impl F32Plan {
     ///
     /// # Safety
     /// The panels are finished and belong to this thread.
-    unsafe fn tail(&self, x: &Operands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+    unsafe fn run_panel_tail(&self, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let Some(tail) = &x.tail else { return };
         let nr = self.kernels.nr;
         let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));

@@ -3,7 +3,7 @@
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::number::Number;
-use crate::math::scratch::Shared;
+use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
@@ -21,8 +21,8 @@ impl OtherPlan {
     pub(super) fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
         OtherPlan {
             desc: desc.clone(),
-            a: constants.a.map(|a| a.aligned()),
-            b: constants.b.filter(|_| constants.a.is_none()).map(|b| b.aligned()),
+            a: constants.a.map(|a| a.aligned_bytes()),
+            b: constants.b.filter(|_| constants.a.is_none()).map(|b| b.aligned_bytes()),
         }
     }
 
@@ -30,9 +30,9 @@ impl OtherPlan {
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes these rows.
-    unsafe fn rows<T: Product>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
+    unsafe fn run_rows<T: Product>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
         let d = &self.desc;
-        let o = Offsets::of(d, batch);
+        let o = Offsets::for_matrix(d, batch);
         let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
         let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<T>();
         let c = args.c.cast::<T>();
@@ -40,7 +40,7 @@ impl OtherPlan {
         unsafe {
             let c0 = c.add(o.c + r0 * d.c_row);
             T::product(d, r1 - r0, a.wrapping_add(o.a + r0 * d.a[0]), b.wrapping_add(o.b), c0);
-            finish(d, args.addend.cast::<T>().wrapping_add(o.addend), c.add(o.c), r0, r1);
+            finish_rows(d, args.addend.cast::<T>().wrapping_add(o.addend), c.add(o.c), r0, r1);
             if let Some(t) = &args.tail {
                 let rect = Rect {
                     batch,
@@ -58,11 +58,11 @@ impl OtherPlan {
         let d = &self.desc;
         let (step, batch) = (block_rows(d), d.batch_size());
         let per = d.m.div_ceil(step);
-        let shared = Shared(args as *const MatMulArgs as *mut MatMulArgs);
+        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         pool.run(batch * per, |i| {
             let r0 = i % per * step;
             // SAFETY: the caller's promise; chunks own disjoint rows.
-            unsafe { self.rows::<T>(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
+            unsafe { self.run_rows::<T>(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
         });
     }
 }
@@ -71,7 +71,7 @@ impl OtherPlan {
 ///
 /// # Safety
 /// `addend` and `c` are those of a valid matrix.
-unsafe fn finish<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: usize, r1: usize) {
+unsafe fn finish_rows<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: usize, r1: usize) {
     let s = d.addend.filter(|_| d.beta != 0.0);
     if s.is_none() && d.alpha == 1.0 && d.activation == Activation::None {
         return;

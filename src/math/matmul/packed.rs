@@ -43,8 +43,8 @@ impl Packed {
             .chain([count])
             .chain(dims.iter().flatten().copied())
             .collect();
-        let data = constant.packed(&key, |bytes| {
-            let from = aligned(bytes);
+        let data = constant.get_or_pack(&key, |bytes| {
+            let from = to_aligned_f32(bytes);
             let mut data = AlignedBytes::zeroed(item * count * 4);
             let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
             for index in 0..count {
@@ -62,7 +62,7 @@ impl Packed {
     }
 
     /// The matrix that matrix `index` of the batch uses.
-    pub(crate) fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
+    pub(crate) fn matrix_at(&self, desc: &MatMul, mut index: usize) -> *const f32 {
         let mut at = 0;
         for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
             at += index % d.size * step;
@@ -74,7 +74,7 @@ impl Packed {
 }
 
 /// Constant bytes as f32, copied only if they are not aligned.
-pub(crate) fn aligned(bytes: &[u8]) -> std::borrow::Cow<'_, [f32]> {
+pub(crate) fn to_aligned_f32(bytes: &[u8]) -> std::borrow::Cow<'_, [f32]> {
     // SAFETY: any bits are an f32.
     match unsafe { bytes.align_to::<f32>() } {
         ([], body, _) => body.into(),

@@ -313,7 +313,7 @@ fn tails_see_every_element_once() {
             b: b.bytes().as_ptr(),
             addend: std::ptr::null(),
             c: out.bytes_mut().as_mut_ptr(),
-            tail: Some(Tail {
+            tail: Some(TileTail {
                 call: double,
                 context: (&raw const seen).cast(),
             }),

@@ -11,9 +11,11 @@
 mod tests;
 mod weight;
 
-use super::contract::{Cell, Constant, PlanError, Recurrent, RecurrentArgs, RecurrentConstants, RecurrentPlan};
+use super::contract::{
+    Constant, PlanError, Recurrent, RecurrentArgs, RecurrentCell, RecurrentConstants, RecurrentPlan,
+};
 use super::isa::per_isa;
-use super::scratch::{self, Shared};
+use super::scratch::{self, SharedPtr};
 use super::simd::Simd;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -22,10 +24,10 @@ use std::sync::Arc;
 use weight::Matrix;
 
 /// Vectors of hidden units in a block: with the gates about eight sums are in flight.
-const fn units(cell: Cell) -> usize {
+const fn unit_vectors(cell: RecurrentCell) -> usize {
     match cell {
-        Cell::Lstm | Cell::Gru => 2,
-        Cell::Tanh | Cell::Relu => 4,
+        RecurrentCell::Lstm | RecurrentCell::Gru => 2,
+        RecurrentCell::Tanh | RecurrentCell::Relu => 4,
     }
 }
 
@@ -39,14 +41,14 @@ pub(super) fn plan(
     constants: RecurrentConstants,
 ) -> Result<Box<dyn RecurrentPlan>, PlanError> {
     desc.extents().ok_or(PlanError::Size)?;
-    if desc.projected.is_some() && desc.cell != Cell::Lstm {
+    if desc.projected.is_some() && desc.cell != RecurrentCell::Lstm {
         return Err(PlanError::Size);
     }
     let weight = Matrix {
         groups: desc.cell.gates(),
         units: desc.hidden,
-        columns: desc.state(),
-        block: units(desc.cell) * isa.lanes(),
+        columns: desc.state_size(),
+        block: unit_vectors(desc.cell) * isa.lanes(),
     };
     let projection = desc.projected.map(|units| Matrix {
         groups: 1,
@@ -54,8 +56,8 @@ pub(super) fn plan(
         columns: desc.hidden,
         block: PROJECTED * isa.lanes(),
     });
-    let packed = |m: Matrix, c: Option<Constant>| c.map(|c| m.packed(c)).transpose();
-    Ok(Box::new(Plan {
+    let packed = |m: Matrix, c: Option<Constant>| c.map(|c| m.pack_constant(c)).transpose();
+    Ok(Box::new(F32RecurrentPlan {
         desc: *desc,
         isa,
         weight,
@@ -68,7 +70,7 @@ pub(super) fn plan(
     }))
 }
 
-struct Plan {
+struct F32RecurrentPlan {
     desc: Recurrent,
     isa: Isa,
     weight: Matrix,
@@ -102,8 +104,8 @@ pub(super) struct StepJob {
 ///
 /// # Safety
 /// `raw` is readable for the weight's extent unless it is packed already.
-unsafe fn fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const f32) -> scratch::Scratch {
-    let mut own = scratch::take(if packed.is_some() { 0 } else { m.len() });
+unsafe fn pack_fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const f32) -> scratch::Scratch {
+    let mut own = scratch::take_buffer(if packed.is_some() { 0 } else { m.len() });
     if packed.is_none() {
         // SAFETY: the caller's promise; the buffer has the packed length.
         unsafe { m.pack(raw, own.as_mut_ptr()) };
@@ -111,18 +113,22 @@ unsafe fn fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const f32)
     own
 }
 
-fn start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
+fn weight_start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
     packed.as_ref().map_or(own.as_ptr(), |p| p.bytes().as_ptr().cast())
 }
 
-impl Plan {
+impl F32RecurrentPlan {
     /// One product with what follows it, on all threads that it is worth.
     ///
     /// # Safety
     /// The job's operands are valid.
-    unsafe fn product(&self, pool: &Pool, m: &Matrix, mut job: StepJob) {
-        let (blocks, chunks, kernel) = (m.blocks(), m.chunks(self.desc.batch, pool.threads()), step(self.isa));
-        let shared = Shared(&mut job as *mut StepJob);
+    unsafe fn run_product(&self, pool: &Pool, m: &Matrix, mut job: StepJob) {
+        let (blocks, chunks, kernel) = (
+            m.blocks(),
+            m.chunk_count(self.desc.batch, pool.threads()),
+            step(self.isa),
+        );
+        let shared = SharedPtr(&mut job as *mut StepJob);
         pool.run(chunks, |c| {
             // SAFETY: the job outlives the run and is only read.
             let job = StepJob {
@@ -136,10 +142,10 @@ impl Plan {
     }
 }
 
-impl RecurrentPlan for Plan {
+impl RecurrentPlan for F32RecurrentPlan {
     unsafe fn run(&self, pool: &Pool, args: &RecurrentArgs) {
         let d = self.desc;
-        let (state, units) = (d.batch * d.state(), d.batch * d.hidden);
+        let (state, units) = (d.batch * d.state_size(), d.batch * d.hidden);
         if units == 0 || d.time == 0 {
             return;
         }
@@ -147,16 +153,16 @@ impl RecurrentPlan for Plan {
         let (own, own_projection) = unsafe {
             let projection = self.projection.as_ref();
             (
-                fresh(&self.weight, &self.packed, args.weight),
-                projection.map(|m| fresh(m, &self.packed_projection, args.projection)),
+                pack_fresh(&self.weight, &self.packed, args.weight),
+                projection.map(|m| pack_fresh(m, &self.packed_projection, args.projection)),
             )
         };
         let cells = args.out.wrapping_add(d.time * state);
-        if d.cell == Cell::Lstm {
+        if d.cell == RecurrentCell::Lstm {
             // SAFETY: the row of cell states follows the steps.
             unsafe { std::ptr::copy_nonoverlapping(args.cell, cells, units) };
         }
-        let mut raw = scratch::take(if self.projection.is_some() { units } else { 0 });
+        let mut raw = scratch::take_buffer(if self.projection.is_some() { units } else { 0 });
         let mut before = args.state;
         for i in 0..d.time {
             let t = if d.reverse { d.time - 1 - i } else { i };
@@ -164,8 +170,8 @@ impl RecurrentPlan for Plan {
             let job = StepJob {
                 desc: d,
                 units: d.hidden,
-                columns: d.state(),
-                weight: start(&self.packed, &own),
+                columns: d.state_size(),
+                weight: weight_start(&self.packed, &own),
                 inputs: args.inputs.wrapping_add(t * units * d.cell.gates()),
                 bias: if d.bias { args.bias } else { std::ptr::null() },
                 before,
@@ -179,19 +185,19 @@ impl RecurrentPlan for Plan {
                 backwards: i % 2 == 1,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.product(pool, &self.weight, job) };
+            unsafe { self.run_product(pool, &self.weight, job) };
             if let (Some(m), Some(own)) = (&self.projection, &own_projection) {
                 let projection = StepJob {
                     units: m.units,
                     columns: m.columns,
-                    weight: start(&self.packed_projection, own),
+                    weight: weight_start(&self.packed_projection, own),
                     inputs: std::ptr::null(),
                     before: raw.as_ptr(),
                     after,
                     ..job
                 };
                 // SAFETY: as above; what the cell gave was written.
-                unsafe { self.product(pool, m, projection) };
+                unsafe { self.run_product(pool, m, projection) };
             }
             before = after;
         }
@@ -209,16 +215,16 @@ unsafe fn step_body<S: Simd>(j: &StepJob) {
     // SAFETY: the caller gives operands valid for the job.
     unsafe {
         match j.desc.cell {
-            _ if j.inputs.is_null() => layer::<S, 1, PROJECTED, PROJECTED>(j),
-            Cell::Lstm => layer::<S, 4, 2, 8>(j),
-            Cell::Gru => layer::<S, 3, 2, 6>(j),
-            Cell::Tanh | Cell::Relu => layer::<S, 1, 4, 4>(j),
+            _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED>(j),
+            RecurrentCell::Lstm => run_blocks::<S, 4, 2, 8>(j),
+            RecurrentCell::Gru => run_blocks::<S, 3, 2, 6>(j),
+            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, 1, 4, 4>(j),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn layer<S: Simd, const G: usize, const U: usize, const V: usize>(j: &StepJob) {
+unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize>(j: &StepJob) {
     let (b0, b1) = (j.blocks[0], j.blocks[1]);
     for i in b0..b1 {
         let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
@@ -227,12 +233,12 @@ unsafe fn layer<S: Simd, const G: usize, const U: usize, const V: usize>(j: &Ste
         unsafe {
             if S::LANES == 16 {
                 while row + 2 <= j.desc.batch {
-                    rows::<S, 2, G, U, V>(j, block, row);
+                    multiply_rows::<S, 2, G, U, V>(j, block, row);
                     row += 2;
                 }
             }
             while row < j.desc.batch {
-                rows::<S, 1, G, U, V>(j, block, row);
+                multiply_rows::<S, 1, G, U, V>(j, block, row);
                 row += 1;
             }
         }
@@ -241,7 +247,7 @@ unsafe fn layer<S: Simd, const G: usize, const U: usize, const V: usize>(j: &Ste
 
 /// `R` rows of the batch times one block of units, then the cell.
 #[inline(always)]
-unsafe fn rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
+unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
     j: &StepJob,
     block: usize,
     row: usize,
@@ -269,7 +275,7 @@ unsafe fn rows<S: Simd, const R: usize, const G: usize, const U: usize, const V:
                     for g in 0..G {
                         sums[g] = acc[r][g * U + u];
                     }
-                    finish::<S, G>(j, row + r, unit, &sums);
+                    finish_cell::<S, G>(j, row + r, unit, &sums);
                 }
             }
         }
@@ -278,7 +284,7 @@ unsafe fn rows<S: Simd, const R: usize, const G: usize, const U: usize, const V:
 
 /// The cell of one vector of units: `sums` are the gates' products with the state.
 #[inline(always)]
-unsafe fn finish<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, sums: &[S::V; G]) {
+unsafe fn finish_cell<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, sums: &[S::V; G]) {
     let h = j.units;
     let n = S::LANES.min(h - unit);
     // SAFETY: `n` units from `unit` on are valid in every operand.
@@ -297,7 +303,7 @@ unsafe fn finish<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, 
         }
         let at = row * h + unit;
         let y = match j.desc.cell {
-            Cell::Lstm => {
+            RecurrentCell::Lstm => {
                 let c = j.cell.add(at);
                 let i = sigmoid::<S>(S::add(xs[0], us[0]));
                 let f = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
@@ -307,14 +313,14 @@ unsafe fn finish<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, 
                 S::store_first(c, n, new);
                 S::mul(o, tanh::<S>(new))
             }
-            Cell::Gru => {
+            RecurrentCell::Gru => {
                 let r = sigmoid::<S>(S::add(xs[0], us[0]));
                 let z = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
                 let new = tanh::<S>(S::fma(r, us[2 % G], xs[2 % G]));
                 S::fma(S::sub(S::load_first(j.before.add(at), n), new), z, new)
             }
-            Cell::Tanh => tanh::<S>(S::add(xs[0], us[0])),
-            Cell::Relu => S::max(S::splat(0.0), S::add(xs[0], us[0])),
+            RecurrentCell::Tanh => tanh::<S>(S::add(xs[0], us[0])),
+            RecurrentCell::Relu => S::max(S::splat(0.0), S::add(xs[0], us[0])),
         };
         S::store_first(j.after.add(at), n, y);
     }

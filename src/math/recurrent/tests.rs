@@ -10,7 +10,7 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
 
 /// The definition in f64: hidden states after every step, then the cell states.
 fn expected(d: &Recurrent, x: &[f32], h0: &[f32], c0: &[f32], w: &[f32], b: &[f32], p: &[f32]) -> Vec<f64> {
-    let (h, g, s) = (d.hidden, d.cell.gates(), d.state());
+    let (h, g, s) = (d.hidden, d.cell.gates(), d.state_size());
     let mut out = vec![0.0; d.time * d.batch * s + d.batch * h];
     let dot = |row: &[f32], v: &[f64]| -> f64 { row.iter().zip(v).map(|(&a, &b)| a as f64 * b).sum() };
     let mut cell: Vec<f64> = c0.iter().map(|&v| v as f64).collect();
@@ -28,18 +28,18 @@ fn expected(d: &Recurrent, x: &[f32], h0: &[f32], c0: &[f32], w: &[f32], b: &[f3
                 };
                 let at = n * h + k;
                 new_state[at] = match d.cell {
-                    Cell::Lstm => {
+                    RecurrentCell::Lstm => {
                         let a = |q| xg(q) + ug(q);
                         cell[at] = sigmoid(a(1)) * cell[at] + sigmoid(a(0)) * a(2).tanh();
                         sigmoid(a(3)) * cell[at].tanh()
                     }
-                    Cell::Gru => {
+                    RecurrentCell::Gru => {
                         let (r, z) = (sigmoid(xg(0) + ug(0)), sigmoid(xg(1) + ug(1)));
                         let new = (xg(2) + r * ug(2)).tanh();
                         (old[at] - new) * z + new
                     }
-                    Cell::Tanh => (xg(0) + ug(0)).tanh(),
-                    Cell::Relu => (xg(0) + ug(0)).max(0.0),
+                    RecurrentCell::Tanh => (xg(0) + ug(0)).tanh(),
+                    RecurrentCell::Relu => (xg(0) + ug(0)).max(0.0),
                 };
             }
         }
@@ -65,7 +65,7 @@ fn check(d: &Recurrent, isa: Isa, threads: usize, constant: bool) -> Vec<f32> {
     let mut y = vec![f32::NAN; out];
     let bytes = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|v| v.to_le_bytes()).collect() };
     let (w_bytes, p_bytes) = (bytes(&w), bytes(&p));
-    let given = |b| constant.then_some(Constant::bytes(b));
+    let given = |b| constant.then_some(Constant::from_bytes(b));
     let constants = RecurrentConstants {
         weight: given(&w_bytes),
         projection: given(&p_bytes),
@@ -94,8 +94,14 @@ fn check(d: &Recurrent, isa: Isa, threads: usize, constant: bool) -> Vec<f32> {
 
 #[test]
 fn layers_are_what_their_definition_says() {
-    let cells = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu].map(|c| (c, None));
-    let projected = [1, 17, 130].map(|p| (Cell::Lstm, Some(p)));
+    let cells = [
+        RecurrentCell::Lstm,
+        RecurrentCell::Gru,
+        RecurrentCell::Tanh,
+        RecurrentCell::Relu,
+    ]
+    .map(|c| (c, None));
+    let projected = [1, 17, 130].map(|p| (RecurrentCell::Lstm, Some(p)));
     for (cell, projected) in cells.into_iter().chain(projected) {
         for (time, batch, hidden) in [(1, 1, 1), (5, 1, 33), (3, 3, 70), (2, 5, 128)] {
             for reverse in [false, true] {
@@ -125,7 +131,7 @@ fn layers_are_what_their_definition_says() {
 #[test]
 fn sizes_that_do_not_fit_are_refused() {
     let d = Recurrent {
-        cell: Cell::Lstm,
+        cell: RecurrentCell::Lstm,
         time: 1,
         batch: 1,
         hidden: usize::MAX / 8,

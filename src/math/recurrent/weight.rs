@@ -53,15 +53,15 @@ impl Matrix {
     }
 
     /// A constant weight, packed once for all who read it so.
-    pub(super) fn packed(&self, constant: Constant) -> Result<Arc<AlignedBytes>, PlanError> {
+    pub(super) fn pack_constant(&self, constant: Constant) -> Result<Arc<AlignedBytes>, PlanError> {
         let need = self.groups * self.units * self.columns * 4;
         if constant.len() < need {
             let got = constant.len();
             return Err(PlanError::Constant { need, got });
         }
         let key = [4, self.groups, self.units, self.columns, self.block];
-        Ok(constant.packed(&key, |bytes| {
-            let w = crate::math::matmul::packed::aligned(bytes);
+        Ok(constant.get_or_pack(&key, |bytes| {
+            let w = crate::math::matmul::packed::to_aligned_f32(bytes);
             let mut packed = AlignedBytes::zeroed(self.len() * 4);
             // SAFETY: the weight has its extent, the destination the length of the packed one.
             unsafe { self.pack(w.as_ptr(), packed.bytes_mut().as_mut_ptr().cast()) };
@@ -70,7 +70,7 @@ impl Matrix {
     }
 
     /// On how many threads `batch` rows are multiplied.
-    pub(super) fn chunks(&self, batch: usize, threads: usize) -> usize {
+    pub(super) fn chunk_count(&self, batch: usize, threads: usize) -> usize {
         let macs = batch * self.groups * self.units * self.columns;
         if macs < ALONE { 1 } else { threads.min(self.blocks()) }
     }

@@ -3,12 +3,12 @@
 //! Here a multiply-add is fed by a load of its own, so what else the loop does shows: the rows of A are addressed by two pointers
 //! and four distances, and their elements broadcast as part of the multiply-add.
 
-use super::{Kernels, Sums, TileFn, TileJob, finish, start};
+use super::{Kernels, Sums, TileFn, TileJob, finish_tile, init_sums};
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
 /// The rows of A that [`step`] adds up.
-struct Rows {
+struct RowAddresses {
     /// In front of row 0 by one row, and of row 8.
     base: [*const u8; 2],
     /// One, three, five and seven rows.
@@ -20,42 +20,46 @@ struct Rows {
 /// # Safety
 /// As for [`TileFn`].
 #[inline(always)]
-pub(super) unsafe fn half<S: Simd, const R: usize, const UNIT: bool>(t: &TileJob) {
+pub(super) unsafe fn run_half_tile<S: Simd, const R: usize, const UNIT: bool>(t: &TileJob) {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
-        let mut acc = start::<S, R, 0, true>(t);
+        let mut acc = init_sums::<S, R, 0, true>(t);
         let row = 4 * if UNIT { 1 } else { t.a_row };
         let rows = [row, 3 * row, 5 * row, 7 * row];
         let mut b = t.b;
         for s in 0..t.segment_count {
             let mut a = t.a.add(*t.segments.add(s)).cast::<u8>();
-            let at = |a: *const u8| Rows {
+            let at = |a: *const u8| RowAddresses {
                 base: [a.wrapping_sub(row), a.wrapping_add(7 * row)],
                 rows,
             };
             let mut left = t.run;
             while left >= 4 && t.a_k == 1 {
-                step::<S, R, 0>(&mut acc.half, &at(a), b);
-                step::<S, R, 4>(&mut acc.half, &at(a), b.wrapping_add(t.b_k));
-                step::<S, R, 8>(&mut acc.half, &at(a), b.wrapping_add(2 * t.b_k));
-                step::<S, R, 12>(&mut acc.half, &at(a), b.wrapping_add(3 * t.b_k));
+                accumulate_step::<S, R, 0>(&mut acc.half, &at(a), b);
+                accumulate_step::<S, R, 4>(&mut acc.half, &at(a), b.wrapping_add(t.b_k));
+                accumulate_step::<S, R, 8>(&mut acc.half, &at(a), b.wrapping_add(2 * t.b_k));
+                accumulate_step::<S, R, 12>(&mut acc.half, &at(a), b.wrapping_add(3 * t.b_k));
                 a = a.wrapping_add(16);
                 b = b.wrapping_add(4 * t.b_k);
                 left -= 4;
             }
             for _ in 0..left {
-                step::<S, R, 0>(&mut acc.half, &at(a), b);
+                accumulate_step::<S, R, 0>(&mut acc.half, &at(a), b);
                 a = a.wrapping_add(4 * t.a_k);
                 b = b.wrapping_add(t.b_k);
             }
         }
-        finish::<S, R, 0, true>(t, &mut acc);
+        finish_tile::<S, R, 0, true>(t, &mut acc);
     }
 }
 
 /// One product index, whose elements of A lie `AT` bytes after the rows'.
 #[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const AT: usize>(acc: &mut [<S::Half as Simd>::V; R], a: &Rows, b: *const f32) {
+unsafe fn accumulate_step<S: Simd, const R: usize, const AT: usize>(
+    acc: &mut [<S::Half as Simd>::V; R],
+    a: &RowAddresses,
+    b: *const f32,
+) {
     // SAFETY: the caller gives `R` rows and half a vector of B.
     unsafe {
         let b = S::Half::load(b);
@@ -77,10 +81,10 @@ unsafe fn step<S: Simd, const R: usize, const AT: usize>(acc: &mut [<S::Half as 
 /// The tile of `R` pixels and one vector of channels in groups of four: channel `4 g + o` is the sum over the inputs `4 g + i` of
 /// a segment (of which `a` is the first of the vector) times element `4 g + o` of B at product index `i`. The run is four.
 #[inline(always)]
-unsafe fn fours<S: Simd, const R: usize>(t: &TileJob) {
+unsafe fn fours_body<S: Simd, const R: usize>(t: &TileJob) {
     // SAFETY: the caller keeps the promises of `TileFn`; segments are followed by whole vectors.
     unsafe {
-        let mut acc: Sums<S, R, 1, false> = start(t);
+        let mut acc: Sums<S, R, 1, false> = init_sums(t);
         let mut b = t.b;
         for s in 0..t.segment_count {
             let a = t.a.add(*t.segments.add(s));
@@ -93,7 +97,7 @@ unsafe fn fours<S: Simd, const R: usize>(t: &TileJob) {
             }
             b = b.wrapping_add(4 * S::LANES);
         }
-        finish::<S, R, 1, false>(t, &mut acc);
+        finish_tile::<S, R, 1, false>(t, &mut acc);
     }
 }
 
@@ -103,10 +107,10 @@ pub(crate) const PIXEL: usize = 16;
 /// The tile of `R` pixels, `ST` apart, and half a vector of columns for kernels that are three wide: a segment is a row of the kernel,
 /// its run the channels, and B has for each of them the three taps. An element of A is loaded once for the taps that meet it.
 #[inline(always)]
-unsafe fn threes<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
+unsafe fn threes_body<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
     // SAFETY: the caller keeps the promises of `TileFn`; pixels are `PIXEL` elements apart.
     unsafe {
-        let mut acc: Sums<S, R, 0, true> = start(t);
+        let mut acc: Sums<S, R, 0, true> = init_sums(t);
         let mut b = t.b;
         for s in 0..t.segment_count {
             let a = t.a.add(*t.segments.add(s));
@@ -131,18 +135,18 @@ unsafe fn threes<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
                 b = b.wrapping_add(3 * S::Half::LANES);
             }
         }
-        finish::<S, R, 0, true>(t, &mut acc);
+        finish_tile::<S, R, 0, true>(t, &mut acc);
     }
 }
 
 per_isa! {
     /// See [`threes`].
-    fn tile_of_threes = threes<R: usize, ST: usize>(t: &TileJob)
+    fn tile_of_threes = threes_body<R: usize, ST: usize>(t: &TileJob)
 }
 
 per_isa! {
     /// See [`fours`].
-    fn tile_of_fours = fours<R: usize>(t: &TileJob)
+    fn tile_of_fours = fours_body<R: usize>(t: &TileJob)
 }
 
 /// The kernel for so many rows.
@@ -162,13 +166,13 @@ macro_rules! per_rows {
 
 impl Kernels {
     /// The kernel for `rows` pixels and one vector of channels in groups of four inputs and four outputs.
-    pub(crate) fn fours(&self, rows: usize) -> TileFn {
+    pub(crate) fn fours_kernel(&self, rows: usize) -> TileFn {
         per_rows!(tile_of_fours, self.isa, rows)
     }
 
     /// The kernel for `rows` pixels, one or two apart, at most eight columns and kernels three wide; `None` if a vector of eight is not
     /// the level's.
-    pub(crate) fn threes(&self, rows: usize, stride: usize) -> Option<TileFn> {
+    pub(crate) fn threes_kernel(&self, rows: usize, stride: usize) -> Option<TileFn> {
         match (self.isa.lanes(), stride) {
             (8 | 16, 1) => Some(per_rows!(tile_of_threes, self.isa, rows, 1)),
             (8 | 16, 2) => Some(per_rows!(tile_of_threes, self.isa, rows, 2)),

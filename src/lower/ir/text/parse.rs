@@ -2,7 +2,7 @@
 
 use super::print::combine_name;
 use crate::lower::ir::{Attend, Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
-use crate::math::contract::{Activation, Cell};
+use crate::math::contract::{Activation, RecurrentCell};
 use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
 use crate::scalar::ScalarExpr;
 use crate::scalar::text::{parse_constant, parse_expr};
@@ -429,7 +429,12 @@ fn parse_mask(text: &str) -> Option<Option<DType>> {
     }
 }
 
-fn parse_cell(text: &str) -> Option<Cell> {
-    let all = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu];
+fn parse_cell(text: &str) -> Option<RecurrentCell> {
+    let all = [
+        RecurrentCell::Lstm,
+        RecurrentCell::Gru,
+        RecurrentCell::Tanh,
+        RecurrentCell::Relu,
+    ];
     all.into_iter().find(|c| format!("{c:?}").to_lowercase() == text)
 }

@@ -1,7 +1,7 @@
 //! Expansions against the two convolutions by themselves, bit by bit.
 
 use super::*;
-use crate::math::contract::{Activation, ConvArgs, Layout};
+use crate::math::contract::{Activation, ConvArgs, ConvLayout};
 use proptest::prelude::*;
 use std::ffi::c_void;
 
@@ -19,7 +19,7 @@ fn expansion() -> impl Strategy<Value = Expansion> {
     };
     let sizes = (1..3usize, 1..20usize, 2..90usize, 1..24usize, 1..40usize);
     let window = (taps(), taps(), 1..4usize, 1..3usize, 0..4usize, 0..4usize);
-    let fits = |e: &Expansion| e.suits();
+    let fits = |e: &Expansion| e.is_supported();
     (sizes, window, act(), act(), any::<[bool; 2]>())
         .prop_map(
             |((batch, c, between, h, w), (kh, kw, sh, sw, ph, pw), one, two, bias)| {
@@ -27,8 +27,8 @@ fn expansion() -> impl Strategy<Value = Expansion> {
                     batch,
                     bias: bias[0],
                     activation: one,
-                    input_layout: Layout::ChannelsLast,
-                    output_layout: Layout::ChannelsLast,
+                    input_layout: ConvLayout::ChannelsLast,
+                    output_layout: ConvLayout::ChannelsLast,
                     ..Conv::new2d(c, between, [h, w], [1, 1])
                 };
                 let second = Conv {
@@ -85,15 +85,15 @@ unsafe extern "C" fn number(_: *const c_void, tile: *const Tile) {
     }
 }
 
-fn tail(call: unsafe extern "C" fn(*const c_void, *const Tile)) -> Option<Tail> {
-    Some(Tail {
+fn tail(call: unsafe extern "C" fn(*const c_void, *const Tile)) -> Option<TileTail> {
+    Some(TileTail {
         call,
         context: std::ptr::null(),
     })
 }
 
 /// One convolution by itself.
-fn alone(isa: Isa, conv: &Conv, x: &[f32], w: &[f32], b: &[f32], tail: Option<Tail>) -> Vec<f32> {
+fn alone(isa: Isa, conv: &Conv, x: &[f32], w: &[f32], b: &[f32], tail: Option<TileTail>) -> Vec<f32> {
     let constants = ConvConstants {
         weight: Some(bytes(w).into()),
         bias: conv.bias.then(|| bytes(b).into()),
@@ -163,17 +163,17 @@ fn large_maps_are_cut_into_bands_and_parts() {
 #[test]
 fn other_pairs_have_no_plan() {
     let good = Expansion::new2d(8, 16, 9, 3, 1);
-    assert!(good.suits());
+    assert!(good.is_supported());
     let with = |f: fn(&mut Expansion)| {
         let mut e = good.clone();
         f(&mut e);
-        assert!(!e.suits() && plan(Isa::Portable, &e, [ConvConstants::default(); 2]).is_err());
+        assert!(!e.is_supported() && plan(Isa::Portable, &e, [ConvConstants::default(); 2]).is_err());
     };
     with(|e| e.second.groups = 1);
     with(|e| e.second.dilation = [1, 2, 2]);
     with(|e| e.second.input = [1, 8, 9]);
     with(|e| e.second.padding = [0, 3, 0]);
     with(|e| e.first.stride = [1, 2, 2]);
-    with(|e| e.first.output_layout = Layout::ChannelsFirst);
+    with(|e| e.first.output_layout = ConvLayout::ChannelsFirst);
     with(|e| e.first.out_channels = 15);
 }

@@ -15,14 +15,14 @@ mod tests;
 mod transform;
 
 use super::padded::Padded;
-use super::strip::{Output, Part, Strip};
-use super::{Method, Operands, panels};
+use super::strip::{ConvOutput, OutputPart, Strip};
+use super::{ConvOperands, Method, panels};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, SharedPtr};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
-use transform::{Back, Forth, Fresh, Weights};
+use transform::{Back, Forth, Fresh, PanelWeights};
 
 /// Bytes of transformed input of one block: with its results it stays in a 1 MB L2 cache.
 const BLOCK: usize = 512 << 10;
@@ -40,7 +40,7 @@ pub(super) struct Winograd {
     isa: Isa,
     kernels: &'static Kernels,
     input: Padded,
-    output: Output,
+    output: ConvOutput,
     /// Height and width of the output.
     out: [usize; 2],
     /// Outputs along the side of a tile: 2 or 4.
@@ -67,7 +67,7 @@ const MAKE: f64 = 10.0;
 
 /// How a convolution is computed by tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Way {
+pub(super) struct WinogradWay {
     /// Outputs along the side of a tile: 2 or 4.
     pub side: usize,
     /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
@@ -76,24 +76,24 @@ pub(super) struct Way {
 
 /// Bytes that the transformed weights of `conv` have beyond the weights as they are: there they are kept, if there is room; 0
 /// if it is computed in another way.
-pub(super) fn extra(conv: &Conv) -> usize {
-    match way(conv, true) {
+pub(super) fn extra_weight_bytes(conv: &Conv) -> usize {
+    match choose_way(conv, true) {
         Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
         None => 0,
     }
 }
 
 /// The way that pays for `conv`, if there is one. Without `room` for the transformed weights they are made anew in every run.
-pub(super) fn way(conv: &Conv, room: bool) -> Option<Way> {
+pub(super) fn choose_way(conv: &Conv, room: bool) -> Option<WinogradWay> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
     let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
     let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
     if !plain || conv.in_channels < 16 || conv.out_channels < 16 {
         return None;
     }
-    let [_, h, w] = conv.output()?;
+    let [_, h, w] = conv.output_size()?;
     let tiles = |side: usize| (conv.batch * h.div_ceil(side) * w.div_ceil(side)) as f64;
-    let cost = |way: Way| {
+    let cost = |way: WinogradWay| {
         let (points, tiles) = (((way.side + 2) * (way.side + 2)) as f64, tiles(way.side));
         let weights = match way.fresh {
             true => 9.0 * WEIGHT + MAKE * points,
@@ -101,7 +101,7 @@ pub(super) fn way(conv: &Conv, room: bool) -> Option<Way> {
         };
         (points * tiles + weights) * c * k + TRANSFORM * points * tiles * (c + k)
     };
-    let [two, four] = [2, 4].map(|side| Way { side, fresh: !room });
+    let [two, four] = [2, 4].map(|side| WinogradWay { side, fresh: !room });
     // The larger tile must save enough for its rounding; the smaller rounds no worse than the sum.
     let way = if cost(four) < 0.9 * cost(two) { four } else { two };
     let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
@@ -112,7 +112,7 @@ pub(super) fn way(conv: &Conv, room: bool) -> Option<Way> {
 /// Rows of tiles `first..end` of the images at hand, which begin with image `image`, of a block that begins with row `block`
 /// and has `tiles` tiles.
 #[derive(Clone, Copy)]
-struct Lines {
+struct TileLines {
     image: usize,
     block: usize,
     tiles: usize,
@@ -122,11 +122,11 @@ struct Lines {
 
 impl Winograd {
     /// Plans `conv`, for which [`way`] gave this one.
-    pub(super) fn new(isa: Isa, conv: &Conv, Way { side, fresh }: Way) -> Result<Winograd, PlanError> {
-        let kernels = Kernels::of(isa);
+    pub(super) fn new(isa: Isa, conv: &Conv, WinogradWay { side, fresh }: WinogradWay) -> Result<Winograd, PlanError> {
+        let kernels = Kernels::for_isa(isa);
         // Tiles at the border see zeros beyond it without a padded copy.
-        let input = Padded::with(isa, conv, [0; 3])?;
-        let [_, h, w] = conv.output().ok_or(PlanError::Size)?;
+        let input = Padded::with_padding(isa, conv, [0; 3])?;
+        let [_, h, w] = conv.output_size().ok_or(PlanError::Size)?;
         let c = conv.in_channels;
         let panels = conv.out_channels.div_ceil(kernels.nr);
         let points = (side + 2) * (side + 2);
@@ -138,7 +138,7 @@ impl Winograd {
             isa,
             kernels,
             input,
-            output: Output::new(isa, conv),
+            output: ConvOutput::new(isa, conv),
             out: [h, w],
             side,
             grid: [h.div_ceil(side), w.div_ceil(side)],
@@ -158,7 +158,7 @@ impl Winograd {
     ///
     /// # Safety
     /// The operands are valid.
-    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize) {
+    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize) {
         let (lines, across) = (count * self.grid[0], self.grid[1]);
         let tile = 4 * self.points() * self.row;
         let most = (BLOCK / tile).max(FEWEST).div_ceil(across).clamp(1, lines);
@@ -167,7 +167,7 @@ impl Winograd {
         let many = !self.fresh || across * most.min(lines / wanted) >= MOST;
         let alone = many && (pool.threads() == 1 || lines.div_ceil(most) >= wanted);
         let own = many && lines / wanted * across >= FEWEST / 2;
-        let x = Shared(x.cast_mut());
+        let x = SharedPtr(x.cast_mut());
         if alone || own {
             // Each chunk transforms what it multiplies: it stays in the thread's cache.
             let blocks = lines.div_ceil(most).max(if alone { 1 } else { wanted });
@@ -179,17 +179,17 @@ impl Winograd {
             pool.run(lines.div_ceil(per), |i| {
                 let (first, end) = (i * per, ((i + 1) * per).min(lines));
                 let tiles = (end - first) * across;
-                let l = Lines {
+                let l = TileLines {
                     image,
                     block: first,
                     tiles,
                     first,
                     end,
                 };
-                let mut v = scratch::take(self.points() * tiles * self.row);
+                let mut v = scratch::take_buffer(self.points() * tiles * self.row);
                 // SAFETY: the lines are those of the images; chunks own disjoint parts of the output.
                 unsafe {
-                    self.transform(x.get(), &l, 0, tiles, v.as_mut_ptr());
+                    self.transform_tiles(x.get(), &l, 0, tiles, v.as_mut_ptr());
                     self.run_lines(o, v.as_ptr(), &l, [0, self.panels]);
                 }
             });
@@ -200,7 +200,7 @@ impl Winograd {
         let fit = TOGETHER / (tile * across) / chunk * chunk;
         for first in (0..lines).step_by(fit.max(chunk)) {
             let end = (first + fit.max(chunk)).min(lines);
-            let all = Lines {
+            let all = TileLines {
                 image,
                 block: first,
                 tiles: (end - first) * across,
@@ -208,7 +208,7 @@ impl Winograd {
                 end,
             };
             // SAFETY: the caller's promise; the lines are those of the images.
-            unsafe { self.shared(pool, o, x.get(), all) };
+            unsafe { self.run_shared_lines(pool, o, x.get(), all) };
         }
     }
 
@@ -216,16 +216,16 @@ impl Winograd {
     ///
     /// # Safety
     /// The operands are valid; the lines are a block.
-    unsafe fn shared(&self, pool: &Pool, o: &Operands, x: *const f32, all: Lines) {
+    unsafe fn run_shared_lines(&self, pool: &Pool, o: &ConvOperands, x: *const f32, all: TileLines) {
         let (lines, across) = (all.end - all.first, self.grid[1]);
         let wanted = 4 * pool.threads();
-        let x = Shared(x.cast_mut());
-        let mut v = scratch::take(self.points() * all.tiles * self.row);
-        let v = Shared(v.as_mut_ptr());
+        let x = SharedPtr(x.cast_mut());
+        let mut v = scratch::take_buffer(self.points() * all.tiles * self.row);
+        let v = SharedPtr(v.as_mut_ptr());
         let per = all.tiles.div_ceil(wanted);
         pool.run(all.tiles.div_ceil(per), |i| {
             // SAFETY: chunks transform different tiles.
-            unsafe { self.transform(x.get(), &all, i * per, ((i + 1) * per).min(all.tiles), v.get()) };
+            unsafe { self.transform_tiles(x.get(), &all, i * per, ((i + 1) * per).min(all.tiles), v.get()) };
         });
         let panels = self.panels.div_ceil(wanted);
         let groups = self.panels.div_ceil(panels);
@@ -239,7 +239,7 @@ impl Winograd {
         let parts = lines.div_ceil(per);
         pool.run(groups * parts, |i| {
             let (g, part) = (i / parts, i % parts);
-            let l = Lines {
+            let l = TileLines {
                 first: all.first + part * per,
                 end: (all.first + (part + 1) * per).min(all.end),
                 ..all
@@ -254,11 +254,11 @@ impl Winograd {
     ///
     /// # Safety
     /// `x` holds the images; `v` holds the block's transformed tiles.
-    unsafe fn transform(&self, x: *const f32, l: &Lines, t0: usize, t1: usize, v: *mut f32) {
+    unsafe fn transform_tiles(&self, x: *const f32, l: &TileLines, t0: usize, t1: usize, v: *mut f32) {
         let (c, size) = (self.conv.in_channels, self.side + 2);
         let [_, h, w] = self.conv.input;
         let [_, ph, pw] = self.conv.padding;
-        let mut zeros = scratch::take(c);
+        let mut zeros = scratch::take_buffer(c);
         zeros.fill(0.0);
         let mut job = Forth {
             src: [zeros.as_ptr(); 36],
@@ -275,7 +275,7 @@ impl Winograd {
                     let y = (down * self.side + i).wrapping_sub(ph);
                     let z = (across * self.side + j).wrapping_sub(pw);
                     job.src[i * size + j] = match y < h && z < w {
-                        true => x.wrapping_add(n * self.input.image + self.input.at(0, y, z)),
+                        true => x.wrapping_add(n * self.input.image + self.input.pixel_offset(0, y, z)),
                         false => zeros.as_ptr(),
                     };
                 }
@@ -283,16 +283,16 @@ impl Winograd {
             // SAFETY: the pointers lead to pixels or to zeros; tile `t` of the block is this caller's.
             unsafe {
                 job.dst = v.add(t * self.row);
-                transform::forth(self.isa, self.side)(&job);
+                transform::forth_kernel(self.isa, self.side)(&job);
             }
         }
     }
 
     /// The part of the output that lines of one image and some panels are.
-    fn part(&self, image: usize, [d0, d1]: [usize; 2], [p0, p1]: [usize; 2]) -> Part {
+    fn output_part(&self, image: usize, [d0, d1]: [usize; 2], [p0, p1]: [usize; 2]) -> OutputPart {
         let (nr, [h, w]) = (self.kernels.nr, self.out);
         let (first, end) = (d0 * self.side, (d1 * self.side).min(h));
-        Part {
+        OutputPart {
             image,
             pixel: first * w,
             pixels: (end - first) * w,
@@ -305,16 +305,16 @@ impl Winograd {
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part of the output.
-    unsafe fn run_lines(&self, o: &Operands, v: *const f32, l: &Lines, p: [usize; 2]) {
+    unsafe fn run_lines(&self, o: &ConvOperands, v: *const f32, l: &TileLines, p: [usize; 2]) {
         let down = self.grid[0];
         // Lines of one image are one part of the output.
         let run = |line: usize| ((line / down + 1) * down).min(l.end);
         let mut line = l.first;
         while line < l.end {
             let end = if self.output.is_buffered() { run(line) } else { l.end };
-            let some = Lines { first: line, end, ..*l };
+            let some = TileLines { first: line, end, ..*l };
             // SAFETY: the caller's promise.
-            unsafe { self.multiply(o, v, &some, p) };
+            unsafe { self.multiply_lines(o, v, &some, p) };
             line = end;
         }
     }
@@ -323,20 +323,23 @@ impl Winograd {
     ///
     /// # Safety
     /// As there.
-    unsafe fn multiply(&self, o: &Operands, v: *const f32, l: &Lines, p: [usize; 2]) {
+    unsafe fn multiply_lines(&self, o: &ConvOperands, v: *const f32, l: &TileLines, p: [usize; 2]) {
         let (nr, down) = (self.kernels.nr, self.grid[0]);
         let tiles = (l.end - l.first) * self.grid[1];
-        let mut m = scratch::take(self.points() * tiles * nr);
+        let mut m = scratch::take_buffer(self.points() * tiles * nr);
         let part_of = |line: usize| {
             let end = ((line / down + 1) * down).min(l.end);
             let first = line % down;
-            (end, self.part(l.image + line / down, [first, first + end - line], p))
+            (
+                end,
+                self.output_part(l.image + line / down, [first, first + end - line], p),
+            )
         };
         // SAFETY: the parts lie in the output and are this caller's.
         unsafe {
-            let mut held = (self.output.is_buffered()).then(|| self.output.begin(o.y, &part_of(l.first).1));
+            let mut held = (self.output.is_buffered()).then(|| self.output.begin_strip(o.y, &part_of(l.first).1));
             for panel in p[0]..p[1] {
-                self.products(o, v, l, panel, m.as_mut_ptr());
+                self.compute_products(o, v, l, panel, m.as_mut_ptr());
                 let mut line = l.first;
                 while line < l.end {
                     let (end, part) = part_of(line);
@@ -344,20 +347,20 @@ impl Winograd {
                     let strip = match &held {
                         Some(s) => s,
                         None => {
-                            fresh = self.output.begin(o.y, &part);
+                            fresh = self.output.begin_strip(o.y, &part);
                             &fresh
                         }
                     };
                     let products = m.as_ptr().add((line - l.first) * self.grid[1] * nr);
-                    self.back(o, products, tiles * nr, strip, &part, panel);
+                    self.transform_back(o, products, tiles * nr, strip, &part, panel);
                     line = end;
                 }
             }
             let mut line = l.first;
             while line < l.end {
                 let (end, part) = part_of(line);
-                let strip = held.take().unwrap_or_else(|| self.output.begin(o.y, &part));
-                self.output.finish(strip, &part, o);
+                let strip = held.take().unwrap_or_else(|| self.output.begin_strip(o.y, &part));
+                self.output.finish_strip(strip, &part, o);
                 line = end;
             }
         }
@@ -367,7 +370,7 @@ impl Winograd {
     ///
     /// # Safety
     /// `m` holds them.
-    unsafe fn products(&self, o: &Operands, v: *const f32, l: &Lines, panel: usize, m: *mut f32) {
+    unsafe fn compute_products(&self, o: &ConvOperands, v: *const f32, l: &TileLines, panel: usize, m: *mut f32) {
         let (nr, c, points) = (self.kernels.nr, self.conv.in_channels, self.points());
         let across = self.grid[1];
         let (first, tiles) = ((l.first - l.block) * across, (l.end - l.first) * across);
@@ -378,7 +381,7 @@ impl Winograd {
         };
         // Points a multiple of 4 KiB apart would share a set of the L1 cache.
         let stride = (some + 1) * nr;
-        let mut transformed = scratch::take(if self.fresh { points * stride } else { 0 });
+        let mut transformed = scratch::take_buffer(if self.fresh { points * stride } else { 0 });
         for (c0, point) in (0..c).step_by(some).flat_map(|c0| (0..points).map(move |p| (c0, p))) {
             let run = some.min(c - c0);
             if self.fresh && point == 0 {
@@ -391,7 +394,7 @@ impl Winograd {
                         dst: transformed.as_mut_ptr(),
                         point: stride,
                     };
-                    transform::fresh(self.isa, self.side)(&job);
+                    transform::fresh_kernel(self.isa, self.side)(&job);
                 }
             }
             if self.fresh && c0 + some < c {
@@ -402,7 +405,7 @@ impl Winograd {
                 while at < end {
                     let n = (line - at % line).min(end - at);
                     let tap = (panel * 9 + at / line) * c + c0 + some;
-                    prefetch(o.weight.wrapping_add(tap * nr + at % line), n);
+                    prefetch_elements(o.weight.wrapping_add(tap * nr + at % line), n);
                     at += n;
                 }
             }
@@ -431,7 +434,7 @@ impl Winograd {
                         bias: std::ptr::null(),
                         clamp: None,
                     };
-                    self.kernels.tile(n, 4, false)(&job);
+                    self.kernels.tile_kernel(n, 4, false)(&job);
                 }
             }
         }
@@ -442,11 +445,19 @@ impl Winograd {
     ///
     /// # Safety
     /// The products and the strip are the part's.
-    unsafe fn back(&self, o: &Operands, m: *const f32, point: usize, strip: &Strip, part: &Part, panel: usize) {
+    unsafe fn transform_back(
+        &self,
+        o: &ConvOperands,
+        m: *const f32,
+        point: usize,
+        strip: &Strip,
+        part: &OutputPart,
+        panel: usize,
+    ) {
         let (nr, side, [h, w]) = (self.kernels.nr, self.side, self.out);
         let channel = panel * nr;
         let (top, rows) = (part.pixel / w, part.pixels / w);
-        let kernel = transform::back(self.isa, side);
+        let kernel = transform::back_kernel(self.isa, side);
         for d in 0..rows.div_ceil(side) {
             for a in 0..self.grid[1] {
                 // SAFETY: the tile's outputs lie in the part.
@@ -472,7 +483,7 @@ impl Winograd {
 }
 
 /// Asks for `n` elements to be brought to the second-level cache.
-fn prefetch(p: *const f32, n: usize) {
+fn prefetch_elements(p: *const f32, n: usize) {
     #[cfg(target_arch = "x86_64")]
     for i in (0..n).step_by(16) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -489,43 +500,44 @@ impl Method for Winograd {
         self.panels * self.kernels.nr * self.conv.in_channels * each
     }
 
-    fn packing(&self) -> [usize; 2] {
+    fn packing_key(&self) -> [usize; 2] {
         match self.fresh {
-            true => panels::packing(self.kernels.nr),
+            true => panels::packing_key(self.kernels.nr),
             false => [4, self.kernels.nr],
         }
     }
 
     /// Panel after panel: for each point and input channel, the panel's output channels side by side; fresh, as for the direct
     /// way.
-    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+    fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         if self.fresh {
-            return panels::pack(pool, &self.conv, self.kernels.nr, weight, packed);
+            return panels::pack_panels(pool, &self.conv, self.kernels.nr, weight, packed);
         }
         let (nr, c) = (self.kernels.nr, self.conv.in_channels);
-        let dst = Shared(packed.as_mut_ptr());
+        let dst = SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels, |p| {
             let cols = nr.min(self.conv.out_channels - p * nr);
             // SAFETY: the weights hold `cols` channels from there; panel `p` is this chunk's.
             unsafe {
-                let job = Weights {
+                let job = PanelWeights {
                     src: weight.as_ptr().add(p * nr * c * 9),
                     channels: c,
                     cols,
                     nr,
                     dst: dst.get().add(p * self.points() * c * nr),
                 };
-                transform::weights(self.isa, self.side)(&job);
+                transform::weights_kernel(self.isa, self.side)(&job);
             }
         });
     }
 
-    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+    unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.input.each(pool, self.conv.batch, o.x, |x, image, count| {
-                self.images(pool, o, x, image, count)
-            })
+            self.input
+                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
+                    self.run_images(pool, o, x, image, count)
+                })
         };
     }
 

@@ -1,9 +1,9 @@
 //! Winograd's convolutions against the sums of products in f64.
 
 use super::super::direct::Direct;
-use super::super::{ConvPlan, F32Plan, Method};
-use super::{Way, Winograd, extra, way};
-use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, Layout};
+use super::super::{ConvPlan, F32ConvPlan, Method};
+use super::{Winograd, WinogradWay, choose_way, extra_weight_bytes};
+use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, ConvLayout};
 use crate::parallel::Pool;
 use crate::target::{Isa, Target};
 use proptest::prelude::*;
@@ -24,10 +24,10 @@ fn bytes(v: &[f32]) -> &[u8] {
 }
 
 /// Where element `(c, p)` of image `n` is.
-fn at(layout: Layout, channels: usize, pixels: usize, n: usize, c: usize, p: usize) -> usize {
+fn at(layout: ConvLayout, channels: usize, pixels: usize, n: usize, c: usize, p: usize) -> usize {
     match layout {
-        Layout::ChannelsFirst => (n * channels + c) * pixels + p,
-        Layout::ChannelsLast => (n * pixels + p) * channels + c,
+        ConvLayout::ChannelsFirst => (n * channels + c) * pixels + p,
+        ConvLayout::ChannelsLast => (n * pixels + p) * channels + c,
     }
 }
 
@@ -36,8 +36,8 @@ fn run(isa: Isa, conv: &Conv, (side, fresh): (usize, bool), pool: &Pool, x: &[f3
         weight: Some(bytes(w).into()),
         bias: conv.bias.then(|| bytes(b).into()),
     };
-    let method = Winograd::new(isa, conv, Way { side, fresh }).expect("a plan");
-    let plan = F32Plan::new(Box::new(method), conv, constants);
+    let method = Winograd::new(isa, conv, WinogradWay { side, fresh }).expect("a plan");
+    let plan = F32ConvPlan::new(Box::new(method), conv, constants);
     let mut y = vec![77f32; conv.extents().expect("legal")[3]];
     let args = ConvArgs {
         x: x.as_ptr().cast(),
@@ -54,7 +54,7 @@ fn run(isa: Isa, conv: &Conv, (side, fresh): (usize, bool), pool: &Pool, x: &[f3
 /// The sums in f64, by the output's layout.
 fn sums(conv: &Conv, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f64> {
     let [_, h, wd] = conv.input;
-    let [_, oh, ow] = conv.output().expect("legal");
+    let [_, oh, ow] = conv.output_size().expect("legal");
     let (ci, co) = (conv.in_channels, conv.out_channels);
     let mut y = vec![0f64; conv.batch * co * oh * ow];
     for n in 0..conv.batch {
@@ -78,7 +78,7 @@ fn sums(conv: &Conv, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f64> {
 }
 
 fn conv() -> impl Strategy<Value = (Conv, u64)> {
-    let layout = || prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)];
+    let layout = || prop_oneof![Just(ConvLayout::ChannelsFirst), Just(ConvLayout::ChannelsLast)];
     let image = (1..20usize, 1..20usize, 0..4usize, 0..4usize);
     let rest = (any::<bool>(), any::<bool>(), layout(), layout(), any::<u64>());
     ((1..4usize, 1..40usize, 1..70usize), image, rest).prop_map(|((batch, c, k), (h, w, ph, pw), rest)| {
@@ -149,25 +149,28 @@ fn it_is_chosen_where_it_pays() {
         padding: [0, 1, 1],
         ..Conv::new2d(c, c, [size, size], [3, 3])
     };
-    let ways = |side: usize, fresh: bool| Some(Way { side, fresh });
-    assert_eq!(way(&square(64, 56), true), ways(4, false));
-    assert_eq!(way(&square(64, 56), false), ways(4, true));
-    assert_eq!(extra(&square(64, 56)), 27 * 4 * 64 * 64);
-    assert_eq!(way(&square(256, 14), false), ways(2, true));
-    assert_eq!(way(&square(512, 7), false), ways(2, true));
-    assert_eq!(way(&square(128, 4), false), None);
-    assert_eq!(extra(&square(512, 7)), 7 * 4 * 512 * 512);
+    let ways = |side: usize, fresh: bool| Some(WinogradWay { side, fresh });
+    assert_eq!(choose_way(&square(64, 56), true), ways(4, false));
+    assert_eq!(choose_way(&square(64, 56), false), ways(4, true));
+    assert_eq!(extra_weight_bytes(&square(64, 56)), 27 * 4 * 64 * 64);
+    assert_eq!(choose_way(&square(256, 14), false), ways(2, true));
+    assert_eq!(choose_way(&square(512, 7), false), ways(2, true));
+    assert_eq!(choose_way(&square(128, 4), false), None);
+    assert_eq!(extra_weight_bytes(&square(512, 7)), 7 * 4 * 512 * 512);
     let many = Conv {
         batch: 8,
         ..square(512, 7)
     };
-    assert_eq!(way(&many, false), ways(4, true));
-    assert_eq!((way(&square(4, 56), true), extra(&square(4, 56))), (None, 0));
+    assert_eq!(choose_way(&many, false), ways(4, true));
+    assert_eq!(
+        (choose_way(&square(4, 56), true), extra_weight_bytes(&square(4, 56))),
+        (None, 0)
+    );
     let strided = Conv {
         stride: [1, 2, 2],
         ..square(64, 56)
     };
-    assert_eq!(way(&strided, true), None);
+    assert_eq!(choose_way(&strided, true), None);
 }
 
 /// Transformed weights need what is said; and the other forms of a weight are one, whatever the size.
@@ -184,15 +187,15 @@ fn packed_weights_are_as_large_as_said_or_shared_by_sizes() {
                 ..Conv::new2d(channels, channels, [size, size], [3, 3])
             };
             let plain = Direct::new(Target::native().isa(), &conv).expect("a plan");
-            let Some(way) = way(&conv, room) else { continue };
+            let Some(way) = choose_way(&conv, room) else { continue };
             assert_eq!(way.fresh, !room);
             let method = Winograd::new(Target::native().isa(), &conv, way).expect("a plan");
             let more = method.packed_len() - plain.packed_len();
             match room {
                 // Panels are filled up with zeros.
-                true if channels < 64 => assert!(4 * more >= extra(&conv)),
-                true => assert_eq!(4 * more, extra(&conv)),
-                false => assert_eq!((method.packing(), more), (plain.packing(), 0)),
+                true if channels < 64 => assert!(4 * more >= extra_weight_bytes(&conv)),
+                true => assert_eq!(4 * more, extra_weight_bytes(&conv)),
+                false => assert_eq!((method.packing_key(), more), (plain.packing_key(), 0)),
             }
         }
     }

@@ -51,7 +51,7 @@ pub(super) struct Back {
 }
 
 /// The weights of one panel.
-pub(super) struct Weights {
+pub(super) struct PanelWeights {
     /// `[cols][channels][3][3]`.
     pub src: *const f32,
     /// Input channels.
@@ -79,7 +79,7 @@ pub(super) struct Fresh {
 }
 
 /// The transform of tiles of `side x side` outputs.
-pub(super) fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
+pub(super) fn forth_kernel(isa: Isa, side: usize) -> unsafe fn(&Forth) {
     match side {
         2 => forth_of::<4>(isa),
         _ => forth_of::<6>(isa),
@@ -87,7 +87,7 @@ pub(super) fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
 }
 
 /// The way back.
-pub(super) fn back(isa: Isa, side: usize) -> unsafe fn(&Back) {
+pub(super) fn back_kernel(isa: Isa, side: usize) -> unsafe fn(&Back) {
     match side {
         2 => back_of::<4, 2>(isa),
         _ => back_of::<6, 4>(isa),
@@ -95,7 +95,7 @@ pub(super) fn back(isa: Isa, side: usize) -> unsafe fn(&Back) {
 }
 
 /// The transform of weights.
-pub(super) fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
+pub(super) fn weights_kernel(isa: Isa, side: usize) -> unsafe fn(&PanelWeights) {
     match side {
         2 => weights_of::<4>(isa),
         _ => weights_of::<6>(isa),
@@ -103,7 +103,7 @@ pub(super) fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
 }
 
 /// The transform of weights while they are used.
-pub(super) fn fresh(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
+pub(super) fn fresh_kernel(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
     match side {
         2 => fresh_of::<4>(isa),
         _ => fresh_of::<6>(isa),
@@ -124,12 +124,12 @@ per_isa! {
 }
 per_isa! {
     /// See [`weights_body`].
-    fn weights_of = weights_body<N: usize>(j: &Weights)
+    fn weights_of = weights_body<N: usize>(j: &PanelWeights)
 }
 
 /// Inputs along one dimension.
 #[inline(always)]
-unsafe fn forth1<S: Simd, const N: usize>(d: [S::V; N]) -> [S::V; N] {
+unsafe fn transform_inputs_1d<S: Simd, const N: usize>(d: [S::V; N]) -> [S::V; N] {
     let mut y = d;
     // SAFETY: the machine has the level.
     unsafe {
@@ -158,7 +158,7 @@ unsafe fn forth1<S: Simd, const N: usize>(d: [S::V; N]) -> [S::V; N] {
 
 /// Outputs along one dimension.
 #[inline(always)]
-unsafe fn back1<S: Simd, const N: usize, const M: usize>(m: [S::V; N]) -> [S::V; M] {
+unsafe fn transform_outputs_1d<S: Simd, const N: usize, const M: usize>(m: [S::V; N]) -> [S::V; M] {
     // SAFETY: the machine has the level.
     unsafe {
         let mut y = [m[0]; M];
@@ -193,13 +193,13 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
                     let p = j.src[row * N + col].add(c);
                     d[row] = if n == S::LANES { S::load(p) } else { S::load_first(p, n) };
                 }
-                let y = forth1::<S, N>(d);
+                let y = transform_inputs_1d::<S, N>(d);
                 for row in 0..N {
                     t[row][col] = y[row];
                 }
             }
             for row in 0..N {
-                let y = forth1::<S, N>(t[row]);
+                let y = transform_inputs_1d::<S, N>(t[row]);
                 for col in 0..N {
                     let p = j.dst.add((row * N + col) * j.point + c);
                     if n == S::LANES {
@@ -228,7 +228,7 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
                 for row in 0..N {
                     m[row] = S::load(j.src.add((row * N + col) * j.point + c));
                 }
-                let y = back1::<S, N, M>(m);
+                let y = transform_outputs_1d::<S, N, M>(m);
                 for row in 0..M {
                     t[row][col] = y[row];
                 }
@@ -239,7 +239,7 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
                 S::load_first(j.bias.add(c), n)
             };
             for row in 0..M {
-                let mut y = back1::<S, N, M>(t[row]);
+                let mut y = transform_outputs_1d::<S, N, M>(t[row]);
                 for col in 0..M {
                     y[col] = S::add(y[col], bias);
                     if let Some((lo, hi)) = j.clamp {
@@ -287,7 +287,7 @@ fn weight_rows<const N: usize>() -> [[f64; 3]; N] {
 
 /// Three weights along one dimension, as [`weight_rows`] says.
 #[inline(always)]
-unsafe fn weights1<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
+unsafe fn transform_weights_1d<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
     let mut y = [g[0]; N];
     // SAFETY: the machine has the level.
     unsafe {
@@ -326,13 +326,13 @@ unsafe fn fresh_body<S: Simd, const N: usize>(j: &Fresh) {
                     for row in 0..3 {
                         g[row] = S::load(src.add((row * 3 + col) * j.tap));
                     }
-                    let y = weights1::<S, N>(g);
+                    let y = transform_weights_1d::<S, N>(g);
                     for row in 0..N {
                         t[row][col] = y[row];
                     }
                 }
                 for row in 0..N {
-                    let y = weights1::<S, N>(t[row]);
+                    let y = transform_weights_1d::<S, N>(t[row]);
                     for col in 0..N {
                         S::store(j.dst.add((row * N + col) * j.point + c * nr + v), y[col]);
                     }
@@ -347,7 +347,7 @@ const COLS: usize = 32;
 
 /// Transforms one panel of weights, in f64, rounded once; columns beyond the last are 0.
 #[inline(always)]
-unsafe fn weights_body<S: Simd, const N: usize>(j: &Weights) {
+unsafe fn weights_body<S: Simd, const N: usize>(j: &PanelWeights) {
     let g = weight_rows::<N>();
     let (c, nr) = (j.channels, 2 * S::LANES);
     debug_assert!(nr == j.nr && nr <= COLS);
