@@ -35,7 +35,7 @@ pub(super) const OPCODES: [&str; 6] = [
 ];
 
 /// A statement that torch did not print.
-pub(super) fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
+pub(super) fn make_stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
     Stmt {
         name,
         ty,
@@ -55,7 +55,7 @@ pub(super) fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Optio
     let (loc, origin) = loc.unwrap_or_default();
     Stmt {
         origin,
-        ..stmt(name, ty, op, loc, span)
+        ..make_stmt(name, ty, op, loc, span)
     }
 }
 
@@ -126,7 +126,13 @@ pub(super) fn side(value: Value) -> Body {
             end: start,
         },
         close: Span { file, start: end, end },
-        stmts: vec![stmt(None, None, Op::Output { value }, None, Span { file, start, end })],
+        stmts: vec![make_stmt(
+            None,
+            None,
+            Op::Output { value },
+            None,
+            Span { file, start, end },
+        )],
         broken: vec![],
     }
 }
@@ -219,7 +225,7 @@ impl Cx {
 
     /// A syntax error from which the parser recovered.
     pub(super) fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
-        let d = errors::unexpected(self.file, e.error);
+        let d = errors::unexpected_token(self.file, e.error);
         self.errors.push(d);
     }
 
@@ -280,11 +286,11 @@ impl Cx {
                 ("frame", ValueKind::Name(n)) => origin.frame.replace(Name::new(n, at)).is_none(),
                 ("scope", ValueKind::Name(n)) => origin.scope.replace(Name::new(n, at)).is_none(),
                 ("call", ValueKind::Tuple(v)) => match &v[..] {
-                    [a, b] => pair(a, b).is_some_and(|p| origin.call.replace(p).is_none()),
+                    [a, b] => string_pair(a, b).is_some_and(|p| origin.call.replace(p).is_none()),
                     _ => false,
                 },
                 ("custom", ValueKind::Dict(v)) => {
-                    let pairs: Option<Vec<_>> = v.iter().map(|(k, v)| pair(k, v)).collect();
+                    let pairs: Option<Vec<_>> = v.iter().map(|(k, v)| string_pair(k, v)).collect();
                     origin.custom.extend(pairs.iter().flatten().cloned());
                     pairs.is_some()
                 }
@@ -450,7 +456,7 @@ impl Cx {
 }
 
 /// Two strings.
-fn pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
+fn string_pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
     match (&a.kind, &b.kind) {
         (ValueKind::Str(a), ValueKind::Str(b)) => Some((a.clone(), b.clone())),
         _ => None,
@@ -486,7 +492,7 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
             ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v.clone()),
             _ => return Err("`torch.Size([2, 3])`, which is a tuple"),
         },
-        ("float", [v], true) => ValueKind::Float(float(&v.kind).ok_or("`float(\"inf\")` or `float(\"nan\")`")?),
+        ("float", [v], true) => ValueKind::Float(eval_float(&v.kind).ok_or("`float(\"inf\")` or `float(\"nan\")`")?),
         ("float", ..) => return Err("`float(\"inf\")` or `float(\"nan\")`"),
         ("torch.Size", ..) => return Err("`torch.Size([2, 3])`, which is a tuple"),
         (
@@ -501,7 +507,7 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
         ) => ValueKind::Opaque(s.clone()),
         ("opaque", ..) => return Err("`opaque(\"text\")`"),
         _ => {
-            return device(args)
+            return eval_device(args)
                 .map(Some)
                 .ok_or("`device(\"cpu\")` or `device(\"cuda:0\")`");
         }
@@ -510,7 +516,7 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
 }
 
 /// What Python's `float(…)` gives for a literal.
-fn float(v: &ValueKind) -> Option<f64> {
+fn eval_float(v: &ValueKind) -> Option<f64> {
     match v {
         ValueKind::Float(x) => Some(*x),
         ValueKind::Int(i) => Some(*i as f64),
@@ -525,7 +531,7 @@ fn float(v: &ValueKind) -> Option<f64> {
 }
 
 /// `device("cuda:0")`, `device("cuda", 0)` or `device(type="cuda", index=0)`.
-fn device(args: &Args) -> Option<ValueKind> {
+fn eval_device(args: &Args) -> Option<ValueKind> {
     let given = |i: usize, name: &str| {
         let by_name = || args.keyword.iter().find(|(k, _)| &*k.text == name).map(|(_, v)| v);
         args.positional.get(i).or_else(by_name)

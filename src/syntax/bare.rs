@@ -11,15 +11,15 @@ use super::token::Token;
 use std::ops::Range;
 
 /// An item or a statement outside of all braces.
-struct Piece {
+struct TopLevelPiece {
     range: Range<usize>,
     statement: bool,
 }
 
 /// Puts `graph main { … }` around the statements that stand in no graph, after the items between them. A text with a
 /// graph of its own keeps its tokens, unless what stands outside has inputs and a result and there is no `main`.
-pub(super) fn frame(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
-    let pieces = pieces(&tokens);
+pub(super) fn wrap_in_graph(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
+    let pieces = split_pieces(&tokens);
     let statements = || pieces.iter().filter(|p| p.statement).map(|p| p.range.clone());
     let (Some(first), Some(last)) = (statements().next(), statements().next_back()) else {
         return tokens;
@@ -43,12 +43,12 @@ pub(super) fn frame(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
 }
 
 /// Whether the statements outside are meant as a graph.
-fn is_graph(tokens: &[Spanned<'_>], pieces: &[Piece]) -> bool {
-    let graphs: Vec<&Piece> = pieces
+fn is_graph(tokens: &[Spanned<'_>], pieces: &[TopLevelPiece]) -> bool {
+    let graphs: Vec<&TopLevelPiece> = pieces
         .iter()
         .filter(|p| !p.statement && tokens[p.range.start].1 == Token::Graph)
         .collect();
-    let is_main = |p: &&Piece| {
+    let is_main = |p: &&TopLevelPiece| {
         tokens
             .get(p.range.start + 1)
             .is_some_and(|t| t.1 == Token::Ident("main"))
@@ -65,16 +65,16 @@ fn is_graph(tokens: &[Spanned<'_>], pieces: &[Piece]) -> bool {
 }
 
 /// The items and statements outside of all braces.
-fn pieces(tokens: &[Spanned<'_>]) -> Vec<Piece> {
-    let mut out: Vec<Piece> = vec![];
+fn split_pieces(tokens: &[Spanned<'_>]) -> Vec<TopLevelPiece> {
+    let mut out: Vec<TopLevelPiece> = vec![];
     let mut depth = 0usize;
     for (i, (_, token, _)) in tokens.iter().enumerate() {
-        let begins = (depth == 0).then(|| begins(tokens, i)).flatten();
+        let begins = (depth == 0).then(|| classify_piece_start(tokens, i)).flatten();
         if let Some(statement) = begins {
             if let Some(last) = out.last_mut() {
                 last.range.end = i;
             }
-            out.push(Piece {
+            out.push(TopLevelPiece {
                 range: i..tokens.len(),
                 statement,
             });
@@ -89,7 +89,7 @@ fn pieces(tokens: &[Spanned<'_>]) -> Vec<Piece> {
 }
 
 /// Whether a token outside of all brackets begins a statement (`Some(true)`) or an item (`Some(false)`).
-fn begins(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
+fn classify_piece_start(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
     use Token::*;
     let next = |n: usize| tokens.get(i + n).map(|t| &t.1);
     // A word after an opcode or a keyword is a name.

@@ -19,7 +19,7 @@ pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     let mut known: Vec<&str> = sizes.iter().map(String::as_str).collect();
     shorts.for_each(|s| known.push(s));
     known.extend(torch.iter().map(String::as_str));
-    let mut c = Check {
+    let mut c = ValueChecker {
         sizes: &sizes,
         known: NameIndex::new(known),
         errors,
@@ -29,10 +29,10 @@ pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     };
     for item in &mut file.items {
         match item {
-            Item::Const(x) => x.value.iter_mut().for_each(|v| c.value(v)),
-            Item::Graph(g) => c.body(&mut g.body),
-            Item::Rewrite(r) => c.rewrite(r),
-            Item::Module(m) => c.module(m),
+            Item::Const(x) => x.value.iter_mut().for_each(|v| c.check_value(v)),
+            Item::Graph(g) => c.check_body(&mut g.body),
+            Item::Rewrite(r) => c.check_rewrite(r),
+            Item::Module(m) => c.check_module(m),
             Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Guard(_) | Item::Pointwise(_) => {}
             Item::Signature(_) | Item::Frame(_) | Item::Scope(_) => {}
         }
@@ -41,30 +41,33 @@ pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
 
 /// The names of symbolic sizes an item declares or uses in a type.
 fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
-    fn body(b: &Body, sizes: &mut BTreeSet<String>) {
-        b.stmts.iter().filter_map(|s| s.ty.as_ref()).for_each(|t| ty(t, sizes));
+    fn collect_from_body(b: &Body, sizes: &mut BTreeSet<String>) {
+        b.stmts
+            .iter()
+            .filter_map(|s| s.ty.as_ref())
+            .for_each(|t| collect_from_type(t, sizes));
     }
-    fn ty(t: &Type, sizes: &mut BTreeSet<String>) {
+    fn collect_from_type(t: &Type, sizes: &mut BTreeSet<String>) {
         match &t.kind {
-            TypeKind::Tensor { shape, .. } => shape.iter().flatten().for_each(|v| names(v, sizes)),
-            TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| ty(t, sizes)),
-            TypeKind::Dict(v) => v.iter().for_each(|(_, t)| ty(t, sizes)),
-            TypeKind::Size(v) => names(v, sizes),
+            TypeKind::Tensor { shape, .. } => shape.iter().flatten().for_each(|v| collect_names(v, sizes)),
+            TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| collect_from_type(t, sizes)),
+            TypeKind::Dict(v) => v.iter().for_each(|(_, t)| collect_from_type(t, sizes)),
+            TypeKind::Size(v) => collect_names(v, sizes),
             TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => {}
         }
     }
-    fn names(v: &Value, sizes: &mut BTreeSet<String>) {
+    fn collect_names(v: &Value, sizes: &mut BTreeSet<String>) {
         match &v.kind {
             ValueKind::Name(n) => {
                 sizes.insert(n.to_string());
             }
-            ValueKind::Unary(_, a) => names(a, sizes),
+            ValueKind::Unary(_, a) => collect_names(a, sizes),
             ValueKind::Binary(_, a, b) => {
-                names(a, sizes);
-                names(b, sizes);
+                collect_names(a, sizes);
+                collect_names(b, sizes);
             }
-            ValueKind::Tuple(args) => args.iter().for_each(|a| names(a, sizes)),
-            ValueKind::Call(_, args) => args.positional.iter().for_each(|a| names(a, sizes)),
+            ValueKind::Tuple(args) => args.iter().for_each(|a| collect_names(a, sizes)),
+            ValueKind::Call(_, args) => args.positional.iter().for_each(|a| collect_names(a, sizes)),
             _ => {}
         }
     }
@@ -72,23 +75,23 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
         Item::Dim(d) => {
             sizes.insert(d.name.text.to_string());
         }
-        Item::Guard(g) => names(&g.condition, sizes),
-        Item::Const(c) => ty(&c.ty, sizes),
-        Item::Tensor(t) => ty(&t.ty, sizes),
-        Item::Graph(g) => body(&g.body, sizes),
+        Item::Guard(g) => collect_names(&g.condition, sizes),
+        Item::Const(c) => collect_from_type(&c.ty, sizes),
+        Item::Tensor(t) => collect_from_type(&t.ty, sizes),
+        Item::Graph(g) => collect_from_body(&g.body, sizes),
         Item::Rewrite(r) => {
             for p in &r.params {
                 if let RewriteParam::Node(_, Some(t)) = p {
-                    ty(t, sizes);
+                    collect_from_type(t, sizes);
                 }
             }
             for side in [&r.pattern, &r.replacement] {
-                body(side, sizes);
+                collect_from_body(side, sizes);
                 // The types within a rule of one line.
                 side.result().into_iter().for_each(|v| {
                     v.visit(&mut |v| {
                         if let ValueKind::Bound(b) = &v.kind {
-                            b.ty.iter().for_each(|t| ty(t, sizes));
+                            b.ty.iter().for_each(|t| collect_from_type(t, sizes));
                         }
                     });
                 });
@@ -99,7 +102,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
     }
 }
 
-struct Check<'e> {
+struct ValueChecker<'e> {
     sizes: &'e BTreeSet<String>,
     /// What a bare name may be meant for.
     known: NameIndex<'e>,
@@ -112,94 +115,94 @@ struct Check<'e> {
     nests: bool,
 }
 
-impl Check<'_> {
-    fn rewrite(&mut self, r: &mut Rewrite) {
+impl ValueChecker<'_> {
+    fn check_rewrite(&mut self, r: &mut Rewrite) {
         self.rule = true;
         self.nests = r.one_line;
-        self.body(&mut r.pattern);
-        self.body(&mut r.replacement);
+        self.check_body(&mut r.pattern);
+        self.check_body(&mut r.replacement);
         self.nests = false;
         if let Some(c) = &mut r.condition {
-            self.value(c);
+            self.check_value(c);
         }
         self.rule = false;
     }
 
-    fn body(&mut self, b: &mut Body) {
+    fn check_body(&mut self, b: &mut Body) {
         let named = b.stmts.iter().filter_map(|s| s.name.as_ref());
         self.nodes = named.map(|n| n.text.to_string()).collect();
         for s in &mut b.stmts {
             match &mut s.op {
-                Op::Placeholder { default, .. } => default.iter_mut().for_each(|v| self.value(v)),
+                Op::Placeholder { default, .. } => default.iter_mut().for_each(|v| self.check_value(v)),
                 Op::GetAttr { .. } => {}
                 Op::Call { args, .. } => {
-                    args.positional.iter_mut().for_each(|v| self.value(v));
-                    args.keyword.iter_mut().for_each(|(_, v)| self.value(v));
+                    args.positional.iter_mut().for_each(|v| self.check_value(v));
+                    args.keyword.iter_mut().for_each(|(_, v)| self.check_value(v));
                 }
-                Op::Output { value } => self.value(value),
+                Op::Output { value } => self.check_value(value),
             }
         }
     }
 
     /// torch prints strings of a module bare (`padding_mode=circular`), so names are strings there.
-    fn module(&mut self, m: &mut ModuleDecl) {
+    fn check_module(&mut self, m: &mut ModuleDecl) {
         let keyword = m.args.keyword.iter_mut().map(|(_, v)| v);
         for v in m.args.positional.iter_mut().chain(keyword) {
             match &v.kind {
-                ValueKind::Name(n) if &**n == "none" || names::constant(n).is_none() => {}
-                _ => self.value(v),
+                ValueKind::Name(n) if &**n == "none" || names::foreign_constant(n).is_none() => {}
+                _ => self.check_value(v),
             }
         }
     }
 
-    fn value(&mut self, v: &mut Value) {
+    fn check_value(&mut self, v: &mut Value) {
         let span = v.span;
         match &mut v.kind {
             ValueKind::Name(n) => {
                 let n = n.clone();
-                if let Some(meant) = self.name(&n, span) {
+                if let Some(meant) = self.check_name(&n, span) {
                     v.kind = meant;
                 }
             }
             ValueKind::Literal(n) if !self.rule => {
                 let what = format!("`${n}`");
-                self.misplaced(v, &what);
+                self.report_misplaced(v, &what);
             }
             ValueKind::Rest(n) if !self.rule => {
                 let what = format!("`*%{n}`");
-                self.misplaced(v, &what);
+                self.report_misplaced(v, &what);
             }
             ValueKind::Unknown => {
                 let d = Diagnostic::new(Code::E0012, "`?` is not a value")
                     .at(span, "an unknown size is written so only in types");
                 self.errors.push(d);
             }
-            ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| self.value(x)),
+            ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| self.check_value(x)),
             ValueKind::Dict(x) => x.iter_mut().for_each(|(k, x)| {
-                self.value(k);
-                self.value(x);
+                self.check_value(k);
+                self.check_value(x);
             }),
-            ValueKind::Slice(x) | ValueKind::Range(x) => x.iter_mut().for_each(|x| self.value(x)),
-            ValueKind::Unary(..) | ValueKind::Binary(..) => self.operation(v),
-            ValueKind::Call(..) => self.call(v),
-            ValueKind::Bound(b) if self.nests => b.value.iter_mut().for_each(|v| self.value(v)),
+            ValueKind::Slice(x) | ValueKind::Range(x) => x.iter_mut().for_each(|x| self.check_value(x)),
+            ValueKind::Unary(..) | ValueKind::Binary(..) => self.check_operation(v),
+            ValueKind::Call(..) => self.check_call(v),
+            ValueKind::Bound(b) if self.nests => b.value.iter_mut().for_each(|v| self.check_value(v)),
             ValueKind::Bound(b) => {
                 let what = format!("a value named `%{}`", b.name.text);
-                self.misplaced(v, &what);
+                self.report_misplaced(v, &what);
             }
             _ => {}
         }
     }
 
-    fn operation(&mut self, v: &mut Value) {
+    fn check_operation(&mut self, v: &mut Value) {
         let sound = match &mut v.kind {
-            ValueKind::Unary(UnaryOp::Not, _) if !self.rule => return self.misplaced(v, "`not`"),
-            ValueKind::Binary(op, ..) if !self.rule && !arithmetic(*op) => {
+            ValueKind::Unary(UnaryOp::Not, _) if !self.rule => return self.report_misplaced(v, "`not`"),
+            ValueKind::Binary(op, ..) if !self.rule && !is_arithmetic(*op) => {
                 let what = format!("`{}`", op.symbol());
-                return self.misplaced(v, &what);
+                return self.report_misplaced(v, &what);
             }
-            ValueKind::Unary(_, a) => self.operand(a),
-            ValueKind::Binary(_, a, b) => self.operand(a) && self.operand(b),
+            ValueKind::Unary(_, a) => self.check_operand(a),
+            ValueKind::Binary(_, a, b) => self.check_operand(a) && self.check_operand(b),
             _ => true,
         };
         if !sound {
@@ -207,7 +210,7 @@ impl Check<'_> {
         }
     }
 
-    fn call(&mut self, v: &mut Value) {
+    fn check_call(&mut self, v: &mut Value) {
         let ValueKind::Call(f, args) = &mut v.kind else { return };
         if super::actions::is_value_call(&f.text) {
             return; // Reported where it was read.
@@ -218,8 +221,8 @@ impl Check<'_> {
         if is_size_function(&f.text) && !self.rule {
             return args.positional.iter_mut().for_each(|a| self.size_operand(a));
         }
-        args.positional.iter_mut().for_each(|a| self.value(a));
-        args.keyword.iter_mut().for_each(|(_, a)| self.value(a));
+        args.positional.iter_mut().for_each(|a| self.check_value(a));
+        args.keyword.iter_mut().for_each(|(_, a)| self.check_value(a));
         if self.rule {
             return;
         }
@@ -235,14 +238,14 @@ impl Check<'_> {
     }
 
     /// Outside of rules arithmetic is on sizes. False if the operand was reported.
-    fn operand(&mut self, v: &mut Value) -> bool {
+    fn check_operand(&mut self, v: &mut Value) -> bool {
         let size = matches!(
             v.kind,
             ValueKind::Int(_) | ValueKind::Name(_) | ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..)
         );
         if size || self.rule {
             let before = self.errors.len();
-            self.value(v);
+            self.check_value(v);
             return self.errors.len() == before;
         }
         let d = Diagnostic::new(Code::E0012, "only sizes can be computed with in an argument")
@@ -260,12 +263,12 @@ impl Check<'_> {
             ValueKind::Binary(_, a, b) => [a, b].into_iter().for_each(|x| self.size_operand(x)),
             ValueKind::Tuple(pair) => pair.iter_mut().for_each(|x| self.size_operand(x)),
             _ => {
-                self.operand(v);
+                self.check_operand(v);
             }
         }
     }
 
-    fn misplaced(&mut self, v: &mut Value, what: &str) {
+    fn report_misplaced(&mut self, v: &mut Value, what: &str) {
         let d = Diagnostic::new(Code::E0012, format!("{what} outside of a rewrite rule"))
             .at(v.span, "only rules have literals to match and conditions");
         self.errors.push(d);
@@ -273,7 +276,7 @@ impl Check<'_> {
     }
 
     /// Reports a bare name that means nothing, and gives the value that it is taken for.
-    fn name(&mut self, n: &str, span: Span) -> Option<ValueKind> {
+    fn check_name(&mut self, n: &str, span: Span) -> Option<ValueKind> {
         if DType::from_short(n).is_some() || is_torch_name(n) || is_torch_symbol(n) || self.sizes.contains(n) {
             return None;
         }
@@ -284,7 +287,7 @@ impl Check<'_> {
                 .push(d.fix(span, format!("%{n}"), "write the node with `%`"));
             return Some(ValueKind::Node(n.into()));
         }
-        if let Some((shown, kind)) = names::constant(n) {
+        if let Some((shown, kind)) = names::foreign_constant(n) {
             let d = d.at(span, "not how FXIR writes this");
             self.errors.push(d.fix(span, shown, "the value is written so"));
             return Some(kind);
@@ -293,7 +296,7 @@ impl Check<'_> {
             span,
             "not a dtype, not a name of the torch module, and not a size of this file",
         );
-        if let Some(dtype) = names::dtype(n) {
+        if let Some(dtype) = names::foreign_dtype(n) {
             let kind = ValueKind::Name(dtype.as_str().into());
             self.errors.push(d.fix(span, dtype, "torch's dtype is written so"));
             return Some(kind);
@@ -316,14 +319,14 @@ fn named_argument(f: &Name, args: &Args) -> Option<Diagnostic> {
 }
 
 /// What [`check`] says of the calls in a value that stands in no file.
-pub(super) fn calls(value: &Value, errors: &mut Vec<Diagnostic>) {
+pub(super) fn check_calls(value: &Value, errors: &mut Vec<Diagnostic>) {
     value.visit(&mut |v| match &v.kind {
         ValueKind::Call(f, args) if !super::actions::is_value_call(&f.text) => errors.extend(named_argument(f, args)),
         _ => {}
     });
 }
 
-fn arithmetic(op: BinaryOp) -> bool {
+fn is_arithmetic(op: BinaryOp) -> bool {
     use BinaryOp::*;
     matches!(op, Add | Sub | Mul | FloorDiv | Mod | Pow)
 }

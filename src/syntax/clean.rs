@@ -24,7 +24,7 @@ impl Clean {
     }
 
     /// The text after `next`, which was made from it.
-    pub(super) fn then(&mut self, next: Clean) {
+    pub(super) fn compose_with(&mut self, next: Clean) {
         self.text = next.text;
         self.starts.splice(0..0, next.starts);
     }
@@ -32,7 +32,7 @@ impl Clean {
     /// Puts the places of a tree and of findings back into the text as it was given.
     pub(super) fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
         let mut place = |s: &mut Span| {
-            (s.start, s.end) = (self.place(s.start, false), self.place(s.end, true));
+            (s.start, s.end) = (self.original_offset(s.start, false), self.original_offset(s.end, true));
             s.end = s.end.max(s.start);
         };
         spans::of_file(file, &mut place);
@@ -43,7 +43,7 @@ impl Clean {
     }
 
     /// The place of a byte. The end of a line is on that line.
-    fn place(&self, at: u32, end: bool) -> u32 {
+    fn original_offset(&self, at: u32, end: bool) -> u32 {
         self.starts.iter().fold(at, |at, starts| {
             let after = starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
             match after.checked_sub(1).and_then(|i| starts.get(i)) {

@@ -13,7 +13,7 @@ use crate::source::{FileId, Span};
 /// How many brackets and operators may be open at one place.
 pub const MAX_DEPTH: usize = 256;
 
-struct Open<'s> {
+struct OpenBracket<'s> {
     token: Token<'s>,
     span: Span,
     /// Operators since the last separator in this bracket: each may nest the tree by one.
@@ -22,10 +22,10 @@ struct Open<'s> {
     owner: Option<String>,
 }
 
-struct Walk<'s> {
+struct BracketWalk<'s> {
     file: FileId,
     out: Vec<Spanned<'s>>,
-    stack: Vec<Open<'s>>,
+    stack: Vec<OpenBracket<'s>>,
     /// Brackets and operators open now.
     depth: usize,
     top_operators: usize,
@@ -40,7 +40,7 @@ struct Walk<'s> {
 
 /// Balances `tokens`. `None` for the tokens if they nest too deeply to be parsed.
 pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Option<Vec<Spanned<'s>>>, Vec<Diagnostic>) {
-    let mut w = Walk {
+    let mut w = BracketWalk {
         file,
         out: Vec::with_capacity(tokens.len() + 8),
         stack: vec![],
@@ -54,7 +54,7 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
     for i in 0..tokens.len() {
         let next = |n: usize| tokens.get(i + n).map(|t| &t.1);
         let (start, token, stop) = tokens[i].clone();
-        w.step((start, token, stop), next(1), next(2));
+        w.process_token((start, token, stop), next(1), next(2));
         if w.depth > MAX_DEPTH {
             w.errors.push(too_deep(Span::new(file, start, stop)));
             return (None, w.errors);
@@ -74,8 +74,13 @@ pub fn too_deep(span: Span) -> Diagnostic {
         .help("split the value: give parts of it to nodes of their own")
 }
 
-impl<'s> Walk<'s> {
-    fn step(&mut self, (start, token, stop): Spanned<'s>, next: Option<&Token<'s>>, after: Option<&Token<'s>>) {
+impl<'s> BracketWalk<'s> {
+    fn process_token(
+        &mut self,
+        (start, token, stop): Spanned<'s>,
+        next: Option<&Token<'s>>,
+        after: Option<&Token<'s>>,
+    ) {
         use Token::*;
         let defines = matches!(next, Some(Assign | Colon));
         self.has_output |= token == Output;
@@ -165,7 +170,7 @@ impl<'s> Walk<'s> {
 
     fn open(&mut self, start: usize, token: Token<'s>, stop: usize) {
         let owner = (token == Token::LBrace && self.stack.is_empty())
-            .then(|| self.owner())
+            .then(|| self.body_owner())
             .flatten();
         let kind = if owner.is_some() {
             Token::BodyOpen
@@ -177,7 +182,7 @@ impl<'s> Walk<'s> {
             self.reset_operators();
         }
         self.out.push((start, kind, stop));
-        self.stack.push(Open {
+        self.stack.push(OpenBracket {
             token,
             span: Span::new(self.file, start, stop),
             operators: 0,
@@ -187,7 +192,7 @@ impl<'s> Walk<'s> {
     }
 
     /// What a `{` here is the body of, or `None` if it opens a dict.
-    fn owner(&self) -> Option<String> {
+    fn body_owner(&self) -> Option<String> {
         use Token::*;
         let (before, last) = match &self.out[..] {
             [] => return Some("this body".into()),
@@ -217,7 +222,7 @@ impl<'s> Walk<'s> {
         let Some(found) = found.map(|f| f + floor) else {
             let span = Span::new(self.file, start, stop);
             if !std::mem::replace(&mut self.said, floor > 0) {
-                self.errors.push(stray(&token, span));
+                self.errors.push(stray_bracket(&token, span));
             }
             return;
         };
@@ -231,7 +236,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn pop(&mut self) -> Option<Open<'s>> {
+    fn pop(&mut self) -> Option<OpenBracket<'s>> {
         let open = self.stack.pop()?;
         self.depth -= 1 + open.operators;
         Some(open)
@@ -249,13 +254,14 @@ impl<'s> Walk<'s> {
             };
             let body = open.owner.is_some();
             if body || !std::mem::replace(&mut self.said, true) {
-                self.errors.push(unclosed(&open, word, Span::new(self.file, at, at)));
+                self.errors
+                    .push(unclosed_bracket(&open, word, Span::new(self.file, at, at)));
             }
             self.out.push((at, closer, at));
         }
     }
 
-    fn operators(&mut self) -> &mut usize {
+    fn operators_mut(&mut self) -> &mut usize {
         match self.stack.last_mut() {
             Some(o) => &mut o.operators,
             None => &mut self.top_operators,
@@ -263,12 +269,12 @@ impl<'s> Walk<'s> {
     }
 
     fn count_operator(&mut self) {
-        *self.operators() += 1;
+        *self.operators_mut() += 1;
         self.depth += 1;
     }
 
     fn reset_operators(&mut self) {
-        let n = std::mem::take(self.operators());
+        let n = std::mem::take(self.operators_mut());
         self.depth -= n;
     }
 }
@@ -289,7 +295,7 @@ fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Tok
     }
 }
 
-fn unclosed(open: &Open<'_>, word: &str, at: Span) -> Diagnostic {
+fn unclosed_bracket(open: &OpenBracket<'_>, word: &str, at: Span) -> Diagnostic {
     let what = match &open.owner {
         Some(owner) => format!("{owner} is not closed"),
         None => format!("{} is not closed", open.token),
@@ -300,7 +306,7 @@ fn unclosed(open: &Open<'_>, word: &str, at: Span) -> Diagnostic {
         .fix(Span { end: at.start, ..at }, word, format!("close it with `{word}`"))
 }
 
-fn stray(token: &Token<'_>, span: Span) -> Diagnostic {
+fn stray_bracket(token: &Token<'_>, span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0007, format!("{token} closes nothing"))
         .at(span, "no bracket of this kind is open here")
         .suggest(span, "", "leave it out")

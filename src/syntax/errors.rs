@@ -6,7 +6,7 @@ use crate::source::{FileId, Span};
 use lalrpop_util::ParseError;
 
 /// A group of tokens that a reader knows by one name; the first of `needs` shows that the group is expected.
-struct Group {
+struct TokenGroup {
     needs: &'static [&'static str],
     covers: &'static [&'static str],
     words: &'static str,
@@ -41,13 +41,13 @@ const OPCODES: [&str; 6] = [
 ];
 
 /// Widest first: a group takes the tokens it covers from the list.
-const GROUPS: &[Group] = &[
-    Group {
+const GROUPS: &[TokenGroup] = &[
+    TokenGroup {
         needs: &["weights", "graph", "module"],
         covers: &ITEMS,
         words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise`, `rewrite`, `signature`, `frame` or `scope`)",
     },
-    Group {
+    TokenGroup {
         needs: &["placeholder", "get_attr", "call_function"],
         covers: &[
             "placeholder",
@@ -61,12 +61,12 @@ const GROUPS: &[Group] = &[
         ],
         words: "an opcode (`placeholder`, `get_attr`, `call_function`, `call_method`, `call_module` or `output`)",
     },
-    Group {
+    TokenGroup {
         needs: &["%node =", "output"],
         covers: &["%node =", "name =", "output"],
         words: "a statement (`%name = …` or `output …`)",
     },
-    Group {
+    TokenGroup {
         needs: &["%node", "integer", "string"],
         covers: &[
             "%node",
@@ -89,12 +89,12 @@ const GROUPS: &[Group] = &[
         ],
         words: "a value",
     },
-    Group {
+    TokenGroup {
         needs: &["name", "path", "?", "[", "("],
         covers: &["name", "path", "string", "?", "[", "(", "{"],
         words: "a type",
     },
-    Group {
+    TokenGroup {
         needs: &["path", "string", "name"],
         covers: &["path", "string", "name"],
         words: "a name, a dotted path or a string",
@@ -106,7 +106,7 @@ const OPERATORS: [&str; 17] = [
 ];
 
 /// Every word that a name may be as well.
-fn keywords() -> impl Iterator<Item = &'static str> + Clone {
+fn contextual_keywords() -> impl Iterator<Item = &'static str> + Clone {
     ITEMS
         .into_iter()
         .chain(["updates", "called", "where", "loc", "as"])
@@ -114,7 +114,7 @@ fn keywords() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// The diagnostic for a token the grammar does not expect.
-pub(super) fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+pub(super) fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     match error {
         ParseError::UnrecognizedToken {
             token: (start, token, end),
@@ -123,7 +123,7 @@ pub(super) fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) 
             let want = expected_words(&expected);
             let d = Diagnostic::new(Code::E0001, format!("unexpected {token}"))
                 .at(Span::new(file, start, end), format!("expected {want}"));
-            help(d, &token, &expected)
+            add_help(d, &token, &expected)
         }
         ParseError::UnrecognizedEof { location, expected } => Diagnostic::new(Code::E0001, "the text ends too early")
             .at(
@@ -142,7 +142,7 @@ pub(super) fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) 
 }
 
 /// Advice for the usual slips.
-fn help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
+fn add_help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
     let wants = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
     match token {
         Token::Colon if wants("=") || (wants(",") && wants(")")) => {
@@ -173,8 +173,8 @@ fn expected_words(expected: &[String]) -> String {
     let mut left: Vec<&str> = expected.iter().map(|e| e.trim_matches('"')).collect();
     let mut words: Vec<String> = vec![];
     // A name may be any keyword; saying so for each would bury the rest.
-    if keywords().all(|k| left.contains(&k)) && left.contains(&"name") {
-        left.retain(|t| !keywords().any(|k| k == *t));
+    if contextual_keywords().all(|k| left.contains(&k)) && left.contains(&"name") {
+        left.retain(|t| !contextual_keywords().any(|k| k == *t));
     }
     for g in GROUPS {
         if g.needs.iter().all(|t| left.contains(t)) {

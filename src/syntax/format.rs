@@ -6,7 +6,7 @@
 //! canonical form. Formatting a formatted text changes nothing.
 
 use super::ast::*;
-use super::write::label;
+use super::write::write_label;
 use crate::types::write_str;
 
 /// `file`, which was parsed from `text`, in canonical form. For a tree that has no text, `text` is empty; its spans are
@@ -24,7 +24,7 @@ pub fn format(file: &File, text: &str) -> String {
         blank: false,
     };
     for item in &file.items {
-        p.item(item);
+        p.print_item(item);
     }
     p.comments_before(u32::MAX);
     p.out
@@ -46,52 +46,55 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn item(&mut self, item: &Item) {
+    fn print_item(&mut self, item: &Item) {
         let block = match item {
             Item::Rewrite(r) => !r.one_line,
             _ => matches!(item, Item::Graph(_) | Item::Signature(_)),
         };
         self.blank |= block;
         match item {
-            Item::Weights(w) => self.line(item, format!("weights {}", write_str(&w.path.text))),
+            Item::Weights(w) => self.print_line_item(item, format!("weights {}", write_str(&w.path.text))),
             Item::Module(m) => {
-                let class = label(&m.class.text);
-                self.line(item, format!("module {} = {class}{}", label(&m.name.text), m.args));
+                let class = write_label(&m.class.text);
+                self.print_line_item(
+                    item,
+                    format!("module {} = {class}{}", write_label(&m.name.text), m.args),
+                );
             }
             Item::Const(c) => {
                 let value = c.value.as_ref().map_or(String::new(), |v| format!(" = {v}"));
-                self.line(item, format!("const {} : {}{value}", label(&c.name.text), c.ty));
+                self.print_line_item(item, format!("const {} : {}{value}", write_label(&c.name.text), c.ty));
             }
             Item::Tensor(t) => {
                 let word = if t.buffer { "buffer" } else { "param" };
-                self.line(item, format!("{word} {} : {}", label(&t.name.text), t.ty));
+                self.print_line_item(item, format!("{word} {} : {}", write_label(&t.name.text), t.ty));
             }
             Item::Dim(d) => {
                 let max = d.max.map_or(String::new(), |m| m.to_string());
-                self.line(item, format!("dim {} in {}..{max}", d.name.text, d.min));
+                self.print_line_item(item, format!("dim {} in {}..{max}", d.name.text, d.min));
             }
-            Item::Guard(g) => self.line(item, format!("dim where {}", g.condition)),
+            Item::Guard(g) => self.print_line_item(item, format!("dim where {}", g.condition)),
             Item::Pointwise(p) => {
                 let (schema, expr) = (write_str(&p.schema.text), write_str(&p.expr.text));
-                self.line(item, format!("pointwise {schema} = {expr}"));
+                self.print_line_item(item, format!("pointwise {schema} = {expr}"));
             }
-            Item::Graph(g) => self.graph(g),
-            Item::Rewrite(r) if r.one_line => self.line(item, one_line(r)),
-            Item::Rewrite(r) => self.rewrite(r),
-            Item::Signature(s) => self.line(item, s.to_string()),
-            Item::Frame(d) => self.line(item, d.to_string()),
-            Item::Scope(d) => self.line(item, d.to_string()),
+            Item::Graph(g) => self.print_graph(g),
+            Item::Rewrite(r) if r.one_line => self.print_line_item(item, one_line(r)),
+            Item::Rewrite(r) => self.print_rewrite(r),
+            Item::Signature(s) => self.print_line_item(item, s.to_string()),
+            Item::Frame(d) => self.print_line_item(item, d.to_string()),
+            Item::Scope(d) => self.print_line_item(item, d.to_string()),
         }
         self.blank |= block;
     }
 
     /// An item of one line.
-    fn line(&mut self, item: &Item, line: String) {
+    fn print_line_item(&mut self, item: &Item, line: String) {
         let span = item.span();
-        self.put(span.start, span.end, &line);
+        self.print_line(span.start, span.end, &line);
     }
 
-    fn graph(&mut self, g: &Graph) {
+    fn print_graph(&mut self, g: &Graph) {
         if g.dialect != Dialect::Fxir && !self.text.is_empty() {
             let raw = self.text[g.span.range()].to_string();
             self.comments_before(g.span.start);
@@ -102,33 +105,39 @@ impl Printer<'_> {
         }
         let mut head = format!("graph {}", g.name.as_ref().map_or("main", |n| &n.text));
         if let Some(a) = &g.attribute {
-            head.push_str(&format!(" as {}", label(&a.text)));
+            head.push_str(&format!(" as {}", write_label(&a.text)));
         }
         if !g.updates.is_empty() {
-            let list: Vec<String> = g.updates.iter().map(update).collect();
+            let list: Vec<String> = g.updates.iter().map(write_update).collect();
             head.push_str(&format!(" updates ({})", list.join(", ")));
         }
         if let Some(c) = &g.called {
-            let list = |names: &[Name]| names.iter().map(|n| label(&n.text)).collect::<Vec<_>>().join(", ");
+            let list = |names: &[Name]| {
+                names
+                    .iter()
+                    .map(|n| write_label(&n.text))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
             head.push_str(&format!(" called ({})", list(&c.args)));
             head.push_str(&c.kwargs.as_ref().map_or(String::new(), |k| format!(" ({})", list(k))));
         }
-        self.body(&head, g.span.start, &g.body, "", 0);
+        self.print_body(&head, g.span.start, &g.body, "", 0);
         self.end_line(g.span.end);
     }
 
-    fn rewrite(&mut self, r: &Rewrite) {
-        let params: Vec<String> = r.params.iter().map(parameter).collect();
-        let head = format!("{}rewrite {}({})", mark(r), r.name.text, params.join(", "));
-        self.body(&head, r.span.start, &r.pattern, "", 0);
+    fn print_rewrite(&mut self, r: &Rewrite) {
+        let params: Vec<String> = r.params.iter().map(write_rewrite_param).collect();
+        let head = format!("{}rewrite {}({})", mark_prefix(r), r.name.text, params.join(", "));
+        self.print_body(&head, r.span.start, &r.pattern, "", 0);
         self.out.push_str(" =>");
         let condition = r.condition.as_ref().map_or(String::new(), where_clause);
-        self.body("", r.span.start, &r.replacement, &condition, r.span.end);
+        self.print_body("", r.span.start, &r.replacement, &condition, r.span.end);
         self.end_line(r.span.end);
     }
 
     /// `head { … }tail`, with no line end after the tail. Comments before byte `end` go into the body.
-    fn body(&mut self, head: &str, start: u32, b: &Body, tail: &str, end: u32) {
+    fn print_body(&mut self, head: &str, start: u32, b: &Body, tail: &str, end: u32) {
         if head.is_empty() {
             self.out.push(' ');
         } else {
@@ -142,7 +151,7 @@ impl Printer<'_> {
         self.indent += 1;
         self.fresh = true;
         for s in &b.stmts {
-            self.put(s.span.start, s.span.end, &s.to_string());
+            self.print_line(s.span.start, s.span.end, &s.to_string());
         }
         self.comments_before(b.close.start);
         self.comments_within(end);
@@ -155,7 +164,7 @@ impl Printer<'_> {
     }
 
     /// One line for bytes `start..end` of the text.
-    fn put(&mut self, start: u32, end: u32, line: &str) {
+    fn print_line(&mut self, start: u32, end: u32, line: &str) {
         self.comments_before(start);
         self.blank_before(start);
         self.comments_within(end);
@@ -213,7 +222,7 @@ impl Printer<'_> {
     }
 }
 
-fn mark(r: &Rewrite) -> &'static str {
+fn mark_prefix(r: &Rewrite) -> &'static str {
     match r.mark {
         None => "",
         Some(RewriteMark::Exact) => "exact ",
@@ -224,7 +233,7 @@ fn mark(r: &Rewrite) -> &'static str {
 /// `rewrite name: pattern => replacement where condition`; what does not fit on the line goes on to the next.
 fn one_line(r: &Rewrite) -> String {
     let side = |b: &Body| b.result().map_or(String::new(), Value::to_string);
-    let mut line = format!("{}rewrite {}: {}", mark(r), r.name.text, side(&r.pattern));
+    let mut line = format!("{}rewrite {}: {}", mark_prefix(r), r.name.text, side(&r.pattern));
     let mut column = line.len();
     let mut add = |part: String| {
         column += part.len();
@@ -264,14 +273,14 @@ fn within_and(v: &Value) -> String {
     }
 }
 
-fn update(u: &Update) -> String {
+fn write_update(u: &Update) -> String {
     match u {
-        Update::Buffer(n) => format!("buffer {}", label(&n.text)),
+        Update::Buffer(n) => format!("buffer {}", write_label(&n.text)),
         Update::Input(n) => format!("%{}", n.text),
     }
 }
 
-fn parameter(p: &RewriteParam) -> String {
+fn write_rewrite_param(p: &RewriteParam) -> String {
     match p {
         RewriteParam::Node(n, None) => format!("%{}", n.text),
         RewriteParam::Node(n, Some(ty)) => format!("%{} : {ty}", n.text),

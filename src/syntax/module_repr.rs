@@ -13,7 +13,7 @@
 
 use super::ast::{Item, ModuleDecl, Name};
 use super::spans;
-use super::torch_text::{Found, blank};
+use super::torch_text::{FoundItems, blank_out};
 use crate::source::{FileId, Span};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,30 +26,30 @@ const MAX_MODULES: usize = 1 << 16;
 pub(super) type Sequences = HashMap<String, Vec<String>>;
 
 /// The sequences among the modules that torch printed into `text`.
-pub(super) fn sequences(text: &str) -> Sequences {
-    let mut found = Declared::default();
-    for region in regions(text) {
-        declarations(FileId(0), text, region, &mut found);
+pub(super) fn find_sequences(text: &str) -> Sequences {
+    let mut found = DeclaredModules::default();
+    for region in find_regions(text) {
+        read_declarations(FileId(0), text, region, &mut found);
     }
     found.sequences
 }
 
 /// What a text says of modules.
 #[derive(Default)]
-struct Declared {
+struct DeclaredModules {
     items: Vec<Item>,
     sequences: Sequences,
 }
 
 /// Reads the modules that torch printed into `text`.
-pub(super) fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
-    let mut found = Declared::default();
+pub(super) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
+    let mut found = DeclaredModules::default();
     let mut rest: Option<Vec<u8>> = None;
-    for region in regions(&text) {
-        declarations(file, &text, region.clone(), &mut found);
-        blank(&mut rest.get_or_insert_with(|| text.as_bytes().to_vec())[region]);
+    for region in find_regions(&text) {
+        read_declarations(file, &text, region.clone(), &mut found);
+        blank_out(&mut rest.get_or_insert_with(|| text.as_bytes().to_vec())[region]);
     }
-    Found {
+    FoundItems {
         graphs: found.items,
         errors: vec![],
         rest: match rest {
@@ -60,7 +60,7 @@ pub(super) fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
 }
 
 /// The lines of a text with their places, without their ends.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn lines_with_offsets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     text.split_inclusive('\n').map(move |raw| {
         let start = at;
@@ -69,26 +69,26 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn indent(line: &str) -> usize {
+fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
 /// From a line `Name(` with a line `  (child): …` below to the `)` that closes it.
-fn regions(text: &str) -> Vec<Range<usize>> {
+fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<(usize, usize)> = None;
-    let mut lines = lines(text).peekable();
+    let mut lines = lines_with_offsets(text).peekable();
     while let Some((at, line)) = lines.next() {
         match open {
             None => {
                 let below = lines.peek().map(|l| l.1);
                 let begins = line.trim_start().strip_suffix('(').is_some_and(is_class)
-                    && below.is_some_and(|b| indent(b) == indent(line) + 2 && child(b).is_some());
+                    && below.is_some_and(|b| indent_width(b) == indent_width(line) + 2 && split_child(b).is_some());
                 if begins {
-                    open = Some((at, indent(line)));
+                    open = Some((at, indent_width(line)));
                 }
             }
-            Some((from, depth)) if line.trim_start() == ")" && indent(line) == depth => {
+            Some((from, depth)) if line.trim_start() == ")" && indent_width(line) == depth => {
                 out.push(from..at + line.len());
                 open = None;
             }
@@ -104,12 +104,12 @@ fn is_class(name: &str) -> bool {
 }
 
 /// The name and the rest of `(name): Class(…`.
-fn child(line: &str) -> Option<(&str, &str)> {
+fn split_child(line: &str) -> Option<(&str, &str)> {
     line.trim_start().strip_prefix('(')?.split_once("): ")
 }
 
 /// The names of `(3)` and of `(0-5): 6 x`.
-fn names(name: &str) -> Vec<String> {
+fn expand_names(name: &str) -> Vec<String> {
     let range = name
         .split_once('-')
         .and_then(|(a, b)| Some((a.parse::<usize>().ok()?, b.parse::<usize>().ok()?)));
@@ -119,19 +119,19 @@ fn names(name: &str) -> Vec<String> {
     }
 }
 
-fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Declared) {
+fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut DeclaredModules) {
     // The paths of the modules that are open; there are several where a line stands for several.
     let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
-    for (at, line) in lines(&text[region.clone()]).skip(1) {
+    for (at, line) in lines_with_offsets(&text[region.clone()]).skip(1) {
         let at = region.start + at;
-        let Some((name, rest)) = child(line) else {
+        let Some((name, rest)) = split_child(line) else {
             if line.trim() == ")" && open.len() > 1 {
                 open.pop();
             }
             continue;
         };
         let around = open.last().map_or(&[][..], |v| v);
-        let names = names(name);
+        let names = expand_names(name);
         if around.len() * names.len() > MAX_MODULES || out.items.len() + names.len() > MAX_MODULES {
             return;
         }
@@ -155,7 +155,7 @@ fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Declar
                 out.sequences.extend(paths.iter().map(|p| (p.clone(), vec![])));
             }
             open.push(paths);
-        } else if let Some(decl) = declaration(file, class, Span::new(file, at, at + line.len())) {
+        } else if let Some(decl) = parse_declaration(file, class, Span::new(file, at, at + line.len())) {
             out.items.extend(paths.into_iter().map(|p| {
                 let name = Name::new(p, decl.span);
                 Item::Module(ModuleDecl { name, ..decl.clone() })
@@ -166,7 +166,7 @@ fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Declar
 
 /// `Linear(in_features=4, out_features=4, bias=True)`; `None` for what is no such call, and for TorchScript's modules, which
 /// print no hyper-parameters.
-fn declaration(file: FileId, class: &str, span: Span) -> Option<ModuleDecl> {
+fn parse_declaration(file: FileId, class: &str, span: Span) -> Option<ModuleDecl> {
     if class.starts_with("RecursiveScriptModule") {
         return None;
     }

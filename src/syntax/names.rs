@@ -5,7 +5,7 @@ use crate::diag::nearest;
 use crate::types::DType;
 
 /// A constant of Python, numpy, JSON or C: how FXIR writes it, and the value.
-pub(super) fn constant(name: &str) -> Option<(String, ValueKind)> {
+pub(super) fn foreign_constant(name: &str) -> Option<(String, ValueKind)> {
     let module = ["math.", "np.", "numpy.", "torch.", "float.", "cmath."];
     let bare = module.iter().find_map(|m| name.strip_prefix(m));
     let number = |x: f64| Some((crate::types::write_float(x), ValueKind::Float(x)));
@@ -30,7 +30,7 @@ pub(super) fn near_dtype(name: &str) -> Option<String> {
 }
 
 /// The dtype that a name of numpy or of Python is meant for, as torch writes it.
-pub(super) fn dtype(name: &str) -> Option<String> {
+pub(super) fn foreign_dtype(name: &str) -> Option<String> {
     let bare = ["np.", "numpy.", "jnp.", "tf.", "torch."]
         .iter()
         .find_map(|m| name.strip_prefix(m));

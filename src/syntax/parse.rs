@@ -2,7 +2,7 @@
 
 use super::actions::Cx;
 use super::ast::{File, Item, Type, Value};
-use super::errors::unexpected;
+use super::errors::unexpected_token;
 use super::lexer::{Lexed, Spanned, lex};
 use super::slips::Mended;
 use super::token::Token;
@@ -12,7 +12,7 @@ use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
+#[allow(missing_docs, unreachable_pub, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/fxir.rs"));
@@ -31,23 +31,23 @@ pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
     let (tree, cx) = as_meant(file, text, false);
     let too_deep = cx.errors.iter().any(|d| d.code == Code::E0008);
     if cx.errors.is_empty() || too_deep {
-        return (tree, findings(cx));
+        return (tree, sorted_findings(cx));
     }
     let (mended, explained) = as_meant(file, text, true);
     match explained.errors.is_empty() {
-        true => (tree, findings(cx)),
-        false => (mended, findings(explained)),
+        true => (tree, sorted_findings(cx)),
+        false => (mended, sorted_findings(explained)),
     }
 }
 
 /// The text as it stands or, if that has fewer errors, without what was pasted with it.
 fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
-    let (tree, cx) = checked(file, text, false, mend);
+    let (tree, cx) = read_checked(file, text, false, mend);
     if cx.errors.is_empty() && !pasted::is_commented_program(text) {
         return (tree, cx);
     }
     let clean = pasted::clean(text);
-    let (mut again, mut second) = checked(file, clean.as_ref().map_or(text, |c| &c.text), true, mend);
+    let (mut again, mut second) = read_checked(file, clean.as_ref().map_or(text, |c| &c.text), true, mend);
     let better = second.errors.len() < cx.errors.len() || cx.errors.is_empty() && second.errors.is_empty();
     if !better || again.items.len() < tree.items.len() {
         return (tree, cx);
@@ -61,22 +61,22 @@ fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
 
 /// Parses a piece of FXIR, in which none of torch's texts stand.
 pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tokens, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = lex_balanced(file, text);
     let items = grammar::FileParser::new().parse(&mut cx, tokens.unwrap_or_default());
     let items = items.unwrap_or_else(|e| {
-        cx.errors.push(unexpected(file, e));
+        cx.errors.push(unexpected_token(file, e));
         vec![]
     });
     let tree = File {
         items,
         ..File::default()
     };
-    (tree, findings(cx))
+    (tree, sorted_findings(cx))
 }
 
 /// The tree and what is wrong with it; of a text that was pasted, prose is left out. `mend`: slips are mended and reported.
-fn checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
-    let (mut tree, mut cx) = read(file, text, is_pasted, mend);
+fn read_checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
+    let (mut tree, mut cx) = read_tree(file, text, is_pasted, mend);
     check::check(&mut tree, &mut cx.errors);
     (tree, cx)
 }
@@ -84,11 +84,11 @@ fn checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) 
 /// [`parse_text`] of a tree whose names need not mean anything.
 #[cfg(test)]
 pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tree, cx) = read(file, text, false, false);
-    (tree, findings(cx))
+    let (tree, cx) = read_tree(file, text, false, false);
+    (tree, sorted_findings(cx))
 }
 
-fn read(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
+fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
     let script = torchscript::read(file, text);
     let torch = torch_text::read(file, script.rest);
     let python = python_text::read(file, torch.rest);
@@ -100,29 +100,33 @@ fn read(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
     }
     let mut lexed = lex(file, &rest);
     let paired = match mend {
-        true => slips::pair(file, &rest, lexed.tokens, &mut lexed.errors),
+        true => slips::pair_brackets(file, &rest, lexed.tokens, &mut lexed.errors),
         false => lexed.tokens,
     };
     // Statements may stand in no graph; beside graphs in torch's words they are what is left of something.
-    let tokens = if graphs == 0 { bare::frame(paired) } else { paired };
+    let tokens = if graphs == 0 {
+        bare::wrap_in_graph(paired)
+    } else {
+        paired
+    };
     let Mended { tokens, lost } = match mend {
         true => slips::mend(file, &rest, tokens, &mut lexed.errors),
         false => Mended { tokens, lost: vec![] },
     };
-    let (tokens, mut cx) = balanced(file, &rest, tokens, lexed.errors);
+    let (tokens, mut cx) = balance_tokens(file, &rest, tokens, lexed.errors);
     let tokens = tokens.unwrap_or_default();
-    let defined = definitions(&tokens, lost);
-    let bounds = bounds(&tokens);
-    let declared = declarations(&tokens);
+    let defined = collect_definitions(&tokens, lost);
+    let bounds = statement_starts(&tokens);
+    let declared = collect_declarations(&tokens);
     let before = cx.errors.len();
     let result = grammar::FileParser::new().parse(&mut cx, tokens);
     let mut items = result.unwrap_or_else(|e| {
-        cx.errors.push(unexpected(file, e));
+        cx.errors.push(unexpected_token(file, e));
         vec![]
     });
     forget_consequences(&mut cx.errors, before, &bounds);
     items.iter_mut().for_each(|i| note_broken(i, &defined));
-    let lost = without(declared, &items);
+    let lost = names_not_in(declared, &items);
     cx.errors.extend(script.errors);
     cx.errors.extend(torch.errors);
     cx.errors.extend(python.errors);
@@ -143,27 +147,27 @@ fn read(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
 
 /// Parses one type, such as `f32[N, 3]`.
 pub fn parse_type(file: FileId, text: &str) -> (Option<Type>, Diagnostics) {
-    let (tokens, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = lex_balanced(file, text);
     let result = tokens.and_then(|t| {
         let result = grammar::TypeParser::new().parse(&mut cx, t);
-        result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
+        result.map_err(|e| cx.errors.push(unexpected_token(file, e))).ok()
     });
-    (result, findings(cx))
+    (result, sorted_findings(cx))
 }
 
 /// Parses one value, such as `(%x, 1e-05)`.
 pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
-    let (tokens, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = lex_balanced(file, text);
     let result = tokens.and_then(|t| {
         let result = grammar::ValueParser::new().parse(&mut cx, t);
-        result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
+        result.map_err(|e| cx.errors.push(unexpected_token(file, e))).ok()
     });
-    result.iter().for_each(|v| check::calls(v, &mut cx.errors));
-    (result, findings(cx))
+    result.iter().for_each(|v| check::check_calls(v, &mut cx.errors));
+    (result, sorted_findings(cx))
 }
 
 /// The names that statements define, by their places; `lost` are those that have no tokens.
-fn definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usize, Arc<str>)> {
+fn collect_definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usize, Arc<str>)> {
     let name = |(at, token, _): &Spanned<'_>| match token {
         Token::NodeDef(n) | Token::BareDef(n) => Some((*at, Arc::from(*n))),
         _ => None,
@@ -174,7 +178,7 @@ fn definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usi
 }
 
 /// The names that items of a file declare, as far as their tokens say it.
-fn declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
+fn collect_declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
     let mut out = vec![];
     for pair in tokens.windows(2) {
         let names = pair[0].1.begins_item() && !matches!(pair[0].1, Token::Weights);
@@ -189,7 +193,7 @@ fn declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
 }
 
 /// The names that none of `items` has.
-fn without(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
+fn names_not_in(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
     let name = |i: &Item| match i {
         Item::Module(m) => Some(m.name.text.clone()),
         Item::Const(c) => Some(c.name.text.clone()),
@@ -205,7 +209,7 @@ fn without(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
 }
 
 /// Where statements and items begin.
-fn bounds(tokens: &[Spanned<'_>]) -> Vec<usize> {
+fn statement_starts(tokens: &[Spanned<'_>]) -> Vec<usize> {
     let begins = |t: &Token<'_>| matches!(t, Token::NodeDef(_) | Token::BareDef(_) | Token::Output) || t.begins_item();
     tokens.iter().filter(|t| begins(&t.1)).map(|t| t.0).collect()
 }
@@ -245,12 +249,12 @@ fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
 }
 
 /// Lexes and balances; no tokens if the text nests too deeply.
-fn tokens(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Cx) {
+fn lex_balanced(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Cx) {
     let Lexed { tokens, errors, .. } = lex(file, text);
-    balanced(file, text, tokens, errors)
+    balance_tokens(file, text, tokens, errors)
 }
 
-fn balanced<'s>(
+fn balance_tokens<'s>(
     file: FileId,
     text: &str,
     tokens: Vec<Spanned<'s>>,
@@ -273,7 +277,7 @@ fn balanced<'s>(
 }
 
 /// In the order of their places.
-fn findings(mut cx: Cx) -> Diagnostics {
+fn sorted_findings(mut cx: Cx) -> Diagnostics {
     cx.errors.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
     let mut out = Diagnostics::new();
     out.extend(cx.errors);

@@ -12,11 +12,11 @@
 //! is looked at so, and every place is told in the text as it was given.
 
 use super::clean::Clean;
-use super::plain::plain;
+use super::plain::strip_markup;
 
 /// A piece of what stands before a line.
 #[derive(Clone, PartialEq)]
-enum Piece {
+enum DecorationPiece {
     /// A number, of whatever digits.
     Digits,
     /// Spaces that make room for a number.
@@ -29,11 +29,11 @@ pub(super) fn clean(text: &str) -> Option<Clean> {
     if text.len() > u32::MAX as usize {
         return None;
     }
-    let Some(mut plain) = plain(text) else {
+    let Some(mut plain) = strip_markup(text) else {
         return by_lines(text);
     };
     if let Some(lines) = by_lines(&plain.text) {
-        plain.then(lines);
+        plain.compose_with(lines);
     }
     Some(plain)
 }
@@ -42,8 +42,8 @@ pub(super) fn clean(text: &str) -> Option<Clean> {
 fn by_lines(text: &str) -> Option<Clean> {
     let fenced = text.lines().any(is_fence);
     let mut within = !fenced;
-    let without_head = |l| marked(&l[log_head(l)..]).filter(|d| !d.is_empty());
-    let mut decoration: Option<Vec<Piece>> = text.lines().find_map(without_head);
+    let without_head = |l| decoration_before(&l[log_head(l)..]).filter(|d| !d.is_empty());
+    let mut decoration: Option<Vec<DecorationPiece>> = text.lines().find_map(without_head);
     let mut out = String::with_capacity(text.len());
     let mut starts = vec![];
     let mut at = 0;
@@ -64,7 +64,7 @@ fn by_lines(text: &str) -> Option<Clean> {
         if frame.take().is_some_and(|f| line.len() - line.trim_start().len() > f) {
             continue;
         }
-        let prompted = decoration.as_ref().is_some_and(|d| stripped(line, d).is_some());
+        let prompted = decoration.as_ref().is_some_and(|d| strip_line(line, d).is_some());
         if !within || is_typed(line) && !prompted {
             continue;
         }
@@ -75,18 +75,18 @@ fn by_lines(text: &str) -> Option<Clean> {
         };
         let body = &line[bom..];
         let body = &body[log_head(body)..];
-        if let Some(found) = marked(body) {
-            let known = decoration.as_ref().and_then(|d| stripped(body, d));
-            if known.is_none_or(|rest| marked(rest).is_none_or(|d| !d.is_empty())) {
+        if let Some(found) = decoration_before(body) {
+            let known = decoration.as_ref().and_then(|d| strip_line(body, d));
+            if known.is_none_or(|rest| decoration_before(rest).is_none_or(|d| !d.is_empty())) {
                 decoration = Some(found);
             }
         }
-        let rest = decoration.as_ref().and_then(|d| stripped(body, d)).unwrap_or(body);
+        let rest = decoration.as_ref().and_then(|d| strip_line(body, d)).unwrap_or(body);
         let named = |&at: &usize| {
             let file = without_file(&rest[..at]);
             file.len() < at && file.trim().is_empty()
         };
-        let rest = marker(rest).filter(named).map_or(rest, |at| &rest[at..]);
+        let rest = find_marker(rest).filter(named).map_or(rest, |at| &rest[at..]);
         starts.push((out.len() as u32, (start + line.len() - rest.len()) as u32));
         out.push_str(rest);
         out.push('\n');
@@ -110,11 +110,11 @@ fn is_typed(line: &str) -> bool {
     let line = line.trim_start();
     let prompt =
         line.starts_with(">>>") || line.starts_with("... ") || line.starts_with("In [") || line.starts_with("$ ");
-    prompt && marker(line).is_none()
+    prompt && find_marker(line).is_none()
 }
 
 /// Where a line begins one of torch's texts, after whatever stands before that.
-fn marker(line: &str) -> Option<usize> {
+fn find_marker(line: &str) -> Option<usize> {
     let class = || {
         let at = line.find("class ")?;
         line[at..].contains("torch.nn.Module):").then_some(at)
@@ -187,57 +187,59 @@ fn without_file(before: &str) -> &str {
 }
 
 /// What stands before torch's text on a line that begins some; empty for nothing but indentation.
-fn marked(line: &str) -> Option<Vec<Piece>> {
-    let before = without_file(&line[..marker(line)?]);
+fn decoration_before(line: &str) -> Option<Vec<DecorationPiece>> {
+    let before = without_file(&line[..find_marker(line)?]);
     if before.trim().is_empty() {
         return Some(vec![]);
     }
     let ends = before.ends_with([' ', '\t', '>', '|', ']', '#', '+', ':']);
-    ends.then(|| pieces(before))
+    ends.then(|| split_decoration(before))
 }
 
-fn pieces(before: &str) -> Vec<Piece> {
-    let mut out: Vec<Piece> = vec![];
+fn split_decoration(before: &str) -> Vec<DecorationPiece> {
+    let mut out: Vec<DecorationPiece> = vec![];
     let mut chars = before.chars().peekable();
     while let Some(c) = chars.next() {
         if c.is_ascii_digit() {
-            if out.last() != Some(&Piece::Digits) {
-                out.push(Piece::Digits);
+            if out.last() != Some(&DecorationPiece::Digits) {
+                out.push(DecorationPiece::Digits);
             }
             continue;
         }
-        out.push(Piece::Char(c));
+        out.push(DecorationPiece::Char(c));
         if c == ' ' && chars.peek().is_some_and(char::is_ascii_digit) {
-            while out.last() == Some(&Piece::Char(' ')) {
+            while out.last() == Some(&DecorationPiece::Char(' ')) {
                 out.pop();
             }
-            out.push(Piece::Room);
+            out.push(DecorationPiece::Room);
         }
     }
     // The first number may leave no room at all.
-    if out.first() == Some(&Piece::Digits) {
-        out.insert(0, Piece::Room);
+    if out.first() == Some(&DecorationPiece::Digits) {
+        out.insert(0, DecorationPiece::Room);
     }
     out
 }
 
 /// The line without its decoration; `None` if it has another. An empty line's decoration may lack the spaces at its end.
-fn stripped<'l>(line: &'l str, decoration: &[Piece]) -> Option<&'l str> {
+fn strip_line<'l>(line: &'l str, decoration: &[DecorationPiece]) -> Option<&'l str> {
     let mut rest = line;
     for (i, piece) in decoration.iter().enumerate() {
         rest = match piece {
-            Piece::Room => rest.trim_start_matches(' '),
-            Piece::Digits => {
+            DecorationPiece::Room => rest.trim_start_matches(' '),
+            DecorationPiece::Digits => {
                 let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
                 if after.len() == rest.len() {
                     return None;
                 }
                 after
             }
-            Piece::Char(c) => match rest.strip_prefix(*c) {
+            DecorationPiece::Char(c) => match rest.strip_prefix(*c) {
                 Some(after) => after,
                 None => {
-                    let blank = decoration[i..].iter().all(|p| matches!(p, Piece::Char(' ' | '\t')));
+                    let blank = decoration[i..]
+                        .iter()
+                        .all(|p| matches!(p, DecorationPiece::Char(' ' | '\t')));
                     return (rest.is_empty() && blank && i > 0).then_some(rest);
                 }
             },

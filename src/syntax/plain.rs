@@ -4,7 +4,7 @@
 use super::clean::Clean;
 
 /// Builds a text piece by piece and notes where each stood.
-struct Writer<'t> {
+struct OffsetWriter<'t> {
     text: &'t str,
     out: String,
     starts: Vec<(u32, u32)>,
@@ -12,9 +12,9 @@ struct Writer<'t> {
     at: usize,
 }
 
-impl Writer<'_> {
+impl OffsetWriter<'_> {
     /// Copies up to `end`.
-    fn keep(&mut self, end: usize) {
+    fn copy_to(&mut self, end: usize) {
         if end > self.at {
             self.starts.push((self.out.len() as u32, self.at as u32));
             self.out.push_str(&self.text[self.at..end]);
@@ -33,14 +33,14 @@ impl Writer<'_> {
 }
 
 /// The text without these; `None` if there are none. The text has fewer than 2^32 bytes.
-pub(super) fn plain(text: &str) -> Option<Clean> {
+pub(super) fn strip_markup(text: &str) -> Option<Clean> {
     let page = text.contains("<pre") || text.contains("<code");
-    let quote = escaped(text);
+    let quote = find_escaped_text(text);
     let odd = |c: char| matches!(c, '\u{1b}' | '\u{a0}' | '\u{200b}');
     if !page && quote.is_none() && !text.contains(odd) && !text.contains("\"\"\"") && !text.contains("'''") {
         return None;
     }
-    let mut w = Writer {
+    let mut w = OffsetWriter {
         text,
         out: String::with_capacity(text.len()),
         starts: vec![],
@@ -50,25 +50,25 @@ pub(super) fn plain(text: &str) -> Option<Clean> {
     while let Some(found) = text[at..].find(['\u{1b}', '\u{a0}', '\u{200b}', '<', '&', '"', '\'', '\\']) {
         at += found;
         let rest = &text[at..];
-        let of_page = || page.then(|| tag(rest)).flatten();
-        let piece = control(rest)
+        let of_page = || page.then(|| match_tag(rest)).flatten();
+        let piece = match_control(rest)
             .or_else(of_page)
-            .or_else(|| quote.and_then(|(from, q)| (at >= from).then(|| literal(rest, q)).flatten()));
+            .or_else(|| quote.and_then(|(from, q)| (at >= from).then(|| match_escape(rest, q)).flatten()));
         match piece {
             Some((len, by)) => {
-                w.keep(at);
+                w.copy_to(at);
                 w.replace(len, by);
                 at += len;
             }
             None => at += rest.chars().next().map_or(1, char::len_utf8),
         }
     }
-    w.keep(text.len());
+    w.copy_to(text.len());
     Some(Clean::new(w.out, w.starts))
 }
 
 /// What a terminal or an editor adds: its length, and what stands for it.
-fn control(rest: &str) -> Option<(usize, &'static str)> {
+fn match_control(rest: &str) -> Option<(usize, &'static str)> {
     if let Some(after) = rest.strip_prefix("\u{1b}[") {
         let parameters = after.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ';' | '?'));
         let end = parameters.chars().next().filter(char::is_ascii_alphabetic)?;
@@ -81,7 +81,7 @@ fn control(rest: &str) -> Option<(usize, &'static str)> {
 }
 
 /// A tag around code, or a character that HTML writes otherwise.
-fn tag(rest: &str) -> Option<(usize, &'static str)> {
+fn match_tag(rest: &str) -> Option<(usize, &'static str)> {
     if ["<pre", "<code", "</pre", "</code"].iter().any(|t| rest.starts_with(t)) {
         let end = rest.find('>').filter(|e| !rest[..*e].contains('\n'))?;
         return Some((end + 1, ""));
@@ -100,7 +100,7 @@ fn tag(rest: &str) -> Option<(usize, &'static str)> {
 }
 
 /// Where a string literal with one of torch's texts in it begins, and the quote around it: `'graph():\n    %x : …'`.
-fn escaped(text: &str) -> Option<(usize, char)> {
+fn find_escaped_text(text: &str) -> Option<(usize, char)> {
     let begins = ["graph():\\n", "ExportedProgram:\\n", "(torch.nn.Module):\\n"];
     let of = |b: &str| {
         let at = text.find(b)?;
@@ -112,7 +112,7 @@ fn escaped(text: &str) -> Option<(usize, char)> {
 }
 
 /// An escape within a literal, or the quote that stands around it.
-fn literal(rest: &str, quote: char) -> Option<(usize, &'static str)> {
+fn match_escape(rest: &str, quote: char) -> Option<(usize, &'static str)> {
     if rest.starts_with(quote) {
         return Some((1, "\n"));
     }

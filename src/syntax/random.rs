@@ -5,7 +5,7 @@ use super::*;
 use crate::source::{FileId, Span};
 use proptest::prelude::*;
 
-fn name() -> impl Strategy<Value = Name> {
+fn arb_name() -> impl Strategy<Value = Name> {
     let word = prop_oneof![
         "[a-zA-Z_][a-zA-Z0-9_]{0,6}",
         prop::sample::select(vec![
@@ -14,32 +14,32 @@ fn name() -> impl Strategy<Value = Name> {
         .prop_map(String::from),
     ];
     word.prop_filter("operators are not names", |s| !token::RESERVED.contains(&&**s))
-        .prop_map(at)
+        .prop_map(make_name)
 }
 
 /// A bare name that is not a constant of Python.
 fn size_name() -> impl Strategy<Value = Name> {
-    "[A-Z][a-z]?[0-9]?".prop_map(at)
+    "[A-Z][a-z]?[0-9]?".prop_map(make_name)
 }
 
-fn label() -> impl Strategy<Value = Name> {
+fn arb_label() -> impl Strategy<Value = Name> {
     prop_oneof![
-        4 => name(),
-        2 => "[a-z]{1,4}(\\.[a-z0-9_]{1,4}){1,3}".prop_map(at),
-        1 => any::<String>().prop_map(at),
-        1 => prop::sample::select(vec!["in", "0.weight", "a..b", "", "*", "not", "é"]).prop_map(|s| at(s.into())),
+        4 => arb_name(),
+        2 => "[a-z]{1,4}(\\.[a-z0-9_]{1,4}){1,3}".prop_map(make_name),
+        1 => any::<String>().prop_map(make_name),
+        1 => prop::sample::select(vec!["in", "0.weight", "a..b", "", "*", "not", "é"]).prop_map(|s| make_name(s.into())),
     ]
 }
 
-fn at(text: String) -> Name {
+fn make_name(text: String) -> Name {
     Name::new(text, Span::default())
 }
 
-fn val(kind: ValueKind) -> Value {
+fn make_value(kind: ValueKind) -> Value {
     Value::new(kind, Span::default())
 }
 
-fn literal() -> impl Strategy<Value = ValueKind> {
+fn arb_literal() -> impl Strategy<Value = ValueKind> {
     use ValueKind as V;
     prop_oneof![
         "[a-z_][a-z0-9_]{0,5}".prop_map(|s| V::Node(s.into())),
@@ -51,7 +51,7 @@ fn literal() -> impl Strategy<Value = ValueKind> {
         (-9i64..9).prop_map(V::Int),
         prop::num::f64::ANY.prop_map(V::Float),
         prop::sample::select(vec![0.0, -0.0, 1e-5, 1e16, f64::INFINITY, f64::NEG_INFINITY, 0.1]).prop_map(V::Float),
-        (parts(), parts()).prop_map(|(a, b)| V::Complex(a, b)),
+        (arb_complex_part(), arb_complex_part()).prop_map(|(a, b)| V::Complex(a, b)),
         any::<String>().prop_map(|s| V::Str(s.into())),
         prop::sample::select(vec![
             "f32",
@@ -67,7 +67,7 @@ fn literal() -> impl Strategy<Value = ValueKind> {
     ]
 }
 
-fn parts() -> impl Strategy<Value = f64> {
+fn arb_complex_part() -> impl Strategy<Value = f64> {
     prop::sample::select(vec![
         0.0,
         -0.0,
@@ -82,80 +82,80 @@ fn parts() -> impl Strategy<Value = f64> {
 }
 
 /// Arithmetic on sizes, as the parser would build it: a negated number is a negative number.
-fn comparison() -> impl Strategy<Value = BinaryOp> {
+fn arb_comparison() -> impl Strategy<Value = BinaryOp> {
     use BinaryOp::*;
     prop::sample::select(vec![Eq, Ne, Lt, Le, Gt, Ge])
 }
 
-fn size() -> impl Strategy<Value = Value> {
+fn arb_size() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
-        (-9i64..100).prop_map(|i| val(ValueKind::Int(i))),
-        size_name().prop_map(|n| val(ValueKind::Name(n.text))),
+        (-9i64..100).prop_map(|i| make_value(ValueKind::Int(i))),
+        size_name().prop_map(|n| make_value(ValueKind::Name(n.text))),
     ];
     leaf.prop_recursive(3, 12, 2, |inner| {
         use BinaryOp::*;
         let op = prop::sample::select(vec![Add, Sub, Mul, FloorDiv, Mod]);
         let pair = (op, inner.clone(), inner.clone());
         prop_oneof![
-            4 => pair.prop_map(|(op, a, b)| val(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
+            4 => pair.prop_map(|(op, a, b)| make_value(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
             1 => inner.clone().prop_map(|a| actions::negate(a, Span::default())),
             1 => (size_name(), inner.clone()).prop_map(|(n, b)| {
-                let base = val(ValueKind::Name(n.text));
-                val(ValueKind::Binary(Pow, Box::new(base), Box::new(b)))
+                let base = make_value(ValueKind::Name(n.text));
+                make_value(ValueKind::Binary(Pow, Box::new(base), Box::new(b)))
             }),
-            1 => (inner.clone(), inner).prop_map(|(a, b)| val(ValueKind::Call(at("max".into()), positional(vec![a, b])))),
+            1 => (inner.clone(), inner).prop_map(|(a, b)| make_value(ValueKind::Call(make_name("max".into()), positional_args(vec![a, b])))),
         ]
     })
 }
 
-fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![6 => literal().prop_map(val), 1 => size()];
+fn arb_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![6 => arb_literal().prop_map(make_value), 1 => arb_size()];
     leaf.prop_recursive(4, 24, 4, |inner| {
         use ValueKind as V;
         let three = || [inner.clone(), inner.clone(), inner.clone()];
         let key = prop_oneof![
-            any::<String>().prop_map(|s| val(V::Str(s.into()))),
-            (0i64..9).prop_map(|i| val(V::Int(i)))
+            any::<String>().prop_map(|s| make_value(V::Str(s.into()))),
+            (0i64..9).prop_map(|i| make_value(V::Int(i)))
         ];
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| val(V::List(v))),
-            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| val(V::Tuple(v))),
-            prop::collection::vec((key, inner.clone()), 0..3).prop_map(|v| val(V::Dict(v))),
-            three().prop_map(|v| val(V::Slice(Box::new(v)))),
-            three().prop_map(|v| val(V::Range(Box::new(v)))),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| make_value(V::List(v))),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| make_value(V::Tuple(v))),
+            prop::collection::vec((key, inner.clone()), 0..3).prop_map(|v| make_value(V::Dict(v))),
+            three().prop_map(|v| make_value(V::Slice(Box::new(v)))),
+            three().prop_map(|v| make_value(V::Range(Box::new(v)))),
         ]
     })
 }
 
-fn condition() -> impl Strategy<Value = Value> {
+fn arb_condition() -> impl Strategy<Value = Value> {
     use BinaryOp::*;
     let leaf = prop_oneof![
-        size(),
-        "[a-z]{1,3}".prop_map(|s| val(ValueKind::Literal(s.into()))),
-        "[a-z]{1,3}".prop_map(|s| val(ValueKind::Call(
-            at("dtype".into()),
-            positional(vec![val(ValueKind::Node(s.into()))])
+        arb_size(),
+        "[a-z]{1,3}".prop_map(|s| make_value(ValueKind::Literal(s.into()))),
+        "[a-z]{1,3}".prop_map(|s| make_value(ValueKind::Call(
+            make_name("dtype".into()),
+            positional_args(vec![make_value(ValueKind::Node(s.into()))])
         ))),
     ];
     leaf.prop_recursive(4, 24, 2, |inner| {
         let op = prop::sample::select(vec![Or, And, Eq, Ne, Lt, Le, Gt, Ge, In, NotIn, Add, Sub, Mul, Div]);
         prop_oneof![
-            4 => (op, inner.clone(), inner.clone()).prop_map(|(op, a, b)| val(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
-            1 => inner.prop_map(|a| val(ValueKind::Unary(UnaryOp::Not, Box::new(a)))),
+            4 => (op, inner.clone(), inner.clone()).prop_map(|(op, a, b)| make_value(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
+            1 => inner.prop_map(|a| make_value(ValueKind::Unary(UnaryOp::Not, Box::new(a)))),
         ]
     })
 }
 
-fn ty() -> impl Strategy<Value = Type> {
+fn arb_type() -> impl Strategy<Value = Type> {
     let t = |kind| Type {
         kind,
         span: Span::default(),
     };
     let dtype = || prop::sample::select(vec!["f32", "b8", "i64", "c64", "f8e5m2"]);
-    let size = || prop_oneof![3 => size(), 1 => Just(val(ValueKind::Unknown))];
+    let size = || prop_oneof![3 => arb_size(), 1 => Just(make_value(ValueKind::Unknown))];
     let leaf = prop_oneof![
         (dtype(), prop::option::of(prop::collection::vec(size(), 0..4))).prop_map(|(d, shape)| TypeKind::Tensor {
-            dtype: at(d.into()),
+            dtype: make_name(d.into()),
             shape
         }),
         prop::sample::select(vec!["int", "float", "bool", "str", "None"]).prop_map(|w| TypeKind::Word(w.into())),
@@ -166,7 +166,7 @@ fn ty() -> impl Strategy<Value = Type> {
     .prop_map(t);
     leaf.prop_recursive(3, 12, 3, move |inner| {
         let many = || prop::collection::vec(inner.clone(), 0..4);
-        let key = any::<String>().prop_map(|s| val(ValueKind::Str(s.into())));
+        let key = any::<String>().prop_map(|s| make_value(ValueKind::Str(s.into())));
         prop_oneof![
             many().prop_map(TypeKind::Tuple),
             many().prop_map(TypeKind::List),
@@ -176,12 +176,12 @@ fn ty() -> impl Strategy<Value = Type> {
     })
 }
 
-fn args() -> impl Strategy<Value = Args> {
-    let keyword = prop::collection::vec((label(), value()), 0..3);
-    (prop::collection::vec(value(), 0..4), keyword).prop_map(|(positional, keyword)| Args { positional, keyword })
+fn arb_args() -> impl Strategy<Value = Args> {
+    let keyword = prop::collection::vec((arb_label(), arb_value()), 0..3);
+    (prop::collection::vec(arb_value(), 0..4), keyword).prop_map(|(positional, keyword)| Args { positional, keyword })
 }
 
-fn positional(positional: Vec<Value>) -> Args {
+fn positional_args(positional: Vec<Value>) -> Args {
     Args {
         positional,
         keyword: vec![],
@@ -189,48 +189,50 @@ fn positional(positional: Vec<Value>) -> Args {
 }
 
 /// What may stand in a side of a rule of one line: values, calls, and names for them.
-fn nested() -> impl Strategy<Value = Value> {
+fn arb_nested() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
-        2 => value(),
-        1 => (node_name(), ty()).prop_map(|(name, ty)| actions::binding(name, Some(ty), None, Span::default())),
+        2 => arb_value(),
+        1 => (node_name(), arb_type()).prop_map(|(name, ty)| actions::binding(name, Some(ty), None, Span::default())),
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {
-        let keyword = prop::collection::vec((label(), inner.clone()), 0..2);
+        let keyword = prop::collection::vec((arb_label(), inner.clone()), 0..2);
         let args = (prop::collection::vec(inner.clone(), 0..3), keyword);
         let call = ("op_[a-z]{2}", args)
-            .prop_map(|(name, (positional, keyword))| val(ValueKind::Call(at(name), Args { positional, keyword })))
+            .prop_map(|(name, (positional, keyword))| {
+                make_value(ValueKind::Call(make_name(name), Args { positional, keyword }))
+            })
             .boxed();
         prop_oneof![
             2 => call.clone(),
-            1 => prop::collection::vec(inner, 0..3).prop_map(|v| val(ValueKind::List(v))),
-            1 => (node_name(), prop::option::of(ty()), call)
+            1 => prop::collection::vec(inner, 0..3).prop_map(|v| make_value(ValueKind::List(v))),
+            1 => (node_name(), prop::option::of(arb_type()), call)
                 .prop_map(|(name, ty, call)| actions::binding(name, ty, Some(call), Span::default())),
         ]
     })
 }
 
-fn stmt() -> impl Strategy<Value = Stmt> {
+fn arb_stmt() -> impl Strategy<Value = Stmt> {
     let kind = prop::sample::select(vec![CallKind::Function, CallKind::Method, CallKind::Module]);
-    let starred = ("\\*{1,2}", "[a-z]{1,5}").prop_map(|(a, b)| at(a + &b));
+    let starred = ("\\*{1,2}", "[a-z]{1,5}").prop_map(|(a, b)| make_name(a + &b));
     let op = prop_oneof![
-        2 => (prop_oneof![3 => label(), 1 => starred], prop::option::of(value()))
+        2 => (prop_oneof![3 => arb_label(), 1 => starred], prop::option::of(arb_value()))
             .prop_map(|(target, default)| Op::Placeholder { target, default }),
-        1 => label().prop_map(|target| Op::GetAttr { target }),
-        5 => (kind, label(), args()).prop_map(|(kind, target, args)| Op::Call { kind, target, args }),
-        1 => value().prop_map(|value| Op::Output { value }),
+        1 => arb_label().prop_map(|target| Op::GetAttr { target }),
+        5 => (kind, arb_label(), arb_args()).prop_map(|(kind, target, args)| Op::Call { kind, target, args }),
+        1 => arb_value().prop_map(|value| Op::Output { value }),
     ];
-    let node = "[a-z_][a-z0-9_]{0,6}".prop_map(at);
+    let node = "[a-z_][a-z0-9_]{0,6}".prop_map(make_name);
     let traced = (
-        prop::option::weighted(0.2, loc()),
-        prop::option::weighted(0.2, origin()),
+        prop::option::weighted(0.2, arb_loc()),
+        prop::option::weighted(0.2, arb_origin()),
     );
-    (node, prop::option::of(ty()), op, traced)
+    (node, prop::option::of(arb_type()), op, traced)
         .prop_map(|(name, ty, op, traced)| actions::stmt_from(Some(name), ty, op, Some(traced), Span::default()))
 }
 
-fn loc() -> impl Strategy<Value = Loc> {
+fn arb_loc() -> impl Strategy<Value = Loc> {
     let code = prop::option::of(any::<String>());
-    (any::<String>(), 0u32..9999, prop::option::of(label()), code).prop_map(|(file, line, function, code)| Loc {
+    (any::<String>(), 0u32..9999, prop::option::of(arb_label()), code).prop_map(|(file, line, function, code)| Loc {
         file: file.into(),
         line,
         function: function.map(|n| n.text),
@@ -240,8 +242,8 @@ fn loc() -> impl Strategy<Value = Loc> {
 }
 
 /// What comes after a line; it says something.
-fn origin() -> impl Strategy<Value = Box<Origin>> {
-    let name = || prop::option::of("[a-z][0-9]{1,2}".prop_map(at));
+fn arb_origin() -> impl Strategy<Value = Box<Origin>> {
+    let name = || prop::option::of("[a-z][0-9]{1,2}".prop_map(make_name));
     let pair = || (any::<String>(), any::<String>()).prop_map(|(a, b)| (a.into(), b.into()));
     (
         name(),
@@ -259,48 +261,51 @@ fn origin() -> impl Strategy<Value = Box<Origin>> {
         })
 }
 
-fn spec(kinds: &'static [&'static str]) -> impl Strategy<Value = Spec> {
-    let target = prop::option::of((label(), prop::option::of(any::<bool>())));
-    (label(), prop::sample::select(kinds), target).prop_map(|(name, kind, target)| Spec {
+fn arb_spec(kinds: &'static [&'static str]) -> impl Strategy<Value = Spec> {
+    let target = prop::option::of((arb_label(), prop::option::of(any::<bool>())));
+    (arb_label(), prop::sample::select(kinds), target).prop_map(|(name, kind, target)| Spec {
         name: (!name.text.is_empty()).then_some(name),
-        kind: at(kind.into()),
+        kind: make_name(kind.into()),
         persistent: target.as_ref().and_then(|t| t.1),
         target: target.map(|t| t.0.text),
     })
 }
 
 /// What a program was exported as, and where it came from.
-fn export() -> impl Strategy<Value = Item> {
+fn arb_export() -> impl Strategy<Value = Item> {
     let span = Span::default();
-    let inputs = prop::collection::vec(spec(&["USER_INPUT", "BUFFER", "graph"]), 0..3);
-    let outputs = prop::collection::vec(spec(&["USER_OUTPUT", "BUFFER_MUTATION"]), 0..3);
-    let ranges = prop::collection::vec((label(), any::<String>()), 0..2);
+    let inputs = prop::collection::vec(arb_spec(&["USER_INPUT", "BUFFER", "graph"]), 0..3);
+    let outputs = prop::collection::vec(arb_spec(&["USER_OUTPUT", "BUFFER_MUTATION"]), 0..3);
+    let ranges = prop::collection::vec((arb_label(), any::<String>()), 0..2);
     let text = |(n, r): (Name, String)| (n.text, r.into());
     let signature = (inputs, outputs, ranges).prop_map(move |(inputs, outputs, ranges)| {
         actions::signature(inputs, outputs, Some(ranges.into_iter().map(text).collect()), span)
     });
-    let parent = || prop::option::of(name());
+    let parent = || prop::option::of(arb_name());
     prop_oneof![
         signature,
-        (name(), parent(), loc()).prop_map(move |(name, parent, place)| Item::Frame(FrameDecl {
+        (arb_name(), parent(), arb_loc()).prop_map(move |(name, parent, place)| Item::Frame(FrameDecl {
             name,
             parent,
             place,
             span
         })),
-        (name(), parent(), label(), label()).prop_map(move |(name, parent, path, class)| Item::Scope(ScopeDecl {
-            name,
-            parent,
-            path,
-            class,
-            span
-        })),
+        (arb_name(), parent(), arb_label(), arb_label()).prop_map(move |(name, parent, path, class)| Item::Scope(
+            ScopeDecl {
+                name,
+                parent,
+                path,
+                class,
+                span
+            }
+        )),
     ]
 }
 
-fn body() -> impl Strategy<Value = Body> {
-    let output = value().prop_map(|value| actions::stmt(None, None, Op::Output { value }, None, Span::default()));
-    (prop::collection::vec(stmt(), 0..6), output).prop_map(|(mut stmts, o)| {
+fn arb_body() -> impl Strategy<Value = Body> {
+    let output =
+        arb_value().prop_map(|value| actions::make_stmt(None, None, Op::Output { value }, None, Span::default()));
+    (prop::collection::vec(arb_stmt(), 0..6), output).prop_map(|(mut stmts, o)| {
         stmts.push(o);
         Body {
             stmts,
@@ -309,76 +314,79 @@ fn body() -> impl Strategy<Value = Body> {
     })
 }
 
-fn declaration() -> impl Strategy<Value = Item> {
+fn arb_declaration() -> impl Strategy<Value = Item> {
     let span = Span::default();
     prop_oneof![
-        label().prop_map(move |path| Item::Weights(Weights { path, span })),
-        (label(), label(), args()).prop_map(move |(name, class, args)| Item::Module(ModuleDecl {
+        arb_label().prop_map(move |path| Item::Weights(Weights { path, span })),
+        (arb_label(), arb_label(), arb_args()).prop_map(move |(name, class, args)| Item::Module(ModuleDecl {
             name,
             class,
             args,
             span
         })),
-        (label(), ty(), prop::option::of(value())).prop_map(move |(name, ty, value)| Item::Const(ConstDecl {
-            name,
-            ty,
-            value,
-            span
-        })),
-        (any::<bool>(), label(), ty()).prop_map(move |(buffer, name, ty)| Item::Tensor(TensorDecl {
+        (arb_label(), arb_type(), prop::option::of(arb_value()))
+            .prop_map(move |(name, ty, value)| Item::Const(ConstDecl { name, ty, value, span })),
+        (any::<bool>(), arb_label(), arb_type()).prop_map(move |(buffer, name, ty)| Item::Tensor(TensorDecl {
             buffer,
             name,
             ty,
             span
         })),
-        (name(), any::<i64>(), prop::option::of(any::<i64>())).prop_map(move |(name, min, max)| Item::Dim(DimDecl {
-            name,
-            min,
-            max,
+        (arb_name(), any::<i64>(), prop::option::of(any::<i64>()))
+            .prop_map(move |(name, min, max)| Item::Dim(DimDecl { name, min, max, span })),
+        (arb_comparison(), arb_size(), arb_size()).prop_map(move |(op, a, b)| Item::Guard(GuardDecl {
+            condition: make_value(ValueKind::Binary(op, Box::new(a), Box::new(b))),
             span
         })),
-        (comparison(), size(), size()).prop_map(move |(op, a, b)| Item::Guard(GuardDecl {
-            condition: val(ValueKind::Binary(op, Box::new(a), Box::new(b))),
-            span
-        })),
-        (name(), name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),
+        (arb_name(), arb_name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),
     ]
 }
 
 fn node_name() -> impl Strategy<Value = Name> {
-    "[a-z]{1,3}".prop_map(at)
+    "[a-z]{1,3}".prop_map(make_name)
 }
 
-fn graph() -> impl Strategy<Value = Item> {
-    let update = prop_oneof![label().prop_map(Update::Buffer), node_name().prop_map(Update::Input)];
+fn arb_graph() -> impl Strategy<Value = Item> {
+    let update = prop_oneof![
+        arb_label().prop_map(Update::Buffer),
+        node_name().prop_map(Update::Input)
+    ];
     let updates = prop::collection::vec(update, 0..3);
-    let names = || prop::collection::vec(label(), 0..3);
+    let names = || prop::collection::vec(arb_label(), 0..3);
     let called = (names(), prop::option::of(names())).prop_map(|(args, kwargs)| Called { args, kwargs });
-    let head = (name(), prop::option::of(label()), updates, prop::option::of(called));
-    (head, body()).prop_map(|((name, attribute, updates, called), body)| {
+    let head = (
+        arb_name(),
+        prop::option::of(arb_label()),
+        updates,
+        prop::option::of(called),
+    );
+    (head, arb_body()).prop_map(|((name, attribute, updates, called), body)| {
         actions::graph(name, attribute, Some(updates), called, body, Span::default())
     })
 }
 
-fn rewrite() -> impl Strategy<Value = Item> {
+fn arb_rewrite() -> impl Strategy<Value = Item> {
     let param = prop_oneof![
-        (node_name(), prop::option::of(ty())).prop_map(|(n, t)| RewriteParam::Node(n, t)),
+        (node_name(), prop::option::of(arb_type())).prop_map(|(n, t)| RewriteParam::Node(n, t)),
         node_name().prop_map(RewriteParam::Rest),
         node_name().prop_map(RewriteParam::Literal)
     ];
     let params = prop::collection::vec(param, 0..3);
     let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);
-    let side = || nested().prop_map(actions::side);
-    let sides = prop_oneof![(params.prop_map(Some), body(), body()), (Just(None), side(), side()),];
-    (mark, name(), sides, prop::option::of(condition())).prop_map(
+    let side = || arb_nested().prop_map(actions::side);
+    let sides = prop_oneof![
+        (params.prop_map(Some), arb_body(), arb_body()),
+        (Just(None), side(), side()),
+    ];
+    (mark, arb_name(), sides, prop::option::of(arb_condition())).prop_map(
         |(mark, name, (params, pattern, replacement), condition)| {
             actions::rewrite(mark, name, params, pattern, replacement, condition, Span::default())
         },
     )
 }
 
-fn item() -> impl Strategy<Value = Item> {
-    prop_oneof![7 => declaration(), 1 => graph(), 1 => export(), 1 => rewrite()]
+fn arb_item() -> impl Strategy<Value = Item> {
+    prop_oneof![7 => arb_declaration(), 1 => arb_graph(), 1 => arb_export(), 1 => arb_rewrite()]
 }
 
 /// A tree as text without its places, for comparison: NaN equals NaN there.
@@ -389,7 +397,7 @@ fn without_places(mut file: File) -> String {
 
 proptest! {
     #[test]
-    fn printed_trees_parse_to_themselves(items in prop::collection::vec(item(), 0..4)) {
+    fn printed_trees_parse_to_themselves(items in prop::collection::vec(arb_item(), 0..4)) {
         let file = File { items, ..File::default() };
         let text = format(&file, "");
         let (again, findings) = parse_unchecked(FileId(0), &text);

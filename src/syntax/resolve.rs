@@ -54,7 +54,7 @@ pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
                 }
             }
         }
-        TypeKind::Word(w) => word(w, t.span, d),
+        TypeKind::Word(w) => type_from_word(w, t.span, d),
         TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => Val::Unknown,
         TypeKind::Size(v) => Val::Int(size(v, d)),
         TypeKind::Tuple(v) => Val::Tuple(v.iter().map(|t| ty(t, d)).collect()),
@@ -89,7 +89,7 @@ fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
     }
 }
 
-fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
+fn type_from_word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
     const WORDS: [&str; 6] = ["int", "float", "bool", "str", "complex", "None"];
     match w {
         "int" => Val::Any(ScalarKind::Int),
@@ -116,7 +116,7 @@ fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
 
 /// The size that `v` writes; reports what is not a size or does not fit in 64 bits.
 pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
-    let (size, whole) = dim(v, d);
+    let (size, whole) = eval_dim(v, d);
     match size {
         Some(Dim::Unknown) if whole => {
             let e = Diagnostic::new(Code::E0016, "size cannot be computed")
@@ -138,7 +138,7 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
 pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, Dim)> {
     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
     if let ValueKind::Binary(op @ (Eq | Ne | Lt | Le | Gt | Ge), a, b) = &v.kind {
-        let (a, b) = (dim(a, d).0?, dim(b, d).0?);
+        let (a, b) = (eval_dim(a, d).0?, eval_dim(b, d).0?);
         return Some((a, *op, b));
     }
     let e = Diagnostic::new(Code::E0016, "a condition on sizes compares two sizes");
@@ -147,8 +147,8 @@ pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, 
 }
 
 /// The size, if `v` is one, and whether it is free of `?`.
-fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
-    let (number, written) = number(v, d);
+fn eval_dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
+    let (number, written) = eval_size_expr(v, d);
     let Some(number) = number else { return (None, written) };
     match number.into_dim() {
         Some(size) => (Some(size), written),
@@ -165,9 +165,9 @@ fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
 type Numbers = Option<Vec<SizeExpr>>;
 
 /// The number that `v` computes from sizes, and whether it is free of `?`.
-fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
+fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
     let mut all = |args: &[&ast::Value]| -> (Numbers, bool) {
-        let parts: Vec<_> = args.iter().map(|a| number(a, d)).collect();
+        let parts: Vec<_> = args.iter().map(|a| eval_size_expr(a, d)).collect();
         let written = parts.iter().all(|(_, w)| *w);
         (parts.into_iter().map(|(n, _)| n).collect(), written)
     };
@@ -179,15 +179,15 @@ fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
         ValueKind::Unknown => return (Some(SizeExpr::Int(Dim::Unknown)), false),
         ValueKind::Unary(op, a) => {
             let (a, w) = all(&[a]);
-            (a.and_then(|a| unary(*op, &a[0])), w)
+            (a.and_then(|a| apply_unary(*op, &a[0])), w)
         }
         ValueKind::Binary(op, a, b) => {
             let (ab, w) = all(&[a, b]);
             let Some(ab) = ab else { return (None, w) };
-            (binary(*op, &ab[0], &ab[1]), w)
+            (apply_binary(*op, &ab[0], &ab[1]), w)
         }
         ValueKind::Call(f, args) if &*f.text == "Piecewise" => {
-            let pairs: Option<Vec<_>> = args.positional.iter().map(pair).collect();
+            let pairs: Option<Vec<_>> = args.positional.iter().map(as_pair).collect();
             let Some(pairs) = pairs else {
                 return (not_a_size(v, d), true);
             };
@@ -219,7 +219,7 @@ fn not_a_size(v: &ast::Value, d: &mut Diagnostics) -> Option<SizeExpr> {
 }
 
 /// The parts of `(value, condition)`.
-fn pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
+fn as_pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
     match &v.kind {
         ValueKind::Tuple(p) if p.len() == 2 => Some(p.iter().collect()),
         _ => None,
@@ -243,14 +243,14 @@ pub fn is_size_function(name: &str) -> bool {
         )
 }
 
-fn unary(op: UnaryOp, a: &SizeExpr) -> Option<SizeExpr> {
+fn apply_unary(op: UnaryOp, a: &SizeExpr) -> Option<SizeExpr> {
     match op {
         UnaryOp::Neg => Some(a.neg()),
         UnaryOp::Not => Some(a.apply_function(SizeFn::Not)),
     }
 }
 
-fn binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
+fn apply_binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
     use BinaryOp::*;
     let name = match op {
         Add => return Some(a.add(b)),
@@ -294,7 +294,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Float(x) => Val::Float(*x),
         ValueKind::Complex(a, b) => Val::Complex(*a, *b),
         ValueKind::Str(s) => Val::Str(s.clone()),
-        ValueKind::Name(n) => name(n),
+        ValueKind::Name(n) => resolve_name(n),
         ValueKind::Device(s) => Val::Device(s.clone()),
         ValueKind::Opaque(s) => Val::Opaque(s.clone()),
         ValueKind::List(x) => Val::List(seq(x, d)),
@@ -303,7 +303,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
         ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
         // What is not a size here was reported where the text was checked.
-        _ => match dim(v, &mut Diagnostics::new()) {
+        _ => match eval_dim(v, &mut Diagnostics::new()) {
             (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")
                     .at(v.span, "overflows 64 bits, divides by zero, or has too many terms");
@@ -317,7 +317,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
 }
 
 /// A bare name: a dtype, a name of the torch module, or else a symbolic size.
-fn name<T>(n: &str) -> Val<T> {
+fn resolve_name<T>(n: &str) -> Val<T> {
     match tensor_dtype(n) {
         Some(d) => Val::DType(d),
         None if n.contains('.') => Val::TorchName(n.strip_prefix("torch.").unwrap_or(n).into()),

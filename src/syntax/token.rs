@@ -167,7 +167,7 @@ fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
 /// A name with letters that FXIR has not: reported, and taken for the name it is.
 fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
     let d = Diagnostic::new(Code::E0002, format!("`{}` is not an FXIR name", lex.slice()))
-        .at(span(lex), "has letters other than A-Z and a-z")
+        .at(token_span(lex), "has letters other than A-Z and a-z")
         .help("names are made of A-Z, a-z, 0-9 and `_`; a target of another name is written as a string");
     lex.extras.errors.push(d);
     lex.slice()
@@ -180,8 +180,8 @@ fn curly<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     inner.next_back();
     let text = inner.as_str();
     let d = Diagnostic::new(Code::E0002, "typographic quotes")
-        .at(span(lex), "strings are written with the plain quotes `\"` or `'`")
-        .suggest(span(lex), crate::types::write_str(text), "write plain quotes");
+        .at(token_span(lex), "strings are written with the plain quotes `\"` or `'`")
+        .suggest(token_span(lex), crate::types::write_str(text), "write plain quotes");
     lex.extras.errors.push(d);
     text.into()
 }
@@ -198,7 +198,7 @@ fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
     match digits.parse::<u64>() {
         Ok(v) if v <= i64::MAX as u64 + 1 => v as i64,
         _ => {
-            let d = too_large(span(lex));
+            let d = too_large(token_span(lex));
             lex.extras.errors.push(d);
             0
         }
@@ -221,7 +221,7 @@ fn imaginary<'s>(lex: &mut Lexer<'s, Token<'s>>) -> f64 {
     s[..s.len() - 1].parse().unwrap_or(f64::NAN)
 }
 
-fn span<'s>(lex: &Lexer<'s, Token<'s>>) -> Span {
+fn token_span<'s>(lex: &Lexer<'s, Token<'s>>) -> Span {
     Span::new(lex.extras.file, lex.span().start, lex.span().end)
 }
 
@@ -236,7 +236,7 @@ fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     let s = lex.slice();
     let quote = &s[..1];
     let d = Diagnostic::new(Code::E0003, "string is not closed")
-        .at(span(lex), format!("no closing `{quote}` on this line"))
+        .at(token_span(lex), format!("no closing `{quote}` on this line"))
         .help(format!(
             "close it with `{quote}`; a new line in a string is written `\\n`"
         ));

@@ -20,22 +20,22 @@ fn is_path(s: &str) -> bool {
 }
 
 /// A target, or a name of a declaration: bare where it lexes, else as a string.
-pub fn label(s: &str) -> String {
+pub fn write_label(s: &str) -> String {
     if is_path(s) { s.to_string() } else { write_str(s) }
 }
 
 /// A placeholder's target, which may begin with `*` or `**`.
-fn parameter(s: &str) -> String {
+fn write_parameter(s: &str) -> String {
     let stars = s.len() - s.trim_start_matches('*').len();
     let rest = &s[stars..];
     if (1..=2).contains(&stars) && is_identifier(rest) && !RESERVED.contains(&rest) {
         s.to_string()
     } else {
-        label(s)
+        write_label(s)
     }
 }
 
-fn keyword(s: &str) -> String {
+fn write_keyword(s: &str) -> String {
     if is_identifier(s) && !RESERVED.contains(&s) {
         s.to_string()
     } else {
@@ -43,7 +43,7 @@ fn keyword(s: &str) -> String {
     }
 }
 
-fn list<T>(
+fn write_list<T>(
     f: &mut Formatter<'_>,
     items: &[T],
     mut put: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
@@ -55,20 +55,22 @@ fn list<T>(
     Ok(())
 }
 
-fn tuple<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
+fn write_tuple<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
     f.write_char('(')?;
-    list(f, items, |f, x| x.fmt(f))?;
+    write_list(f, items, |f, x| x.fmt(f))?;
     f.write_str(if items.len() == 1 { ",)" } else { ")" })
 }
 
 impl Display for Args {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_char('(')?;
-        list(f, &self.positional, |f, x| x.fmt(f))?;
+        write_list(f, &self.positional, |f, x| x.fmt(f))?;
         if !self.positional.is_empty() && !self.keyword.is_empty() {
             f.write_str(", ")?;
         }
-        list(f, &self.keyword, |f, (k, v)| write!(f, "{}={v}", keyword(&k.text)))?;
+        write_list(f, &self.keyword, |f, (k, v)| {
+            write!(f, "{}={v}", write_keyword(&k.text))
+        })?;
         f.write_char(')')
     }
 }
@@ -77,7 +79,7 @@ impl Display for Loc {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", write_str(&self.file), self.line)?;
         if let Some(name) = &self.function {
-            write!(f, " in {}", label(name))?;
+            write!(f, " in {}", write_label(name))?;
         }
         self.code.iter().try_for_each(|c| write!(f, " {}", write_str(c)))
     }
@@ -113,15 +115,20 @@ impl Display for ScopeDecl {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "scope {} = ", self.name.text)?;
         self.parent.iter().try_for_each(|p| write!(f, "{} > ", p.text))?;
-        write!(f, "{} : {}", label(&self.path.text), label(&self.class.text))
+        write!(
+            f,
+            "{} : {}",
+            write_label(&self.path.text),
+            write_label(&self.class.text)
+        )
     }
 }
 
 impl Display for Spec {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let name = self.name.as_ref().map_or("", |n| &n.text);
-        write!(f, "{} : {}", label(name), self.kind.text)?;
-        self.target.iter().try_for_each(|t| write!(f, " {}", label(t)))?;
+        write!(f, "{} : {}", write_label(name), self.kind.text)?;
+        self.target.iter().try_for_each(|t| write!(f, " {}", write_label(t)))?;
         f.write_str(match self.persistent {
             Some(true) => " persistent",
             Some(false) => " non_persistent",
@@ -148,7 +155,7 @@ impl Display for Signature {
             let ranges = self
                 .ranges
                 .iter()
-                .map(|(n, r)| format!("{} = {}", label(n), write_str(r)));
+                .map(|(n, r)| format!("{} = {}", write_label(n), write_str(r)));
             write!(f, " where ({})", ranges.collect::<Vec<_>>().join(", "))?;
         }
         Ok(())
@@ -159,11 +166,11 @@ impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Op::Placeholder { target, default } => {
-                write!(f, "placeholder {}", parameter(&target.text))?;
+                write!(f, "placeholder {}", write_parameter(&target.text))?;
                 default.iter().try_for_each(|v| write!(f, " = {v}"))
             }
-            Op::GetAttr { target } => write!(f, "get_attr {}", label(&target.text)),
-            Op::Call { kind, target, args } => write!(f, "{} {}{args}", kind.opcode(), label(&target.text)),
+            Op::GetAttr { target } => write!(f, "get_attr {}", write_label(&target.text)),
+            Op::Call { kind, target, args } => write!(f, "{} {}{args}", kind.opcode(), write_label(&target.text)),
             Op::Output { value } => write!(f, "output {value}"),
         }
     }
@@ -193,7 +200,7 @@ impl Display for Type {
                 write!(f, "{}[", dtype.text)?;
                 match shape {
                     None => f.write_char('*')?,
-                    Some(s) => list(f, s, |f, x| x.fmt(f))?,
+                    Some(s) => write_list(f, s, |f, x| x.fmt(f))?,
                 }
                 f.write_char(']')
             }
@@ -203,15 +210,15 @@ impl Display for Type {
             }
             TypeKind::Size(_) => f.write_str("int"),
             TypeKind::Unknown => f.write_char('?'),
-            TypeKind::Tuple(v) => tuple(f, v),
+            TypeKind::Tuple(v) => write_tuple(f, v),
             TypeKind::List(v) => {
                 f.write_char('[')?;
-                list(f, v, |f, x| x.fmt(f))?;
+                write_list(f, v, |f, x| x.fmt(f))?;
                 f.write_char(']')
             }
             TypeKind::Dict(v) => {
                 f.write_char('{')?;
-                list(f, v, |f, (k, t)| write!(f, "{k}: {t}"))?;
+                write_list(f, v, |f, (k, t)| write!(f, "{k}: {t}"))?;
                 f.write_char('}')
             }
         }
@@ -235,9 +242,9 @@ fn precedence(v: &Value) -> u8 {
     }
 }
 
-struct Operand<'a>(&'a Value, u8);
+struct ParenthesizedOperand<'a>(&'a Value, u8);
 
-impl Display for Operand<'_> {
+impl Display for ParenthesizedOperand<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match precedence(self.0) < self.1 {
             true => write!(f, "({})", self.0),
@@ -246,7 +253,7 @@ impl Display for Operand<'_> {
     }
 }
 
-fn binary(f: &mut Formatter<'_>, op: BinaryOp, v: &Value, a: &Value, b: &Value) -> fmt::Result {
+fn write_binary(f: &mut Formatter<'_>, op: BinaryOp, v: &Value, a: &Value, b: &Value) -> fmt::Result {
     use BinaryOp::*;
     let p = precedence(v);
     let (left, right) = match op {
@@ -260,9 +267,9 @@ fn binary(f: &mut Formatter<'_>, op: BinaryOp, v: &Value, a: &Value, b: &Value) 
     write!(
         f,
         "{}{space}{}{space}{}",
-        Operand(a, left),
+        ParenthesizedOperand(a, left),
         op.symbol(),
-        Operand(b, right)
+        ParenthesizedOperand(b, right)
     )
 }
 
@@ -286,20 +293,20 @@ impl Display for Value {
             ValueKind::Unknown => f.write_char('?'),
             ValueKind::List(v) => {
                 f.write_char('[')?;
-                list(f, v, |f, x| x.fmt(f))?;
+                write_list(f, v, |f, x| x.fmt(f))?;
                 f.write_char(']')
             }
-            ValueKind::Tuple(v) => tuple(f, v),
+            ValueKind::Tuple(v) => write_tuple(f, v),
             ValueKind::Dict(v) => {
                 f.write_char('{')?;
-                list(f, v, |f, (k, x)| write!(f, "{k}: {x}"))?;
+                write_list(f, v, |f, (k, x)| write!(f, "{k}: {x}"))?;
                 f.write_char('}')
             }
             ValueKind::Slice(v) => write!(f, "slice({}, {}, {})", v[0], v[1], v[2]),
             ValueKind::Range(v) => write!(f, "range({}, {}, {})", v[0], v[1], v[2]),
-            ValueKind::Unary(UnaryOp::Neg, a) => write!(f, "-{}", Operand(a, 7)),
-            ValueKind::Unary(UnaryOp::Not, a) => write!(f, "not {}", Operand(a, 3)),
-            ValueKind::Binary(op, a, b) => binary(f, *op, self, a, b),
+            ValueKind::Unary(UnaryOp::Neg, a) => write!(f, "-{}", ParenthesizedOperand(a, 7)),
+            ValueKind::Unary(UnaryOp::Not, a) => write!(f, "not {}", ParenthesizedOperand(a, 3)),
+            ValueKind::Binary(op, a, b) => write_binary(f, *op, self, a, b),
             ValueKind::Call(name, args) => write!(f, "{}{args}", name.text),
             ValueKind::Bound(b) => {
                 write!(f, "%{}", b.name.text)?;

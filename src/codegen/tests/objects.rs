@@ -2,7 +2,6 @@
 
 use super::kernels::softmax;
 use super::*;
-use crate::codegen::object;
 use ::object::read::{Object, ObjectSection, ObjectSymbol};
 
 /// `tan` of doubles, which has no vector code.

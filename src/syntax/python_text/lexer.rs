@@ -1,6 +1,6 @@
 //! Lines to tokens, with those that stand for the ends of lines and for indents.
 
-use super::regions::{Region, outside_strings};
+use super::regions::{PythonRegion, outside_strings};
 use super::token::Token;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
@@ -15,7 +15,7 @@ const MAX_BLOCKS: usize = 64;
 
 /// What [`lex`] finds.
 #[derive(Debug, Default)]
-pub struct Lexed<'s> {
+pub struct LexedRegion<'s> {
     /// The tokens in order.
     pub tokens: Vec<Spanned<'s>>,
     /// The comments in order, with `#`.
@@ -25,8 +25,8 @@ pub struct Lexed<'s> {
 }
 
 /// The tokens of a region of `text`, the content of `file`.
-pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
-    let mut out = Lexed::default();
+pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegion<'s> {
+    let mut out = LexedRegion::default();
     let mut indents: Vec<usize> = vec![];
     let mut open = 0usize;
     let mut end = region.range.start;
@@ -45,7 +45,7 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
         let column = code.len() - code.trim_start().len();
         if open == 0 {
             let at = range.start + column;
-            if !indent(&mut out.tokens, &mut indents, column, at) {
+            if !emit_indentation(&mut out.tokens, &mut indents, column, at) {
                 let d = Diagnostic::new(Code::E0008, format!("blocks nested more than {MAX_BLOCKS} deep"));
                 out.errors
                     .push(d.at(Span::new(file, at, at + 1), "the limit is reached here"));
@@ -68,7 +68,7 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
 }
 
 /// The indent and dedent tokens before a line at `column`; `false` if there are too many blocks.
-fn indent(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, at: usize) -> bool {
+fn emit_indentation(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, at: usize) -> bool {
     match indents.last() {
         None => indents.push(column),
         Some(&last) if column > last => {
@@ -88,7 +88,7 @@ fn indent(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize
     true
 }
 
-fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, out: &mut Lexed<'s>) {
+fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, out: &mut LexedRegion<'s>) {
     let mut lexer = Token::lexer(code);
     while let Some(token) = lexer.next() {
         let (from, to) = (start + lexer.span().start, start + lexer.span().end);

@@ -2,10 +2,10 @@
 
 use super::names;
 use super::tree::{Arg, Def, Expr, ExprKind, Param, Simple, SimpleKind};
-use super::value::call;
+use super::value::call_op;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
-use crate::syntax::actions::stmt;
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Body, CallKind, Called, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
 use crate::syntax::{parse_type, parse_value, spans};
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What all functions of a text share.
-pub(super) struct Text<'a> {
+pub(super) struct FunctionContext<'a> {
     /// The file.
     pub file: FileId,
     /// Its text.
@@ -25,8 +25,8 @@ pub(super) struct Text<'a> {
 }
 
 /// A function on its way to statements.
-pub(super) struct Lower<'a> {
-    text: &'a Text<'a>,
+pub(super) struct FunctionLowerer<'a> {
+    text: &'a FunctionContext<'a>,
     pub(super) wrapped: &'a [String],
     /// The graphs of sub-modules, by their names in this module.
     children: &'a HashMap<Arc<str>, Arc<str>>,
@@ -67,12 +67,12 @@ struct Pending {
 
 /// The statements of a function. `children` are the graphs of its module's sub-modules.
 pub(super) fn lower(
-    text: &Text<'_>,
+    text: &FunctionContext<'_>,
     def: &Def,
     children: &HashMap<Arc<str>, Arc<str>>,
     errors: &mut Vec<Diagnostic>,
 ) -> (Body, Option<Called>) {
-    let mut l = Lower {
+    let mut l = FunctionLowerer {
         text,
         wrapped: text.wrapped,
         children,
@@ -93,11 +93,11 @@ pub(super) fn lower(
     };
     l.reserve(def);
     for (i, p) in def.params.iter().enumerate() {
-        l.param(i, p);
+        l.lower_param(i, p);
     }
     for s in &def.body {
         l.comments_before(s.span.start as usize);
-        l.simple(s, def);
+        l.lower_simple(s, def);
     }
     l.settle_pending();
     errors.append(&mut l.errors);
@@ -111,7 +111,7 @@ pub(super) fn lower(
     (body, l.flattened.filter(|_| l.unflattened))
 }
 
-impl Lower<'_> {
+impl FunctionLowerer<'_> {
     /// Names that the text gives come before those that are made for values in between.
     fn reserve(&mut self, def: &Def) {
         for s in &def.body {
@@ -123,13 +123,13 @@ impl Lower<'_> {
         }
     }
 
-    fn param(&mut self, index: usize, p: &Param) {
+    fn lower_param(&mut self, index: usize, p: &Param) {
         if index == 0 && &*p.name.text == "self" && p.stars.is_empty() {
             self.this = Some(p.name.text.clone());
             return;
         }
-        let ty = p.ty.as_ref().and_then(|t| self.annotation(t));
-        let default = p.default.as_ref().map(|d| self.value(d));
+        let ty = p.ty.as_ref().and_then(|t| self.lower_annotation(t));
+        let default = p.default.as_ref().map(|d| self.lower_value(d));
         let target = Name::new(format!("{}{}", p.stars, p.name.text), p.name.span);
         let op = Op::Placeholder { target, default };
         let name = Name::new(p.name.text.clone(), p.name.span);
@@ -137,10 +137,10 @@ impl Lower<'_> {
         self.bind_node(&p.name.text, p.name.text.clone(), p.name.span);
         self.used.insert(p.name.text.clone());
         self.defined.insert(p.name.text.clone());
-        self.stmts.push(stmt(Some(name), ty, op, None, p.name.span));
+        self.stmts.push(make_stmt(Some(name), ty, op, None, p.name.span));
     }
 
-    fn simple(&mut self, s: &Simple, def: &Def) {
+    fn lower_simple(&mut self, s: &Simple, def: &Def) {
         if let SimpleKind::Assign(targets, None, value) = &s.kind
             && let [target] = &targets[..]
             && let Some(name) = name_of(target)
@@ -150,16 +150,16 @@ impl Lower<'_> {
         }
         self.settle_pending();
         match &s.kind {
-            SimpleKind::Assign(targets, ty, value) => self.assign(s, targets, ty.as_ref(), value),
+            SimpleKind::Assign(targets, ty, value) => self.lower_assign(s, targets, ty.as_ref(), value),
             SimpleKind::Annotate(target, ty) => {
-                if let (Some(name), Some(ty)) = (name_of(target), self.annotation(ty)) {
+                if let (Some(name), Some(ty)) = (name_of(target), self.lower_annotation(ty)) {
                     self.annotated.insert(name, ty);
                 }
             }
             SimpleKind::InPlace(op, target, value) => self.in_place(s, op, target, value),
-            SimpleKind::Return(value) => self.returned(s, value.as_ref(), def),
+            SimpleKind::Return(value) => self.lower_return(s, value.as_ref(), def),
             SimpleKind::Expr(e) => {
-                if let Some(op) = self.operation(e) {
+                if let Some(op) = self.lower_operation(e) {
                     self.emit(op, s.span);
                 }
             }
@@ -168,14 +168,14 @@ impl Lower<'_> {
         }
     }
 
-    fn assign(&mut self, s: &Simple, targets: &[Expr], ty: Option<&Expr>, value: &Expr) {
+    fn lower_assign(&mut self, s: &Simple, targets: &[Expr], ty: Option<&Expr>, value: &Expr) {
         if let [target] = targets
             && let ExprKind::Index(base, index) = &target.kind
         {
-            let values = vec![self.value(base), self.value(index), self.value(value)];
+            let values = vec![self.lower_value(base), self.lower_value(index), self.lower_value(value)];
             let written = values[0].clone();
             self.start_pending(
-                call(CallKind::Function, "operator.setitem", s.span, values),
+                call_op(CallKind::Function, "operator.setitem", s.span, values),
                 s.span,
                 written,
                 None,
@@ -185,23 +185,23 @@ impl Lower<'_> {
         if let [target] = targets
             && let ExprKind::Tuple(names) = &target.kind
         {
-            self.unpack(s, names, value);
+            self.lower_unpack(s, names, value);
             return;
         }
         let names: Vec<(Arc<str>, Span)> = targets.iter().filter_map(|t| Some((name_of(t)?, t.span))).collect();
         if names.len() != targets.len() {
-            self.unreadable(s.span, "only names can be assigned to here");
+            self.report_unreadable(s.span, "only names can be assigned to here");
             return;
         }
-        let ty = ty.and_then(|t| self.annotation(t));
-        let bound = self.assigned(s, &names[0], ty, value);
+        let ty = ty.and_then(|t| self.lower_annotation(t));
+        let bound = self.lower_assigned_value(s, &names[0], ty, value);
         for (name, _) in names {
             self.env.insert(name, bound.clone());
         }
     }
 
     /// What the first target of an assignment is from now on.
-    fn assigned(&mut self, s: &Simple, first: &(Arc<str>, Span), ty: Option<Type>, value: &Expr) -> Value {
+    fn lower_assigned_value(&mut self, s: &Simple, first: &(Arc<str>, Span), ty: Option<Type>, value: &Expr) -> Value {
         if let ExprKind::Name(n) = &value.kind
             && let Some(&i) = self.params.get(n)
             && self.stmts.iter().all(|s| matches!(s.op, Op::Placeholder { .. }))
@@ -219,15 +219,15 @@ impl Lower<'_> {
             return Value::new(ValueKind::Graph(graph), value.span);
         }
         let plain = self.is_plain(value);
-        match (!plain).then(|| self.operation(value)).flatten() {
+        match (!plain).then(|| self.lower_operation(value)).flatten() {
             Some(op) => {
                 let name = self.free_for(&first.0);
-                let mut node = stmt(Some(Name::new(name.clone(), first.1)), ty, op, self.loc.clone(), s.span);
+                let mut node = make_stmt(Some(Name::new(name.clone(), first.1)), ty, op, self.loc.clone(), s.span);
                 node.ty = node.ty.or_else(|| self.annotated.remove(&first.0));
                 self.stmts.push(node);
                 Value::new(ValueKind::Node(name), first.1)
             }
-            None => self.value(value),
+            None => self.lower_value(value),
         }
     }
 
@@ -246,10 +246,10 @@ impl Lower<'_> {
             self.used.insert(wish.clone());
             return wish.clone();
         }
-        self.fresh(wish)
+        self.fresh_name(wish)
     }
 
-    fn fresh(&mut self, wish: &str) -> Arc<str> {
+    fn fresh_name(&mut self, wish: &str) -> Arc<str> {
         let mut name: Arc<str> = wish.into();
         let mut i = 0;
         while self.used.contains(&name) {
@@ -277,17 +277,17 @@ impl Lower<'_> {
             Some(c) if !c.is_ascii_digit() => wish,
             _ => format!("_{wish}"),
         };
-        let name = self.fresh(&wish);
+        let name = self.fresh_name(&wish);
         let loc = self.loc.clone();
         self.stmts
-            .push(stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
+            .push(make_stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
         name
     }
 
     /// `a += b`, or `a[i] = b`: the node waits for its name.
     fn start_pending(&mut self, op: Op, span: Span, written: Value, rebinds: Option<Arc<str>>) {
         let loc = self.loc.clone();
-        self.stmts.push(stmt(None, None, op, loc, span));
+        self.stmts.push(make_stmt(None, None, op, loc, span));
         let at = self.stmts.len() - 1;
         self.pending = Some(Pending { at, written, rebinds });
     }
@@ -308,13 +308,13 @@ impl Lower<'_> {
             ">>" => "irshift",
             _ => "ipow",
         };
-        let values = vec![self.value(target), self.value(value)];
+        let values = vec![self.lower_value(target), self.lower_value(value)];
         let written = values[0].clone();
         let variable = name_of(target);
         if variable.is_none() {
-            self.unreadable(target.span, "only a name can be written to in place");
+            self.report_unreadable(target.span, "only a name can be written to in place");
         }
-        let op = call(CallKind::Function, &format!("operator.{name}"), s.span, values);
+        let op = call_op(CallKind::Function, &format!("operator.{name}"), s.span, values);
         self.start_pending(op, s.span, written, variable);
     }
 
@@ -327,7 +327,7 @@ impl Lower<'_> {
         let same = match (&value.kind, &written.kind) {
             (ExprKind::None, _) => true,
             (ExprKind::Name(n), ValueKind::Node(w)) => self
-                .bound(n)
+                .lookup_name(n)
                 .is_some_and(|v| matches!(&v.kind, ValueKind::Node(b) if b == w)),
             _ => false,
         };
@@ -350,7 +350,7 @@ impl Lower<'_> {
             return;
         };
         let wish = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
-        let name = self.fresh(&wish);
+        let name = self.fresh_name(&wish);
         self.stmts[at].name = Some(Name::new(name.clone(), written.span));
         if let Some(variable) = rebinds {
             self.bind_node(&variable, name, written.span);
@@ -358,14 +358,14 @@ impl Lower<'_> {
     }
 
     /// `a, b, = fx_pytree.tree_flatten_spec(…)` gives the placeholders their names; another tuple is taken apart.
-    fn unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
+    fn lower_unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
         if let ExprKind::Call(f, _) = &value.kind
             && self
                 .global_path(f)
                 .is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
         {
             self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
-            self.flattened = called(value);
+            self.flattened = flattened_params(value);
             for e in names {
                 // Torch also flattens the module around `forward`, which is not an input of the graph.
                 let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
@@ -378,18 +378,18 @@ impl Lower<'_> {
                     target: target.clone(),
                     default: None,
                 };
-                self.stmts.push(stmt(Some(target), ty, op, None, s.span));
+                self.stmts.push(make_stmt(Some(target), ty, op, None, s.span));
             }
             return;
         }
-        let from = self.value(value);
+        let from = self.lower_value(value);
         for (i, e) in names.iter().enumerate() {
             let Some(name) = name_of(e) else {
-                self.unreadable(e.span, "only names can be assigned to here");
+                self.report_unreadable(e.span, "only names can be assigned to here");
                 continue;
             };
             let index = Value::new(ValueKind::Int(i as i64), e.span);
-            let op = call(
+            let op = call_op(
                 CallKind::Function,
                 "operator.getitem",
                 e.span,
@@ -398,12 +398,12 @@ impl Lower<'_> {
             let node = self.free_for(&name);
             let loc = self.loc.clone();
             self.stmts
-                .push(stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
+                .push(make_stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
             self.bind_node(&name, node, e.span);
         }
     }
 
-    fn returned(&mut self, s: &Simple, value: Option<&Expr>, def: &Def) {
+    fn lower_return(&mut self, s: &Simple, value: Option<&Expr>, def: &Def) {
         // `return pytree.tree_unflatten([add], self._out_spec)`: the graph's result is the list.
         let unflattened = value.and_then(|v| match &v.kind {
             ExprKind::Call(f, args) if self.global_path(f).is_some_and(|p| p.ends_with("tree_unflatten")) => {
@@ -416,15 +416,15 @@ impl Lower<'_> {
         });
         self.unflattened |= unflattened.is_some();
         let value = match unflattened.or(value) {
-            Some(e) => self.value(e),
+            Some(e) => self.lower_value(e),
             None => Value::new(ValueKind::None, s.span),
         };
-        let ty = def.returns.as_ref().and_then(|t| self.annotation(t));
-        self.stmts.push(stmt(None, ty, Op::Output { value }, None, s.span));
+        let ty = def.returns.as_ref().and_then(|t| self.lower_annotation(t));
+        self.stmts.push(make_stmt(None, ty, Op::Output { value }, None, s.span));
     }
 
     /// What a name means; `None` for one from outside.
-    pub(super) fn bound(&self, name: &str) -> Option<&Value> {
+    pub(super) fn lookup_name(&self, name: &str) -> Option<&Value> {
         self.env.get(name)
     }
 
@@ -442,7 +442,7 @@ impl Lower<'_> {
     }
 
     /// The text at a place.
-    pub(super) fn source(&self, span: Span) -> &str {
+    pub(super) fn source_text(&self, span: Span) -> &str {
         &self.text.text[span.range()]
     }
 
@@ -451,7 +451,7 @@ impl Lower<'_> {
     }
 
     /// Reports what cannot be read, and gives a value in its place.
-    pub(super) fn unreadable(&mut self, span: Span, why: &str) -> ValueKind {
+    pub(super) fn report_unreadable(&mut self, span: Span, why: &str) -> ValueKind {
         let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
         self.errors.push(d.help("paste what torch printed as it is"));
         ValueKind::None
@@ -459,7 +459,7 @@ impl Lower<'_> {
 
     /// The name that a line which could not be read defines is taken to be defined.
     fn note_broken(&mut self, span: Span) {
-        let text = self.source(span).trim_start();
+        let text = self.source_text(span).trim_start();
         let end = text
             .find(|c: char| !c.is_alphanumeric() && c != '_')
             .unwrap_or(text.len());
@@ -476,7 +476,7 @@ impl Lower<'_> {
             let text = &self.text.text[c.clone()];
             if text.contains("No stacktrace found") {
                 self.loc = None;
-            } else if let Some(loc) = loc(text, Span::new(self.text.file, c.start, c.end)) {
+            } else if let Some(loc) = parse_loc(text, Span::new(self.text.file, c.start, c.end)) {
                 self.loc = Some(loc);
             }
             self.comment += 1;
@@ -484,9 +484,9 @@ impl Lower<'_> {
     }
 
     /// The type of an annotation: torch's own `"f32[4, 4]"` and `"Sym(s77)"`, or Python's.
-    fn annotation(&mut self, e: &Expr) -> Option<Type> {
+    fn lower_annotation(&mut self, e: &Expr) -> Option<Type> {
         let ExprKind::Str(s) = &e.kind else {
-            let kind = TypeKind::python(names::annotation(e).into());
+            let kind = TypeKind::python(names::annotation_text(e).into());
             return Some(Type { kind, span: e.span });
         };
         let text = without_colours(s);
@@ -510,7 +510,7 @@ impl Lower<'_> {
 }
 
 /// The parameters that `tree_flatten_spec([x, pair], self._in_spec)` or `tree_flatten_spec(([x], {'scale':scale}), …)` flattens.
-fn called(call: &Expr) -> Option<Called> {
+fn flattened_params(call: &Expr) -> Option<Called> {
     let ExprKind::Call(_, args) = &call.kind else {
         return None;
     };
@@ -549,7 +549,7 @@ fn name_of(e: &Expr) -> Option<Arc<str>> {
 }
 
 /// `# File: zoo/nets.py:12 in forward, code: return self.net(x)`.
-fn loc(comment: &str, span: Span) -> Option<Loc> {
+fn parse_loc(comment: &str, span: Span) -> Option<Loc> {
     let rest = &comment[comment.find("File: ")? + "File: ".len()..];
     let (place, code) = rest.split_once(", code: ").unwrap_or((rest, ""));
     let (file, function) = place.rsplit_once(" in ").unwrap_or((place, ""));

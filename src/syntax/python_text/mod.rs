@@ -25,13 +25,13 @@ pub mod tree;
 mod value;
 
 use super::ast::{Dialect, Graph, Item, Name, Signature};
-use super::torch_text::Found;
+use super::torch_text::FoundItems;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use lalrpop_util::{ErrorRecovery, ParseError};
 use lexer::lex;
-use lower::Text;
-use regions::{Kind, Region};
+use lower::FunctionContext;
+use regions::{PythonRegion, RegionKind};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,16 +40,16 @@ use tree::{Class, Cx, Def, Expr, ExprKind, Top};
 
 pub(super) use signature::specs_of;
 
-#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
+#[allow(missing_docs, unreachable_pub, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/python.rs"));
 }
 
 /// Reads every piece of generated Python in `text`.
-pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> Found<'a> {
-    let regions = regions::find(&text);
-    let mut found = Found {
+pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> FoundItems<'a> {
+    let regions = regions::find_regions(&text);
+    let mut found = FoundItems {
         graphs: vec![],
         errors: vec![],
         rest: text,
@@ -60,7 +60,7 @@ pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> Found<'a> {
     let mut rest = found.rest.as_bytes().to_vec();
     let mut names = HashSet::new();
     for r in &regions {
-        let mut reader = Reader {
+        let mut reader = PythonReader {
             file,
             text: &found.rest,
             wrapped: vec![],
@@ -69,16 +69,16 @@ pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> Found<'a> {
             graphs: vec![],
             errors: vec![],
         };
-        reader.region(r);
+        reader.read_region(r);
         found.graphs.extend(reader.graphs.into_iter().map(Item::Graph));
         found.errors.append(&mut reader.errors);
-        super::torch_text::blank(&mut rest[r.range.clone()]);
+        super::torch_text::blank_out(&mut rest[r.range.clone()]);
     }
     found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
     found
 }
 
-struct Reader<'a> {
+struct PythonReader<'a> {
     file: FileId,
     text: &'a str,
     wrapped: Vec<String>,
@@ -89,15 +89,15 @@ struct Reader<'a> {
     errors: Vec<Diagnostic>,
 }
 
-impl Reader<'_> {
-    fn region(&mut self, region: &Region) {
+impl PythonReader<'_> {
+    fn read_region(&mut self, region: &PythonRegion) {
         let lexed = lex(self.file, self.text, region);
         self.errors.extend(lexed.errors);
         self.comments = lexed.comments;
         self.wrapped = region
             .lines
             .iter()
-            .filter_map(|l| wrapped(&self.text[l.clone()]))
+            .filter_map(|l| wrapped_name(&self.text[l.clone()]))
             .collect();
         let mut cx = Cx {
             file: self.file,
@@ -105,43 +105,43 @@ impl Reader<'_> {
             deep: false,
         };
         let failed = match region.kind {
-            Kind::Program => match grammar::ExportedParser::new().parse(&mut cx, lexed.tokens) {
+            RegionKind::Program => match grammar::ExportedParser::new().parse(&mut cx, lexed.tokens) {
                 Ok(p) => {
                     let signature = Signature {
-                        specs: signature::specs(p.signature),
-                        ranges: signature::ranges(self.text, p.ranges.as_ref()),
+                        specs: signature::lower_specs(p.signature),
+                        ranges: signature::read_ranges(self.text, p.ranges.as_ref()),
                         span: p.span,
                     };
-                    self.members(&p.members, None, Some(Box::new(signature)));
+                    self.read_members(&p.members, None, Some(Box::new(signature)));
                     None
                 }
                 Err(e) => Some(e),
             },
-            Kind::Code | Kind::Class => match grammar::TextParser::new().parse(&mut cx, lexed.tokens) {
+            RegionKind::Code | RegionKind::Class => match grammar::TextParser::new().parse(&mut cx, lexed.tokens) {
                 Ok(members) => {
-                    self.members(&members, None, None);
+                    self.read_members(&members, None, None);
                     None
                 }
                 Err(e) => Some(e),
             },
         };
         self.errors.append(&mut cx.errors);
-        self.errors.extend(failed.map(|e| unexpected(self.file, e)));
+        self.errors.extend(failed.map(|e| unexpected_token(self.file, e)));
     }
 
     /// The graphs of what stands at one level, the classes below it first named.
-    fn members(&mut self, members: &[Top], class: Option<&Class>, mut signature: Option<Box<Signature>>) {
+    fn read_members(&mut self, members: &[Top], class: Option<&Class>, mut signature: Option<Box<Signature>>) {
         for m in members {
             match m {
-                Top::Class(c) if class.is_none() => self.members(&c.members, Some(c), signature.take()),
-                Top::Def(d) => self.function(d, class, members, signature.take(), None),
+                Top::Class(c) if class.is_none() => self.read_members(&c.members, Some(c), signature.take()),
+                Top::Def(d) => self.read_function(d, class, members, signature.take(), None),
                 Top::Class(_) | Top::Other => {}
             }
         }
     }
 
     /// One function, and then the graphs of the sub-modules beside it.
-    fn function(
+    fn read_function(
         &mut self,
         def: &Def,
         class: Option<&Class>,
@@ -157,7 +157,7 @@ impl Reader<'_> {
             .iter()
             .map(|c| (c.name.text.clone(), self.graph_name(&c.name.text)))
             .collect();
-        let text = Text {
+        let text = FunctionContext {
             file: self.file,
             text: self.text,
             comments: &self.comments,
@@ -181,7 +181,7 @@ impl Reader<'_> {
             });
             if let Some(d) = function {
                 let name = children.get(&c.name.text).cloned();
-                self.function(d, Some(c), &c.members, None, name);
+                self.read_function(d, Some(c), &c.members, None, name);
             }
         }
     }
@@ -206,7 +206,7 @@ fn class_of(t: &Top) -> Option<&Class> {
 }
 
 /// The name that a line `torch.fx._symbolic_trace.wrap("name")` wraps.
-fn wrapped(line: &str) -> Option<String> {
+fn wrapped_name(line: &str) -> Option<String> {
     let (head, rest) = line.trim().split_once("wrap(\"")?;
     let name = rest.strip_suffix("\")")?;
     head.bytes()
@@ -217,13 +217,13 @@ fn wrapped(line: &str) -> Option<String> {
 impl Cx {
     /// Notes an error that the grammar recovers from.
     pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
-        let d = unexpected(self.file, e.error);
+        let d = unexpected_token(self.file, e.error);
         self.errors.push(d);
     }
 }
 
 /// The diagnostic for a token the grammar does not expect.
-fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     let (title, span) = match &error {
         ParseError::UnrecognizedToken { token, .. } | ParseError::ExtraToken { token } => {
             (format!("unexpected {}", token.1), Span::new(file, token.0, token.2))
@@ -235,7 +235,7 @@ fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnost
     };
     let want = match &error {
         ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => {
-            words(expected)
+            expected_words(expected)
         }
         _ => "nothing more".into(),
     };
@@ -245,7 +245,7 @@ fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnost
 }
 
 /// LALRPOP's list of expected tokens as a reader would say it.
-fn words(expected: &[String]) -> String {
+fn expected_words(expected: &[String]) -> String {
     let has = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
     if has("name") && has("string") && has("[") {
         return "an expression".into();

@@ -41,7 +41,7 @@ const MODULES: [&str; 9] = [
 
 /// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. Of other functions the
 /// graph's builder knows more; those that torch says it wrapped keep a dot, which tells them from torch's own.
-pub(super) fn function(text: &str, wrapped: &[String]) -> String {
+pub(super) fn function_path(text: &str, wrapped: &[String]) -> String {
     if text.contains('.') {
         return match text.strip_prefix("_operator.") {
             Some(name) => format!("operator.{name}"),
@@ -72,35 +72,35 @@ pub(super) fn function(text: &str, wrapped: &[String]) -> String {
 }
 
 /// An annotation as `print(graph)` writes it: `typing_Union[int,NoneType]` is `typing.Optional[int]`.
-pub(super) fn annotation(e: &Expr) -> String {
+pub(super) fn annotation_text(e: &Expr) -> String {
     match &e.kind {
         ExprKind::None => "None".into(),
         ExprKind::Ellipsis => "...".into(),
         ExprKind::Str(s) => s.to_string(),
-        ExprKind::Name(n) => path(n),
-        ExprKind::Attr(base, name) => format!("{}.{}", annotation(base), name.text),
+        ExprKind::Name(n) => type_path(n),
+        ExprKind::Attr(base, name) => format!("{}.{}", annotation_text(base), name.text),
         ExprKind::Tuple(items) | ExprKind::List(items) => {
-            let items: Vec<String> = items.iter().map(annotation).collect();
+            let items: Vec<String> = items.iter().map(annotation_text).collect();
             items.join(", ")
         }
-        ExprKind::Binary("or_", a, b) => format!("{} | {}", annotation(a), annotation(b)),
+        ExprKind::Binary("or_", a, b) => format!("{} | {}", annotation_text(a), annotation_text(b)),
         ExprKind::Index(base, inner) => {
-            let base = annotation(base);
+            let base = annotation_text(base);
             if base == "typing.Union"
                 && let ExprKind::Tuple(items) = &inner.kind
                 && let [one, none] = &items[..]
-                && matches!(annotation(none).as_str(), "NoneType" | "None")
+                && matches!(annotation_text(none).as_str(), "NoneType" | "None")
             {
-                return format!("typing.Optional[{}]", annotation(one));
+                return format!("typing.Optional[{}]", annotation_text(one));
             }
-            format!("{base}[{}]", annotation(inner))
+            format!("{base}[{}]", annotation_text(inner))
         }
         ExprKind::Call(f, args) => {
             let args = args.iter().map(|a| match a {
-                Arg::Positional(e) | Arg::Keywords(e) => annotation(e),
-                Arg::Keyword(k, e) => format!("{}={}", k.text, annotation(e)),
+                Arg::Positional(e) | Arg::Keywords(e) => annotation_text(e),
+                Arg::Keyword(k, e) => format!("{}={}", k.text, annotation_text(e)),
             });
-            format!("{}({})", annotation(f), args.collect::<Vec<_>>().join(", "))
+            format!("{}({})", annotation_text(f), args.collect::<Vec<_>>().join(", "))
         }
         ExprKind::Int(i) => i.to_string(),
         _ => "?".into(),
@@ -108,7 +108,7 @@ pub(super) fn annotation(e: &Expr) -> String {
 }
 
 /// The path after the name of a type.
-fn path(name: &str) -> String {
+fn type_path(name: &str) -> String {
     for (prefix, module) in [("typing_", "typing"), ("collections_abc_", "collections.abc")] {
         if let Some(rest) = name.strip_prefix(prefix) {
             return format!("{module}.{rest}");

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RegionKind {
     /// A function, with the `wrap` lines before it.
     Code,
     /// A class.
@@ -19,9 +19,9 @@ pub enum Kind {
 
 /// The lines of one region.
 #[derive(Debug)]
-pub struct Region {
+pub struct PythonRegion {
     /// What it holds.
-    pub kind: Kind,
+    pub kind: RegionKind,
     /// The lines that belong to it, without what stands before the Python.
     pub lines: Vec<Range<usize>>,
     /// All of it.
@@ -29,7 +29,7 @@ pub struct Region {
 }
 
 /// A line of the text.
-struct Line<'a> {
+struct PythonLine<'a> {
     /// Without what stands before the Python, and without the end of the line.
     range: Range<usize>,
     /// The text of the range.
@@ -53,7 +53,7 @@ enum Prefix {
 }
 
 /// The kind and length of what stands before the Python of a line.
-fn prefix(line: &str) -> (Prefix, usize) {
+fn line_prefix(line: &str) -> (Prefix, usize) {
     let log = line.starts_with(['V', 'I', 'W', 'E', 'D']) && line[1..].starts_with(|c: char| c.is_ascii_digit());
     if log && let Some(at) = line.rfind("[__") {
         let rest = &line[at..];
@@ -67,7 +67,7 @@ fn prefix(line: &str) -> (Prefix, usize) {
         return (Prefix::Prompt, 4);
     }
     if let Some(rest) = line.strip_prefix("# ") {
-        let begins = begins(rest).is_some() || rest.starts_with(' ');
+        let begins = region_kind(rest).is_some() || rest.starts_with(' ');
         return if begins {
             (Prefix::Comment, 2)
         } else {
@@ -78,29 +78,29 @@ fn prefix(line: &str) -> (Prefix, usize) {
 }
 
 /// What a line begins, from its first word on.
-fn begins(line: &str) -> Option<Kind> {
+fn region_kind(line: &str) -> Option<RegionKind> {
     let body = line.trim_start();
     let class = body.strip_prefix("class ").and_then(|r| r.split_once('('));
     if class.is_some_and(|(_, r)| r.trim_end().ends_with("Module):")) {
-        return Some(Kind::Class);
+        return Some(RegionKind::Class);
     }
     if body.starts_with("def ") && body.contains('(') && (body.contains("(self") || body.starts_with("def forward(")) {
-        return Some(Kind::Code);
+        return Some(RegionKind::Code);
     }
     if body.trim_end() == "ExportedProgram:" {
-        return Some(Kind::Program);
+        return Some(RegionKind::Program);
     }
     let wrap = body.starts_with("torch.fx._symbolic_trace.wrap(") || body.starts_with("torch.fx.wrap(");
-    (wrap || body.starts_with("wrap(\"")).then_some(Kind::Code)
+    (wrap || body.starts_with("wrap(\"")).then_some(RegionKind::Code)
 }
 
-fn lines(text: &str) -> Vec<Line<'_>> {
+fn split_lines(text: &str) -> Vec<PythonLine<'_>> {
     let mut at = 0;
     let mut out = vec![];
     for raw in text.split_inclusive('\n') {
         let line = raw.trim_end_matches(['\n', '\r']);
-        let (prefix, skip) = prefix(line);
-        out.push(Line {
+        let (prefix, skip) = line_prefix(line);
+        out.push(PythonLine {
             range: at + skip..at + line.len(),
             text: &line[skip..],
             start: at,
@@ -111,27 +111,27 @@ fn lines(text: &str) -> Vec<Line<'_>> {
     out
 }
 
-fn indent(line: &str) -> usize {
+fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
 /// Finds the regions. Those in comments count only in a text that is all comments: in FXIR a comment is a comment.
-pub fn find(text: &str) -> Vec<Region> {
+pub fn find_regions(text: &str) -> Vec<PythonRegion> {
     if !["def ", "class ", "ExportedProgram:"].iter().any(|w| text.contains(w)) {
         return vec![];
     }
-    let lines = lines(text);
-    let comment = |l: &Line| text[l.start..].starts_with('#') || l.text.trim().is_empty();
+    let lines = split_lines(text);
+    let comment = |l: &PythonLine| text[l.start..].starts_with('#') || l.text.trim().is_empty();
     let all_comments = lines.iter().all(comment);
     let mut out = vec![];
     let mut i = 0;
     while i < lines.len() {
-        let kind = begins(lines[i].text).filter(|_| all_comments || lines[i].prefix != Prefix::Comment);
+        let kind = region_kind(lines[i].text).filter(|_| all_comments || lines[i].prefix != Prefix::Comment);
         match kind {
             Some(kind) => {
                 let end = end_of(&lines, i, kind);
                 let last = &lines[end - 1];
-                out.push(Region {
+                out.push(PythonRegion {
                     kind,
                     lines: lines[i..end].iter().map(|l| l.range.clone()).collect(),
                     range: lines[i].start..last.range.end,
@@ -145,35 +145,35 @@ pub fn find(text: &str) -> Vec<Region> {
 }
 
 /// The line after the region that begins at line `first`.
-fn end_of(lines: &[Line<'_>], first: usize, kind: Kind) -> usize {
-    let (base, prefix) = (indent(lines[first].text), lines[first].prefix);
+fn end_of(lines: &[PythonLine<'_>], first: usize, kind: RegionKind) -> usize {
+    let (base, prefix) = (indent_width(lines[first].text), lines[first].prefix);
     // A `wrap` line belongs to the function after it.
-    let mut defined = kind != Kind::Code || lines[first].text.trim_start().starts_with("def ");
+    let mut defined = kind != RegionKind::Code || lines[first].text.trim_start().starts_with("def ");
     let mut end = first + 1;
-    let mut open = brackets(0, lines[first].text);
+    let mut open = open_brackets_after(0, lines[first].text);
     for (i, line) in lines.iter().enumerate().skip(first + 1) {
         let text = line.text.trim();
         let blank = text.is_empty() || (text == "#" && prefix == Prefix::Comment);
         let continues = match kind {
             _ if blank => continue,
             _ if line.prefix != prefix && prefix != Prefix::None && prefix != Prefix::Prompt => false,
-            _ if indent(line.text) > base || open > 0 => true,
-            Kind::Program => text.starts_with("Graph signature:") || text.starts_with("Range constraints:"),
-            Kind::Code if !defined => begins(line.text) == Some(Kind::Code),
+            _ if indent_width(line.text) > base || open > 0 => true,
+            RegionKind::Program => text.starts_with("Graph signature:") || text.starts_with("Range constraints:"),
+            RegionKind::Code if !defined => region_kind(line.text) == Some(RegionKind::Code),
             _ => false,
         };
         if !continues {
             break;
         }
         defined |= text.starts_with("def ");
-        open = brackets(open, line.text);
+        open = open_brackets_after(open, line.text);
         end = i + 1;
     }
     end
 }
 
 /// How many brackets are open after `line`, if `open` were before.
-fn brackets(open: usize, line: &str) -> usize {
+fn open_brackets_after(open: usize, line: &str) -> usize {
     let code = outside_strings(line).take_while(|(_, c)| *c != '#');
     code.fold(open, |open, (_, c)| match c {
         '(' | '[' | '{' => open + 1,

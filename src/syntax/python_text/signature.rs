@@ -6,7 +6,7 @@ use crate::syntax::ast;
 use std::sync::Arc;
 
 /// The lines of a signature.
-pub(super) fn specs(list: Vec<Spec>) -> Vec<ast::Spec> {
+pub(super) fn lower_specs(list: Vec<Spec>) -> Vec<ast::Spec> {
     let name = |i: super::tree::Ident| ast::Name::new(i.text, i.span);
     let one = |s: Spec| {
         let field = |key: &str| s.fields.iter().find(|(k, _)| *k.text == *key).map(|(_, v)| v);
@@ -24,7 +24,7 @@ pub(super) fn specs(list: Vec<Spec>) -> Vec<ast::Spec> {
 }
 
 /// The ranges of sizes, as texts: `s40` and `VR[2, int_oo]`.
-pub(super) fn ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
+pub(super) fn read_ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
     let Some(ExprKind::Dict(entries)) = e.map(|e| &e.kind) else {
         return vec![];
     };
@@ -37,7 +37,7 @@ pub(super) fn ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> 
 pub(crate) fn specs_of(value: &Expr) -> Vec<Spec> {
     let mut out = vec![];
     for list in ["input_specs", "output_specs"] {
-        let Some(ExprKind::List(items)) = field(value, list).map(|e| &e.kind) else {
+        let Some(ExprKind::List(items)) = keyword_arg(value, list).map(|e| &e.kind) else {
             continue;
         };
         out.extend(items.iter().filter_map(spec_of));
@@ -47,14 +47,14 @@ pub(crate) fn specs_of(value: &Expr) -> Vec<Spec> {
 
 fn spec_of(item: &Expr) -> Option<Spec> {
     let ident = |text: Arc<str>, e: &Expr| super::tree::Ident { text, span: e.span };
-    let kind = field(item, "kind")?;
+    let kind = keyword_arg(item, "kind")?;
     let ExprKind::Object(text) = &kind.kind else {
         return None;
     };
     let word = text.split('.').nth(1)?.split(':').next()?;
-    let arg = field(item, "arg")?;
-    let name = field(arg, "name").and_then(|n| Some(ident(text_of(n)?, n)));
-    let target = field(item, "target").and_then(text_of).map(|t| {
+    let arg = keyword_arg(item, "arg")?;
+    let name = keyword_arg(arg, "name").and_then(|n| Some(ident(text_of(n)?, n)));
+    let target = keyword_arg(item, "target").and_then(text_of).map(|t| {
         let key = ident("target".into(), item);
         (key, super::tree::string(t, item.span))
     });
@@ -66,7 +66,7 @@ fn spec_of(item: &Expr) -> Option<Spec> {
 }
 
 /// The keyword argument `name` of a call.
-fn field<'a>(e: &'a Expr, name: &str) -> Option<&'a Expr> {
+fn keyword_arg<'a>(e: &'a Expr, name: &str) -> Option<&'a Expr> {
     let ExprKind::Call(_, args) = &e.kind else { return None };
     args.iter().find_map(|a| match a {
         Arg::Keyword(k, v) if *k.text == *name => Some(v),

@@ -1,6 +1,6 @@
 //! Expressions of generated Python as values of a graph, and as the nodes that compute them.
 
-use super::lower::Lower;
+use super::lower::FunctionLowerer;
 use super::names;
 use super::tree::{Arg, Expr, ExprKind};
 use crate::source::Span;
@@ -11,20 +11,24 @@ use std::sync::Arc;
 /// Types of Python's that may stand as arguments.
 const TYPES: [&str; 8] = ["int", "float", "bool", "str", "complex", "list", "tuple", "dict"];
 
-impl Lower<'_> {
+impl FunctionLowerer<'_> {
     /// The value of an expression. What it computes on the way becomes nodes.
-    pub(super) fn value(&mut self, e: &Expr) -> Value {
-        if let Some(v) = self.literal(e) {
+    pub(super) fn lower_value(&mut self, e: &Expr) -> Value {
+        if let Some(v) = self.lower_literal(e) {
             return v;
         }
-        let all = |this: &mut Self, v: &[Expr]| v.iter().map(|x| this.value(x)).collect::<Vec<_>>();
+        let all = |this: &mut Self, v: &[Expr]| v.iter().map(|x| this.lower_value(x)).collect::<Vec<_>>();
         let kind = match &e.kind {
             ExprKind::Tuple(v) => ValueKind::Tuple(all(self, v)),
             ExprKind::List(v) => ValueKind::List(all(self, v)),
-            ExprKind::Dict(v) => ValueKind::Dict(v.iter().map(|(k, x)| (self.value(k), self.value(x))).collect()),
+            ExprKind::Dict(v) => ValueKind::Dict(
+                v.iter()
+                    .map(|(k, x)| (self.lower_value(k), self.lower_value(x)))
+                    .collect(),
+            ),
             ExprKind::Slice(parts) => {
                 let mut part = |i: usize| match &parts[i] {
-                    Some(x) => self.value(x),
+                    Some(x) => self.lower_value(x),
                     None => Value::new(ValueKind::None, e.span),
                 };
                 ValueKind::Slice(Box::new([part(0), part(1), part(2)]))
@@ -33,9 +37,9 @@ impl Lower<'_> {
             ExprKind::Name(n) => self.free_name(n),
             _ => match self.child_graph(e) {
                 Some(graph) => ValueKind::Graph(graph),
-                None => match self.operation(e) {
+                None => match self.lower_operation(e) {
                     Some(op) => ValueKind::Node(self.emit(op, e.span)),
-                    None => self.unreadable(e.span, "a graph cannot contain this value"),
+                    None => self.report_unreadable(e.span, "a graph cannot contain this value"),
                 },
             },
         };
@@ -43,7 +47,7 @@ impl Lower<'_> {
     }
 
     /// A value that no other value is part of.
-    fn literal(&self, e: &Expr) -> Option<Value> {
+    fn lower_literal(&self, e: &Expr) -> Option<Value> {
         let kind = match &e.kind {
             ExprKind::None => ValueKind::None,
             ExprKind::Bool(b) => ValueKind::Bool(*b),
@@ -53,7 +57,7 @@ impl Lower<'_> {
             ExprKind::Imag(x) => ValueKind::Complex(0.0, *x),
             ExprKind::Str(s) => ValueKind::Str(s.clone()),
             ExprKind::Object(s) => ValueKind::Opaque(s.clone()),
-            ExprKind::Name(n) => match self.bound(n) {
+            ExprKind::Name(n) => match self.lookup_name(n) {
                 Some(v) => return Some(Value::new(v.kind.clone(), e.span)),
                 None => return None,
             },
@@ -66,22 +70,22 @@ impl Lower<'_> {
                     None => ValueKind::Opaque(path.into()),
                 }
             }
-            ExprKind::Unary("neg", x) if infinite(x).is_some() => ValueKind::Float(-infinite(x)?),
-            ExprKind::Binary(op @ ("add" | "sub"), a, b) => match (number(a), imaginary(b)) {
+            ExprKind::Unary("neg", x) if as_non_finite(x).is_some() => ValueKind::Float(-as_non_finite(x)?),
+            ExprKind::Binary(op @ ("add" | "sub"), a, b) => match (as_real(a), as_imaginary(b)) {
                 (Some(re), Some(im)) => ValueKind::Complex(re, if *op == "sub" { -im } else { im }),
-                _ => return self.size(e),
+                _ => return self.lower_size(e),
             },
-            _ => return self.size(e),
+            _ => return self.lower_size(e),
         };
         Some(Value::new(kind, e.span))
     }
 
     /// Arithmetic on symbolic sizes: `2*s96 + 1`.
-    fn size(&self, e: &Expr) -> Option<Value> {
+    fn lower_size(&self, e: &Expr) -> Option<Value> {
         let kind = match &e.kind {
             ExprKind::Int(i) => ValueKind::Int(*i),
-            ExprKind::Name(n) if is_torch_symbol(n) && self.bound(n).is_none() => ValueKind::Name(n.clone()),
-            ExprKind::Unary("neg", a) => ValueKind::Unary(UnaryOp::Neg, Box::new(self.size(a)?)),
+            ExprKind::Name(n) if is_torch_symbol(n) && self.lookup_name(n).is_none() => ValueKind::Name(n.clone()),
+            ExprKind::Unary("neg", a) => ValueKind::Unary(UnaryOp::Neg, Box::new(self.lower_size(a)?)),
             ExprKind::Binary(op, a, b) => {
                 let op = match *op {
                     "add" => BinaryOp::Add,
@@ -92,7 +96,7 @@ impl Lower<'_> {
                     "pow" => BinaryOp::Pow,
                     _ => return None,
                 };
-                ValueKind::Binary(op, Box::new(self.size(a)?), Box::new(self.size(b)?))
+                ValueKind::Binary(op, Box::new(self.lower_size(a)?), Box::new(self.lower_size(b)?))
             }
             _ => return None,
         };
@@ -124,7 +128,7 @@ impl Lower<'_> {
 
     fn value_call(&mut self, e: &Expr, f: &Expr, args: &[Arg]) -> ValueKind {
         let path = self.global_path(f).unwrap_or_default();
-        let positional: Vec<&Expr> = args.iter().filter_map(positional).collect();
+        let positional: Vec<&Expr> = args.iter().filter_map(as_positional).collect();
         let given = |name: &str| {
             args.iter().find_map(|a| match a {
                 Arg::Keyword(k, v) if *k.text == *name => Some(v),
@@ -133,21 +137,21 @@ impl Lower<'_> {
         };
         match &*path {
             "slice" | "range" if (1..=3).contains(&positional.len()) => {
-                let mut items: Vec<Value> = positional.iter().map(|x| self.value(x)).collect();
+                let mut items: Vec<Value> = positional.iter().map(|x| self.lower_value(x)).collect();
                 let none = Value::new(ValueKind::None, e.span);
                 if items.len() == 1 {
                     items.insert(0, none.clone());
                 }
                 if path == "slice" {
                     items.resize(3, none);
-                    return three(items).map_or(ValueKind::None, ValueKind::Slice);
+                    return into_triple(items).map_or(ValueKind::None, ValueKind::Slice);
                 }
                 let int = |i| Value::new(ValueKind::Int(i), e.span);
                 if matches!(items[0].kind, ValueKind::None) {
                     items[0] = int(0);
                 }
                 items.resize(3, int(1));
-                three(items).map_or(ValueKind::None, ValueKind::Range)
+                into_triple(items).map_or(ValueKind::None, ValueKind::Range)
             }
             "device" | "torch.device" => {
                 let kind = given("type").or(positional.first().copied());
@@ -155,30 +159,30 @@ impl Lower<'_> {
                 match (kind.map(|k| &k.kind), index.map(|i| &i.kind)) {
                     (Some(ExprKind::Str(t)), None) => ValueKind::Device(t.clone()),
                     (Some(ExprKind::Str(t)), Some(ExprKind::Int(i))) => ValueKind::Device(format!("{t}:{i}").into()),
-                    _ => self.unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
+                    _ => self.report_unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
                 }
             }
             "complex" => match (
-                positional.first().and_then(|x| number(x)),
-                positional.get(1).and_then(|x| number(x)),
+                positional.first().and_then(|x| as_real(x)),
+                positional.get(1).and_then(|x| as_real(x)),
             ) {
                 (Some(re), Some(im)) => ValueKind::Complex(re, im),
-                _ => self.unreadable(e.span, "a complex number is written `complex(0.0, 1.0)`"),
+                _ => self.report_unreadable(e.span, "a complex number is written `complex(0.0, 1.0)`"),
             },
-            "torch.Size" if positional.len() == 1 => match self.value(positional[0]).kind {
+            "torch.Size" if positional.len() == 1 => match self.lower_value(positional[0]).kind {
                 ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v),
                 kind => kind,
             },
             // torch writes a tensor so; its values are lost.
-            _ => ValueKind::Opaque(self.source(e.span).into()),
+            _ => ValueKind::Opaque(self.source_text(e.span).into()),
         }
     }
 
     /// The operation of an expression; `None` if it is none.
-    pub(super) fn operation(&mut self, e: &Expr) -> Option<Op> {
+    pub(super) fn lower_operation(&mut self, e: &Expr) -> Option<Op> {
         let operator = |this: &mut Self, name: &str, operands: &[&Expr]| {
-            let values = operands.iter().map(|x| this.value(x)).collect();
-            Some(call(CallKind::Function, &format!("operator.{name}"), e.span, values))
+            let values = operands.iter().map(|x| this.lower_value(x)).collect();
+            Some(call_op(CallKind::Function, &format!("operator.{name}"), e.span, values))
         };
         match &e.kind {
             ExprKind::Unary(op, a) => operator(self, op, &[a]),
@@ -190,19 +194,19 @@ impl Lower<'_> {
                 }),
                 None => {
                     let name = Value::new(ValueKind::Str(name.text.clone()), name.span);
-                    let values = vec![self.value(base), name];
-                    Some(call(CallKind::Function, "builtins.getattr", e.span, values))
+                    let values = vec![self.lower_value(base), name];
+                    Some(call_op(CallKind::Function, "builtins.getattr", e.span, values))
                 }
             },
             ExprKind::Call(..) if self.self_path(e).is_some() => Some(Op::GetAttr {
                 target: Name::new(self.self_path(e)?, e.span),
             }),
-            ExprKind::Call(f, args) => self.call(f, args),
+            ExprKind::Call(f, args) => self.lower_call(f, args),
             _ => None,
         }
     }
 
-    fn call(&mut self, f: &Expr, args: &[Arg]) -> Option<Op> {
+    fn lower_call(&mut self, f: &Expr, args: &[Arg]) -> Option<Op> {
         if let Some(graph) = self.child_graph(f) {
             return Some(self.finish_call(CallKind::Function, &graph, f.span, vec![], args));
         }
@@ -210,14 +214,14 @@ impl Lower<'_> {
             return Some(self.finish_call(CallKind::Module, &path, f.span, vec![], args));
         }
         if let Some(path) = self.global_path(f) {
-            let target = names::function(&path, self.wrapped);
+            let target = names::function_path(&path, self.wrapped);
             return Some(self.finish_call(CallKind::Function, &target, f.span, vec![], args));
         }
         let (base, method) = match &f.kind {
             ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
-            _ => getattr(f)?,
+            _ => match_getattr(f)?,
         };
-        let first = self.value(base);
+        let first = self.lower_value(base);
         Some(self.finish_call(CallKind::Method, &method, f.span, vec![first], args))
     }
 
@@ -228,12 +232,12 @@ impl Lower<'_> {
         };
         for a in list {
             match a {
-                Arg::Positional(e) => args.positional.push(self.value(e)),
+                Arg::Positional(e) => args.positional.push(self.lower_value(e)),
                 Arg::Keyword(k, e) => {
-                    let value = self.value(e);
+                    let value = self.lower_value(e);
                     args.keyword.push((Name::new(k.text.clone(), k.span), value));
                 }
-                Arg::Keywords(e) => self.keywords(e, &mut args),
+                Arg::Keywords(e) => self.spread_keywords(e, &mut args),
             }
         }
         let target = Name::new(target, span);
@@ -241,19 +245,19 @@ impl Lower<'_> {
     }
 
     /// `**{"from": 1}`, which fxc writes for names that are not identifiers.
-    fn keywords(&mut self, e: &Expr, args: &mut Args) {
+    fn spread_keywords(&mut self, e: &Expr, args: &mut Args) {
         let ExprKind::Dict(entries) = &e.kind else {
-            self.unreadable(e.span, "only a dict that is written out can be spread");
+            self.report_unreadable(e.span, "only a dict that is written out can be spread");
             return;
         };
         for (k, v) in entries {
             match &k.kind {
                 ExprKind::Str(s) => {
-                    let value = self.value(v);
+                    let value = self.lower_value(v);
                     args.keyword.push((Name::new(s.clone(), k.span), value));
                 }
                 _ => {
-                    self.unreadable(k.span, "the name of an argument is a string");
+                    self.report_unreadable(k.span, "the name of an argument is a string");
                 }
             }
         }
@@ -263,7 +267,7 @@ impl Lower<'_> {
     pub(super) fn self_path(&self, e: &Expr) -> Option<String> {
         let (base, name) = match &e.kind {
             ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
-            _ => getattr(e)?,
+            _ => match_getattr(e)?,
         };
         match &base.kind {
             ExprKind::Name(n) if self.is_self(n) => Some(name.to_string()),
@@ -274,10 +278,10 @@ impl Lower<'_> {
     /// The path of something from outside: a name that the function does not bind, with attributes.
     pub(super) fn global_path(&self, e: &Expr) -> Option<String> {
         match &e.kind {
-            ExprKind::Name(n) if self.bound(n).is_none() && !self.is_self(n) => Some(n.to_string()),
+            ExprKind::Name(n) if self.lookup_name(n).is_none() && !self.is_self(n) => Some(n.to_string()),
             ExprKind::Attr(base, name) => Some(format!("{}.{}", self.global_path(base)?, name.text)),
             ExprKind::Call(..) => {
-                let (base, name) = getattr(e)?;
+                let (base, name) = match_getattr(e)?;
                 matches!(base.kind, ExprKind::Name(_) | ExprKind::Attr(..)).then_some(())?;
                 Some(format!("{}.{name}", self.global_path(base)?))
             }
@@ -287,7 +291,7 @@ impl Lower<'_> {
 }
 
 /// A call of positional arguments.
-pub(super) fn call(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
+pub(super) fn call_op(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
     Op::Call {
         kind,
         target: Name::new(target, span),
@@ -299,7 +303,7 @@ pub(super) fn call(kind: CallKind, target: &str, span: Span, positional: Vec<Val
 }
 
 /// `getattr(base, "name")` taken apart.
-fn getattr(e: &Expr) -> Option<(&Expr, Arc<str>)> {
+fn match_getattr(e: &Expr) -> Option<(&Expr, Arc<str>)> {
     let ExprKind::Call(f, args) = &e.kind else { return None };
     match (&f.kind, &args[..]) {
         (ExprKind::Name(n), [Arg::Positional(base), Arg::Positional(name)]) if **n == *"getattr" => match &name.kind {
@@ -310,27 +314,27 @@ fn getattr(e: &Expr) -> Option<(&Expr, Arc<str>)> {
     }
 }
 
-fn positional(a: &Arg) -> Option<&Expr> {
+fn as_positional(a: &Arg) -> Option<&Expr> {
     match a {
         Arg::Positional(e) => Some(e),
         _ => None,
     }
 }
 
-fn three(items: Vec<Value>) -> Option<Box<[Value; 3]>> {
+fn into_triple(items: Vec<Value>) -> Option<Box<[Value; 3]>> {
     <[Value; 3]>::try_from(items).ok().map(Box::new)
 }
 
-fn number(e: &Expr) -> Option<f64> {
+fn as_real(e: &Expr) -> Option<f64> {
     match &e.kind {
         ExprKind::Int(i) => Some(*i as f64),
         ExprKind::Float(x) => Some(*x),
-        ExprKind::Unary("neg", x) => Some(-infinite(x)?),
-        _ => infinite(e),
+        ExprKind::Unary("neg", x) => Some(-as_non_finite(x)?),
+        _ => as_non_finite(e),
     }
 }
 
-fn imaginary(e: &Expr) -> Option<f64> {
+fn as_imaginary(e: &Expr) -> Option<f64> {
     match &e.kind {
         ExprKind::Imag(x) => Some(*x),
         ExprKind::Name(n) if **n == *"nanj" => Some(f64::NAN),
@@ -339,7 +343,7 @@ fn imaginary(e: &Expr) -> Option<f64> {
     }
 }
 
-fn infinite(e: &Expr) -> Option<f64> {
+fn as_non_finite(e: &Expr) -> Option<f64> {
     match &e.kind {
         ExprKind::Name(n) if **n == *"inf" => Some(f64::INFINITY),
         ExprKind::Name(n) if **n == *"nan" => Some(f64::NAN),

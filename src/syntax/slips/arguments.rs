@@ -1,7 +1,7 @@
 //! Slips where arguments stand, and expressions that become statements of their own.
 
-use super::expr::{self, Expr};
-use super::{Item, Mender};
+use super::expr::{self, SlipExpr};
+use super::{ItemContext, Mender};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::token::Token;
@@ -21,7 +21,7 @@ impl<'s> Mender<'s, '_, '_> {
         let Some(start) = head.map(|t| t.0) else {
             return d.help(format!("give each call a statement of its own: `{}`", before[0]));
         };
-        let indent = c.indent(start);
+        let indent = c.line_indent(start);
         let mut text: String = before.iter().map(|s| format!("{s}\n{indent}")).collect();
         text.push_str(c.slice(start..span.range().start));
         text.push_str(value);
@@ -42,7 +42,7 @@ impl<'s> Mender<'s, '_, '_> {
             return false;
         };
         let inner = self.open.last().cloned();
-        if self.in_type || self.item == Item::Other || self.open.first() != Some(&Token::LBrace) {
+        if self.in_type || self.item == ItemContext::Other || self.open.first() != Some(&Token::LBrace) {
             return false;
         }
         if *token == Token::Comma && before == Token::Comma {
@@ -60,7 +60,7 @@ impl<'s> Mender<'s, '_, '_> {
                 Diagnostic::new(Code::E0001, "keyword arguments are written `name=value`").at(colon, "expected `=`");
             let until = c.tokens.get(at + 2).map_or(colon.range().end, |t| t.0);
             self.report(d.fix(c.span(end, until), "=", "write `=`"));
-            self.take();
+            self.take_token();
             self.replace(1, Token::Assign);
             return true;
         }
@@ -68,7 +68,7 @@ impl<'s> Mender<'s, '_, '_> {
             before,
             Token::LParen | Token::LBracket | Token::Comma | Token::Assign | Token::Colon
         );
-        if begins && self.item == Item::Graph && self.nested() {
+        if begins && self.item == ItemContext::Graph && self.mend_nested() {
             return true;
         }
         if matches!(token, Token::Node(_)) && before.ends_value() && !c.first_on_line(at) {
@@ -76,28 +76,28 @@ impl<'s> Mender<'s, '_, '_> {
                 Diagnostic::new(Code::E0001, "a comma is missing").at(c.span(before_end, start), "expected `,` here");
             self.report(d.fix(c.span(before_end, before_end), ",", "write the comma"));
             self.insert(Token::Comma);
-            self.take();
+            self.take_token();
             return true;
         }
         false
     }
 
     /// An argument that is an expression on nodes.
-    pub(super) fn nested(&mut self) -> bool {
+    pub(super) fn mend_nested(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
         // Most arguments are a node or a literal before `,` or a bracket.
         let simple =
             |t: Option<&Token<'_>>| matches!(t, Some(Token::Comma | Token::RParen | Token::RBracket | Token::RBrace));
         let Some(token) = c.token(at) else { return false };
-        let sign = c.gap(at).trim() == "~";
-        if !sign && simple(c.token(at + 1)) && c.gap(at + 1).trim().is_empty()
+        let sign = c.gap_before(at).trim() == "~";
+        if !sign && simple(c.token(at + 1)) && c.gap_before(at + 1).trim().is_empty()
             || simple(Some(token))
             || matches!(token, Token::LBracket | Token::LBrace)
         {
             return false;
         }
-        let Some((value, next)) = expr::read(&c, at).filter(|(v, _)| matches!(v, Expr::Call(..))) else {
+        let Some((value, next)) = expr::parse_expr(&c, at).filter(|(v, _)| matches!(v, SlipExpr::Call(..))) else {
             return false;
         };
         let ends = self.open.len() == 1 && (c.first_on_line(next) || c.token(next).is_none_or(|t| *t == Token::Loc));
@@ -107,7 +107,7 @@ impl<'s> Mender<'s, '_, '_> {
         let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
         let name = self.statement_name();
         let mut before = vec![];
-        let mended = self.write(name, &mut before, |out, fresh| value.write(out, fresh));
+        let mended = self.write_expr(name, &mut before, |out, fresh| value.write_value(out, fresh));
         let d = Diagnostic::new(Code::E0012, "a value cannot be a call or an expression on nodes");
         let d = self.as_statements(d.at(span, "give this a statement of its own"), span, before, &mended);
         self.report(d);
@@ -116,7 +116,7 @@ impl<'s> Mender<'s, '_, '_> {
         let end = c.tokens[next - 1].2;
         self.out.push((span.range().start, Token::Node(lost), end));
         self.at = next;
-        self.forgive(span.range().start, end);
+        self.retract_errors(span.range().start, end);
         true
     }
 

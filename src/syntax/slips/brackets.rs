@@ -12,7 +12,7 @@ const MOST: usize = 3;
 const LONGEST: usize = 10_000;
 
 #[derive(Clone, Debug)]
-enum Edit {
+enum BracketEdit {
     /// A bracket before this token.
     Insert(usize, Token<'static>),
     /// Another bracket for this token.
@@ -20,22 +20,22 @@ enum Edit {
     Delete(usize),
 }
 
-impl Edit {
-    fn at(&self) -> usize {
+impl BracketEdit {
+    fn token_idx(&self) -> usize {
         match self {
-            Edit::Insert(i, _) | Edit::Replace(i, _) | Edit::Delete(i) => *i,
+            BracketEdit::Insert(i, _) | BracketEdit::Replace(i, _) | BracketEdit::Delete(i) => *i,
         }
     }
 }
 
 /// The tokens with the brackets of each statement paired, as far as a few changes do it.
-pub(in crate::syntax) fn pair<'s>(
+pub(in crate::syntax) fn pair_brackets<'s>(
     file: FileId,
     text: &'s str,
     tokens: Vec<Spanned<'s>>,
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Spanned<'s>> {
-    let mut edits: Vec<Edit> = vec![];
+    let mut edits: Vec<BracketEdit> = vec![];
     let c = Cursor {
         file,
         text,
@@ -48,14 +48,14 @@ pub(in crate::syntax) fn pair<'s>(
             continue;
         }
         let end = statement_end(&c, at);
-        if let Some(found) = repair(&c, at, end) {
+        if let Some(found) = find_repair(&c, at, end) {
             // A string that is not closed takes the brackets after it with it.
             let open_string = |d: &Diagnostic| {
                 let start = d.labels.first().map_or(0, |l| l.span.range().start);
                 d.code == Code::E0003 && start >= tokens[at].0 && tokens.get(end).is_none_or(|t| start < t.0)
             };
             if !errors.iter().any(open_string) {
-                errors.push(finding(&c, at, &found));
+                errors.push(bracket_finding(&c, at, &found));
             }
             edits.extend(found);
         }
@@ -63,7 +63,7 @@ pub(in crate::syntax) fn pair<'s>(
     }
     match edits.is_empty() {
         true => tokens,
-        false => edited(&tokens, &edits),
+        false => apply_edits(&tokens, &edits),
     }
 }
 
@@ -80,7 +80,7 @@ fn begins_statement(c: &Cursor<'_, '_>, at: usize) -> bool {
 
 /// The first token after the statement that begins at `at`.
 fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
-    let indent = c.indent(c.tokens[at].0).len();
+    let indent = c.line_indent(c.tokens[at].0).len();
     let mut braces = 0usize;
     for i in at..c.tokens.len() {
         let new_line = i > at && c.first_on_line(i);
@@ -91,7 +91,7 @@ fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
                 return i;
             }
         }
-        let outside = new_line && c.indent(c.tokens[i].0).len() < indent;
+        let outside = new_line && c.line_indent(c.tokens[i].0).len() < indent;
         match &c.tokens[i].1 {
             Token::LBrace => braces += 1,
             Token::RBrace if new_line && (outside || braces == 0) => return i,
@@ -103,7 +103,7 @@ fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
     c.tokens.len()
 }
 
-fn closer(opener: &Token<'_>) -> Token<'static> {
+fn closing_bracket(opener: &Token<'_>) -> Token<'static> {
     match opener {
         Token::LParen => Token::RParen,
         Token::LBracket => Token::RBracket,
@@ -112,7 +112,7 @@ fn closer(opener: &Token<'_>) -> Token<'static> {
 }
 
 /// The fewest changes that pair the brackets of tokens `at..end`; `None` if they pair, or if it takes many.
-fn repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<Edit>> {
+fn find_repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<BracketEdit>> {
     let is_bracket = |t: &Token<'_>| {
         matches!(
             t,
@@ -125,17 +125,17 @@ fn repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<Edit>> {
     if brackets.len() > LONGEST || one_line && end != c.tokens.len() {
         return None;
     }
-    if pairs(c, &brackets) || one_line && closes_body(c, &brackets) {
+    if are_paired(c, &brackets) || one_line && closes_body(c, &brackets) {
         return None;
     }
     (1..=MOST).find_map(|budget| go_on(c, &brackets, vec![], end, budget))
 }
 
-fn pairs(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
+fn are_paired(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
     let mut stack: Vec<Token<'static>> = vec![];
     for &i in brackets {
         match &c.tokens[i].1 {
-            t @ (Token::LParen | Token::LBracket | Token::LBrace) => stack.push(closer(t)),
+            t @ (Token::LParen | Token::LBracket | Token::LBrace) => stack.push(closing_bracket(t)),
             t => {
                 if stack.pop().is_none_or(|want| want != *t) {
                     return false;
@@ -148,31 +148,31 @@ fn pairs(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
 
 /// Whether the brackets pair up to one `}`, after which other items may stand.
 fn closes_body(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
-    (0..brackets.len()).any(|n| c.tokens[brackets[n]].1 == Token::RBrace && pairs(c, &brackets[..n]))
+    (0..brackets.len()).any(|n| c.tokens[brackets[n]].1 == Token::RBrace && are_paired(c, &brackets[..n]))
 }
 
 /// Closes what is open at the end.
-fn at_end(stack: Vec<Token<'static>>, end: usize, budget: usize) -> Option<Vec<Edit>> {
-    (stack.len() <= budget).then(|| stack.into_iter().rev().map(|t| Edit::Insert(end, t)).collect())
+fn at_end(stack: Vec<Token<'static>>, end: usize, budget: usize) -> Option<Vec<BracketEdit>> {
+    (stack.len() <= budget).then(|| stack.into_iter().rev().map(|t| BracketEdit::Insert(end, t)).collect())
 }
 
 /// The changes from the first bracket of `rest` on, which closes nothing that is open.
-fn change(
+fn try_edits(
     c: &Cursor<'_, '_>,
     rest: &[usize],
     stack: Vec<Token<'static>>,
     end: usize,
     budget: usize,
-) -> Option<Vec<Edit>> {
+) -> Option<Vec<BracketEdit>> {
     let (&i, after) = rest.split_first()?;
     let left = budget.checked_sub(1)?;
     let mut options = vec![];
     if let Some(want) = stack.last() {
         let popped = stack[..stack.len() - 1].to_vec();
-        options.push((Edit::Insert(i, want.clone()), popped.clone(), rest));
-        options.push((Edit::Replace(i, want.clone()), popped, after));
+        options.push((BracketEdit::Insert(i, want.clone()), popped.clone(), rest));
+        options.push((BracketEdit::Replace(i, want.clone()), popped, after));
     }
-    options.push((Edit::Delete(i), stack, after));
+    options.push((BracketEdit::Delete(i), stack, after));
     options.into_iter().find_map(|(edit, stack, rest)| {
         let mut edits = go_on(c, rest, stack, end, left)?;
         edits.insert(0, edit);
@@ -187,31 +187,31 @@ fn go_on(
     mut stack: Vec<Token<'static>>,
     end: usize,
     budget: usize,
-) -> Option<Vec<Edit>> {
+) -> Option<Vec<BracketEdit>> {
     for (n, &i) in rest.iter().enumerate() {
         let token = &c.tokens[i].1;
         match token {
-            Token::LParen | Token::LBracket | Token::LBrace => stack.push(closer(token)),
+            Token::LParen | Token::LBracket | Token::LBrace => stack.push(closing_bracket(token)),
             t if stack.last() == Some(t) => drop(stack.pop()),
-            _ => return change(c, &rest[n..], stack, end, budget),
+            _ => return try_edits(c, &rest[n..], stack, end, budget),
         }
     }
     at_end(stack, end, budget)
 }
 
-fn edited<'s>(tokens: &[Spanned<'s>], edits: &[Edit]) -> Vec<Spanned<'s>> {
+fn apply_edits<'s>(tokens: &[Spanned<'s>], edits: &[BracketEdit]) -> Vec<Spanned<'s>> {
     let mut out = Vec::with_capacity(tokens.len() + edits.len());
     let mut next = edits.iter().peekable();
     for i in 0..=tokens.len() {
         let mut token = tokens.get(i).cloned();
-        while let Some(edit) = next.next_if(|e| e.at() == i) {
+        while let Some(edit) = next.next_if(|e| e.token_idx() == i) {
             match edit {
-                Edit::Insert(_, t) => {
+                BracketEdit::Insert(_, t) => {
                     let at = out.last().map_or(0, |t: &Spanned<'_>| t.2);
                     out.push((at, t.clone(), at));
                 }
-                Edit::Replace(_, t) => token = token.map(|(a, _, b)| (a, t.clone(), b)),
-                Edit::Delete(_) => token = None,
+                BracketEdit::Replace(_, t) => token = token.map(|(a, _, b)| (a, t.clone(), b)),
+                BracketEdit::Delete(_) => token = None,
             }
         }
         out.extend(token);
@@ -220,18 +220,18 @@ fn edited<'s>(tokens: &[Spanned<'s>], edits: &[Edit]) -> Vec<Spanned<'s>> {
 }
 
 /// What is said of a statement's brackets.
-fn finding(c: &Cursor<'_, '_>, at: usize, edits: &[Edit]) -> Diagnostic {
+fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diagnostic {
     let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
     let before = |i: usize| c.tokens[i - 1].2;
-    let first = edits[0].at();
-    let open = opener(c, at, first);
+    let first = edits[0].token_idx();
+    let open = innermost_open(c, at, first);
     let d = match (&edits[0], open) {
-        (Edit::Delete(i), _) | (Edit::Replace(i, _), None) | (Edit::Insert(i, _), None) => {
+        (BracketEdit::Delete(i), _) | (BracketEdit::Replace(i, _), None) | (BracketEdit::Insert(i, _), None) => {
             let i = (*i).min(c.tokens.len() - 1);
             Diagnostic::new(Code::E0007, format!("{} closes nothing", c.tokens[i].1))
                 .at(place(i), "no bracket of this kind is open here")
         }
-        (Edit::Insert(i, t), Some(o)) => {
+        (BracketEdit::Insert(i, t), Some(o)) => {
             let missing = c.span(
                 before(*i),
                 c.tokens.get(*i).map_or(before(*i), |t| t.0.min(before(*i) + 1)),
@@ -240,33 +240,35 @@ fn finding(c: &Cursor<'_, '_>, at: usize, edits: &[Edit]) -> Diagnostic {
                 .at(place(o), "opened here")
                 .see(missing, format!("{t} is missing here"))
         }
-        (Edit::Replace(i, _), Some(o)) => Diagnostic::new(Code::E0006, format!("{} is not closed", c.tokens[o].1))
-            .at(place(o), "opened here")
-            .see(place(*i), format!("{} does not close it", c.tokens[*i].1)),
+        (BracketEdit::Replace(i, _), Some(o)) => {
+            Diagnostic::new(Code::E0006, format!("{} is not closed", c.tokens[o].1))
+                .at(place(o), "opened here")
+                .see(place(*i), format!("{} does not close it", c.tokens[*i].1))
+        }
     };
     let start = before(first);
-    let last = edits.iter().map(Edit::at).max().unwrap_or(first);
+    let last = edits.iter().map(BracketEdit::token_idx).max().unwrap_or(first);
     let end = match edits.last() {
-        Some(Edit::Insert(..)) | None => before(last),
+        Some(BracketEdit::Insert(..)) | None => before(last),
         Some(_) => c.tokens[last].2,
     };
     let mut text = String::new();
     let mut done = start;
     for e in edits {
-        let upto = if matches!(e, Edit::Insert(..)) {
-            before(e.at())
+        let upto = if matches!(e, BracketEdit::Insert(..)) {
+            before(e.token_idx())
         } else {
-            c.tokens[e.at()].0
+            c.tokens[e.token_idx()].0
         };
         text.push_str(c.slice(done..upto.max(done)));
         done = upto.max(done);
         match e {
-            Edit::Insert(_, t) => text.push_str(t.text().unwrap_or("")),
-            Edit::Replace(i, t) => {
+            BracketEdit::Insert(_, t) => text.push_str(t.text().unwrap_or("")),
+            BracketEdit::Replace(i, t) => {
                 text.push_str(t.text().unwrap_or(""));
                 done = c.tokens[*i].2;
             }
-            Edit::Delete(i) => done = c.tokens[*i].2,
+            BracketEdit::Delete(i) => done = c.tokens[*i].2,
         }
     }
     text.push_str(c.slice(done..end.max(done)));
@@ -283,12 +285,12 @@ fn finding(c: &Cursor<'_, '_>, at: usize, edits: &[Edit]) -> Diagnostic {
 }
 
 /// The bracket that is open before token `before` and innermost.
-fn opener(c: &Cursor<'_, '_>, at: usize, before: usize) -> Option<usize> {
+fn innermost_open(c: &Cursor<'_, '_>, at: usize, before: usize) -> Option<usize> {
     let mut open: Vec<usize> = vec![];
     for i in at..before.min(c.tokens.len()) {
         match &c.tokens[i].1 {
             Token::LParen | Token::LBracket | Token::LBrace => open.push(i),
-            t if open.last().is_some_and(|&o| closer(&c.tokens[o].1) == *t) => drop(open.pop()),
+            t if open.last().is_some_and(|&o| closing_bracket(&c.tokens[o].1) == *t) => drop(open.pop()),
             _ => {}
         }
     }

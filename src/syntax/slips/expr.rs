@@ -1,41 +1,41 @@
 //! Python's expressions on nodes (`%x + %y`, `%x[0]`, `%x.relu()`, a call inside of a call) as the statements they stand for.
 
-use super::{Cursor, adjacent};
+use super::{Cursor, is_adjacent};
 use crate::syntax::token::Token;
 
 /// An expression as it was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expr {
+pub(super) enum SlipExpr {
     /// What FXIR writes so as well.
     Plain(String),
     /// What is a statement of its own: `call_function operator.add`, its arguments, those by name last.
-    Call(String, Vec<(Option<String>, Expr)>),
+    Call(String, Vec<(Option<String>, SlipExpr)>),
     /// A tuple or list.
-    Items(&'static str, Vec<Expr>, &'static str),
+    Items(&'static str, Vec<SlipExpr>, &'static str),
 }
 
-impl Expr {
+impl SlipExpr {
     /// Whether it holds a call.
     pub(super) fn has_call(&self) -> bool {
         match self {
-            Expr::Plain(_) => false,
-            Expr::Call(..) => true,
-            Expr::Items(_, items, _) => items.iter().any(Expr::has_call),
+            SlipExpr::Plain(_) => false,
+            SlipExpr::Call(..) => true,
+            SlipExpr::Items(_, items, _) => items.iter().any(SlipExpr::has_call),
         }
     }
 
     /// The value as FXIR, with a statement in `out` for each call in it. `fresh` makes names of nodes.
-    pub(super) fn write(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
+    pub(super) fn write_value(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
         match self {
-            Expr::Plain(text) => text.clone(),
-            Expr::Call(..) => {
-                let call = self.call(out, fresh);
+            SlipExpr::Plain(text) => text.clone(),
+            SlipExpr::Call(..) => {
+                let call = self.write_call(out, fresh);
                 let name = fresh();
                 out.push(format!("%{name} = {call}"));
                 format!("%{name}")
             }
-            Expr::Items(open, items, close) => {
-                let texts: Vec<String> = items.iter().map(|i| i.write(out, fresh)).collect();
+            SlipExpr::Items(open, items, close) => {
+                let texts: Vec<String> = items.iter().map(|i| i.write_value(out, fresh)).collect();
                 let comma = if texts.len() == 1 && *open == "(" { "," } else { "" };
                 format!("{open}{}{comma}{close}", texts.join(", "))
             }
@@ -43,15 +43,15 @@ impl Expr {
     }
 
     /// The call that this is, without a name for its result.
-    pub(super) fn call(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
-        let Expr::Call(head, args) = self else {
-            return self.write(out, fresh);
+    pub(super) fn write_call(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
+        let SlipExpr::Call(head, args) = self else {
+            return self.write_value(out, fresh);
         };
         let args: Vec<String> = args
             .iter()
             .map(|(k, v)| match k {
-                Some(k) => format!("{k}={}", v.write(out, fresh)),
-                None => v.write(out, fresh),
+                Some(k) => format!("{k}={}", v.write_value(out, fresh)),
+                None => v.write_value(out, fresh),
             })
             .collect();
         format!("{head}({})", args.join(", "))
@@ -59,7 +59,7 @@ impl Expr {
 }
 
 /// Python's infix operators: what each is called, and how tightly it binds.
-fn infix(sign: &str) -> Option<(&'static str, u8)> {
+fn infix_operator(sign: &str) -> Option<(&'static str, u8)> {
     Some(match sign {
         "==" => ("eq", 1),
         "!=" => ("ne", 1),
@@ -86,27 +86,27 @@ fn infix(sign: &str) -> Option<(&'static str, u8)> {
 const DEEPEST: usize = 32;
 
 /// Reads the expression at token `at`: what it is, and the token after it.
-pub(super) fn read(c: &Cursor<'_, '_>, at: usize) -> Option<(Expr, usize)> {
-    sum(c, at, 0, 0)
+pub(super) fn parse_expr(c: &Cursor<'_, '_>, at: usize) -> Option<(SlipExpr, usize)> {
+    parse_binary(c, at, 0, 0)
 }
 
-fn sum(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Option<(Expr, usize)> {
+fn parse_binary(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Option<(SlipExpr, usize)> {
     if depth > DEEPEST {
         return None;
     }
-    let (mut left, mut next) = unary(c, at, depth)?;
-    while let Some((sign, behind)) = sign(c, next) {
-        let Some((name, binds)) = infix(sign).filter(|(_, b)| *b > least) else {
+    let (mut left, mut next) = parse_unary(c, at, depth)?;
+    while let Some((sign, behind)) = operator_at(c, next) {
+        let Some((name, binds)) = infix_operator(sign).filter(|(_, b)| *b > least) else {
             break;
         };
         let least = if sign == "**" { binds - 1 } else { binds };
-        let (right, end) = sum(c, behind, least, depth + 1)?;
+        let (right, end) = parse_binary(c, behind, least, depth + 1)?;
         left = match (&left, &right) {
             // Arithmetic on sizes is FXIR's too.
-            (Expr::Plain(a), Expr::Plain(b)) if !a.contains('%') && !b.contains('%') => {
-                Expr::Plain(format!("{a} {sign} {b}"))
+            (SlipExpr::Plain(a), SlipExpr::Plain(b)) if !a.contains('%') && !b.contains('%') => {
+                SlipExpr::Plain(format!("{a} {sign} {b}"))
             }
-            _ => Expr::Call(
+            _ => SlipExpr::Call(
                 format!("call_function operator.{name}"),
                 vec![(None, left), (None, right)],
             ),
@@ -117,8 +117,8 @@ fn sum(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Option<(Expr, 
 }
 
 /// The operator before token `at`, which may be one that FXIR has not, and the token after it.
-fn sign<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
-    let gap = c.gap(at).trim();
+fn operator_at<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
+    let gap = c.gap_before(at).trim();
     if matches!(gap, "@" | "&" | "|" | "^") && !c.first_on_line(at) {
         return Some((gap, at));
     }
@@ -133,40 +133,40 @@ fn sign<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
     (operator && !comment && gap.is_empty() && !c.first_on_line(at)).then(|| (c.slice(*start..*end), at + 1))
 }
 
-fn unary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(Expr, usize)> {
+fn parse_unary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     let name = match c.tokens.get(at)?.1 {
         Token::Minus => "neg",
-        _ if c.gap(at).trim() == "~" => "invert",
-        _ => return postfix(c, at, depth),
+        _ if c.gap_before(at).trim() == "~" => "invert",
+        _ => return parse_postfix(c, at, depth),
     };
-    let (operand, next) = sum(c, at + (name == "neg") as usize, 7, depth + 1)?;
+    let (operand, next) = parse_binary(c, at + (name == "neg") as usize, 7, depth + 1)?;
     let plain = match &operand {
-        Expr::Plain(text) if !text.contains('%') && name == "neg" => Some(format!("-{text}")),
+        SlipExpr::Plain(text) if !text.contains('%') && name == "neg" => Some(format!("-{text}")),
         _ => None,
     };
-    let call = || Expr::Call(format!("call_function operator.{name}"), vec![(None, operand.clone())]);
-    Some((plain.map_or_else(call, Expr::Plain), next))
+    let call = || SlipExpr::Call(format!("call_function operator.{name}"), vec![(None, operand.clone())]);
+    Some((plain.map_or_else(call, SlipExpr::Plain), next))
 }
 
-fn postfix(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(Expr, usize)> {
-    let (mut value, mut next) = primary(c, at, depth)?;
+fn parse_postfix(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    let (mut value, mut next) = parse_primary(c, at, depth)?;
     loop {
         let Some((start, token, _)) = c.tokens.get(next) else {
             return Some((value, next));
         };
-        let gap = c.gap(next);
+        let gap = c.gap_before(next);
         // `f32[2]` is a type, and sizes have no methods.
         let of_node = match &value {
-            Expr::Plain(text) => text.starts_with('%'),
-            Expr::Call(..) => true,
-            Expr::Items(..) => false,
+            SlipExpr::Plain(text) => text.starts_with('%'),
+            SlipExpr::Call(..) => true,
+            SlipExpr::Items(..) => false,
         };
         if !of_node {
             return Some((value, next));
         }
-        if *token == Token::LBracket && adjacent(c, next) {
-            let (index, end) = subscript(c, next + 1, depth + 1)?;
-            value = Expr::Call(
+        if *token == Token::LBracket && is_adjacent(c, next) {
+            let (index, end) = parse_subscript(c, next + 1, depth + 1)?;
+            value = SlipExpr::Call(
                 "call_function operator.getitem".into(),
                 vec![(None, value), (None, index)],
             );
@@ -174,14 +174,14 @@ fn postfix(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(Expr, usize)>
         } else if gap == "." && token.word().is_some() {
             let name = c.slice(*start..c.tokens[next].2);
             next += 1;
-            if matches!(c.tokens.get(next), Some((_, Token::LParen, _))) && adjacent(c, next) {
-                let (mut args, end) = arguments(c, next + 1, depth + 1)?;
+            if matches!(c.tokens.get(next), Some((_, Token::LParen, _))) && is_adjacent(c, next) {
+                let (mut args, end) = parse_arguments(c, next + 1, depth + 1)?;
                 args.insert(0, (None, value));
-                value = Expr::Call(format!("call_method {name}"), args);
+                value = SlipExpr::Call(format!("call_method {name}"), args);
                 next = end;
             } else {
-                let name = Expr::Plain(format!("\"{name}\""));
-                value = Expr::Call("call_function getattr".into(), vec![(None, value), (None, name)]);
+                let name = SlipExpr::Plain(format!("\"{name}\""));
+                value = SlipExpr::Call("call_function getattr".into(), vec![(None, value), (None, name)]);
             }
         } else {
             return Some((value, next));
@@ -194,41 +194,43 @@ fn is_literal_call(name: &str) -> bool {
     crate::syntax::actions::is_value_call(name) || crate::syntax::resolve::is_size_function(name)
 }
 
-fn primary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(Expr, usize)> {
-    if depth > DEEPEST || !c.gap(at).trim().is_empty() && c.gap(at).trim() != "~" && !is_sign(c.gap(at).trim()) {
+fn parse_primary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    if depth > DEEPEST
+        || !c.gap_before(at).trim().is_empty() && c.gap_before(at).trim() != "~" && !is_sign(c.gap_before(at).trim())
+    {
         return None;
     }
     let (start, token, end) = c.tokens.get(at)?;
     let text = c.slice(*start..*end);
     match token {
         Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::Imag(_) | Token::Str(_) | Token::Literal(_) => {
-            Some((Expr::Plain(text.into()), at + 1))
+            Some((SlipExpr::Plain(text.into()), at + 1))
         }
         Token::Ident(_) | Token::Path(_) => {
-            let called = matches!(c.tokens.get(at + 1), Some((_, Token::LParen, _))) && adjacent(c, at + 1);
+            let called = matches!(c.tokens.get(at + 1), Some((_, Token::LParen, _))) && is_adjacent(c, at + 1);
             if !called {
-                return Some((Expr::Plain(text.into()), at + 1));
+                return Some((SlipExpr::Plain(text.into()), at + 1));
             }
-            let (args, next) = arguments(c, at + 2, depth + 1)?;
+            let (args, next) = parse_arguments(c, at + 2, depth + 1)?;
             if is_literal_call(text) {
-                return Some((Expr::Plain(c.slice(*start..c.tokens[next - 1].2).into()), next));
+                return Some((SlipExpr::Plain(c.slice(*start..c.tokens[next - 1].2).into()), next));
             }
-            Some((Expr::Call(format!("call_function {text}"), args), next))
+            Some((SlipExpr::Call(format!("call_function {text}"), args), next))
         }
         Token::LParen => {
-            let (items, next, comma) = items(c, at + 1, &Token::RParen, depth + 1)?;
+            let (items, next, comma) = parse_items(c, at + 1, &Token::RParen, depth + 1)?;
             let grouped = items.len() == 1 && !comma;
             match grouped {
                 true => match items.into_iter().next()? {
-                    Expr::Plain(t) => Some((Expr::Plain(format!("({t})")), next)),
+                    SlipExpr::Plain(t) => Some((SlipExpr::Plain(format!("({t})")), next)),
                     call => Some((call, next)),
                 },
-                false => Some((Expr::Items("(", items, ")"), next)),
+                false => Some((SlipExpr::Items("(", items, ")"), next)),
             }
         }
         Token::LBracket => {
-            let (items, next, _) = items(c, at + 1, &Token::RBracket, depth + 1)?;
-            Some((Expr::Items("[", items, "]"), next))
+            let (items, next, _) = parse_items(c, at + 1, &Token::RBracket, depth + 1)?;
+            Some((SlipExpr::Items("[", items, "]"), next))
         }
         _ => None,
     }
@@ -239,13 +241,18 @@ fn is_sign(gap: &str) -> bool {
 }
 
 /// Expressions up to `close`, the token after it, and whether there was a comma.
-fn items(c: &Cursor<'_, '_>, mut at: usize, close: &Token<'_>, depth: usize) -> Option<(Vec<Expr>, usize, bool)> {
+fn parse_items(
+    c: &Cursor<'_, '_>,
+    mut at: usize,
+    close: &Token<'_>,
+    depth: usize,
+) -> Option<(Vec<SlipExpr>, usize, bool)> {
     let (mut out, mut comma) = (vec![], false);
     loop {
         if c.tokens.get(at)?.1 == *close {
             return Some((out, at + 1, comma));
         }
-        let (item, next) = sum(c, at, 0, depth + 1)?;
+        let (item, next) = parse_binary(c, at, 0, depth + 1)?;
         out.push(item);
         at = next;
         if c.tokens.get(at)?.1 == Token::Comma {
@@ -257,10 +264,10 @@ fn items(c: &Cursor<'_, '_>, mut at: usize, close: &Token<'_>, depth: usize) -> 
     }
 }
 
-type Arguments = Vec<(Option<String>, Expr)>;
+type SlipArgs = Vec<(Option<String>, SlipExpr)>;
 
 /// A call's arguments and the token after the bracket.
-fn arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Arguments, usize)> {
+fn parse_arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipArgs, usize)> {
     let mut out = vec![];
     loop {
         let (start, token, end) = c.tokens.get(at)?;
@@ -269,7 +276,7 @@ fn arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Argumen
         }
         let named = token.word().is_some() && matches!(c.tokens.get(at + 1), Some((_, Token::Assign, _)));
         let key = named.then(|| c.slice(*start..*end).to_string());
-        let (value, next) = sum(c, at + 2 * named as usize, 0, depth + 1)?;
+        let (value, next) = parse_binary(c, at + 2 * named as usize, 0, depth + 1)?;
         out.push((key, value));
         at = next;
         match c.tokens.get(at)?.1 {
@@ -281,10 +288,10 @@ fn arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Argumen
 }
 
 /// What stands in a subscript's brackets, and the token after them.
-fn subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, usize)> {
+fn parse_subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     let (mut items, mut comma) = (vec![], false);
     loop {
-        let (item, next) = index(c, at, depth)?;
+        let (item, next) = parse_index(c, at, depth)?;
         items.push(item);
         at = next + 1;
         match c.tokens.get(next)?.1 {
@@ -299,14 +306,14 @@ fn subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, u
     }
     match (items.len(), comma) {
         (1, false) => Some((items.pop()?, at)),
-        _ => Some((Expr::Items("(", items, ")"), at)),
+        _ => Some((SlipExpr::Items("(", items, ")"), at)),
     }
 }
 
 /// One index: a value, `a:b:c`, or `...`.
-fn index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, usize)> {
+fn parse_index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     if c.slice(c.tokens.get(at)?.0..c.text.len()).starts_with("...") {
-        return Some((Expr::Plain("Ellipsis".into()), at + 1));
+        return Some((SlipExpr::Plain("Ellipsis".into()), at + 1));
     }
     let ends = |at: usize| {
         matches!(
@@ -314,13 +321,13 @@ fn index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, usize
             Some((_, Token::Colon | Token::Comma | Token::RBracket, _))
         )
     };
-    let mut parts: Vec<Expr> = vec![];
+    let mut parts: Vec<SlipExpr> = vec![];
     let mut colons = 0;
     loop {
         if ends(at) {
-            parts.push(Expr::Plain("None".into()));
+            parts.push(SlipExpr::Plain("None".into()));
         } else {
-            let (value, next) = sum(c, at, 0, depth + 1)?;
+            let (value, next) = parse_binary(c, at, 0, depth + 1)?;
             parts.push(value);
             at = next;
         }
@@ -335,7 +342,7 @@ fn index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, usize
     if colons == 0 {
         return parts.pop().map(|v| (v, at));
     }
-    let args = parts.into_iter().map(|v| v.write(&mut vec![], &mut String::new));
+    let args = parts.into_iter().map(|v| v.write_value(&mut vec![], &mut String::new));
     let args: Vec<String> = args.collect();
-    Some((Expr::Plain(format!("slice({})", args.join(", "))), at))
+    Some((SlipExpr::Plain(format!("slice({})", args.join(", "))), at))
 }

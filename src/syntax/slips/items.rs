@@ -23,7 +23,7 @@ const KEYWORDS: [&str; 8] = [
     "pointwise",
 ];
 
-fn keyword(word: &str) -> Token<'static> {
+fn keyword_token(word: &str) -> Token<'static> {
     match word {
         "module" => Token::Module,
         "const" => Token::Const,
@@ -41,19 +41,19 @@ impl<'s> Mender<'s, '_, '_> {
     pub(super) fn item_slip(&mut self) -> bool {
         let c = self.c;
         match c.tokens[self.at].1 {
-            Token::Ident(word) if c.first_on_line(self.at) => self.misspelt(word) || self.python(),
+            Token::Ident(word) if c.first_on_line(self.at) => self.mend_misspelt(word) || self.skip_python(),
             Token::Graph if c.first_on_line(self.at) => self.graph_parameters(),
-            Token::Module if c.first_on_line(self.at) => self.module(),
-            Token::Const if c.first_on_line(self.at) => self.constant(),
+            Token::Module if c.first_on_line(self.at) => self.mend_module(),
+            Token::Const if c.first_on_line(self.at) => self.mend_constant(),
             Token::Exact | Token::Fast if c.first_on_line(self.at) => self.rule_after_word(),
-            Token::Minus if self.is_rule() => self.arrow(),
-            Token::Ident("if" | "when" | "iff") if self.is_rule() => self.condition(),
+            Token::Minus if self.is_rule() => self.mend_arrow(),
+            Token::Ident("if" | "when" | "iff") if self.is_rule() => self.mend_condition(),
             _ => false,
         }
     }
 
     fn is_rule(&self) -> bool {
-        matches!(self.item, super::Item::Rewrite | super::Item::OneLine)
+        matches!(self.item, super::ItemContext::Rewrite | super::ItemContext::OneLine)
     }
 
     fn is_label(&self, at: usize) -> bool {
@@ -62,7 +62,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `func main {`, `grpah main {`, `modul fc = …`.
-    fn misspelt(&mut self, word: &str) -> bool {
+    fn mend_misspelt(&mut self, word: &str) -> bool {
         let c = self.c;
         let (start, _, end) = c.tokens[self.at];
         if !self.is_label(self.at + 1) || c.first_on_line(self.at + 1) {
@@ -92,15 +92,15 @@ impl<'s> Mender<'s, '_, '_> {
         if !RULES.contains(&word) && nearest(word, ["rewrite"]).is_none() {
             return false;
         }
-        self.take();
+        self.take_token();
         self.item_begins_with("rewrite", start, end);
         true
     }
 
     /// `} -> {` in a rule.
-    fn arrow(&mut self) -> bool {
+    fn mend_arrow(&mut self) -> bool {
         let c = self.c;
-        let arrow = matches!(c.token(self.at + 1), Some(Token::Greater)) && super::adjacent(&c, self.at + 1);
+        let arrow = matches!(c.token(self.at + 1), Some(Token::Greater)) && super::is_adjacent(&c, self.at + 1);
         if !arrow {
             return false;
         }
@@ -112,7 +112,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `} if $a == 1` in a rule.
-    fn condition(&mut self) -> bool {
+    fn mend_condition(&mut self) -> bool {
         let (start, _, end) = self.c.tokens[self.at];
         let span = self.c.span(start, end);
         let d = Diagnostic::new(Code::E0001, "a rule's condition follows `where`").at(span, "");
@@ -128,11 +128,11 @@ impl<'s> Mender<'s, '_, '_> {
         let span = c.span(start, end);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` does not begin an item of a file")).at(span, "");
         self.report(d.fix(span, meant, format!("write `{meant}`")));
-        self.replace(1, keyword(meant));
+        self.replace(1, keyword_token(meant));
         self.item = match meant {
-            "graph" => super::Item::Graph,
-            "rewrite" => super::Item::Rewrite,
-            _ => super::Item::Other,
+            "graph" => super::ItemContext::Graph,
+            "rewrite" => super::ItemContext::Rewrite,
+            _ => super::ItemContext::Other,
         };
     }
 
@@ -148,9 +148,9 @@ impl<'s> Mender<'s, '_, '_> {
             return false;
         };
         let params = c.slice(c.tokens[at + 2].2..c.tokens[brace - 1].0);
-        let indent = format!("{}    ", c.indent(c.tokens[at].0));
+        let indent = format!("{}    ", c.line_indent(c.tokens[at].0));
         let mut text = " {".to_string();
-        for p in split(params) {
+        for p in split_params(params) {
             let name = p.split(':').next().unwrap_or("").trim().trim_start_matches('%');
             let ty = p
                 .split_once(':')
@@ -162,14 +162,14 @@ impl<'s> Mender<'s, '_, '_> {
         let d = Diagnostic::new(Code::E0001, "a graph's parameters are placeholders in its body");
         let d = d.at(c.span(c.tokens[at + 2].0, c.tokens[brace - 1].2), "");
         self.report(d.fix(span, text, "write a statement for each"));
-        self.take();
-        self.take();
+        self.take_token();
+        self.take_token();
         self.at = brace;
         true
     }
 
     /// `module act ReLU()`, `module act = ReLU`.
-    fn module(&mut self) -> bool {
+    fn mend_module(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
         if !self.is_label(at + 1) || !(self.is_label(at + 2) || self.is_label(at + 3)) {
@@ -186,13 +186,13 @@ impl<'s> Mender<'s, '_, '_> {
             }
             _ => return false,
         };
-        self.take();
-        self.take();
+        self.take_token();
+        self.take_token();
         match mended {
             true => self.insert(Token::Assign),
-            false => self.take(),
+            false => self.take_token(),
         }
-        self.take();
+        self.take_token();
         if !matches!(c.token(self.at), Some(Token::LParen)) && (c.first_on_line(self.at) || c.token(self.at).is_none())
         {
             let end = self.out.last().map_or(0, |t| t.2);
@@ -207,7 +207,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `const c = 0.5`, `const c f32[] = 0.5`.
-    fn constant(&mut self) -> bool {
+    fn mend_constant(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
         if !self.is_label(at + 1) {
@@ -225,8 +225,8 @@ impl<'s> Mender<'s, '_, '_> {
         };
         let d = Diagnostic::new(Code::E0001, what).at(span, "expected `: TYPE` here");
         self.report(d.fix(span, text, "write the type after a colon"));
-        self.take();
-        self.take();
+        self.take_token();
+        self.take_token();
         self.insert(Token::Colon);
         if text.len() > 2 {
             self.insert(Token::Ident(&text[3..6]));
@@ -238,7 +238,7 @@ impl<'s> Mender<'s, '_, '_> {
 }
 
 /// Parameters at the commas between them.
-fn split(params: &str) -> Vec<&str> {
+fn split_params(params: &str) -> Vec<&str> {
     let (mut out, mut depth, mut from) = (vec![], 0i32, 0);
     for (i, ch) in params.char_indices() {
         match ch {

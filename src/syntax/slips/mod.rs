@@ -13,7 +13,7 @@ mod placeholders;
 mod python;
 mod statements;
 
-pub(super) use brackets::pair;
+pub(super) use brackets::pair_brackets;
 
 use super::lexer::Spanned;
 use super::token::Token;
@@ -50,13 +50,13 @@ pub(super) fn mend<'s>(
         open: vec![],
         in_type: false,
         moved: vec![],
-        item: Item::Other,
+        item: ItemContext::Other,
         has_output: false,
         names: None,
         defined: None,
     };
     while m.at < tokens.len() {
-        m.step();
+        m.mend_next();
     }
     let (mut tokens, lost) = (m.moved, m.lost);
     tokens.extend(m.out);
@@ -73,7 +73,7 @@ pub(super) struct Cursor<'s, 't> {
 
 impl<'s> Cursor<'s, '_> {
     /// The text between token `at` and the one before it: spaces, comments, and unrecognised characters.
-    fn gap(&self, at: usize) -> &'s str {
+    fn gap_before(&self, at: usize) -> &'s str {
         let from = at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.2);
         let to = self.tokens.get(at).map_or(self.text.len(), |t| t.0);
         self.text.get(from..to).unwrap_or("")
@@ -86,7 +86,7 @@ impl<'s> Cursor<'s, '_> {
 
     /// Whether token `at` is the first of its line.
     fn first_on_line(&self, at: usize) -> bool {
-        at == 0 || self.gap(at).contains('\n')
+        at == 0 || self.gap_before(at).contains('\n')
     }
 
     fn token(&self, at: usize) -> Option<&Token<'s>> {
@@ -112,7 +112,7 @@ impl<'s> Cursor<'s, '_> {
     }
 
     /// What stands before the text on the line of `byte`, if it is spaces.
-    fn indent(&self, byte: usize) -> &'s str {
+    fn line_indent(&self, byte: usize) -> &'s str {
         let start = self.slice(0..byte).rfind('\n').map_or(0, |i| i + 1);
         let line = self.slice(start..self.text.len());
         &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
@@ -120,13 +120,13 @@ impl<'s> Cursor<'s, '_> {
 }
 
 /// Whether nothing stands between token `at` and the one before it.
-fn adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
-    at > 0 && c.gap(at).is_empty()
+fn is_adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
+    at > 0 && c.gap_before(at).is_empty()
 }
 
 /// What kind of item the walk is in.
 #[derive(Clone, Copy, PartialEq)]
-enum Item {
+enum ItemContext {
     Graph,
     Rewrite,
     /// A rule of one line, in which calls nest.
@@ -147,7 +147,7 @@ struct Mender<'s, 't, 'e> {
     in_type: bool,
     /// Items that stand in a body: they are read as if they came before everything.
     moved: Vec<Spanned<'s>>,
-    item: Item,
+    item: ItemContext,
     /// Whether the body at hand has its result already.
     has_output: bool,
     /// The names of all nodes of the text, once they were needed.
@@ -157,27 +157,27 @@ struct Mender<'s, 't, 'e> {
 }
 
 impl<'s> Mender<'s, '_, '_> {
-    fn step(&mut self) {
+    fn mend_next(&mut self) {
         let Some((_, token, _)) = self.c.tokens.get(self.at) else {
             return;
         };
         self.begin_line(token);
-        if self.comment() || self.number() {
+        if self.mend_comment() || self.mend_number() {
             return;
         }
         let mended = match self.open.len() {
             0 => self.item_slip(),
             1 => self.in_body() && self.statement_slip(),
-            _ => self.item != Item::OneLine && self.argument_slip(),
+            _ => self.item != ItemContext::OneLine && self.argument_slip(),
         };
         if !mended {
-            self.take();
+            self.take_token();
         }
     }
 
     /// Brackets that were left open end where a statement begins on a line of its own.
     fn begin_line(&mut self, token: &Token<'s>) {
-        if self.open.len() < 2 || self.item == Item::OneLine || !self.c.first_on_line(self.at) {
+        if self.open.len() < 2 || self.item == ItemContext::OneLine || !self.c.first_on_line(self.at) {
             return;
         }
         let defines = matches!(self.c.token(self.at + 1), Some(Token::Assign | Token::Colon));
@@ -191,7 +191,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// Passes the next token on.
-    fn take(&mut self) {
+    fn take_token(&mut self) {
         let Some(t) = self.c.tokens.get(self.at) else { return };
         match &t.1 {
             Token::Output => self.has_output = true,
@@ -205,10 +205,12 @@ impl<'s> Mender<'s, '_, '_> {
             Token::RBrace => self.close(&Token::LBrace),
             Token::Colon if self.in_body() => self.in_type = true,
             Token::Assign if self.in_body() => self.in_type = false,
-            Token::Graph if self.open.is_empty() => self.item = Item::Graph,
-            Token::Rewrite if self.open.is_empty() => self.item = Item::Rewrite,
-            Token::Colon if self.open.is_empty() && self.item == Item::Rewrite => self.item = Item::OneLine,
-            t if t.begins_item() && self.open.is_empty() => self.item = Item::Other,
+            Token::Graph if self.open.is_empty() => self.item = ItemContext::Graph,
+            Token::Rewrite if self.open.is_empty() => self.item = ItemContext::Rewrite,
+            Token::Colon if self.open.is_empty() && self.item == ItemContext::Rewrite => {
+                self.item = ItemContext::OneLine
+            }
+            t if t.begins_item() && self.open.is_empty() => self.item = ItemContext::Other,
             _ => {}
         }
         self.out.push(t.clone());
@@ -240,7 +242,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// Takes back what the lexer reported of a range.
-    fn forgive(&mut self, start: usize, end: usize) {
+    fn retract_errors(&mut self, start: usize, end: usize) {
         let inside = |d: &Diagnostic| {
             let at = d.labels.first().map(|l| l.span.range());
             let lexical = matches!(d.code, Code::E0002 | Code::E0003 | Code::E0004 | Code::E0005);
@@ -255,7 +257,7 @@ impl<'s> Mender<'s, '_, '_> {
         while self.c.tokens.get(self.at).is_some_and(|t| t.0 < byte) {
             self.at += 1;
         }
-        self.forgive(start, byte);
+        self.retract_errors(start, byte);
     }
 
     /// Whether the next token is a statement's own: in a body, and in no other bracket.
@@ -272,7 +274,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// Writes an expression; its calls but the last become statements, in `out`, with names that the text has not.
-    fn write(
+    fn write_expr(
         &mut self,
         stem: &str,
         out: &mut Vec<String>,
@@ -293,7 +295,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `// a comment`, `/* a comment */`.
-    fn comment(&mut self) -> bool {
+    fn mend_comment(&mut self) -> bool {
         let (start, token, _) = &self.c.tokens[self.at];
         let start = *start;
         let slashes = *token == Token::SlashSlash;
@@ -316,7 +318,7 @@ impl<'s> Mender<'s, '_, '_> {
                 let lines: Vec<String> = lines.map(|l| format!("# {}", l.trim())).collect();
                 (
                     self.c.span(start, end),
-                    lines.join(&format!("\n{}", self.c.indent(start))),
+                    lines.join(&format!("\n{}", self.c.line_indent(start))),
                 )
             }
             false => (self.c.span(start, start + 2), "#".to_string()),
@@ -330,12 +332,12 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `0x10`, `0b11`, `1.5f`.
-    fn number(&mut self) -> bool {
+    fn mend_number(&mut self) -> bool {
         let (start, token, _) = &self.c.tokens[self.at];
         let Some((_, Token::Ident(tail), end)) = self.c.tokens.get(self.at + 1) else {
             return false;
         };
-        if !adjacent(&self.c, self.at + 1) || !matches!(token, Token::Int(_) | Token::Float(_)) {
+        if !is_adjacent(&self.c, self.at + 1) || !matches!(token, Token::Int(_) | Token::Float(_)) {
             return false;
         }
         let radix = match (token, tail.get(..1)) {

@@ -6,7 +6,7 @@ use crate::syntax::token::Token;
 
 impl<'s> Mender<'s, '_, '_> {
     /// What comes after `placeholder`.
-    pub(super) fn parameter(&mut self) {
+    pub(super) fn mend_placeholder(&mut self) {
         let c = self.c;
         let at = self.at;
         let word = |i: usize| c.token(i).is_some_and(|t| t.word().is_some());
@@ -19,7 +19,7 @@ impl<'s> Mender<'s, '_, '_> {
             let d = Diagnostic::new(Code::E0001, "the name of a placeholder has no brackets").at(span, "");
             self.report(d.fix(span, format!(" {name}"), "write the name alone"));
             self.at += 1;
-            self.take();
+            self.take_token();
             self.at += 1;
         } else if c.first_on_line(at) || matches!(c.token(at), Some(Token::RBrace) | None) {
             let Some(name) = self.defined_name() else { return };
@@ -29,7 +29,7 @@ impl<'s> Mender<'s, '_, '_> {
             self.report(d.fix(c.span(end, end), format!(" {name}"), "call it as the node"));
             self.insert(Token::Ident(name));
         } else if word(at) || matches!(c.token(at), Some(Token::Path(_) | Token::Str(_))) {
-            self.take();
+            self.take_token();
         }
         self.type_behind(at);
     }

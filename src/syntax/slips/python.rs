@@ -15,7 +15,7 @@ const GOES_ON: [&str; 4] = ["elif", "else", "except", "finally"];
 
 impl<'s> Mender<'s, '_, '_> {
     /// A statement of Python, with all that is indented below it.
-    pub(super) fn python(&mut self) -> bool {
+    pub(super) fn skip_python(&mut self) -> bool {
         let (start, token, end) = &self.c.tokens[self.at];
         let (start, end) = (*start, *end);
         let Token::Ident(word) = token else { return false };
@@ -29,9 +29,10 @@ impl<'s> Mender<'s, '_, '_> {
         }
         let behind = self.block_end(start);
         self.note_names(behind);
-        let whole_lines = self
-            .c
-            .span(start - self.c.indent(start).len(), (behind + 1).min(self.c.text.len()));
+        let whole_lines = self.c.span(
+            start - self.c.line_indent(start).len(),
+            (behind + 1).min(self.c.text.len()),
+        );
         self.skip_to(behind);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` is Python, not FXIR"));
         let d = d.at(self.c.span(start, end), "a graph has no statements of this kind");
@@ -51,7 +52,7 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// The byte after the last line of the block that begins at `start`.
     fn block_end(&self, start: usize) -> usize {
-        let indent = self.c.indent(start).len();
+        let indent = self.c.line_indent(start).len();
         let mut end = self.c.line_end(start);
         let mut at = end;
         while at < self.c.text.len() {

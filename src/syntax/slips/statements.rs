@@ -1,7 +1,7 @@
 //! Slips in the statements of a body and in their arguments.
 
-use super::expr::{self, Expr};
-use super::{Item, Mender, adjacent};
+use super::expr::{self, SlipExpr};
+use super::{ItemContext, Mender, is_adjacent};
 use crate::diag::nearest::fold_name;
 use crate::diag::{Code, Diagnostic};
 use crate::syntax::actions::OPCODES;
@@ -9,7 +9,7 @@ use crate::syntax::lexer::Spanned;
 use crate::syntax::token::Token;
 
 /// The opcode that a word is meant for: it differs in case, or by a hyphen.
-fn opcode(word: &str) -> Option<Token<'static>> {
+fn opcode_token(word: &str) -> Option<Token<'static>> {
     let folded = fold_name(&word.replace('-', "_"));
     let known = OPCODES.into_iter().find(|o| fold_name(o) == folded && *o != "output")?;
     Some(match known {
@@ -33,12 +33,12 @@ impl<'s> Mender<'s, '_, '_> {
                 let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not with `return`").at(span, "");
                 self.report(d.fix(span, "output", "write `output`"));
                 self.replace(1, Token::Output);
-                self.results();
+                self.mend_output();
                 true
             }
             Token::Output if self.may_begin() => {
-                self.take();
-                self.results();
+                self.take_token();
+                self.mend_output();
                 true
             }
             Token::Module | Token::Const | Token::Param | Token::Buffer
@@ -52,23 +52,23 @@ impl<'s> Mender<'s, '_, '_> {
                 self.item_in_body();
                 true
             }
-            Token::Ident(_) if self.python() => true,
-            Token::Ident(_) if self.may_begin() && c.gap(self.at).contains(';') && !c.first_on_line(self.at) => {
+            Token::Ident(_) if self.skip_python() => true,
+            Token::Ident(_) if self.may_begin() && c.gap_before(self.at).contains(';') && !c.first_on_line(self.at) => {
                 self.semicolon_comment();
                 true
             }
             Token::Node(_) if self.may_begin() => {
-                self.head();
+                self.mend_head();
                 true
             }
             Token::CallFunction | Token::CallMethod | Token::CallModule if before == Some(Token::Assign) => {
-                self.take();
-                self.target();
+                self.take_token();
+                self.mend_target();
                 true
             }
             Token::Placeholder if before == Some(Token::Assign) => {
-                self.take();
-                self.parameter();
+                self.take_token();
+                self.mend_placeholder();
                 true
             }
             _ if before == Some(Token::Assign) => self.right_side(),
@@ -90,8 +90,8 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// A comment that begins with a semicolon.
     fn semicolon_comment(&mut self) {
-        let start = self.c.tokens[self.at - 1].2 + self.c.gap(self.at).find(';').unwrap_or(0);
-        self.forgive(start, start + 1);
+        let start = self.c.tokens[self.at - 1].2 + self.c.gap_before(self.at).find(';').unwrap_or(0);
+        self.retract_errors(start, start + 1);
         let line_end = self.c.line_end(start);
         self.skip_to(line_end);
         let span = self.c.span(start, start + 1);
@@ -100,7 +100,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// What comes after `output`: one value.
-    fn results(&mut self) {
+    fn mend_output(&mut self) {
         let c = self.c;
         if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
             let span = c.span(c.tokens[self.at - 1].2, *end);
@@ -108,7 +108,7 @@ impl<'s> Mender<'s, '_, '_> {
             self.report(d.at(c.span(*start, *end), "").fix(span, "", "leave it out"));
             self.at += 1;
         }
-        if self.item == Item::Graph && self.nested() {
+        if self.item == ItemContext::Graph && self.mend_nested() {
             return;
         }
         let (mut depth, mut i, mut comma) = (0usize, self.at, false);
@@ -139,25 +139,25 @@ impl<'s> Mender<'s, '_, '_> {
             if self.open.len() > 1 && self.argument_slip() {
                 continue;
             }
-            self.take();
+            self.take_token();
         }
         self.insert(Token::RParen);
         self.close(&Token::LParen);
     }
 
     /// `%y`, `%y : f32[2]` and `=` at the head of a statement.
-    fn head(&mut self) {
+    fn mend_head(&mut self) {
         let c = self.c;
         let at = self.at;
         let arrow = matches!(
             (c.token(at + 1), c.token(at + 2)),
             (Some(Token::Less), Some(Token::Minus))
-        ) && adjacent(&c, at + 2);
+        ) && is_adjacent(&c, at + 2);
         let walrus = matches!(
             (c.token(at + 1), c.token(at + 2)),
             (Some(Token::Colon), Some(Token::Assign))
-        ) && adjacent(&c, at + 2);
-        self.take();
+        ) && is_adjacent(&c, at + 2);
+        self.take_token();
         if arrow || walrus {
             let span = c.span(c.tokens[at + 1].0, c.tokens[at + 2].2);
             let sign = c.slice(span.range());
@@ -182,38 +182,38 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// What a call names: `torch.relu`.
-    fn target(&mut self) {
+    fn mend_target(&mut self) {
         let c = self.c;
         let Some((start, token, end)) = c.tokens.get(self.at) else {
             return;
         };
         let span = c.span(*start, *end);
         match token {
-            Token::Node(name) if c.gap(self.at + 1) != "." && self.defines(name) => {
+            Token::Node(name) if c.gap_before(self.at + 1) != "." && self.has_statement(name) => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
                 self.report(d.help("what is called is an op, a method or a module; a node is an argument"));
                 return self.lose_statement(c.next_line(self.at));
             }
-            Token::Node(name) if c.gap(self.at + 1) != "." => {
+            Token::Node(name) if c.gap_before(self.at + 1) != "." => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
                 self.report(d.fix(span, *name, "write the name without `%`"));
                 self.replace(1, Token::Ident(name));
             }
-            Token::Node(_) => return self.receiver(),
+            Token::Node(_) => return self.mend_receiver(),
             Token::GraphRef(name) => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is written without `@`: `{name}`"));
                 self.report(d.at(span, "").fix(span, *name, "write the name without `@`"));
                 self.replace(1, Token::Ident(name));
             }
-            Token::Ident(_) | Token::Path(_) if self.colons() => {}
-            Token::Ident(_) | Token::Path(_) | Token::Str(_) => self.take(),
+            Token::Ident(_) | Token::Path(_) if self.mend_colons() => {}
+            Token::Ident(_) | Token::Path(_) | Token::Str(_) => self.take_token(),
             _ => return,
         }
         self.missing_brackets();
     }
 
     /// Whether the text has a statement of that name.
-    fn defines(&mut self, name: &str) -> bool {
+    fn has_statement(&mut self, name: &str) -> bool {
         let tokens = self.c.tokens;
         let defined = self.defined.get_or_insert_with(|| {
             let pairs = tokens
@@ -229,13 +229,13 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `aten::relu`, `mylib::op.default`.
-    fn colons(&mut self) -> bool {
+    fn mend_colons(&mut self) -> bool {
         let c = self.c;
         let mut i = self.at + 1;
         while let (Some(Token::Colon), Some(Token::Colon), Some(Token::Ident(_) | Token::Path(_))) =
             (c.token(i), c.token(i + 1), c.token(i + 2))
         {
-            if !(adjacent(&c, i) && adjacent(&c, i + 1) && adjacent(&c, i + 2)) {
+            if !(is_adjacent(&c, i) && is_adjacent(&c, i + 1) && is_adjacent(&c, i + 2)) {
                 break;
             }
             i += 3;
@@ -252,16 +252,16 @@ impl<'s> Mender<'s, '_, '_> {
     }
 
     /// `call_method %x.relu()`: the receiver is the first argument.
-    fn receiver(&mut self) {
+    fn mend_receiver(&mut self) {
         let c = self.c;
         let at = self.at;
-        let Some((Expr::Call(head, args), next)) = expr::read(&c, at) else {
+        let Some((SlipExpr::Call(head, args), next)) = expr::parse_expr(&c, at) else {
             return;
         };
         let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
         let d = Diagnostic::new(Code::E0001, "the receiver of a method is its first argument").at(span, "");
-        let call = self.write("receiver", &mut vec![], |out, fresh| {
-            Expr::Call(head.clone(), args).call(out, fresh)
+        let call = self.write_expr("receiver", &mut vec![], |out, fresh| {
+            SlipExpr::Call(head.clone(), args).write_call(out, fresh)
         });
         let (opcode, call) = call.split_once(' ').unwrap_or(("", &call));
         let d = match opcode == "call_method" && *c.token(at - 1).unwrap_or(&Token::Not) == Token::CallMethod {
@@ -293,7 +293,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.open.push(Token::LParen);
         while self.at < end {
             if !self.argument_slip() {
-                self.take();
+                self.take_token();
             }
         }
         self.insert(Token::RParen);
@@ -308,28 +308,28 @@ impl<'s> Mender<'s, '_, '_> {
             let hyphen = matches!(
                 (c.token(at + 1), c.token(at + 2)),
                 (Some(Token::Minus), Some(Token::Ident(_)))
-            ) && adjacent(&c, at + 1)
-                && adjacent(&c, at + 2);
+            ) && is_adjacent(&c, at + 1)
+                && is_adjacent(&c, at + 2);
             let n = if hyphen { 3 } else { 1 };
             let span = c.span(c.tokens[at].0, c.tokens[at + n - 1].2);
             let called = matches!(c.token(at + 1), Some(Token::LParen));
-            if let Some(token) = opcode(c.slice(span.range())).filter(|_| hyphen || !called && word != "output") {
+            if let Some(token) = opcode_token(c.slice(span.range())).filter(|_| hyphen || !called && word != "output") {
                 let right = token.text().unwrap_or_default();
                 let d = Diagnostic::new(Code::E0010, format!("unknown opcode `{}`", c.slice(span.range())));
                 self.report(d.at(span, "").fix(span, right, "the opcode is spelled so"));
                 self.replace(n, token.clone());
                 match token {
-                    Token::Placeholder => self.parameter(),
+                    Token::Placeholder => self.mend_placeholder(),
                     Token::GetAttr => {}
-                    _ => self.target(),
+                    _ => self.mend_target(),
                 }
                 return true;
             }
         }
-        if self.item == Item::Other {
+        if self.item == ItemContext::Other {
             return false;
         }
-        let Some((value, next)) = expr::read(&c, at) else {
+        let Some((value, next)) = expr::parse_expr(&c, at) else {
             return false;
         };
         let ends = c
@@ -338,17 +338,18 @@ impl<'s> Mender<'s, '_, '_> {
             || c.first_on_line(next);
         let node = matches!(c.tokens[at].1, Token::Node(_));
         let by_name = matches!(c.tokens[at].1, Token::Ident(_) | Token::Path(_));
-        let plain_call = by_name && matches!(&value, Expr::Call(_, args) if !args.iter().any(|a| a.1.has_call()));
-        let operator = matches!(&value, Expr::Call(head, _) if !by_name || head.starts_with("call_function operator."));
+        let plain_call = by_name && matches!(&value, SlipExpr::Call(_, args) if !args.iter().any(|a| a.1.has_call()));
+        let operator =
+            matches!(&value, SlipExpr::Call(head, _) if !by_name || head.starts_with("call_function operator."));
         if !ends || plain_call && !operator || !value.has_call() && !node {
             return false;
         }
         let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
         let name = self.defined_name().unwrap_or("value");
         let d = match &value {
-            Expr::Call(..) => {
+            SlipExpr::Call(..) => {
                 let mut before = vec![];
-                let call = self.write(name, &mut before, |out, fresh| value.call(out, fresh));
+                let call = self.write_expr(name, &mut before, |out, fresh| value.write_call(out, fresh));
                 let d = Diagnostic::new(Code::E0012, "a statement calls something; it is not an expression")
                     .at(span, "Python's expression");
                 self.as_statements(d, span, before, &call)

@@ -23,11 +23,11 @@ const DEVICES: [&str; 14] = [
     "privateuseone",
 ];
 
-pub(super) fn identifier(s: &str) -> bool {
+pub(super) fn is_identifier(s: &str) -> bool {
     !s.is_empty() && !s.starts_with(|c: char| c.is_ascii_digit()) && s.chars().all(is_ident)
 }
 
-pub(super) fn constant(text: &str) -> Option<ValueKind> {
+pub(super) fn parse_constant(text: &str) -> Option<ValueKind> {
     Some(match text {
         "None" => ValueKind::None,
         "True" => ValueKind::Bool(true),
@@ -38,7 +38,7 @@ pub(super) fn constant(text: &str) -> Option<ValueKind> {
 }
 
 /// A number, if Python prints it as this very text.
-pub(super) fn number(text: &str) -> Option<ValueKind> {
+pub(super) fn parse_number(text: &str) -> Option<ValueKind> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | 'i' | 'n' | '(')) {
         return None;
     }
@@ -60,7 +60,7 @@ pub(super) fn number(text: &str) -> Option<ValueKind> {
     (write_complex(re, im) == text).then_some(ValueKind::Complex(re, im))
 }
 
-pub(super) fn device(text: &str) -> Option<ValueKind> {
+pub(super) fn parse_device(text: &str) -> Option<ValueKind> {
     let (kind, index) = text.split_once(':').map_or((text, None), |(k, i)| (k, Some(i)));
     let index_ok = index.is_none_or(|i| !i.is_empty() && i.bytes().all(|b| b.is_ascii_digit()));
     (DEVICES.contains(&kind) && index_ok).then(|| ValueKind::Device(text.into()))
@@ -76,7 +76,7 @@ pub(super) fn torch_name(text: &str) -> Option<ValueKind> {
 }
 
 /// Whether the bracket that opens `text` is closed by its last character, `close`.
-pub(super) fn closes(text: &str, close: char) -> bool {
+pub(super) fn is_bracketed(text: &str, close: char) -> bool {
     text.ends_with(close) && bracket_len(text) == Some(text.len())
 }
 

@@ -9,20 +9,20 @@ mod regions;
 mod repr;
 mod value;
 
-use super::actions::stmt;
+use super::actions::make_stmt;
 use super::ast::*;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
-use regions::{OPENERS, Region, indent_len};
+use regions::{GraphRegion, OPENERS, indent_len};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use value::Reader;
+use value::TorchReader;
 
 /// What [`read`] finds in a text.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct FoundItems<'a> {
     /// The graphs that torch printed.
     pub graphs: Vec<Item>,
     /// What of them cannot be read.
@@ -32,22 +32,22 @@ pub struct Found<'a> {
 }
 
 /// Reads every graph that torch printed into `text`.
-pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
-    let regions = regions::find(&text);
+pub fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
+    let regions = regions::find_regions(&text);
     let mut graphs = vec![];
     let mut errors = vec![];
     if regions.is_empty() {
         let rest = text;
-        return Found { graphs, errors, rest };
+        return FoundItems { graphs, errors, rest };
     }
     let mut rest = text.as_bytes().to_vec();
     for r in &regions {
-        let mut reader = Reader::new(file, &text);
-        graphs.push(Item::Graph(graph(&mut reader, r)));
+        let mut reader = TorchReader::new(file, &text);
+        graphs.push(Item::Graph(read_graph(&mut reader, r)));
         errors.append(&mut reader.errors);
-        blank(&mut rest[r.range.clone()]);
+        blank_out(&mut rest[r.range.clone()]);
     }
-    Found {
+    FoundItems {
         graphs,
         errors,
         rest: Cow::Owned(String::from_utf8(rest).unwrap_or_default()),
@@ -55,11 +55,11 @@ pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
 }
 
 /// Blanks out what was read, all but the ends of lines.
-pub(super) fn blank(bytes: &mut [u8]) {
+pub(super) fn blank_out(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
 }
 
-fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
+fn read_graph<'a>(r: &mut TorchReader<'a>, region: &GraphRegion) -> Graph {
     let mut stmts = vec![];
     let text = r.text;
     if let Some(h) = region.header.as_ref().filter(|_| region.whole) {
@@ -67,10 +67,10 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
     }
     for s in &region.stmts {
         let line = &text[s.clone()];
-        r.defined.extend(defined(line));
+        r.defined.extend(defined_name(line));
     }
     for s in &region.stmts {
-        stmts.extend(statement(r, s.clone(), region.whole));
+        stmts.extend(read_statement(r, s.clone(), region.whole));
     }
     let span = r.span(region.range.start, region.range.end);
     let end = |at: usize| r.span(at, at);
@@ -80,13 +80,16 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
         updates: vec![],
         called: None,
         body: Body {
-            broken: broken(r, &stmts),
+            broken: broken_nodes(r, &stmts),
             stmts,
             open: end(region.range.start),
             close: end(region.range.end),
         },
         dialect: Dialect::Torch(TorchPrint {
-            header: region.header.as_ref().map(|h| header(&text[h.clone()], region.whole)),
+            header: region
+                .header
+                .as_ref()
+                .map(|h| header_text(&text[h.clone()], region.whole)),
             fragment: !region.whole,
         }),
         signature: None,
@@ -95,7 +98,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
 }
 
 /// The line before the statements: Inductor's as it stands, torch's without what it is indented or commented by.
-fn header(line: &str, whole: bool) -> Arc<str> {
+fn header_text(line: &str, whole: bool) -> Arc<str> {
     match whole {
         true => line[indent_len(line)..].trim_end().into(),
         false => line.into(),
@@ -103,7 +106,7 @@ fn header(line: &str, whole: bool) -> Arc<str> {
 }
 
 /// The nodes whose lines could not be read.
-fn broken(r: &Reader<'_>, stmts: &[Stmt]) -> Vec<Arc<str>> {
+fn broken_nodes(r: &TorchReader<'_>, stmts: &[Stmt]) -> Vec<Arc<str>> {
     let read: HashSet<&str> = stmts.iter().filter_map(|s| s.name.as_ref()).map(|n| &*n.text).collect();
     r.defined
         .iter()
@@ -113,7 +116,7 @@ fn broken(r: &Reader<'_>, stmts: &[Stmt]) -> Vec<Arc<str>> {
 }
 
 /// The name of the node that a statement defines.
-fn defined(line: &str) -> Option<&str> {
+fn defined_name(line: &str) -> Option<&str> {
     let rest = line[indent_len(line)..].strip_prefix('%')?;
     let end = rest.find(|c: char| !is_ident(c)).unwrap_or(rest.len());
     Some(&rest[..end])
@@ -124,14 +127,16 @@ fn is_ident(c: char) -> bool {
 }
 
 /// torch 1.7's placeholders: `graph(x, y : torch.Tensor):`.
-fn header_params<'a>(r: &mut Reader<'a>, header: Range<usize>, stmts: &mut Vec<Stmt>) {
+fn header_params<'a>(r: &mut TorchReader<'a>, header: Range<usize>, stmts: &mut Vec<Stmt>) {
     let line = &r.text[header.clone()];
     let Some(open) = line.find('(') else { return };
     let Some(close) = line.rfind("):").or(line.rfind(") -> ")) else {
         return;
     };
     let range = header.start + open + 1..header.start + close;
-    let Some(params) = r.split(range, false) else { return };
+    let Some(params) = r.split_items(range, false) else {
+        return;
+    };
     for p in params {
         let text = &r.text[p.clone()];
         let (target, annotation) = text
@@ -144,7 +149,7 @@ fn header_params<'a>(r: &mut Reader<'a>, header: Range<usize>, stmts: &mut Vec<S
             target: Name::new(target, span),
             default: None,
         };
-        let mut s = stmt(
+        let mut s = make_stmt(
             Some(Name::new(name, span)),
             annotation_type(annotation, span),
             op,
@@ -163,15 +168,15 @@ fn header_params<'a>(r: &mut Reader<'a>, header: Range<usize>, stmts: &mut Vec<S
 
 /// One statement; `None` after reporting that it cannot be read. In a whole graph torch indents it by four spaces, whatever
 /// stands before it where it was pasted.
-fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>, whole: bool) -> Option<Stmt> {
+fn read_statement<'a>(r: &mut TorchReader<'a>, range: Range<usize>, whole: bool) -> Option<Stmt> {
     let range = range.start..range.start + r.text[range.clone()].trim_end().len();
     let line = &r.text[range.clone()];
     let indent = indent_len(line);
     let at = range.start + indent;
     let body = &line[indent..];
     let mut out = match body.strip_prefix("return") {
-        Some(_) => returned(r, at..range.end)?,
-        None => node(r, at..range.end)?,
+        Some(_) => read_return(r, at..range.end)?,
+        None => read_node(r, at..range.end)?,
     };
     if let Some(t) = &mut out.torch {
         t.indent = if whole { "    " } else { &line[..indent] }.into();
@@ -179,14 +184,14 @@ fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>, whole: bool) -> Option
     Some(out)
 }
 
-fn returned<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+fn read_return<'a>(r: &mut TorchReader<'a>, range: Range<usize>) -> Option<Stmt> {
     let text = &r.text[range.clone()];
     let start = range.start + text.len().min("return ".len());
     let (value, form) = match &r.text[start..range.end] {
         t if t.starts_with('%') => (r.percent_list(start..range.end)?, TorchForm::ReturnPercent),
-        _ => (r.repr(start..range.end)?, TorchForm::Return),
+        _ => (r.read_repr(start..range.end)?, TorchForm::Return),
     };
-    let mut s = stmt(None, None, Op::Output { value }, None, r.span(range.start, range.end));
+    let mut s = make_stmt(None, None, Op::Output { value }, None, r.span(range.start, range.end));
     s.torch = Some(Box::new(TorchStmt {
         indent: "".into(),
         annotation: "".into(),
@@ -197,34 +202,34 @@ fn returned<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
 }
 
 /// `%name : TYPE [num_users=N] = OP[target=…](args = …, kwargs = …)`.
-fn node<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+fn read_node<'a>(r: &mut TorchReader<'a>, range: Range<usize>) -> Option<Stmt> {
     let text = &r.text[range.clone()];
     let span = r.span(range.start, range.end);
-    let name = defined(text).filter(|n| !n.is_empty() && !n.starts_with(|c: char| c.is_ascii_digit()));
+    let name = defined_name(text).filter(|n| !n.is_empty() && !n.starts_with(|c: char| c.is_ascii_digit()));
     let opener = OPENERS.iter().filter_map(|o| text.find(o).map(|i| (i, *o))).min();
     let (Some(name), Some((eq, opener))) = (name, opener) else {
-        return r.malformed(
+        return r.report_malformed(
             range,
             "neither `%name : [num_users=N] = opcode[target=…](…)` nor `return …`",
         );
     };
     let Some(before) = text[..eq].get(name.len() + 1..).and_then(|t| t.strip_prefix(" : ")) else {
-        return r.malformed(range, "after the name ` : ` is expected");
+        return r.report_malformed(range, "after the name ` : ` is expected");
     };
     let (annotation, tag) = users_tag(before);
     let tail = range.start + eq + opener.len()..range.end;
     let (op, form) = match opener {
         " = self." => (self_attr(r, tail), TorchForm::SelfAttr),
-        " = placeholder[target=" => (placeholder(r, tail)?, TorchForm::Bracketed),
-        " = PlaceHolder[target=" => (placeholder(r, tail)?, TorchForm::CapitalPlaceholder),
+        " = placeholder[target=" => (read_placeholder(r, tail)?, TorchForm::Bracketed),
+        " = PlaceHolder[target=" => (read_placeholder(r, tail)?, TorchForm::CapitalPlaceholder),
         " = get_attr[target=" => (get_attr(r, tail)?, TorchForm::Bracketed),
-        " = call_function[target=" => (call(r, CallKind::Function, tail)?, TorchForm::Bracketed),
-        " = call_method[target=" => (call(r, CallKind::Method, tail)?, TorchForm::Bracketed),
-        _ => (call(r, CallKind::Module, tail)?, TorchForm::Bracketed),
+        " = call_function[target=" => (read_call(r, CallKind::Function, tail)?, TorchForm::Bracketed),
+        " = call_method[target=" => (read_call(r, CallKind::Method, tail)?, TorchForm::Bracketed),
+        _ => (read_call(r, CallKind::Module, tail)?, TorchForm::Bracketed),
     };
     let name = Name::new(name, r.span(range.start, range.start + 1 + name.len()));
     let ty = annotation_type(annotation, span);
-    let mut s = stmt(Some(name), ty, op, None, span);
+    let mut s = make_stmt(Some(name), ty, op, None, span);
     s.torch = Some(Box::new(TorchStmt {
         indent: "".into(),
         annotation: annotation.into(),
@@ -266,34 +271,34 @@ fn annotation_type(annotation: &str, span: Span) -> Option<Type> {
     Some(Type { kind, span })
 }
 
-fn self_attr(r: &Reader<'_>, tail: Range<usize>) -> Op {
+fn self_attr(r: &TorchReader<'_>, tail: Range<usize>) -> Op {
     Op::GetAttr {
         target: Name::new(&r.text[tail.clone()], r.span(tail.start, tail.end)),
     }
 }
 
-fn placeholder<'a>(r: &mut Reader<'a>, tail: Range<usize>) -> Option<Op> {
+fn read_placeholder<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<Op> {
     let text = &r.text[tail.clone()];
     let (target, default) = match text.find("](default=") {
         Some(at) => {
             let start = tail.start + at + "](default=".len();
             let Some(raw) = r.text[start..tail.end].strip_suffix(')') else {
-                return r.malformed(tail, "the default ends with `)`");
+                return r.report_malformed(tail, "the default ends with `)`");
             };
-            (&text[..at], Some(r.default(start..start + raw.len())?))
+            (&text[..at], Some(r.read_default(start..start + raw.len())?))
         }
         None => match text.strip_suffix(']') {
             Some(t) => (t, None),
-            None => return r.malformed(tail, "the target ends with `]`"),
+            None => return r.report_malformed(tail, "the target ends with `]`"),
         },
     };
     let target = Name::new(target, r.span(tail.start, tail.start + target.len()));
     Some(Op::Placeholder { target, default })
 }
 
-fn get_attr<'a>(r: &mut Reader<'a>, tail: Range<usize>) -> Option<Op> {
+fn get_attr<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<Op> {
     let Some(target) = r.text[tail.clone()].strip_suffix(']') else {
-        return r.malformed(tail, "the target ends with `]`");
+        return r.report_malformed(tail, "the target ends with `]`");
     };
     Some(Op::GetAttr {
         target: Name::new(target, r.span(tail.start, tail.start + target.len())),
@@ -301,7 +306,7 @@ fn get_attr<'a>(r: &mut Reader<'a>, tail: Range<usize>) -> Option<Op> {
 }
 
 /// `TARGET](args = (…), kwargs = {…})`.
-fn call<'a>(r: &mut Reader<'a>, kind: CallKind, tail: Range<usize>) -> Option<Op> {
+fn read_call<'a>(r: &mut TorchReader<'a>, kind: CallKind, tail: Range<usize>) -> Option<Op> {
     const ARGS: &str = "](args = (";
     const KWARGS: &str = "), kwargs = {";
     let text = &r.text[tail.clone()];
@@ -310,13 +315,13 @@ fn call<'a>(r: &mut Reader<'a>, kind: CallKind, tail: Range<usize>) -> Option<Op
         (k + 1 >= a + ARGS.len() && text.ends_with("})")).then_some((a, k))
     });
     let Some((a, k)) = parts else {
-        return r.malformed(tail, "a call ends with `](args = (…), kwargs = {…})`");
+        return r.report_malformed(tail, "a call ends with `](args = (…), kwargs = {…})`");
     };
     let target = &text[..a];
     let args = tail.start + a + ARGS.len()..tail.start + k;
     let kwargs = tail.start + k + KWARGS.len()..tail.end - 2;
-    let positional = r.arguments(target, args)?;
-    let keyword = r.keywords(kwargs)?;
+    let positional = r.read_arguments(target, args)?;
+    let keyword = r.read_keywords(kwargs)?;
     Some(Op::Call {
         kind,
         target: Name::new(target, r.span(tail.start, tail.start + a)),
@@ -324,9 +329,9 @@ fn call<'a>(r: &mut Reader<'a>, kind: CallKind, tail: Range<usize>) -> Option<Op
     })
 }
 
-impl Reader<'_> {
+impl TorchReader<'_> {
     /// Reports that the text of `range` cannot be read.
-    fn malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
+    fn report_malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
         let first = self.text[range.clone()].lines().next().map_or(0, str::len);
         let span = self.span(range.start, range.start + first);
         let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The statements of one printed graph, as byte ranges of the text.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct GraphRegion {
     /// The header line, with what stands before it on its line.
     pub header: Option<Range<usize>>,
     /// Whether the header is torch's `graph(…):` rather than Inductor's.
@@ -21,7 +21,7 @@ pub(super) struct Region {
 
 /// What a line begins.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Head {
+enum LineHead {
     Graph,
     Fragment,
     Stmt,
@@ -45,10 +45,10 @@ pub(super) const OPENERS: [&str; 7] = [
 ];
 
 /// A line without its end, and whether a `#` begins it.
-struct Line<'a> {
+struct PrintedLine<'a> {
     range: Range<usize>,
     text: &'a str,
-    head: Head,
+    head: LineHead,
     commented: bool,
 }
 
@@ -59,35 +59,39 @@ pub(super) fn indent_len(line: &str) -> usize {
     line.len() - rest.len()
 }
 
-fn head(line: &str) -> Head {
+fn line_head(line: &str) -> LineHead {
     let body = &line[indent_len(line)..];
     let commented = line.trim_start().starts_with('#');
     if body.is_empty() {
-        return if commented { Head::Comment } else { Head::Blank };
+        return if commented { LineHead::Comment } else { LineHead::Blank };
     }
     if body.starts_with('%') {
         let stmt = OPENERS.iter().any(|o| body.contains(o)) && body.contains(" : ");
         let old_attr = !body.contains("[target=") && !body.contains("users=") && !body.contains("uses=");
-        return if stmt && !old_attr { Head::Stmt } else { Head::Percent };
+        return if stmt && !old_attr {
+            LineHead::Stmt
+        } else {
+            LineHead::Percent
+        };
     }
     match body.trim_end() {
-        "Graph fragment:" => Head::Fragment,
-        b if b.starts_with("graph(") && b.ends_with(':') => Head::Graph,
-        b if b == "return" || b.starts_with("return ") => Head::Return,
-        _ if commented => Head::Comment,
-        _ => Head::Other,
+        "Graph fragment:" => LineHead::Fragment,
+        b if b.starts_with("graph(") && b.ends_with(':') => LineHead::Graph,
+        b if b == "return" || b.starts_with("return ") => LineHead::Return,
+        _ if commented => LineHead::Comment,
+        _ => LineHead::Other,
     }
 }
 
-fn lines(text: &str) -> Vec<Line<'_>> {
+fn split_lines(text: &str) -> Vec<PrintedLine<'_>> {
     let mut at = 0;
     let mut out = vec![];
     for raw in text.split_inclusive('\n') {
         let line = raw.trim_end_matches(['\n', '\r']);
-        out.push(Line {
+        out.push(PrintedLine {
             range: at..at + line.len(),
             text: line,
-            head: head(line),
+            head: line_head(line),
             commented: line.trim_start().starts_with('#'),
         });
         at += raw.len();
@@ -96,18 +100,18 @@ fn lines(text: &str) -> Vec<Line<'_>> {
 }
 
 /// Finds every printed graph. Commented ones count only in a text that is all comments: in FXIR a comment is a comment.
-pub(super) fn find(text: &str) -> Vec<Region> {
+pub(super) fn find_regions(text: &str) -> Vec<GraphRegion> {
     if !text.contains("[target=") && !text.contains("graph(") {
         return vec![];
     }
-    let lines = lines(text);
-    let all_comments = lines.iter().all(|l| l.commented || l.head == Head::Blank);
+    let lines = split_lines(text);
+    let all_comments = lines.iter().all(|l| l.commented || l.head == LineHead::Blank);
     let mut out = vec![];
     let mut i = 0;
     while i < lines.len() {
-        let begins = matches!(lines[i].head, Head::Graph | Head::Fragment | Head::Stmt);
+        let begins = matches!(lines[i].head, LineHead::Graph | LineHead::Fragment | LineHead::Stmt);
         if begins && (!lines[i].commented || all_comments) {
-            let (region, next) = region(&lines, i);
+            let (region, next) = region_at(&lines, i);
             out.extend(region);
             i = next;
         } else {
@@ -118,11 +122,11 @@ pub(super) fn find(text: &str) -> Vec<Region> {
 }
 
 /// The region that begins at line `i`, and the line after it. A fragment header with no statement is none.
-fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
+fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, usize) {
     let start = lines[i].range.start;
     let commented = lines[i].commented;
-    let whole = lines[i].head == Head::Graph;
-    let header = (lines[i].head != Head::Stmt).then(|| lines[i].range.clone());
+    let whole = lines[i].head == LineHead::Graph;
+    let header = (lines[i].head != LineHead::Stmt).then(|| lines[i].range.clone());
     if header.is_some() {
         i += 1;
     }
@@ -132,26 +136,26 @@ fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
     let mut next = i;
     while let Some(line) = lines.get(i) {
         let begins = match line.head {
-            Head::Stmt => true,
-            Head::Percent => whole && open.is_none(),
-            Head::Return => open.is_none() || line.text.starts_with("    return "),
+            LineHead::Stmt => true,
+            LineHead::Percent => whole && open.is_none(),
+            LineHead::Return => open.is_none() || line.text.starts_with("    return "),
             _ => false,
         };
         if begins && line.commented == commented {
-            open = Some(Ending::of(line.text));
+            open = Some(Ending::for_line(line.text));
             stmts.push(line.range.clone());
         } else if let Some(s) = stmts
             .last_mut()
             .filter(|_| open.is_some() && line.commented == commented)
         {
             s.end = line.range.end;
-        } else if !matches!(line.head, Head::Blank | Head::Comment) {
+        } else if !matches!(line.head, LineHead::Blank | LineHead::Comment) {
             break;
         }
         i += 1;
         if let Some(ending) = &mut open {
             next = i;
-            if ending.reached(line.text) {
+            if ending.reaches_end(line.text) {
                 let returned = matches!(ending, Ending::Return(_));
                 open = None;
                 if returned {
@@ -161,7 +165,7 @@ fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
         }
     }
     let end = stmts.last().or(header.as_ref()).map_or(start, |r| r.end);
-    let region = Region {
+    let region = GraphRegion {
         header,
         whole,
         stmts,
@@ -184,7 +188,7 @@ enum Ending {
 
 impl Ending {
     /// How the statement that begins with `line` ends.
-    fn of(line: &str) -> Ending {
+    fn for_line(line: &str) -> Ending {
         if line[indent_len(line)..].starts_with("return") {
             return Ending::Return(0);
         }
@@ -196,7 +200,7 @@ impl Ending {
     }
 
     /// Whether `line`, the next of the statement, is its last.
-    fn reached(&mut self, line: &str) -> bool {
+    fn reaches_end(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         match self {
             Ending::Call => line.ends_with("})"),

@@ -1,26 +1,26 @@
 //! Values as Python's repr writes them: strings quoted, nodes without `%`.
 
 use super::is_ident;
-use super::literal::{bracket_len, constant, identifier, number};
-use super::value::Reader;
+use super::literal::{bracket_len, is_identifier, parse_constant, parse_number};
+use super::value::TorchReader;
 use crate::syntax::ast::*;
 use crate::syntax::delimiters::{MAX_DEPTH, too_deep};
 use crate::syntax::parse_value;
 use crate::syntax::token::unescape;
 use std::ops::Range;
 
-impl Reader<'_> {
+impl TorchReader<'_> {
     /// A value as Python's repr writes it; the whole range is one.
-    pub(super) fn repr(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn read_repr(&mut self, range: Range<usize>) -> Option<Value> {
         let mut at = range.start;
         let v = self.repr_value(&mut at, range.end)?;
-        if self.skip(at, range.end) != range.end {
-            return self.malformed(range, "not a value as Python prints it");
+        if self.skip_space(at, range.end) != range.end {
+            return self.report_malformed(range, "not a value as Python prints it");
         }
         Some(v)
     }
 
-    fn skip(&self, mut at: usize, end: usize) -> usize {
+    fn skip_space(&self, mut at: usize, end: usize) -> usize {
         while at < end && self.text[at..].starts_with([' ', '\n']) {
             at += 1;
         }
@@ -33,7 +33,7 @@ impl Reader<'_> {
             self.errors.push(too_deep(self.span(*at, *at + 1)));
             None
         } else {
-            *at = self.skip(*at, end);
+            *at = self.skip_space(*at, end);
             self.repr_within(at, end)
         };
         self.depth -= 1;
@@ -44,29 +44,29 @@ impl Reader<'_> {
         let start = *at;
         let text = &self.text[start..end];
         match text.chars().next() {
-            Some(q @ ('\'' | '"')) => self.quoted(at, end, q),
+            Some(q @ ('\'' | '"')) => self.read_quoted(at, end, q),
             Some('<') => {
-                let len = angle(text).unwrap_or(0);
+                let len = angle_len(text).unwrap_or(0);
                 if len == 0 {
-                    return self.malformed(start..end, "`<` is not closed");
+                    return self.report_malformed(start..end, "`<` is not closed");
                 }
                 *at += len;
-                Some(self.at(ValueKind::Opaque(text[..len].into()), &(start..*at)))
+                Some(self.value_at(ValueKind::Opaque(text[..len].into()), &(start..*at)))
             }
             Some('(') if complex_len(text).is_some() => {
                 *at += complex_len(text).unwrap_or(0);
-                let kind = number(&self.text[start..*at])?;
-                Some(self.at(kind, &(start..*at)))
+                let kind = parse_number(&self.text[start..*at])?;
+                Some(self.value_at(kind, &(start..*at)))
             }
             Some('(') => self.repr_list(at, end, ')'),
             Some('[') => self.repr_list(at, end, ']'),
             Some('{') => self.repr_dict(at, end),
             Some(_) => self.repr_word(at, end),
-            None => self.malformed(start..end, "a value is missing"),
+            None => self.report_malformed(start..end, "a value is missing"),
         }
     }
 
-    fn quoted(&mut self, at: &mut usize, end: usize, quote: char) -> Option<Value> {
+    fn read_quoted(&mut self, at: &mut usize, end: usize, quote: char) -> Option<Value> {
         let start = *at;
         let mut escaped = false;
         for (i, c) in self.text[start + 1..end].char_indices() {
@@ -74,11 +74,11 @@ impl Reader<'_> {
                 let body = &self.text[start + 1..start + 1 + i];
                 *at = start + i + 2;
                 let s = unescape(body, self.file, start + 1, &mut self.errors);
-                return Some(self.at(ValueKind::Str(s.into()), &(start..*at)));
+                return Some(self.value_at(ValueKind::Str(s.into()), &(start..*at)));
             }
             escaped = c == '\\' && !escaped;
         }
-        self.malformed(start..end, "the string is not closed")
+        self.report_malformed(start..end, "the string is not closed")
     }
 
     fn repr_list(&mut self, at: &mut usize, end: usize, close: char) -> Option<Value> {
@@ -87,13 +87,13 @@ impl Reader<'_> {
         let mut comma = false;
         *at += 1;
         loop {
-            *at = self.skip(*at, end);
+            *at = self.skip_space(*at, end);
             if self.text[*at..end].starts_with(close) {
                 *at += 1;
                 break;
             }
             if !items.is_empty() && !comma {
-                return self.malformed(start..end, "expected `, ` or a closing bracket");
+                return self.report_malformed(start..end, "expected `, ` or a closing bracket");
             }
             items.push(self.repr_value(at, end)?);
             comma = self.text[*at..end].starts_with(',');
@@ -104,7 +104,7 @@ impl Reader<'_> {
         } else {
             ValueKind::List(items)
         };
-        Some(self.at(kind, &(start..*at)))
+        Some(self.value_at(kind, &(start..*at)))
     }
 
     fn repr_dict(&mut self, at: &mut usize, end: usize) -> Option<Value> {
@@ -112,15 +112,15 @@ impl Reader<'_> {
         let mut entries = vec![];
         *at += 1;
         loop {
-            *at = self.skip(*at, end);
+            *at = self.skip_space(*at, end);
             if self.text[*at..end].starts_with('}') {
                 *at += 1;
-                return Some(self.at(ValueKind::Dict(entries), &(start..*at)));
+                return Some(self.value_at(ValueKind::Dict(entries), &(start..*at)));
             }
             let key = self.repr_value(at, end)?;
-            *at = self.skip(*at, end);
+            *at = self.skip_space(*at, end);
             if !self.text[*at..end].starts_with(':') {
-                return self.malformed(start..end, "expected `: ` after the key");
+                return self.report_malformed(start..end, "expected `: ` after the key");
             }
             *at += 1;
             let value = self.repr_value(at, end)?;
@@ -128,7 +128,7 @@ impl Reader<'_> {
             match self.text[*at..end].chars().next() {
                 Some(',') => *at += 1,
                 Some('}') => {}
-                _ => return self.malformed(start..end, "expected `, ` or `}`"),
+                _ => return self.report_malformed(start..end, "expected `, ` or `}`"),
             }
         }
     }
@@ -139,7 +139,7 @@ impl Reader<'_> {
         let text = &self.text[start..end];
         let len = word_len(text);
         if len == 0 {
-            return self.malformed(start..end, "not a value as Python prints it");
+            return self.report_malformed(start..end, "not a value as Python prints it");
         }
         let word = &text[..len];
         *at += len;
@@ -148,20 +148,20 @@ impl Reader<'_> {
         }
         let range = start..*at;
         let node = self.defined.contains(word) || self.headed.contains(word);
-        if node && constant(word).is_none() {
-            return Some(self.at(ValueKind::Node(word.into()), &range));
+        if node && parse_constant(word).is_none() {
+            return Some(self.value_at(ValueKind::Node(word.into()), &range));
         }
-        match self.atom(&range) {
+        match self.read_atom(&range) {
             Some(v) if !matches!(v.kind, ValueKind::Device(_)) => Some(v),
-            _ if identifier(word) => Some(self.at(ValueKind::Node(word.into()), &range)),
-            _ => self.malformed(range, "not a value as Python prints it"),
+            _ if is_identifier(word) => Some(self.value_at(ValueKind::Node(word.into()), &range)),
+            _ => self.report_malformed(range, "not a value as Python prints it"),
         }
     }
 
     /// `slice(…)`, `range(…)`, `device(…)`, or an object whose text is kept.
     fn repr_call(&mut self, at: &mut usize, end: usize, start: usize, word: &str) -> Option<Value> {
         let Some(len) = bracket_len(&self.text[*at..end]) else {
-            return self.malformed(start..end, "the bracket is not closed");
+            return self.report_malformed(start..end, "the bracket is not closed");
         };
         let inner = *at + 1..*at + len - 1;
         *at += len;
@@ -171,13 +171,13 @@ impl Reader<'_> {
             let mut pos = inner.start;
             while pos < inner.end {
                 items.push(self.repr_value(&mut pos, inner.end)?);
-                pos = self.skip(pos + self.text[pos..inner.end].starts_with(',') as usize, inner.end);
+                pos = self.skip_space(pos + self.text[pos..inner.end].starts_with(',') as usize, inner.end);
             }
             if word == "range" && items.len() == 2 {
-                items.push(self.at(ValueKind::Int(1), &range));
+                items.push(self.value_at(ValueKind::Int(1), &range));
             }
             let Ok(three) = <[Value; 3]>::try_from(items) else {
-                return self.malformed(range, "expected three values");
+                return self.report_malformed(range, "expected three values");
             };
             let three = Box::new(three);
             let kind = if word == "slice" {
@@ -185,26 +185,26 @@ impl Reader<'_> {
             } else {
                 ValueKind::Range(three)
             };
-            return Some(self.at(kind, &range));
+            return Some(self.value_at(kind, &range));
         }
         if word == "device" {
             let (value, errors) = parse_value(self.file, &self.text[range.clone()]);
             if let Some(v) = value.filter(|_| errors.is_empty()) {
-                return Some(self.at(v.kind, &range));
+                return Some(self.value_at(v.kind, &range));
             }
         }
         let hidden = self.text[inner.clone()]
             .split(|c: char| !is_ident(c))
-            .find(|w| self.defined.contains(w) && constant(w).is_none());
+            .find(|w| self.defined.contains(w) && parse_constant(w).is_none());
         if let Some(node) = hidden {
             let why = format!("the node `{node}` inside of `{word}(…)` cannot be told from its text");
-            return self.malformed(range, &why);
+            return self.report_malformed(range, &why);
         }
-        Some(self.at(ValueKind::Opaque(self.text[range.clone()].into()), &range))
+        Some(self.value_at(ValueKind::Opaque(self.text[range.clone()].into()), &range))
     }
 }
 
-fn angle(text: &str) -> Option<usize> {
+fn angle_len(text: &str) -> Option<usize> {
     let mut depth = 0i64;
     for (i, c) in text.char_indices() {
         match c {
@@ -224,7 +224,7 @@ fn angle(text: &str) -> Option<usize> {
 /// The length of `(1+2j)` at the head of `text`.
 fn complex_len(text: &str) -> Option<usize> {
     let end = text.find(')')? + 1;
-    matches!(number(&text[..end]), Some(ValueKind::Complex(..))).then_some(end)
+    matches!(parse_number(&text[..end]), Some(ValueKind::Complex(..))).then_some(end)
 }
 
 /// The length of a word of repr: a number, a dotted name, `%name`, or arithmetic on sizes.

@@ -5,7 +5,7 @@
 //! [`Reader::token`] reads the first, [`Reader::repr`] the second.
 
 use super::is_ident;
-use super::literal::{closes, constant, device, identifier, number, torch_name};
+use super::literal::{is_bracketed, is_identifier, parse_constant, parse_device, parse_number, torch_name};
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use crate::syntax::ast::*;
@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 /// Reads values out of one text.
-pub(super) struct Reader<'a> {
+pub(super) struct TorchReader<'a> {
     /// The file.
     pub file: FileId,
     /// The whole text; ranges are of its bytes.
@@ -47,10 +47,10 @@ fn string_argument(target: &str) -> Option<usize> {
     STRING_ARGUMENTS.iter().find(|(n, _)| *n == last).map(|r| r.1)
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TorchReader<'a> {
     /// A reader of `text`, the content of `file`.
-    pub(super) fn new(file: FileId, text: &'a str) -> Reader<'a> {
-        Reader {
+    pub(super) fn new(file: FileId, text: &'a str) -> TorchReader<'a> {
+        TorchReader {
             file,
             text,
             defined: HashSet::new(),
@@ -65,13 +65,13 @@ impl<'a> Reader<'a> {
         Span::new(self.file, start, end)
     }
 
-    pub(super) fn at(&self, kind: ValueKind, range: &Range<usize>) -> Value {
+    pub(super) fn value_at(&self, kind: ValueKind, range: &Range<usize>) -> Value {
         Value::new(kind, self.span(range.start, range.end))
     }
 
     /// The positional arguments of a call, by the rules of `target` where it takes strings.
-    pub(super) fn arguments(&mut self, target: &str, range: Range<usize>) -> Option<Vec<Value>> {
-        let mut items = self.split(range.clone(), true)?;
+    pub(super) fn read_arguments(&mut self, target: &str, range: Range<usize>) -> Option<Vec<Value>> {
+        let mut items = self.split_items(range.clone(), true)?;
         let string = string_argument(target);
         if string == Some(0) && items.len() > 1 {
             // einsum's equation may hold `, `: it goes up to the first operand.
@@ -85,23 +85,23 @@ impl<'a> Reader<'a> {
         let mut out = vec![];
         for (i, item) in items.into_iter().enumerate() {
             out.push(match string {
-                Some(s) if s == i && !self.text[item.clone()].starts_with('%') => self.string(&item),
-                _ => self.token(item)?,
+                Some(s) if s == i && !self.text[item.clone()].starts_with('%') => self.string_value(&item),
+                _ => self.read_token(item)?,
             });
         }
         Some(out)
     }
 
     /// The keyword arguments of a call.
-    pub(super) fn keywords(&mut self, range: Range<usize>) -> Option<Vec<(Name, Value)>> {
+    pub(super) fn read_keywords(&mut self, range: Range<usize>) -> Option<Vec<(Name, Value)>> {
         let mut out = vec![];
-        for item in self.split(range, false)? {
+        for item in self.split_items(range, false)? {
             let Some(colon) = self.text[item.clone()].find(": ") else {
-                return self.malformed(item, "a keyword argument is written `name: value`");
+                return self.report_malformed(item, "a keyword argument is written `name: value`");
             };
             let key = item.start..item.start + colon;
             let name = Name::new(&self.text[key.clone()], self.span(key.start, key.end));
-            let value = self.token(key.end + 2..item.end)?;
+            let value = self.read_token(key.end + 2..item.end)?;
             out.push((name, value));
         }
         Some(out)
@@ -114,46 +114,46 @@ impl<'a> Reader<'a> {
         for item in self.text[range.clone()].split(',') {
             let r = at..at + item.len();
             at = r.end + 1;
-            match item.trim().strip_prefix('%').filter(|n| identifier(n)) {
-                Some(n) => out.push(self.at(ValueKind::Node(n.into()), &r)),
-                None => return self.malformed(range, "expected `%a` or `%a,%b`"),
+            match item.trim().strip_prefix('%').filter(|n| is_identifier(n)) {
+                Some(n) => out.push(self.value_at(ValueKind::Node(n.into()), &r)),
+                None => return self.report_malformed(range, "expected `%a` or `%a,%b`"),
             }
         }
         if out.len() == 1 {
             return out.pop();
         }
-        Some(self.at(ValueKind::Tuple(out), &range))
+        Some(self.value_at(ValueKind::Tuple(out), &range))
     }
 
     /// The default of a placeholder: bare if it is a string, else as Python's repr.
-    pub(super) fn default(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn read_default(&mut self, range: Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         let bare = text.starts_with(['\'', '"']) || text.starts_with(|c: char| is_ident(c) || c == '-');
         if bare {
-            return match self.atom(&range) {
+            return match self.read_atom(&range) {
                 Some(v) if !matches!(v.kind, ValueKind::Node(_) | ValueKind::Device(_)) => Some(v),
-                _ if text.starts_with("slice(") || text.starts_with("range(") => self.repr(range),
-                _ => Some(self.string(&range)),
+                _ if text.starts_with("slice(") || text.starts_with("range(") => self.read_repr(range),
+                _ => Some(self.string_value(&range)),
             };
         }
         let errors = self.errors.len();
-        match self.repr(range.clone()) {
+        match self.read_repr(range.clone()) {
             Some(v) => Some(v),
             // Text that is not a repr is a string.
             None if self.errors[errors..].iter().all(|e| e.code == Code::E0013) => {
                 self.errors.truncate(errors);
-                Some(self.string(&range))
+                Some(self.string_value(&range))
             }
             None => None,
         }
     }
 
-    pub(super) fn string(&self, range: &Range<usize>) -> Value {
-        self.at(ValueKind::Str(self.text[range.clone()].into()), range)
+    pub(super) fn string_value(&self, range: &Range<usize>) -> Value {
+        self.value_at(ValueKind::Str(self.text[range.clone()].into()), range)
     }
 
     /// Splits at `, ` outside of brackets: a bare comma belongs to a string. A tuple of one ends with a comma.
-    pub(super) fn split(&mut self, range: Range<usize>, tuple: bool) -> Option<Vec<Range<usize>>> {
+    pub(super) fn split_items(&mut self, range: Range<usize>, tuple: bool) -> Option<Vec<Range<usize>>> {
         let text = &self.text[range.clone()];
         let mut out = vec![];
         let (mut depth, mut start) = (0i64, 0);
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
             }
         }
         if depth != 0 {
-            return self.malformed(
+            return self.report_malformed(
                 range,
                 "a string with unpaired brackets cannot be told from what follows it",
             );
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A value in `args` or `kwargs`.
-    pub(super) fn token(&mut self, range: Range<usize>) -> Option<Value> {
+    pub(super) fn read_token(&mut self, range: Range<usize>) -> Option<Value> {
         self.depth += 1;
         let out = match self.depth > MAX_DEPTH {
             true => {
@@ -199,27 +199,27 @@ impl<'a> Reader<'a> {
 
     pub(super) fn token_within(&mut self, range: Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
-        if let Some(v) = self.atom(&range) {
+        if let Some(v) = self.read_atom(&range) {
             return Some(v);
         }
         let inner = range.start + 1..range.end.max(range.start + 2) - 1;
-        let enclosed = |open: char, close: char| text.len() >= 2 && text.starts_with(open) && closes(text, close);
+        let enclosed = |open: char, close: char| text.len() >= 2 && text.starts_with(open) && is_bracketed(text, close);
         if enclosed('[', ']') {
-            let v = self.items(inner, false)?;
-            return Some(self.at(ValueKind::List(v), &range));
+            let v = self.read_items(inner, false)?;
+            return Some(self.value_at(ValueKind::List(v), &range));
         }
         if enclosed('(', ')') && (text == "()" || text.ends_with(",)") || text.contains(", ")) {
-            let v = self.items(inner, true)?;
-            return Some(self.at(ValueKind::Tuple(v), &range));
+            let v = self.read_items(inner, true)?;
+            return Some(self.value_at(ValueKind::Tuple(v), &range));
         }
         if enclosed('{', '}')
-            && let Some(v) = self.entries(inner)?
+            && let Some(v) = self.read_entries(inner)?
         {
-            return Some(self.at(ValueKind::Dict(v), &range));
+            return Some(self.value_at(ValueKind::Dict(v), &range));
         }
         let call = (text.starts_with("slice(") || text.starts_with("range(")) && text.ends_with(')');
         if call {
-            return self.repr(range);
+            return self.read_repr(range);
         }
         let opaque =
             (text.starts_with('<') && text.ends_with('>')) || (text.starts_with("tensor(") && text.ends_with(')'));
@@ -228,16 +228,19 @@ impl<'a> Reader<'a> {
         } else {
             ValueKind::Str(text.into())
         };
-        Some(self.at(kind, &range))
+        Some(self.value_at(kind, &range))
     }
 
-    fn items(&mut self, inner: Range<usize>, tuple: bool) -> Option<Vec<Value>> {
-        self.split(inner, tuple)?.into_iter().map(|r| self.token(r)).collect()
+    fn read_items(&mut self, inner: Range<usize>, tuple: bool) -> Option<Vec<Value>> {
+        self.split_items(inner, tuple)?
+            .into_iter()
+            .map(|r| self.read_token(r))
+            .collect()
     }
 
     /// The entries of a dict; `Some(None)` if the text in braces is none.
-    fn entries(&mut self, inner: Range<usize>) -> Option<Option<Vec<(Value, Value)>>> {
-        let items = self.split(inner, false)?;
+    fn read_entries(&mut self, inner: Range<usize>) -> Option<Option<Vec<(Value, Value)>>> {
+        let items = self.split_items(inner, false)?;
         if !items.iter().all(|r| self.text[r.clone()].contains(": ")) {
             return Some(None);
         }
@@ -245,38 +248,38 @@ impl<'a> Reader<'a> {
         for r in items {
             let colon = r.start + self.text[r.clone()].find(": ").unwrap_or(0);
             let key = r.start..colon;
-            let key = match self.atom(&key) {
+            let key = match self.read_atom(&key) {
                 Some(v) if !matches!(v.kind, ValueKind::Node(_)) => v,
-                _ => self.string(&key),
+                _ => self.string_value(&key),
             };
-            out.push((key, self.token(colon + 2..r.end)?));
+            out.push((key, self.read_token(colon + 2..r.end)?));
         }
         Some(Some(out))
     }
 
     /// A literal without brackets that prints as the very text: number, constant, node, dtype, device, size.
-    pub(super) fn atom(&mut self, range: &Range<usize>) -> Option<Value> {
+    pub(super) fn read_atom(&mut self, range: &Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
-        if let Some(n) = text.strip_prefix('%').filter(|n| identifier(n)) {
-            return Some(self.at(ValueKind::Node(n.into()), range));
+        if let Some(n) = text.strip_prefix('%').filter(|n| is_identifier(n)) {
+            return Some(self.value_at(ValueKind::Node(n.into()), range));
         }
-        if let Some(kind) = constant(text).or_else(|| number(text)) {
-            return Some(self.at(kind, range));
+        if let Some(kind) = parse_constant(text).or_else(|| parse_number(text)) {
+            return Some(self.value_at(kind, range));
         }
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.len() > 18 && digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0') {
             self.errors.push(too_large(self.span(range.start, range.end)));
-            return Some(self.at(ValueKind::Int(0), range));
+            return Some(self.value_at(ValueKind::Int(0), range));
         }
-        let kind = device(text).or_else(|| torch_name(text));
+        let kind = parse_device(text).or_else(|| torch_name(text));
         match kind {
-            Some(kind) => Some(self.at(kind, range)),
-            None => self.symbolic(range),
+            Some(kind) => Some(self.value_at(kind, range)),
+            None => self.read_symbolic(range),
         }
     }
 
     /// A symbolic size as torch prints it: `s77`, `2*s96 + 1`.
-    pub(super) fn symbolic(&self, range: &Range<usize>) -> Option<Value> {
+    pub(super) fn read_symbolic(&self, range: &Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '(')
             || !text.contains(['s', 'u', 'z'])

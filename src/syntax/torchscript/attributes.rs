@@ -1,7 +1,7 @@
 //! `prim::Constant` and `prim::GetAttr`: literals, functions, and tensors that the text does not hold.
 
-use super::literal::{annotated, literal, ty};
-use super::lower::{Bound, Lower};
+use super::literal::{annotated_value, parse_literal, tensor_type};
+use super::lower::{BoundValue, ScriptLowerer};
 use super::objects::Items;
 use super::tree::{Attr, Node, Typed};
 use crate::syntax::ast::{Name, Op, Type, TypeKind, Value, ValueKind};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// What stands for a tensor of a list.
 const TENSOR: &str = "<Tensor>";
 
-impl Lower<'_> {
-    pub(super) fn constant(&mut self, n: &Node) {
+impl ScriptLowerer<'_> {
+    pub(super) fn lower_constant(&mut self, n: &Node) {
         let Some(out) = n.outputs.first() else { return };
         let Some(value) = n.attrs.first() else {
             self.bind(out, ValueKind::None, false);
@@ -19,31 +19,31 @@ impl Lower<'_> {
         };
         if &*value.name == "name" {
             // A function, which `prim::CallFunction` calls.
-            let path = format!("torch.nn.functional.{}", self.string(value));
+            let path = format!("torch.nn.functional.{}", self.string_attr(value));
             self.bind(out, ValueKind::Opaque(path.into()), false);
             return;
         }
-        match literal(&value.text, &out.ty, value.span, self.errors) {
+        match parse_literal(&value.text, &out.ty, value.span, self.errors) {
             Some(kind) => self.bind(out, kind, true),
-            None if self.tensors(n, out, value) => {}
+            None if self.emit_tensor_list(n, out, value) => {}
             // The text does not hold the tensor: it is an attribute of the name that the value has.
-            None => self.attribute(n, out, attribute_path(out)),
+            None => self.emit_attribute(n, out, attribute_path(out)),
         }
     }
 
     pub(super) fn get_attr(&mut self, n: &Node) {
         let (Some(out), Some(base), Some(attr)) = (n.outputs.first(), n.args.first(), n.attrs.first()) else {
-            self.unreadable(n, "`prim::GetAttr` reads an attribute of a module");
+            self.report_unreadable(n, "`prim::GetAttr` reads an attribute of a module");
             return;
         };
-        let name = self.string(attr);
+        let name = self.string_attr(attr);
         let path: Arc<str> = match self.env.get(&base.name) {
-            Some(Bound::Module(p)) if p.is_empty() => name.as_str().into(),
-            Some(Bound::Module(p)) => format!("{p}.{name}").into(),
-            _ => return self.unreadable(n, "only modules have attributes here"),
+            Some(BoundValue::Module(p)) if p.is_empty() => name.as_str().into(),
+            Some(BoundValue::Module(p)) => format!("{p}.{name}").into(),
+            _ => return self.report_unreadable(n, "only modules have attributes here"),
         };
         if out.ty.is_module() {
-            self.env.insert(out.name.clone(), Bound::Module(path));
+            self.env.insert(out.name.clone(), BoundValue::Module(path));
         } else if name == "_flat_weights" {
             // The weights of a recurrent layer; the operator says how many there are.
             self.bind(out, ValueKind::Opaque(path), false);
@@ -53,17 +53,17 @@ impl Lower<'_> {
             let made = self.memo_dicts.get(&path).copied();
             let id = made.unwrap_or_else(|| self.objects.add(Items::Dict(vec![])));
             self.memo_dicts.insert(path, id);
-            self.env.insert(out.name.clone(), Bound::Object(id));
+            self.env.insert(out.name.clone(), BoundValue::Object(id));
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Dict" | "Optional" | "") {
             let why =
                 format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
-            self.unreadable(n, &why);
+            self.report_unreadable(n, &why);
         } else {
-            self.attribute(n, out, path);
+            self.emit_attribute(n, out, path);
         }
     }
 
-    fn attribute(&mut self, n: &Node, out: &Typed, path: Arc<str>) {
+    fn emit_attribute(&mut self, n: &Node, out: &Typed, path: Arc<str>) {
         let op = Op::GetAttr {
             target: Name::new(path.clone(), out.span),
         };
@@ -73,15 +73,15 @@ impl Lower<'_> {
                 kind: TypeKind::OptionalTensor,
                 span: out.span,
             }),
-            false => ty(&out.ty, out.span),
+            false => tensor_type(&out.ty, out.span),
         };
-        let name = self.push(op, &wish, "attribute", known, n);
+        let name = self.push_stmt(op, &wish, "attribute", known, n);
         self.bind(out, ValueKind::Node(name), false);
     }
 
     /// A list of tensors: the attributes `NAME.0`, `NAME.1`, …; `false` if the constant is none.
-    fn tensors(&mut self, n: &Node, out: &Typed, value: &Attr) -> bool {
-        let text = annotated(&value.text).unwrap_or(&value.text).trim();
+    fn emit_tensor_list(&mut self, n: &Node, out: &Typed, value: &Attr) -> bool {
+        let text = annotated_value(&value.text).unwrap_or(&value.text).trim();
         let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
             return false;
         };
@@ -93,8 +93,8 @@ impl Lower<'_> {
         let mut values = vec![];
         for (i, item) in items.into_iter().enumerate() {
             if item == TENSOR {
-                self.attribute(n, out, format!("{path}.{i}").into());
-                values.push(self.value(out));
+                self.emit_attribute(n, out, format!("{path}.{i}").into());
+                values.push(self.operand_value(out));
             } else {
                 values.push(Value::new(ValueKind::None, value.span));
             }

@@ -4,12 +4,12 @@
 //! `scan` ([`rows`](super::rows)); any other is a `while_loop` that carries the number of the turn, where its body reads that.
 
 use super::known::bool_value;
-use super::lower::{Bound, Lower, function};
-use super::objects::{Objects, identical};
+use super::lower::{BoundValue, ScriptLowerer, function_call};
+use super::objects::{Objects, is_identical};
 use super::tree::{Block, Node, Typed};
-use super::uses::free;
+use super::uses::free_names;
 use crate::source::Span;
-use crate::syntax::actions::stmt;
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Op, Stmt, Value, ValueKind};
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// How many errors there were.
-    pub(super) fn errors(&self) -> usize {
+    pub(super) fn error_count(&self) -> usize {
         self.errors
     }
 }
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     pub(super) fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
             stmts: self.stmts.len(),
@@ -63,37 +63,37 @@ impl Lower<'_> {
     }
 
     /// `prim::If`.
-    pub(super) fn branch(&mut self, n: &Node) {
+    pub(super) fn lower_if(&mut self, n: &Node) {
         let ([yes, no], Some(condition)) = (&n.blocks[..], n.args.first()) else {
-            return self.unreadable(n, "`prim::If` has a condition and two blocks");
+            return self.report_unreadable(n, "`prim::If` has a condition and two blocks");
         };
-        let value = self.value(condition);
+        let value = self.operand_value(condition);
         let raises = |b: &Block| b.nodes.iter().any(|n| &*n.op == "prim::RaiseException");
         match &value.kind {
-            ValueKind::Bool(true) => self.follow(n, yes),
-            ValueKind::Bool(false) => self.follow(n, no),
+            ValueKind::Bool(true) => self.inline_block(n, yes),
+            ValueKind::Bool(false) => self.inline_block(n, no),
             _ if raises(no) => {
-                self.assert(n, value, no);
-                self.follow(n, yes);
+                self.lower_assert(n, value, no);
+                self.inline_block(n, yes);
             }
             _ if raises(yes) => {
-                let op = function("operator.not_", vec![value], n.span);
-                let name = self.push(op, "", "not_", None, n);
-                self.assert(n, Value::new(ValueKind::Node(name), n.span), yes);
-                self.follow(n, no);
+                let op = function_call("operator.not_", vec![value], n.span);
+                let name = self.push_stmt(op, "", "not_", None, n);
+                self.lower_assert(n, Value::new(ValueKind::Node(name), n.span), yes);
+                self.inline_block(n, no);
             }
             _ if self.branch_on_items(n, &value, yes, no) => {}
-            _ => self.cond(n, value, yes, no),
+            _ => self.emit_cond(n, value, yes, no),
         }
     }
 
     /// The nodes of a block, as if they stood here.
-    fn follow(&mut self, n: &Node, block: &Block) {
+    fn inline_block(&mut self, n: &Node, block: &Block) {
         for inner in &block.nodes {
-            self.node(inner);
+            self.lower_node(inner);
         }
         for (o, r) in n.outputs.iter().zip(&block.results) {
-            if let Some(bound) = self.bound(r) {
+            if let Some(bound) = self.lookup_bound(r) {
                 self.env.insert(o.name.clone(), bound);
             }
             if let Some(ty) = self.types.get(&r.name).cloned() {
@@ -103,13 +103,13 @@ impl Lower<'_> {
     }
 
     /// What a name means; an undefined one is reported and means None.
-    fn bound(&mut self, v: &Typed) -> Option<Bound> {
+    fn lookup_bound(&mut self, v: &Typed) -> Option<BoundValue> {
         let found = self.env.get(&v.name).cloned();
-        found.or_else(|| Some(Bound::Value(self.value(v), false)))
+        found.or_else(|| Some(BoundValue::Value(self.operand_value(v), false)))
     }
 
     /// What raises if a condition does not hold, with the text that it raises.
-    fn assert(&mut self, n: &Node, condition: Value, raising: &Block) {
+    fn lower_assert(&mut self, n: &Node, condition: Value, raising: &Block) {
         let mut text = ValueKind::Str("the script raises an exception".into());
         for inner in &raising.nodes {
             // Texts are constants, or made of them.
@@ -117,14 +117,14 @@ impl Lower<'_> {
                 self.known_text(inner);
             }
             if let ("prim::RaiseException", Some(a)) = (&*inner.op, inner.args.first())
-                && let kind @ ValueKind::Str(_) = self.value(a).kind
+                && let kind @ ValueKind::Str(_) = self.operand_value(a).kind
             {
                 text = kind;
             }
         }
         let text = Value::new(text, n.span);
-        self.push(
-            function("torch._assert", vec![condition, text], n.span),
+        self.push_stmt(
+            function_call("torch._assert", vec![condition, text], n.span),
             "",
             "assert",
             None,
@@ -134,19 +134,19 @@ impl Lower<'_> {
 
     fn known_text(&mut self, n: &Node) {
         if &*n.op == "prim::Constant" {
-            self.node(n);
+            self.lower_node(n);
         } else if n.args.iter().all(|a| self.env.contains_key(&a.name)) {
-            self.known(n);
+            self.bind_known(n);
         }
     }
 
     /// `prim::RaiseException` where nothing decides whether it is met.
-    pub(super) fn raise(&mut self, n: &Node) {
-        let text = n.args.first().map(|a| self.value(a));
+    pub(super) fn lower_raise(&mut self, n: &Node) {
+        let text = n.args.first().map(|a| self.operand_value(a));
         let text = text.unwrap_or_else(|| Value::new(ValueKind::Str("".into()), n.span));
         let never = bool_value(false, n.span);
-        self.push(
-            function("torch._assert", vec![never, text], n.span),
+        self.push_stmt(
+            function_call("torch._assert", vec![never, text], n.span),
             "",
             "assert",
             None,
@@ -155,8 +155,8 @@ impl Lower<'_> {
     }
 
     /// A branch on a value of the graph.
-    fn cond(&mut self, n: &Node, condition: Value, yes: &Block, no: &Block) {
-        let (mut yes, mut no) = (self.turn(yes, None, &[]), self.turn(no, None, &[]));
+    fn emit_cond(&mut self, n: &Node, condition: Value, yes: &Block, no: &Block) {
+        let (mut yes, mut no) = (self.lower_turn(yes, None, &[]), self.lower_turn(no, None, &[]));
         let outputs = self.common_results(n, &mut yes, &mut no);
         if yes.stmts.is_empty() && no.stmts.is_empty() && outputs.is_empty() {
             return;
@@ -166,31 +166,31 @@ impl Lower<'_> {
                 [one] => one.clone(),
                 many => Value::new(ValueKind::Tuple(many.to_vec()), n.span),
             };
-            stmt(None, None, Op::Output { value }, None, n.span)
+            make_stmt(None, None, Op::Output { value }, None, n.span)
         };
         let (a, b) = (result(&yes), result(&no));
-        let captured = free(yes.stmts.iter().chain([&a]).chain(&no.stmts).chain([&b]), &[]);
+        let captured = free_names(yes.stmts.iter().chain([&a]).chain(&no.stmts).chain([&b]), &[]);
         let then = self.graph_of("then", yes.stmts, vec![], &captured, a, n);
         let otherwise = self.graph_of("else", no.stmts, vec![], &captured, b, n);
         let at = |kind| Value::new(kind, n.span);
         let operands = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
         let args = vec![
-            self.truth(condition),
+            self.truth_tensor(condition),
             at(ValueKind::Graph(then)),
             at(ValueKind::Graph(otherwise)),
             at(ValueKind::Tuple(operands)),
         ];
         let wish = if let [one] = &outputs[..] { &*one.name } else { "" };
-        let name = self.push(function("torch.cond", args, n.span), wish, "cond", None, n);
+        let name = self.push_stmt(function_call("torch.cond", args, n.span), wish, "cond", None, n);
         let result = at(ValueKind::Node(name.clone()));
         match &outputs[..] {
             [] => {}
             [one] => self.bind(one, result.kind, one.ty.is_number()),
-            many => self.items(n, many, result),
+            many => self.emit_items(n, many, result),
         }
         for o in outputs {
             // One branch may have given None.
-            if let (true, Some(Bound::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
+            if let (true, Some(BoundValue::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
                 && let ValueKind::Node(name) = &v.kind
             {
                 self.maybe_none.insert(name.clone());
@@ -204,7 +204,7 @@ impl Lower<'_> {
         let (a, b) = (std::mem::take(&mut yes.results), std::mem::take(&mut no.results));
         let mut left = vec![];
         for ((o, a), b) in n.outputs.iter().zip(a).zip(b) {
-            if identical(&a.kind, &b.kind) {
+            if is_identical(&a.kind, &b.kind) {
                 self.bind(o, a.kind, o.ty.is_number());
                 continue;
             }
@@ -216,7 +216,7 @@ impl Lower<'_> {
     }
 
     /// The tensor that a bool was made of, if it was.
-    pub(super) fn truth(&self, v: Value) -> Value {
+    pub(super) fn truth_tensor(&self, v: Value) -> Value {
         match &v.kind {
             ValueKind::Node(name) => self.truths.get(name).cloned().unwrap_or(v),
             _ => v,
@@ -225,7 +225,7 @@ impl Lower<'_> {
 
     /// A block as a graph of its own. `first` is what its first parameter, the number of the turn, means; without it that is an
     /// input, if there is one.
-    pub(super) fn turn(&mut self, block: &Block, first: Option<Value>, carried: &[Bound]) -> Turn {
+    pub(super) fn lower_turn(&mut self, block: &Block, first: Option<Value>, carried: &[BoundValue]) -> Turn {
         let around = std::mem::take(&mut self.stmts);
         self.objects.level += 1;
         let mut inputs = vec![];
@@ -235,7 +235,7 @@ impl Lower<'_> {
             params.next();
         }
         for (i, p) in params.enumerate() {
-            let number = p.ty.is_number() || matches!(carried.get(i), Some(Bound::Value(_, true)));
+            let number = p.ty.is_number() || matches!(carried.get(i), Some(BoundValue::Value(_, true)));
             let name = self.node_name(&p.name, "carried");
             self.bind(p, ValueKind::Node(name.clone()), number);
             self.types.insert(p.name.clone(), p.ty.clone());
@@ -245,39 +245,39 @@ impl Lower<'_> {
             inputs.push(name);
         }
         for n in &block.nodes {
-            self.node(n);
+            self.lower_node(n);
         }
-        let results = block.results.iter().map(|r| self.value(r)).collect();
+        let results = block.results.iter().map(|r| self.operand_value(r)).collect();
         self.objects.level -= 1;
         let stmts = std::mem::replace(&mut self.stmts, around);
         Turn { stmts, inputs, results }
     }
 
     /// `prim::Loop`.
-    pub(super) fn repeat(&mut self, n: &Node) {
+    pub(super) fn lower_loop(&mut self, n: &Node) {
         let ([body], [count, start, rest @ ..]) = (&n.blocks[..], &n.args[..]) else {
-            return self.unreadable(n, "`prim::Loop` has a count, a condition and a block");
+            return self.report_unreadable(n, "`prim::Loop` has a count, a condition and a block");
         };
         if body.inputs.len() != rest.len() + 1 || body.results.len() != rest.len() + 1 || n.outputs.len() != rest.len()
         {
-            return self.unreadable(n, "the block does not carry what the loop does");
+            return self.report_unreadable(n, "the block does not carry what the loop does");
         }
-        let (count, start) = (self.value(count), self.value(start));
-        let carried: Vec<Bound> = rest.iter().filter_map(|v| self.bound(v)).collect();
+        let (count, start) = (self.operand_value(count), self.operand_value(start));
+        let carried: Vec<BoundValue> = rest.iter().filter_map(|v| self.lookup_bound(v)).collect();
         if let (ValueKind::Int(count), ValueKind::Bool(start)) = (&count.kind, &start.kind)
             && self.unroll(n, body, *count, *start, &carried)
         {
             return;
         }
         let always = matches!(start.kind, ValueKind::Bool(true));
-        if always && self.scan(n, body, &count, &carried) {
+        if always && self.lower_scan(n, body, &count, &carried) {
             return;
         }
         self.while_loop(n, body, count, start, &carried);
     }
 
     /// Repeats a loop whose turns can be counted; `false`, and nothing done, if they cannot.
-    fn unroll(&mut self, n: &Node, body: &Block, count: i64, start: bool, carried: &[Bound]) -> bool {
+    fn unroll(&mut self, n: &Node, body: &Block, count: i64, start: bool, carried: &[BoundValue]) -> bool {
         let save = self.checkpoint();
         let (mut state, mut goes_on, mut turn) = (carried.to_vec(), start, 0);
         while goes_on && turn < count {
@@ -291,10 +291,10 @@ impl Lower<'_> {
                 self.types.insert(p.name.clone(), p.ty.clone());
             }
             for n in &body.nodes {
-                self.node(n);
+                self.lower_node(n);
             }
-            let next = self.value(&body.results[0]);
-            state = body.results[1..].iter().filter_map(|r| self.bound(r)).collect();
+            let next = self.operand_value(&body.results[0]);
+            state = body.results[1..].iter().filter_map(|r| self.lookup_bound(r)).collect();
             let ValueKind::Bool(b) = next.kind else {
                 self.rollback(save);
                 return false;
@@ -308,11 +308,11 @@ impl Lower<'_> {
     }
 
     /// What is bound, as a value.
-    pub(super) fn bound_value(&self, b: &Bound, span: Span) -> Value {
+    pub(super) fn bound_value(&self, b: &BoundValue, span: Span) -> Value {
         match b {
-            Bound::Value(v, _) => v.clone(),
-            Bound::Object(id) => Value::new(self.objects.value(*id), span),
-            Bound::Module(_) => Value::new(ValueKind::None, span),
+            BoundValue::Value(v, _) => v.clone(),
+            BoundValue::Object(id) => Value::new(self.objects.value(*id), span),
+            BoundValue::Module(_) => Value::new(ValueKind::None, span),
         }
     }
 }

@@ -1,46 +1,46 @@
 //! Calls of modules and functions.
 
 use super::blocks::MAX_WORK;
-use super::lower::{Bound, Lower};
+use super::lower::{BoundValue, ScriptLowerer};
 use super::tree::Node;
 use crate::syntax::ast::{Args, CallKind, Name, Op, Value, ValueKind};
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// A module's `forward`, or a function.
-    pub(super) fn called(&mut self, n: &Node) {
+    pub(super) fn lower_call(&mut self, n: &Node) {
         let Some(callee) = n.args.first() else {
-            return self.unreadable(n, "a call names what it calls");
+            return self.report_unreadable(n, "a call names what it calls");
         };
-        let values: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
+        let values: Vec<Value> = n.args[1..].iter().map(|a| self.operand_value(a)).collect();
         let (kind, path) = match self.env.get(&callee.name).cloned() {
-            Some(Bound::Module(path)) => (CallKind::Module, path),
-            Some(Bound::Value(
+            Some(BoundValue::Module(path)) => (CallKind::Module, path),
+            Some(BoundValue::Value(
                 Value {
                     kind: ValueKind::Opaque(path),
                     ..
                 },
                 _,
             )) => (CallKind::Function, path),
-            Some(_) => return self.unreadable(n, "only modules and functions are called"),
-            None => return self.unreadable(n, "what is called is not defined"),
+            Some(_) => return self.report_unreadable(n, "only modules and functions are called"),
+            None => return self.report_unreadable(n, "what is called is not defined"),
         };
-        let method = n.attrs.first().map(|a| self.string(a));
+        let method = n.attrs.first().map(|a| self.string_attr(a));
         if kind == CallKind::Module
             && (!method.is_some_and(|m| m == "forward" || m.starts_with("forward__")) || path.is_empty())
         {
-            return self.unreadable(
+            return self.report_unreadable(
                 n,
                 "only the method `forward` of a sub-module can be called; print `inlined_graph`",
             );
         }
         match self.sequences.contains_key(&*path) {
-            true => self.sequence(n, &path, values),
-            false => self.call(n, kind, &path, values, false),
+            true => self.lower_sequence(n, &path, values),
+            false => self.emit_call(n, kind, &path, values, false),
         }
     }
 
     /// The modules of a `Sequential` one after the other, as torch.fx calls them.
-    fn sequence(&mut self, n: &Node, path: &str, values: Vec<Value>) {
+    fn lower_sequence(&mut self, n: &Node, path: &str, values: Vec<Value>) {
         let mut leaves = vec![];
         let mut open = vec![path];
         // A module's path is longer than that of the one around it, so this ends.
@@ -52,13 +52,13 @@ impl Lower<'_> {
         }
         let Some((last, first)) = leaves.split_last() else {
             let [only] = &values[..] else {
-                return self.unreadable(n, "an empty `Sequential` gives its one input");
+                return self.report_unreadable(n, "an empty `Sequential` gives its one input");
             };
             return self.bind_all(n, only.kind.clone(), false);
         };
         self.work += leaves.len();
         if self.work > MAX_WORK {
-            return self.unreadable(n, "the modules that are called are too many");
+            return self.report_unreadable(n, "the modules that are called are too many");
         }
         let mut values = values;
         for path in first {
@@ -70,9 +70,9 @@ impl Lower<'_> {
                     keyword: vec![],
                 },
             };
-            let name = self.push(op, &path.replace('.', "_"), "call", None, n);
+            let name = self.push_stmt(op, &path.replace('.', "_"), "call", None, n);
             values = vec![Value::new(ValueKind::Node(name), n.span)];
         }
-        self.call(n, CallKind::Module, last, values, false);
+        self.emit_call(n, CallKind::Module, last, values, false);
     }
 }

@@ -1,13 +1,13 @@
 //! What is read of dicts that are known, and how they change.
 
-use super::lower::Lower;
-use super::objects::{Items, equal, is_literal};
+use super::lower::ScriptLowerer;
+use super::objects::{Items, eval_equal, is_literal};
 use super::tree::Node;
 use crate::syntax::ast::{Value, ValueKind};
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     pub(super) fn read_dict(&mut self, n: &Node, op: &str, items: Vec<(Value, Value)>, rest: &[Value]) -> bool {
-        let key = rest.first().and_then(|k| entry(&items, k));
+        let key = rest.first().and_then(|k| find_entry(&items, k));
         match op {
             "len" => self.bind_all(n, ValueKind::Int(items.len() as i64), true),
             "__getitem__" => match key {
@@ -48,11 +48,11 @@ pub(super) fn change_dict(
         ("_set_item", [key, x]) => set_entry(v, key, x)?,
         ("clear", []) => v.clear(),
         ("Delete", [key]) => {
-            v.remove(entry(v, key)?);
+            v.remove(find_entry(v, key)?);
         }
-        ("pop", [key]) => return Some(Some(v.remove(entry(v, key)?).1)),
+        ("pop", [key]) => return Some(Some(v.remove(find_entry(v, key)?).1)),
         ("setdefault", [key, x]) => {
-            if let Some(i) = entry(v, key) {
+            if let Some(i) = find_entry(v, key) {
                 return Some(Some(v[i].1.clone()));
             }
             set_entry(v, key, x)?;
@@ -67,7 +67,7 @@ fn set_entry(v: &mut Vec<(Value, Value)>, key: &Value, x: &Value) -> Option<()> 
     if !is_literal(&key.kind) {
         return None;
     }
-    match entry(v, key) {
+    match find_entry(v, key) {
         Some(i) => v[i].1 = x.clone(),
         None => v.push((key.clone(), x.clone())),
     }
@@ -75,7 +75,7 @@ fn set_entry(v: &mut Vec<(Value, Value)>, key: &Value, x: &Value) -> Option<()> 
 }
 
 /// Keys and values, of pairs.
-pub(super) fn pairs(items: &[Value]) -> Option<Vec<(Value, Value)>> {
+pub(super) fn entries_from_pairs(items: &[Value]) -> Option<Vec<(Value, Value)>> {
     let mut found = vec![];
     for item in items {
         let (ValueKind::List(pair) | ValueKind::Tuple(pair)) = &item.kind else {
@@ -87,6 +87,8 @@ pub(super) fn pairs(items: &[Value]) -> Option<Vec<(Value, Value)>> {
     Some(found)
 }
 
-fn entry(items: &[(Value, Value)], key: &Value) -> Option<usize> {
-    items.iter().position(|(k, _)| equal(&k.kind, &key.kind) == Some(true))
+fn find_entry(items: &[(Value, Value)], key: &Value) -> Option<usize> {
+    items
+        .iter()
+        .position(|(k, _)| eval_equal(&k.kind, &key.kind) == Some(true))
 }

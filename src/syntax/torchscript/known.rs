@@ -1,9 +1,9 @@
 //! What of a script is known without running it: arithmetic on constants, sizes that types say, whether a value is None.
 
-use super::lists::{counted, extreme, quantified};
+use super::lists::{eval_quantifier, find_extreme, range_list};
 use super::literal::on_numbers;
-use super::lower::{Bound, Lower};
-use super::objects::equal;
+use super::lower::{BoundValue, ScriptLowerer};
+use super::objects::eval_equal;
 use super::tree::{Node, Ty, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ const NEVER: [&str; 10] = [
     "is_xpu",
 ];
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// Binds the result of a node that is known; `false` if it is not.
-    pub(super) fn known(&mut self, n: &Node) -> bool {
+    pub(super) fn bind_known(&mut self, n: &Node) -> bool {
         let Some(kind) = self.known_value(n) else { return false };
         self.bind_all(n, kind, n.outputs.first().is_some_and(|o| o.ty.is_number()));
         true
@@ -32,11 +32,11 @@ impl Lower<'_> {
 
     fn known_value(&self, n: &Node) -> Option<ValueKind> {
         let op = n.op.strip_prefix("aten::").or(n.op.strip_prefix("prim::"))?;
-        let values: Vec<ValueKind> = n.args.iter().map(|a| self.kind(a)).collect::<Option<_>>()?;
+        let values: Vec<ValueKind> = n.args.iter().map(|a| self.known_kind(a)).collect::<Option<_>>()?;
         // A graph without blocks was traced, and reads the sizes of its inputs as the model does.
         if self.has_blocks
             && let Some(ty) = n.args.first().and_then(|a| self.types.get(&a.name))
-            && let Some(known) = size(op, ty, values.get(1))
+            && let Some(known) = known_size(op, ty, values.get(1))
         {
             return Some(known);
         }
@@ -51,18 +51,20 @@ impl Lower<'_> {
             ("type", [_]) if self.types.get(&n.args[0].name).is_some_and(|t| &*t.name == "Device") => {
                 ValueKind::Str("cpu".into())
             }
-            ("all" | "any", [ValueKind::List(v)]) => quantified(op, v)?,
+            ("all" | "any", [ValueKind::List(v)]) => eval_quantifier(op, v)?,
             ("isinstance", [v]) => ValueKind::Bool(self.is_instance(n, v)?),
             ("len", [ValueKind::Str(s)]) => ValueKind::Int(s.len() as i64),
             ("str", [v]) => ValueKind::Str(self.text_of(n, v)?),
-            ("rangelist", [ValueKind::Int(count)]) => counted(*count, n.span)?,
+            ("rangelist", [ValueKind::Int(count)]) => range_list(*count, n.span)?,
             ("is_scripting", []) => ValueKind::Bool(true),
-            ("eq" | "ne", [a, b]) if !matches!(a, ValueKind::Node(_)) => ValueKind::Bool(equal(a, b)? == (op == "eq")),
-            ("Int" | "Float" | "Bool", [a]) => converted(op, a)?,
-            ("min" | "max", [ValueKind::List(v)]) => extreme(op, v.iter().map(|v| &v.kind))?,
-            ("min" | "max", [a, b]) => extreme(op, [a, b].into_iter())?,
+            ("eq" | "ne", [a, b]) if !matches!(a, ValueKind::Node(_)) => {
+                ValueKind::Bool(eval_equal(a, b)? == (op == "eq"))
+            }
+            ("Int" | "Float" | "Bool", [a]) => convert_number(op, a)?,
+            ("min" | "max", [ValueKind::List(v)]) => find_extreme(op, v.iter().map(|v| &v.kind))?,
+            ("min" | "max", [a, b]) => find_extreme(op, [a, b].into_iter())?,
             ("add", [ValueKind::Str(a), ValueKind::Str(b)]) => ValueKind::Str(format!("{a}{b}").into()),
-            (op, values) => arithmetic(on_numbers(op)?, values)?,
+            (op, values) => eval_arithmetic(on_numbers(op)?, values)?,
         })
     }
 
@@ -79,7 +81,7 @@ impl Lower<'_> {
                 let passing = |n| self.passing.contains(n) || self.maybe_none.contains(n);
                 (!passing(a) && !passing(b)).then_some(false)
             }
-            _ => equal(a, b),
+            _ => eval_equal(a, b),
         }
     }
 
@@ -127,17 +129,17 @@ impl Lower<'_> {
     }
 
     /// A value of the graph; `None` for a module and for what is not defined.
-    fn kind(&self, v: &Typed) -> Option<ValueKind> {
+    fn known_kind(&self, v: &Typed) -> Option<ValueKind> {
         Some(match self.env.get(&v.name)? {
-            Bound::Value(v, _) => v.kind.clone(),
-            Bound::Object(id) => self.objects.value(*id),
-            Bound::Module(_) => return None,
+            BoundValue::Value(v, _) => v.kind.clone(),
+            BoundValue::Object(id) => self.objects.value(*id),
+            BoundValue::Module(_) => return None,
         })
     }
 }
 
 /// What a type says of a tensor's sizes.
-fn size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
+fn known_size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
     if !ty.shaped || ty.dtype().is_none() {
         return None;
     }
@@ -153,7 +155,7 @@ fn size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
     }))
 }
 
-fn converted(op: &str, v: &ValueKind) -> Option<ValueKind> {
+fn convert_number(op: &str, v: &ValueKind) -> Option<ValueKind> {
     let x = match v {
         ValueKind::Int(i) if op == "Int" => return Some(ValueKind::Int(*i)),
         ValueKind::Int(i) => *i as f64,
@@ -170,7 +172,7 @@ fn converted(op: &str, v: &ValueKind) -> Option<ValueKind> {
 }
 
 /// An operator of Python on literals; `None` if they are none, or if the result has more than 64 bits.
-pub(super) fn arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
+pub(super) fn eval_arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
     use ValueKind::{Bool, Float, Int};
     Some(match (operator, values) {
         ("not_", [Bool(a)]) => Bool(!a),
@@ -189,24 +191,26 @@ pub(super) fn arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKi
             let r = a.checked_rem(*b)?;
             Int(if r != 0 && (r < 0) != (*b < 0) { r + b } else { r })
         }
-        ("lt" | "le" | "gt" | "ge", [Int(a), Int(b)]) => Bool(ordered(operator, a.cmp(b))),
-        (operator, [a @ (Int(_) | Float(_)), b @ (Int(_) | Float(_))]) => floats(operator, float(a)?, float(b)?)?,
+        ("lt" | "le" | "gt" | "ge", [Int(a), Int(b)]) => Bool(eval_comparison(operator, a.cmp(b))),
+        (operator, [a @ (Int(_) | Float(_)), b @ (Int(_) | Float(_))]) => {
+            eval_floats(operator, as_float(a)?, as_float(b)?)?
+        }
         _ => return None,
     })
 }
 
-fn floats(operator: &str, a: f64, b: f64) -> Option<ValueKind> {
+fn eval_floats(operator: &str, a: f64, b: f64) -> Option<ValueKind> {
     Some(match operator {
         "add" => ValueKind::Float(a + b),
         "sub" => ValueKind::Float(a - b),
         "mul" => ValueKind::Float(a * b),
         "truediv" if b != 0.0 => ValueKind::Float(a / b),
-        "lt" | "le" | "gt" | "ge" => ValueKind::Bool(ordered(operator, a.partial_cmp(&b)?)),
+        "lt" | "le" | "gt" | "ge" => ValueKind::Bool(eval_comparison(operator, a.partial_cmp(&b)?)),
         _ => return None,
     })
 }
 
-fn float(v: &ValueKind) -> Option<f64> {
+fn as_float(v: &ValueKind) -> Option<f64> {
     match v {
         ValueKind::Int(i) => Some(*i as f64),
         ValueKind::Float(x) => Some(*x),
@@ -214,7 +218,7 @@ fn float(v: &ValueKind) -> Option<f64> {
     }
 }
 
-fn ordered(operator: &str, o: std::cmp::Ordering) -> bool {
+fn eval_comparison(operator: &str, o: std::cmp::Ordering) -> bool {
     match operator {
         "lt" => o.is_lt(),
         "le" => o.is_le(),

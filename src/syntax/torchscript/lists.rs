@@ -1,8 +1,8 @@
 //! What functions of Python give of lists: where the items are known, and as nodes where they are not.
 
 use super::known::bool_value;
-use super::lower::{Lower, function};
-use super::objects::equal;
+use super::lower::{ScriptLowerer, function_call};
+use super::objects::eval_equal;
 use super::tree::Node;
 use crate::source::Span;
 use crate::syntax::ast::{Value, ValueKind};
@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 /// The longest lists that are made of a number of items.
 const MAX_MADE: usize = 1024;
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// `sum`, `any`, `all`, `min` or `max` of items that are not all known.
     pub(super) fn over_items(&mut self, n: &Node, op: &str, items: Vec<Value>) -> Option<Value> {
         let mut items = items;
@@ -23,19 +23,19 @@ impl Lower<'_> {
             _ => ("builtins.max", None),
         };
         if let ("any" | "all", Some(neutral)) = (op, &empty) {
-            items.retain(|v| truth(&v.kind) != truth(neutral));
-            if items.iter().any(|v| truth(&v.kind).is_some()) {
+            items.retain(|v| truth_value(&v.kind) != truth_value(neutral));
+            if items.iter().any(|v| truth_value(&v.kind).is_some()) {
                 return Some(bool_value(op == "any", n.span));
             }
             let zero = Value::new(ValueKind::Int(0), n.span);
             items = items
                 .into_iter()
-                .map(|v| self.arithmetic(n, "operator.ne", vec![v, zero.clone()]))
+                .map(|v| self.emit_arithmetic(n, "operator.ne", vec![v, zero.clone()]))
                 .collect();
         }
         let folded = items
             .into_iter()
-            .reduce(|found, item| self.arithmetic(n, path, vec![found, item]));
+            .reduce(|found, item| self.emit_arithmetic(n, path, vec![found, item]));
         folded.or(empty.map(|kind| Value::new(kind, n.span)))
     }
 
@@ -44,13 +44,13 @@ impl Lower<'_> {
         if !wanted || !matches!(v.kind, ValueKind::Node(_)) {
             return v;
         }
-        let op = function("builtins.list", vec![v], n.span);
-        Value::new(ValueKind::Node(self.push(op, "", "list", None, n)), n.span)
+        let op = function_call("builtins.list", vec![v], n.span);
+        Value::new(ValueKind::Node(self.push_stmt(op, "", "list", None, n)), n.span)
     }
 }
 
 /// Whether Python takes a literal for true.
-fn truth(v: &ValueKind) -> Option<bool> {
+fn truth_value(v: &ValueKind) -> Option<bool> {
     match v {
         ValueKind::Bool(b) => Some(*b),
         ValueKind::Int(i) => Some(*i != 0),
@@ -60,17 +60,17 @@ fn truth(v: &ValueKind) -> Option<bool> {
 }
 
 /// `all` or `any` of literals, if the ones that are known decide it.
-pub(super) fn quantified(op: &str, values: &[Value]) -> Option<ValueKind> {
+pub(super) fn eval_quantifier(op: &str, values: &[Value]) -> Option<ValueKind> {
     let decides = op == "any";
-    if values.iter().any(|v| truth(&v.kind) == Some(decides)) {
+    if values.iter().any(|v| truth_value(&v.kind) == Some(decides)) {
         return Some(ValueKind::Bool(decides));
     }
-    let known = values.iter().all(|v| truth(&v.kind).is_some());
+    let known = values.iter().all(|v| truth_value(&v.kind).is_some());
     known.then_some(ValueKind::Bool(!decides))
 }
 
 /// How two literals are ordered, if they are.
-fn order(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
+fn compare_literals(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
     use ValueKind::{Float, Int, Str};
     match (a, b) {
         (Int(a), Int(b)) => Some(a.cmp(b)),
@@ -83,33 +83,38 @@ fn order(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
 }
 
 /// The least or the greatest of literals; of equal ones the first.
-pub(super) fn extreme<'v>(op: &str, mut values: impl Iterator<Item = &'v ValueKind>) -> Option<ValueKind> {
+pub(super) fn find_extreme<'v>(op: &str, mut values: impl Iterator<Item = &'v ValueKind>) -> Option<ValueKind> {
     let wanted = if op == "min" { Ordering::Less } else { Ordering::Greater };
     let first = values.next()?;
-    let found = values.try_fold(first, |best, v| Some(if order(v, best)? == wanted { v } else { best }));
-    found.filter(|v| order(v, v).is_some()).cloned()
+    let found = values.try_fold(first, |best, v| {
+        Some(if compare_literals(v, best)? == wanted { v } else { best })
+    });
+    found.filter(|v| compare_literals(v, v).is_some()).cloned()
 }
 
 /// The list `0, 1, …` of a number of items.
-pub(super) fn counted(count: i64, span: Span) -> Option<ValueKind> {
+pub(super) fn range_list(count: i64, span: Span) -> Option<ValueKind> {
     let count = usize::try_from(count.max(0)).ok().filter(|c| *c <= MAX_MADE)?;
     let items = (0..count as i64).map(|i| Value::new(ValueKind::Int(i), span));
     Some(ValueKind::List(items.collect()))
 }
 
 /// Literals in ascending order.
-pub(super) fn sorted(items: &[Value]) -> Option<Vec<Value>> {
+pub(super) fn sort_literals(items: &[Value]) -> Option<Vec<Value>> {
     let first = items.first().map(|v| &v.kind);
-    if !items.iter().all(|v| first.and_then(|f| order(f, &v.kind)).is_some()) {
+    if !items
+        .iter()
+        .all(|v| first.and_then(|f| compare_literals(f, &v.kind)).is_some())
+    {
         return None;
     }
     let mut sorted = items.to_vec();
-    sorted.sort_by(|a, b| order(&a.kind, &b.kind).unwrap_or(Ordering::Equal));
+    sorted.sort_by(|a, b| compare_literals(&a.kind, &b.kind).unwrap_or(Ordering::Equal));
     Some(sorted)
 }
 
 /// `list[start:end:step]`, where the bounds are known.
-pub(super) fn sliced(items: &[Value], bounds: &[Value]) -> Option<Vec<Value>> {
+pub(super) fn slice_list(items: &[Value], bounds: &[Value]) -> Option<Vec<Value>> {
     let len = i64::try_from(items.len()).ok()?;
     let bound = |i: usize, none: i64| match bounds.get(i).map(|v| &v.kind) {
         None | Some(ValueKind::None) => Some(none),
@@ -138,7 +143,7 @@ pub(super) fn sliced(items: &[Value], bounds: &[Value]) -> Option<Vec<Value>> {
 }
 
 /// `list * count`.
-pub(super) fn repeated(items: &[Value], count: &ValueKind) -> Option<Vec<Value>> {
+pub(super) fn repeat_list(items: &[Value], count: &ValueKind) -> Option<Vec<Value>> {
     let ValueKind::Int(count) = count else { return None };
     let count = usize::try_from((*count).max(0)).ok()?;
     let made = items.len().checked_mul(count).filter(|m| *m <= MAX_MADE)?;
@@ -146,9 +151,9 @@ pub(super) fn repeated(items: &[Value], count: &ValueKind) -> Option<Vec<Value>>
 }
 
 /// Where a literal stands among literals, if it surely does.
-pub(super) fn position(items: &[Value], v: &Value) -> Option<usize> {
+pub(super) fn find_literal(items: &[Value], v: &Value) -> Option<usize> {
     for (i, item) in items.iter().enumerate() {
-        if equal(&item.kind, &v.kind)? {
+        if eval_equal(&item.kind, &v.kind)? {
             return Some(i);
         }
     }

@@ -31,10 +31,10 @@ pub(super) fn on_numbers(op: &str) -> Option<&'static str> {
 }
 
 /// The literal that a constant is; `None` for a tensor whose elements the text does not hold as numbers of Python's.
-pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
+pub(super) fn parse_literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
     let text = text.trim();
-    if let Some(value) = annotated(text) {
-        return literal(value, &Ty::named("item"), span, errors);
+    if let Some(value) = annotated_value(text) {
+        return parse_literal(value, &Ty::named("item"), span, errors);
     }
     // A tensor of no dimensions that tracing made of a number.
     let number = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
@@ -52,8 +52,8 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
     if let Some((inner, list)) = items {
         let of = Ty::named(if list { "" } else { "item" });
         let mut values = vec![];
-        for item in split(inner)? {
-            values.push(Value::new(literal(item, &of, span, errors)?, span));
+        for item in split_items(inner)? {
+            values.push(Value::new(parse_literal(item, &of, span, errors)?, span));
         }
         return Some(if list {
             ValueKind::List(values)
@@ -78,14 +78,14 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
 }
 
 /// The value in `annotate(TYPE, VALUE)`.
-pub(super) fn annotated(text: &str) -> Option<&str> {
+pub(super) fn annotated_value(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("annotate(")?.strip_suffix(')')?;
-    let ty = split(inner)?.first()?.len();
+    let ty = split_items(inner)?.first()?.len();
     Some(inner.get(ty..)?.trim_start().strip_prefix(',')?.trim())
 }
 
 /// The items between commas, outside of quotes and brackets; `None` if brackets nest deeper than constants do.
-fn split(inner: &str) -> Option<Vec<&str>> {
+fn split_items(inner: &str) -> Option<Vec<&str>> {
     const DEEPEST: usize = 4;
     let (mut items, mut from, mut depth) = (vec![], 0, 0usize);
     let (mut quoted, mut escaped) = (false, false);
@@ -129,7 +129,7 @@ fn number_of(text: &str, float: bool) -> Option<ValueKind> {
 }
 
 /// The FXIR type of a tensor whose sizes are known.
-pub(super) fn ty(t: &Ty, span: Span) -> Option<Type> {
+pub(super) fn tensor_type(t: &Ty, span: Span) -> Option<Type> {
     let dtype = t.dtype().filter(|_| t.shaped)?;
     let size = |s: &Option<i64>| {
         let kind = s.map_or(ValueKind::Unknown, ValueKind::Int);
@@ -143,7 +143,7 @@ pub(super) fn ty(t: &Ty, span: Span) -> Option<Type> {
 }
 
 /// `# model.py:12:0`
-pub(super) fn loc(comment: &str, span: Span) -> Option<Loc> {
+pub(super) fn parse_loc(comment: &str, span: Span) -> Option<Loc> {
     let place = comment.trim_start_matches('#').trim();
     let (rest, _column) = place.rsplit_once(':')?;
     let (file, line) = rest.rsplit_once(':')?;

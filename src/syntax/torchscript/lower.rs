@@ -1,13 +1,13 @@
 //! TorchScript's graph as statements.
 
-use super::literal::{loc, ty};
-use super::memos::memos;
+use super::literal::{parse_loc, tensor_type};
+use super::memos::find_memos;
 use super::objects::Objects;
-use super::rows::Rows;
+use super::rows::RowLoop;
 use super::tree::{Attr, Node, Script, Ty, Typed};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
-use crate::syntax::actions::stmt;
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, Value, ValueKind};
 use crate::syntax::module_repr::Sequences;
 use crate::syntax::token::unescape;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What a value is.
 #[derive(Clone)]
-pub(super) enum Bound {
+pub(super) enum BoundValue {
     /// A value of the graph, and whether it is a number of Python's.
     Value(Value, bool),
     /// The module of this path; the root's is empty.
@@ -27,8 +27,8 @@ pub(super) enum Bound {
 
 /// A script on its way to graphs. Control flow that the text decides is followed here: branches on constants, loops whose
 /// turns can be counted, lists that grow. What is left becomes calls of graphs (`blocks`).
-pub(super) struct Lower<'a> {
-    pub env: HashMap<Arc<str>, Bound>,
+pub(super) struct ScriptLowerer<'a> {
+    pub env: HashMap<Arc<str>, BoundValue>,
     /// What the text says of the types of values.
     pub types: HashMap<Arc<str>, Ty>,
     /// Lists and dicts.
@@ -47,7 +47,7 @@ pub(super) struct Lower<'a> {
     /// Whether gradients are said to be wanted: modules then compute by ops that all versions of torch have, with the same result.
     pub grad: bool,
     /// The loop at hand, if it goes along the rows of tensors.
-    pub rows: Option<Rows>,
+    pub rows: Option<RowLoop>,
     used: HashSet<Arc<str>>,
     /// Numbers after the names that are taken.
     counts: HashMap<String, usize>,
@@ -69,11 +69,11 @@ pub(super) struct Lower<'a> {
 /// The graphs of a script: its own, then those of its blocks, whose names end in `number`. `sequences` are the modules that
 /// call those within them, as the text before the script says.
 pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
-    let mut l = Lower {
+    let mut l = ScriptLowerer {
         env: HashMap::new(),
         types: HashMap::new(),
         objects: Objects::default(),
-        memos: memos(&script.nodes),
+        memos: find_memos(&script.nodes),
         memo_dicts: HashMap::new(),
         truths: HashMap::new(),
         lengths: HashMap::new(),
@@ -93,17 +93,18 @@ pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, error
         errors,
     };
     for i in script.inputs.iter().flatten() {
-        l.input(i);
+        l.lower_input(i);
     }
     for n in &script.nodes {
-        l.node(n);
+        l.lower_node(n);
     }
-    let mut results: Vec<Value> = script.results.iter().flatten().map(|r| l.value(r)).collect();
+    let mut results: Vec<Value> = script.results.iter().flatten().map(|r| l.operand_value(r)).collect();
     let value = match results.len() {
         1 => results.remove(0),
         _ => Value::new(ValueKind::Tuple(results), script.span),
     };
-    l.stmts.push(stmt(None, None, Op::Output { value }, None, script.span));
+    l.stmts
+        .push(make_stmt(None, None, Op::Output { value }, None, script.span));
     let mut graph = graph_of(None, std::mem::take(&mut l.stmts), script.span);
     graph.body.broken = l.broken;
     let mut graphs = vec![graph];
@@ -139,10 +140,10 @@ pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Grap
     }
 }
 
-impl Lower<'_> {
-    fn input(&mut self, i: &Typed) {
+impl ScriptLowerer<'_> {
+    fn lower_input(&mut self, i: &Typed) {
         if i.ty.is_module() {
-            self.env.insert(i.name.clone(), Bound::Module("".into()));
+            self.env.insert(i.name.clone(), BoundValue::Module("".into()));
             return;
         }
         let name = self.node_name(&i.name, "input");
@@ -151,7 +152,8 @@ impl Lower<'_> {
             target: target.clone(),
             default: None,
         };
-        self.stmts.push(stmt(Some(target), ty(&i.ty, i.span), op, None, i.span));
+        self.stmts
+            .push(make_stmt(Some(target), tensor_type(&i.ty, i.span), op, None, i.span));
         self.types.insert(i.name.clone(), i.ty.clone());
         if i.ty.may_be_none() {
             self.maybe_none.insert(name.clone());
@@ -160,45 +162,47 @@ impl Lower<'_> {
     }
 
     /// One node, with its blocks.
-    pub(super) fn node(&mut self, n: &Node) {
+    pub(super) fn lower_node(&mut self, n: &Node) {
         self.work += 1;
         for o in &n.outputs {
             self.types.insert(o.name.clone(), o.ty.clone());
         }
-        if self.row(n) || self.on_object(n) || self.known(n) {
+        if self.lower_row(n) || self.on_object(n) || self.bind_known(n) {
             return;
         }
         match &*n.op {
-            "prim::If" => self.branch(n),
-            "prim::Loop" => self.repeat(n),
-            "prim::RaiseException" => self.raise(n),
-            "prim::Constant" => self.constant(n),
+            "prim::If" => self.lower_if(n),
+            "prim::Loop" => self.lower_loop(n),
+            "prim::RaiseException" => self.lower_raise(n),
+            "prim::Constant" => self.lower_constant(n),
             "prim::GetAttr" => self.get_attr(n),
-            "prim::CallMethod" | "prim::CallFunction" => self.called(n),
+            "prim::CallMethod" | "prim::CallFunction" => self.lower_call(n),
             "prim::ListConstruct" | "prim::DictConstruct" => self.construct_object(n),
-            "prim::TupleConstruct" => self.construct(n, ValueKind::Tuple),
+            "prim::TupleConstruct" => self.lower_construct(n, ValueKind::Tuple),
             // What only training asks for, and what is printed on the way.
             "prim::Print" | "aten::warn" => {}
             "prim::Uninitialized" => self.bind_all(n, ValueKind::None, false),
-            "prim::ListUnpack" | "prim::TupleUnpack" => self.unpack(n),
-            "prim::unchecked_cast" | "prim::unchecked_unwrap_optional" | "aten::_unwrap_optional" => self.same(n),
-            "prim::NumToTensor" | "aten::scalar_tensor" if self.is_constant(n) => self.same(n),
-            "prim::NumToTensor" if n.args.first().is_some_and(|a| self.is_number(a)) => self.same(n),
+            "prim::ListUnpack" | "prim::TupleUnpack" => self.lower_unpack(n),
+            "prim::unchecked_cast" | "prim::unchecked_unwrap_optional" | "aten::_unwrap_optional" => {
+                self.lower_alias(n)
+            }
+            "prim::NumToTensor" | "aten::scalar_tensor" if self.is_constant(n) => self.lower_alias(n),
+            "prim::NumToTensor" if n.args.first().is_some_and(|a| self.is_number(a)) => self.lower_alias(n),
             "aten::Int"
             | "aten::Float"
             | "aten::Bool"
             | "aten::ScalarImplicit"
             | "aten::IntImplicit"
             | "aten::FloatImplicit"
-            | "aten::item" => self.number(n),
-            _ => self.operation(n),
+            | "aten::item" => self.lower_number(n),
+            _ => self.lower_operation(n),
         }
     }
 
     /// A value under another name.
-    pub(super) fn same(&mut self, n: &Node) {
+    pub(super) fn lower_alias(&mut self, n: &Node) {
         let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
-            return self.unreadable(n, "an operand is missing");
+            return self.report_unreadable(n, "an operand is missing");
         };
         if let Some(bound) = self.env.get(&from.name).cloned() {
             self.env.insert(out.name.clone(), bound);
@@ -210,20 +214,20 @@ impl Lower<'_> {
 
     fn is_constant(&self, n: &Node) -> bool {
         let literal = |v: &Typed| match self.env.get(&v.name) {
-            Some(Bound::Value(v, _)) => !matches!(v.kind, ValueKind::Node(_)),
+            Some(BoundValue::Value(v, _)) => !matches!(v.kind, ValueKind::Node(_)),
             _ => false,
         };
         n.args.first().is_some_and(literal)
     }
 
-    fn construct(&mut self, n: &Node, kind: fn(Vec<Value>) -> ValueKind) {
-        let values = n.args.iter().map(|a| self.value(a)).collect();
+    fn lower_construct(&mut self, n: &Node, kind: fn(Vec<Value>) -> ValueKind) {
+        let values = n.args.iter().map(|a| self.operand_value(a)).collect();
         self.bind_all(n, kind(values), false);
     }
 
-    fn unpack(&mut self, n: &Node) {
-        let Some(from) = n.args.first().map(|a| self.value(a)) else {
-            return self.unreadable(n, "an operand is missing");
+    fn lower_unpack(&mut self, n: &Node) {
+        let Some(from) = n.args.first().map(|a| self.operand_value(a)) else {
+            return self.report_unreadable(n, "an operand is missing");
         };
         match from.kind {
             ValueKind::List(v) | ValueKind::Tuple(v) if v.len() == n.outputs.len() => {
@@ -231,22 +235,22 @@ impl Lower<'_> {
                     self.bind(o, v.kind, o.ty.is_number());
                 }
             }
-            _ => self.items(n, &n.outputs.iter().collect::<Vec<_>>(), from),
+            _ => self.emit_items(n, &n.outputs.iter().collect::<Vec<_>>(), from),
         }
     }
 
     /// Each of `outputs`, results of `n`, as an item of `from`.
-    pub(super) fn items(&mut self, n: &Node, outputs: &[&Typed], from: Value) {
+    pub(super) fn emit_items(&mut self, n: &Node, outputs: &[&Typed], from: Value) {
         for (i, o) in outputs.iter().enumerate() {
             let index = Value::new(ValueKind::Int(i as i64), o.span);
-            let op = function("operator.getitem", vec![from.clone(), index], o.span);
-            let name = self.push(op, &o.name, "getitem", ty(&o.ty, o.span), n);
+            let op = function_call("operator.getitem", vec![from.clone(), index], o.span);
+            let name = self.push_stmt(op, &o.name, "getitem", tensor_type(&o.ty, o.span), n);
             self.bind(o, ValueKind::Node(name), o.ty.is_number());
         }
     }
 
     /// A call with the node's results.
-    pub(super) fn call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
+    pub(super) fn emit_call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
         self.call_with(n, kind, target, (positional, vec![]), number);
     }
 
@@ -271,24 +275,24 @@ impl Lower<'_> {
         match &n.outputs[..] {
             [one] => {
                 // A tensor that stands for a number of Python's has no type that the number has.
-                let known = ty(&one.ty, one.span).filter(|_| !number);
-                let name = self.push(op, &one.name, short, known, n);
+                let known = tensor_type(&one.ty, one.span).filter(|_| !number);
+                let name = self.push_stmt(op, &one.name, short, known, n);
                 self.bind(one, ValueKind::Node(name), number || one.ty.is_number());
             }
             _ => {
-                let name = self.push(op, "", short, None, n);
+                let name = self.push_stmt(op, "", short, None, n);
                 let outputs: Vec<&Typed> = n.outputs.iter().collect();
-                self.items(n, &outputs, Value::new(ValueKind::Node(name), n.span));
+                self.emit_items(n, &outputs, Value::new(ValueKind::Node(name), n.span));
             }
         }
     }
 
     /// Adds a statement called `wish`, or after `short` if that is but a number; gives its name.
-    pub(super) fn push(&mut self, op: Op, wish: &str, short: &str, ty: Option<Type>, n: &Node) -> Arc<str> {
+    pub(super) fn push_stmt(&mut self, op: Op, wish: &str, short: &str, ty: Option<Type>, n: &Node) -> Arc<str> {
         let name = self.node_name(wish, short);
-        let loc = n.place.as_deref().and_then(|p| loc(p, n.span));
+        let loc = n.place.as_deref().and_then(|p| parse_loc(p, n.span));
         let named = Some(Name::new(name.clone(), n.span));
-        self.stmts.push(stmt(named, ty, op, loc, n.span));
+        self.stmts.push(make_stmt(named, ty, op, loc, n.span));
         name
     }
 
@@ -313,7 +317,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn bind(&mut self, out: &Typed, kind: ValueKind, number: bool) {
-        let bound = Bound::Value(Value::new(kind, out.span), number);
+        let bound = BoundValue::Value(Value::new(kind, out.span), number);
         self.env.insert(out.name.clone(), bound);
     }
 
@@ -323,11 +327,11 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn value(&mut self, v: &Typed) -> Value {
+    pub(super) fn operand_value(&mut self, v: &Typed) -> Value {
         let kind = match self.env.get(&v.name) {
-            Some(Bound::Value(value, _)) => value.kind.clone(),
-            Some(Bound::Object(id)) => self.objects.value(*id),
-            Some(Bound::Module(_)) => {
+            Some(BoundValue::Value(value, _)) => value.kind.clone(),
+            Some(BoundValue::Object(id)) => self.objects.value(*id),
+            Some(BoundValue::Module(_)) => {
                 let d = Diagnostic::new(Code::E0013, "a module is used as a value");
                 self.errors
                     .push(d.at(v.span, "this is a module").help("print `inlined_graph`"));
@@ -339,17 +343,17 @@ impl Lower<'_> {
     }
 
     pub(super) fn is_number(&self, v: &Typed) -> bool {
-        matches!(self.env.get(&v.name), Some(Bound::Value(_, true)))
+        matches!(self.env.get(&v.name), Some(BoundValue::Value(_, true)))
     }
 
     /// The text of a string attribute.
-    pub(super) fn string(&mut self, attr: &Attr) -> String {
+    pub(super) fn string_attr(&mut self, attr: &Attr) -> String {
         let body = attr.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
         let body = body.unwrap_or(&attr.text);
         unescape(body, attr.span.file, attr.span.start as usize, self.errors)
     }
 
-    pub(super) fn unreadable(&mut self, n: &Node, why: &str) {
+    pub(super) fn report_unreadable(&mut self, n: &Node, why: &str) {
         let d = Diagnostic::new(Code::E0013, format!("`{}` cannot be read", n.op));
         self.errors.push(d.at(n.span, why));
         for o in &n.outputs {
@@ -359,7 +363,7 @@ impl Lower<'_> {
 }
 
 /// A call of a function.
-pub(super) fn function(target: &str, positional: Vec<Value>, span: Span) -> Op {
+pub(super) fn function_call(target: &str, positional: Vec<Value>, span: Span) -> Op {
     Op::Call {
         kind: CallKind::Function,
         target: Name::new(target, span),

@@ -11,7 +11,7 @@ const USES: [&str; 3] = ["aten::__contains__", "aten::__getitem__", "aten::_set_
 
 /// The attributes by the names of the values that read them, and what conditions say of them.
 #[derive(Default)]
-struct Scan<'n> {
+struct MemoScan<'n> {
     attributes: HashMap<&'n Arc<str>, &'n str>,
     /// The dict that a condition is about, and whether it says that a key is missing.
     missing: HashMap<&'n Arc<str>, (&'n str, bool)>,
@@ -21,27 +21,27 @@ struct Scan<'n> {
 }
 
 /// The names of the attributes that are memos: dicts that the script reads by key, and writes only where the key is missing.
-pub(super) fn memos(nodes: &[Node]) -> HashSet<Arc<str>> {
-    let mut scan = Scan::default();
-    scan.nodes(nodes, &[]);
+pub(super) fn find_memos(nodes: &[Node]) -> HashSet<Arc<str>> {
+    let mut scan = MemoScan::default();
+    scan.scan_nodes(nodes, &[]);
     let memo = |name: &&&str| !scan.other.contains(**name);
     scan.written.iter().filter(memo).map(|&name| name.into()).collect()
 }
 
 /// The name in `prim::GetAttr[name="cache"]`.
-fn name(attr: &Attr) -> &str {
+fn attr_name(attr: &Attr) -> &str {
     attr.text.trim_matches('"')
 }
 
-impl<'n> Scan<'n> {
+impl<'n> MemoScan<'n> {
     /// `missing`: the dicts that lack a key here.
-    fn nodes(&mut self, nodes: &'n [Node], missing: &[&'n str]) {
+    fn scan_nodes(&mut self, nodes: &'n [Node], missing: &[&'n str]) {
         for n in nodes {
-            self.node(n, missing);
+            self.scan_node(n, missing);
         }
     }
 
-    fn node(&mut self, n: &'n Node, missing: &[&'n str]) {
+    fn scan_node(&mut self, n: &'n Node, missing: &[&'n str]) {
         let dicts: Vec<&str> = n
             .args
             .iter()
@@ -52,7 +52,7 @@ impl<'n> Scan<'n> {
         match (&*n.op, &dicts[..], out) {
             ("prim::GetAttr", _, Some(out)) if &*out.ty.name == "Dict" => {
                 if let Some(attr) = n.attrs.first() {
-                    self.attributes.insert(&out.name, name(attr));
+                    self.attributes.insert(&out.name, attr_name(attr));
                 }
             }
             ("aten::__contains__", [dict], Some(out)) => {
@@ -74,7 +74,7 @@ impl<'n> Scan<'n> {
         }
         for (i, block) in n.blocks.iter().enumerate() {
             let lacks = condition.filter(|&(_, missing)| &*n.op == "prim::If" && missing == (i == 0));
-            self.nodes(&block.nodes, &[missing, lacks.map(|c| c.0).as_slice()].concat());
+            self.scan_nodes(&block.nodes, &[missing, lacks.map(|c| c.0).as_slice()].concat());
             for r in &block.results {
                 self.other.extend(self.attributes.get(&r.name).copied());
             }

@@ -38,7 +38,7 @@ mod uses;
 mod while_loop;
 
 use super::ast::Item;
-use super::torch_text::Found;
+use super::torch_text::FoundItems;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use lalrpop_util::ParseError;
@@ -48,15 +48,15 @@ use std::ops::Range;
 use token::Token;
 use tree::{Cx, Script};
 
-#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
+#[allow(missing_docs, unreachable_pub, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/torchscript.rs"));
 }
 
 /// Reads every graph that TorchScript printed into `text`.
-pub fn read(file: FileId, text: &str) -> Found<'_> {
-    let mut found = Found {
+pub fn read(file: FileId, text: &str) -> FoundItems<'_> {
+    let mut found = FoundItems {
         graphs: vec![],
         errors: vec![],
         rest: Cow::Borrowed(text),
@@ -64,11 +64,11 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
     if !text.contains("::") {
         return found;
     }
-    let regions = regions::regions(text);
+    let regions = regions::find_regions(text);
     if regions.is_empty() {
         return found;
     }
-    let sequences = super::module_repr::sequences(text);
+    let sequences = super::module_repr::find_sequences(text);
     let mut rest = text.as_bytes().to_vec();
     let mut scripts = 0;
     for range in regions {
@@ -78,20 +78,20 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
             literals: vec![],
             constants: 0,
         };
-        if let Some(mut script) = parse(&mut cx, text, range.clone()) {
+        if let Some(mut script) = parse_script(&mut cx, text, range.clone()) {
             scripts += 1;
             typing::complete(&mut script);
             let graphs = lower::lower(&script, scripts, &sequences, &mut cx.errors);
             found.graphs.extend(graphs.into_iter().map(Item::Graph));
         }
         found.errors.append(&mut cx.errors);
-        super::torch_text::blank(&mut rest[range]);
+        super::torch_text::blank_out(&mut rest[range]);
     }
     found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
     found
 }
 
-fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
+fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
     let mut tokens = vec![];
     let mut lexer = Token::lexer(&text[range.clone()]);
     while let Some(token) = lexer.next() {
@@ -99,7 +99,7 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
         match token {
             Ok(t) => tokens.push((from, t, to)),
             Err(()) => {
-                let d = stray(cx, text, from, to);
+                let d = stray_text(cx, text, from, to);
                 cx.errors.extend(d);
             }
         }
@@ -121,7 +121,7 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
     match grammar::ScriptParser::new().parse(cx, kept) {
         Ok(script) => Some(script),
         Err(e) => {
-            let d = unexpected(cx.file, e);
+            let d = unexpected_token(cx.file, e);
             cx.errors.push(d);
             None
         }
@@ -129,7 +129,7 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
 }
 
 /// What is not a token; of the dots that stand for what was left out the first are reported.
-fn stray(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
+fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
     let at = cx.span(from, to);
     if text[..from].ends_with('.') {
         return None;
@@ -160,7 +160,7 @@ fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut Cx) -> bool {
     false
 }
 
-fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     let (title, start, end) = match &error {
         ParseError::UnrecognizedToken { token, .. } | ParseError::ExtraToken { token } => {
             (format!("unexpected {}", token.1), token.0, token.2)

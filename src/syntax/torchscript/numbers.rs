@@ -1,37 +1,37 @@
 //! Numbers of Python's: conversions, and ATen's arithmetic on them. A traced script also computes sizes as tensors of one
 //! element; they are numbers here.
 
-use super::known::arithmetic;
+use super::known::eval_arithmetic;
 use super::literal::on_numbers;
-use super::lower::{Bound, Lower, function};
-use super::objects::equal;
+use super::lower::{BoundValue, ScriptLowerer, function_call};
+use super::objects::eval_equal;
 use super::tree::{Block, Node};
 use crate::syntax::ast::{CallKind, Value, ValueKind};
 
 /// The longest lists that are compared or added item by item.
 const MAX_ITEMS: usize = 64;
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// A number of Python's, of another number or of a tensor that has one element.
-    pub(super) fn number(&mut self, n: &Node) {
+    pub(super) fn lower_number(&mut self, n: &Node) {
         let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
-            return self.unreadable(n, "an operand is missing");
+            return self.report_unreadable(n, "an operand is missing");
         };
-        let value = self.value(from);
+        let value = self.operand_value(from);
         let target = match &*out.ty.name {
             "float" => "float",
             "bool" => "bool",
             _ => "int",
         };
         if !self.is_number(from) {
-            self.call(
+            self.emit_call(
                 n,
                 CallKind::Function,
                 &format!("builtins.{target}"),
                 vec![value.clone()],
                 true,
             );
-            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
+            if let (Some(BoundValue::Value(v, _)), "bool") = (self.env.get(&out.name), target)
                 && let ValueKind::Node(name) = &v.kind
             {
                 self.truths.insert(name.clone(), value);
@@ -43,14 +43,14 @@ impl Lower<'_> {
             // An integer as a float: the product keeps its value.
             ("float", Some("int" | "bool" | "Int" | "Long")) => {
                 let one = Value::new(ValueKind::Float(1.0), n.span);
-                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
+                self.emit_call(n, CallKind::Function, "operator.mul", vec![value, one], true);
             }
             ("bool", Some("int" | "float" | "Int" | "Long" | "Float" | "Double")) => {
                 let zero = Value::new(ValueKind::Int(0), n.span);
-                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
+                self.emit_call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
             }
-            ("float" | "bool", _) | (_, Some("int" | "bool" | "Int" | "Long")) => self.same(n),
-            _ => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
+            ("float" | "bool", _) | (_, Some("int" | "bool" | "Int" | "Long")) => self.lower_alias(n),
+            _ => self.emit_call(n, CallKind::Function, "math.trunc", vec![value], true),
         }
     }
 
@@ -72,8 +72,8 @@ impl Lower<'_> {
             ("add" | "sub", Some(alpha)) if !matches!(alpha, ValueKind::Int(1)) => {
                 let [a, b] = [&operands[0], &operands[1]].map(Clone::clone);
                 let alpha = Value::new(alpha, n.span);
-                let scaled = self.arithmetic(n, "operator.mul", vec![b, alpha]);
-                self.call(
+                let scaled = self.emit_arithmetic(n, "operator.mul", vec![b, alpha]);
+                self.emit_call(
                     n,
                     CallKind::Function,
                     &format!("operator.{operator}"),
@@ -82,24 +82,24 @@ impl Lower<'_> {
                 );
             }
             ("truediv", Some(ValueKind::Str(mode))) if &*mode == "floor" => {
-                self.call(n, CallKind::Function, "operator.floordiv", operands, true);
+                self.emit_call(n, CallKind::Function, "operator.floordiv", operands, true);
             }
             ("truediv", Some(ValueKind::Str(mode))) if &*mode == "trunc" => {
-                let quotient = self.arithmetic(n, "operator.truediv", operands);
-                self.call(n, CallKind::Function, "math.trunc", vec![quotient], true);
+                let quotient = self.emit_arithmetic(n, "operator.truediv", operands);
+                self.emit_call(n, CallKind::Function, "math.trunc", vec![quotient], true);
             }
             ("truediv", Some(ValueKind::Str(_))) => return false,
-            _ => self.call(n, CallKind::Function, &format!("operator.{operator}"), operands, true),
+            _ => self.emit_call(n, CallKind::Function, &format!("operator.{operator}"), operands, true),
         }
         true
     }
 
     /// How many turns `range(low, high, step)` has, and which number it gives in a turn; `false` if the step's sign is not known.
-    pub(super) fn range(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
+    pub(super) fn lower_range(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         let [a, b, step] = values else { return false };
         if op == "__derive_index" {
-            let apart = self.arithmetic(n, "operator.mul", vec![a.clone(), step.clone()]);
-            let number = self.arithmetic(n, "operator.add", vec![b.clone(), apart]);
+            let apart = self.emit_arithmetic(n, "operator.mul", vec![a.clone(), step.clone()]);
+            let number = self.emit_arithmetic(n, "operator.add", vec![b.clone(), apart]);
             self.bind_all(n, number.kind, true);
             return true;
         }
@@ -109,12 +109,12 @@ impl Lower<'_> {
             ValueKind::Int(s) if s < 0 && s > i64::MIN => (b, a, -s),
             _ => return false,
         };
-        let apart = self.arithmetic(n, "operator.sub", vec![high.clone(), low.clone()]);
-        let above = self.arithmetic(n, "operator.add", vec![apart, int(step - 1)]);
-        let turns = self.arithmetic(n, "operator.floordiv", vec![above, int(step)]);
+        let apart = self.emit_arithmetic(n, "operator.sub", vec![high.clone(), low.clone()]);
+        let above = self.emit_arithmetic(n, "operator.add", vec![apart, int(step - 1)]);
+        let turns = self.emit_arithmetic(n, "operator.floordiv", vec![above, int(step)]);
         match turns.kind {
             ValueKind::Int(turns) => self.bind_all(n, ValueKind::Int(turns.max(0)), true),
-            _ => self.call(n, CallKind::Function, "builtins.max", vec![turns, int(0)], true),
+            _ => self.emit_call(n, CallKind::Function, "builtins.max", vec![turns, int(0)], true),
         }
         true
     }
@@ -137,7 +137,7 @@ impl Lower<'_> {
             }
             ("add" | "mul", [a, b]) if lists => {
                 let operands = [a, b].map(|v| self.as_list(n, v.clone(), op == "add"));
-                self.call(
+                self.emit_call(
                     n,
                     CallKind::Function,
                     &format!("operator.{op}"),
@@ -146,13 +146,13 @@ impl Lower<'_> {
                 );
             }
             ("list", [list]) if lists => {
-                self.call(n, CallKind::Function, "builtins.list", vec![list.clone()], false);
+                self.emit_call(n, CallKind::Function, "builtins.list", vec![list.clone()], false);
             }
             ("slice", [list, bounds @ ..]) if lists => {
                 let none = || Value::new(ValueKind::None, n.span);
                 let bounds = [0, 1, 2].map(|i| bounds.get(i).cloned().unwrap_or_else(none));
                 let slice = Value::new(ValueKind::Slice(Box::new(bounds)), n.span);
-                self.call(
+                self.emit_call(
                     n,
                     CallKind::Function,
                     "operator.getitem",
@@ -167,14 +167,14 @@ impl Lower<'_> {
                     (None, Some(known)) => (self.items_of(n, a, known.len()), known),
                     (None, None) => {
                         let operator = format!("operator.{op}");
-                        self.call(n, CallKind::Function, &operator, vec![a.clone(), b.clone()], true);
+                        self.emit_call(n, CallKind::Function, &operator, vec![a.clone(), b.clone()], true);
                         return true;
                     }
                 };
                 let same = self.same_items(n, a, b);
                 match op {
                     "eq" => self.bind_all(n, same.kind, true),
-                    _ => self.call(n, CallKind::Function, "operator.not_", vec![same], true),
+                    _ => self.emit_call(n, CallKind::Function, "operator.not_", vec![same], true),
                 }
             }
             _ => return false,
@@ -186,7 +186,7 @@ impl Lower<'_> {
     fn items_of(&mut self, n: &Node, list: &Value, len: usize) -> Vec<Value> {
         let item = |i: usize| Value::new(ValueKind::Int(i as i64), n.span);
         (0..len)
-            .map(|i| self.arithmetic(n, "operator.getitem", vec![list.clone(), item(i)]))
+            .map(|i| self.emit_arithmetic(n, "operator.getitem", vec![list.clone(), item(i)]))
             .collect()
     }
 
@@ -197,14 +197,14 @@ impl Lower<'_> {
         }
         let mut all = None;
         for (a, b) in a.into_iter().zip(b) {
-            let same = match equal(&a.kind, &b.kind) {
+            let same = match eval_equal(&a.kind, &b.kind) {
                 Some(true) => continue,
                 Some(false) => return at(ValueKind::Bool(false)),
-                None => self.arithmetic(n, "operator.eq", vec![a, b]),
+                None => self.emit_arithmetic(n, "operator.eq", vec![a, b]),
             };
             all = Some(match all {
                 None => same,
-                Some(before) => self.arithmetic(n, "operator.and_", vec![before, same]),
+                Some(before) => self.emit_arithmetic(n, "operator.and_", vec![before, same]),
             });
         }
         all.unwrap_or_else(|| at(ValueKind::Bool(true)))
@@ -226,7 +226,7 @@ impl Lower<'_> {
             for inner in &block.nodes {
                 let done = match &*inner.op {
                     "prim::Constant" => {
-                        self.node(inner);
+                        self.lower_node(inner);
                         true
                     }
                     _ => self.set_item_if(inner, condition, taken).is_some(),
@@ -243,12 +243,12 @@ impl Lower<'_> {
     /// `list[i] = new` if the condition is `taken`.
     fn set_item_if(&mut self, n: &Node, condition: &Value, taken: bool) -> Option<()> {
         let [list, index, new] = &n.args[..] else { return None };
-        let Some(Bound::Object(id)) = self.env.get(&list.name).cloned() else {
+        let Some(BoundValue::Object(id)) = self.env.get(&list.name).cloned() else {
             return None;
         };
         // On floats the arithmetic would round.
         let integer = self.is_number(new) && self.types.get(&new.name).is_some_and(|t| &*t.name == "int");
-        let (index, new) = (self.value(index), self.value(new));
+        let (index, new) = (self.operand_value(index), self.operand_value(new));
         let old = self.objects.item(id, &index.kind)?;
         if !integer || !matches!(old.kind, ValueKind::Int(_)) {
             return None;
@@ -257,23 +257,25 @@ impl Lower<'_> {
         let item = match (&no.kind, &yes.kind) {
             (ValueKind::Int(a), ValueKind::Int(b)) if a == b => no,
             _ => {
-                let step = self.arithmetic(n, "operator.sub", vec![yes, no.clone()]);
-                let step = self.arithmetic(n, "operator.mul", vec![step, condition.clone()]);
-                self.arithmetic(n, "operator.add", vec![no, step])
+                let step = self.emit_arithmetic(n, "operator.sub", vec![yes, no.clone()]);
+                let step = self.emit_arithmetic(n, "operator.mul", vec![step, condition.clone()]);
+                self.emit_arithmetic(n, "operator.add", vec![no, step])
             }
         };
         self.objects.set_item(id, &index.kind, item)
     }
 
     /// A step on the way to the node's result: a node of its own, unless the text says the value.
-    pub(super) fn arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
+    pub(super) fn emit_arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
         let kinds: Vec<ValueKind> = operands.iter().map(|v| v.kind.clone()).collect();
-        let known = path.strip_prefix("operator.").and_then(|op| arithmetic(op, &kinds));
+        let known = path
+            .strip_prefix("operator.")
+            .and_then(|op| eval_arithmetic(op, &kinds));
         if let Some(kind) = known {
             return Value::new(kind, n.span);
         }
         let short = path.rsplit('.').next().unwrap_or(path).to_string();
-        let name = self.push(function(path, operands, n.span), "", &short, None, n);
+        let name = self.push_stmt(function_call(path, operands, n.span), "", &short, None, n);
         Value::new(ValueKind::Node(name), n.span)
     }
 }

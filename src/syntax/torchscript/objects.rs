@@ -1,9 +1,9 @@
 //! Lists and dicts that a script makes and changes. They are followed while the text is read, so that what comes out are the
 //! values they have where they are used.
 
-use super::dicts::{change_dict, pairs};
-use super::lists::{position, repeated, sliced, sorted};
-use super::lower::{Bound, Lower, function};
+use super::dicts::{change_dict, entries_from_pairs};
+use super::lists::{find_literal, repeat_list, slice_list, sort_literals};
+use super::lower::{BoundValue, ScriptLowerer, function_call};
 use super::tree::{Node, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 
@@ -69,7 +69,7 @@ impl Objects {
     }
 
     /// The object for changing; `None` if it was made outside of the graph at hand.
-    fn change(&mut self, id: usize) -> Option<&mut Items> {
+    fn items_mut(&mut self, id: usize) -> Option<&mut Items> {
         let o = &mut self.all[id];
         (o.level >= self.level).then_some(&mut o.items)
     }
@@ -77,16 +77,16 @@ impl Objects {
     /// An item of a list whose length is known.
     pub(super) fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
         match &self.all[id].items {
-            Items::List(v) => Some(v[index(at, v.len())?].clone()),
+            Items::List(v) => Some(v[resolve_index(at, v.len())?].clone()),
             _ => None,
         }
     }
 
     /// Puts another value there; `None` if the object cannot be changed here.
     pub(super) fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
-        match self.change(id)? {
+        match self.items_mut(id)? {
             Items::List(v) => {
-                let i = index(at, v.len())?;
+                let i = resolve_index(at, v.len())?;
                 v[i] = item;
                 Some(())
             }
@@ -106,10 +106,10 @@ impl Objects {
     }
 }
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// `prim::ListConstruct` and `prim::DictConstruct`.
     pub(super) fn construct_object(&mut self, n: &Node) {
-        let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
+        let values: Vec<Value> = n.args.iter().map(|a| self.operand_value(a)).collect();
         let items = match &*n.op {
             "prim::ListConstruct" => Items::List(values),
             _ => Items::Dict(values.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone())).collect()),
@@ -120,16 +120,16 @@ impl Lower<'_> {
     pub(super) fn bind_object(&mut self, n: &Node, items: Items) {
         let id = self.objects.add(items);
         for o in &n.outputs {
-            self.env.insert(o.name.clone(), Bound::Object(id));
+            self.env.insert(o.name.clone(), BoundValue::Object(id));
         }
     }
 
     /// The items of a list whose length is known.
-    fn list(&self, v: &Typed) -> Option<Vec<Value>> {
+    fn known_list(&self, v: &Typed) -> Option<Vec<Value>> {
         let kind = match self.env.get(&v.name)? {
-            Bound::Object(id) => self.objects.value(*id),
-            Bound::Value(v, _) => v.kind.clone(),
-            Bound::Module(_) => return None,
+            BoundValue::Object(id) => self.objects.value(*id),
+            BoundValue::Value(v, _) => v.kind.clone(),
+            BoundValue::Module(_) => return None,
         };
         match kind {
             ValueKind::List(v) | ValueKind::Tuple(v) => Some(v),
@@ -147,17 +147,17 @@ impl Lower<'_> {
             return made;
         };
         let object = match self.env.get(&first.name) {
-            Some(Bound::Object(id)) => Some(*id),
+            Some(BoundValue::Object(id)) => Some(*id),
             _ => None,
         };
-        let rest: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
+        let rest: Vec<Value> = n.args[1..].iter().map(|a| self.operand_value(a)).collect();
         let op = n.op.strip_prefix("aten::").unwrap_or(&n.op);
         if let Some(id) = object
             && CHANGES.contains(&op)
         {
-            return self.change(n, id, op, rest);
+            return self.change_object(n, id, op, rest);
         }
-        if let Some(items) = self.list(first) {
+        if let Some(items) = self.known_list(first) {
             return self.read_list(n, op, items, &rest);
         }
         match object.map(|id| self.objects.value(id)) {
@@ -167,8 +167,8 @@ impl Lower<'_> {
     }
 
     fn read_list(&mut self, n: &Node, op: &str, mut items: Vec<Value>, rest: &[Value]) -> bool {
-        let index = rest.first().and_then(|i| index(&i.kind, items.len()));
-        let other = n.args.get(1).and_then(|a| self.list(a));
+        let index = rest.first().and_then(|i| resolve_index(&i.kind, items.len()));
+        let other = n.args.get(1).and_then(|a| self.known_list(a));
         match (op, other) {
             ("len", _) => self.bind_all(n, ValueKind::Int(items.len() as i64), true),
             ("__getitem__" | "prim::TupleIndex", _) => match index {
@@ -180,26 +180,26 @@ impl Lower<'_> {
                 self.bind_object(n, Items::List(items));
             }
             ("list" | "copy", _) => self.bind_object(n, Items::List(items)),
-            ("dict", _) => match pairs(&items) {
+            ("dict", _) => match entries_from_pairs(&items) {
                 Some(pairs) => self.bind_object(n, Items::Dict(pairs)),
                 None => return false,
             },
-            ("index", _) => match rest.first().and_then(|v| position(&items, v)) {
+            ("index", _) => match rest.first().and_then(|v| find_literal(&items, v)) {
                 Some(i) => self.bind_all(n, ValueKind::Int(i as i64), true),
                 None => return false,
             },
             ("slice" | "mul" | "sorted", _) => {
                 let made = match op {
-                    "slice" => sliced(&items, rest),
-                    "mul" => rest.first().and_then(|count| repeated(&items, &count.kind)),
-                    _ => sorted(&items),
+                    "slice" => slice_list(&items, rest),
+                    "mul" => rest.first().and_then(|count| repeat_list(&items, &count.kind)),
+                    _ => sort_literals(&items),
                 };
                 match made {
                     Some(items) => self.bind_object(n, Items::List(items)),
                     None => return false,
                 }
             }
-            ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| contains(&items, v))) {
+            ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| eval_contains(&items, v))) {
                 (_, Some(found)) => self.bind_all(n, ValueKind::Bool(found), true),
                 (Some(v), None) if items.len() <= MAX_COMPARED => self.any_equal(n, v, &items),
                 _ => return false,
@@ -213,11 +213,11 @@ impl Lower<'_> {
     fn any_equal(&mut self, n: &Node, v: &Value, items: &[Value]) {
         let mut found: Option<Value> = None;
         for item in items {
-            let op = function("operator.eq", vec![v.clone(), item.clone()], n.span);
-            let mut same = Value::new(ValueKind::Node(self.push(op, "", "eq", None, n)), n.span);
+            let op = function_call("operator.eq", vec![v.clone(), item.clone()], n.span);
+            let mut same = Value::new(ValueKind::Node(self.push_stmt(op, "", "eq", None, n)), n.span);
             if let Some(before) = found {
-                let op = function("operator.or_", vec![before, same], n.span);
-                same = Value::new(ValueKind::Node(self.push(op, "", "or_", None, n)), n.span);
+                let op = function_call("operator.or_", vec![before, same], n.span);
+                same = Value::new(ValueKind::Node(self.push_stmt(op, "", "or_", None, n)), n.span);
             }
             found = Some(same);
         }
@@ -231,31 +231,31 @@ impl Lower<'_> {
         }
     }
 
-    fn change(&mut self, n: &Node, id: usize, op: &str, rest: Vec<Value>) -> bool {
-        if op == "append" && self.collect(id, rest.first()) {
+    fn change_object(&mut self, n: &Node, id: usize, op: &str, rest: Vec<Value>) -> bool {
+        if op == "append" && self.collect_item(id, rest.first()) {
             return true;
         }
-        let other = n.args.get(1).and_then(|a| self.list(a));
-        let update = match n.args.get(1).map(|a| self.value(a).kind) {
+        let other = n.args.get(1).and_then(|a| self.known_list(a));
+        let update = match n.args.get(1).map(|a| self.operand_value(a).kind) {
             Some(ValueKind::Dict(v)) if op == "update" => Some(v),
             _ => None,
         };
-        let changed = match self.objects.change(id) {
+        let changed = match self.objects.items_mut(id) {
             Some(Items::List(v)) => change_list(v, op, &rest, other),
             Some(Items::Dict(v)) => change_dict(v, op, &rest, update),
             Some(Items::Whole(_)) => None,
             None => {
                 let why = "a list or dict of the graph around changes where it is not known how often";
-                self.unreadable(n, why);
+                self.report_unreadable(n, why);
                 return true;
             }
         };
         match changed {
-            None => self.unreadable(n, "what it changes is not known before the graph runs"),
+            None => self.report_unreadable(n, "what it changes is not known before the graph runs"),
             Some(Some(item)) => self.bind_item(n, item),
             Some(None) => {
                 for o in &n.outputs {
-                    self.env.insert(o.name.clone(), Bound::Object(id));
+                    self.env.insert(o.name.clone(), BoundValue::Object(id));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Lower<'_> {
 
 /// Changes a list as `op` does, if it is known how: the item that is taken out of it, if one is.
 fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<Value>>) -> Option<Option<Value>> {
-    let at = |len: usize| rest.first().and_then(|i| index(&i.kind, len));
+    let at = |len: usize| rest.first().and_then(|i| resolve_index(&i.kind, len));
     match op {
         "append" => v.push(rest.first()?.clone()),
         "extend" | "add_" => v.extend(other?),
@@ -282,10 +282,10 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
             v.remove(at(v.len())?);
         }
         "remove" => {
-            v.remove(position(v, rest.first()?)?);
+            v.remove(find_literal(v, rest.first()?)?);
         }
         "sort" => {
-            *v = sorted(v)?;
+            *v = sort_literals(v)?;
             match rest.first().map(|r| &r.kind) {
                 Some(ValueKind::Bool(true)) => v.reverse(),
                 None | Some(ValueKind::Bool(false)) => {}
@@ -306,7 +306,7 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
 }
 
 /// Python's index into `len` items.
-fn index(v: &ValueKind, len: usize) -> Option<usize> {
+fn resolve_index(v: &ValueKind, len: usize) -> Option<usize> {
     let ValueKind::Int(i) = v else { return None };
     let i = if *i < 0 { i.checked_add(len as i64)? } else { *i };
     usize::try_from(i).ok().filter(|&i| i < len)
@@ -321,7 +321,7 @@ pub(super) fn is_literal(v: &ValueKind) -> bool {
 }
 
 /// Whether two literals are equal.
-pub(super) fn equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
+pub(super) fn eval_equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
     Some(match (a, b) {
         (ValueKind::Int(a), ValueKind::Int(b)) => a == b,
         (ValueKind::Bool(a), ValueKind::Bool(b)) => a == b,
@@ -330,7 +330,7 @@ pub(super) fn equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
         (ValueKind::Str(a), ValueKind::Str(b)) => a == b,
         (ValueKind::None, ValueKind::None) => true,
         (ValueKind::List(a) | ValueKind::Tuple(a), ValueKind::List(b) | ValueKind::Tuple(b)) => {
-            let same = a.iter().zip(b).map(|(a, b)| equal(&a.kind, &b.kind));
+            let same = a.iter().zip(b).map(|(a, b)| eval_equal(&a.kind, &b.kind));
             a.len() == b.len() && same.collect::<Option<Vec<bool>>>()?.into_iter().all(|s| s)
         }
         (a, b) if is_literal(a) && is_literal(b) => false,
@@ -339,18 +339,18 @@ pub(super) fn equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
 }
 
 /// Whether two literals are the same bit for bit: 0.0 is not -0.0 here, and NaN is NaN.
-pub(super) fn identical(a: &ValueKind, b: &ValueKind) -> bool {
+pub(super) fn is_identical(a: &ValueKind, b: &ValueKind) -> bool {
     match (a, b) {
         (ValueKind::Float(a), ValueKind::Float(b)) => a.to_bits() == b.to_bits(),
         (ValueKind::Int(_), ValueKind::Float(_)) | (ValueKind::Float(_), ValueKind::Int(_)) => false,
         (ValueKind::List(a), ValueKind::List(b)) | (ValueKind::Tuple(a), ValueKind::Tuple(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(&a.kind, &b.kind))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_identical(&a.kind, &b.kind))
         }
-        _ => equal(a, b) == Some(true),
+        _ => eval_equal(a, b) == Some(true),
     }
 }
 
-fn contains(items: &[Value], v: &Value) -> Option<bool> {
-    let same = items.iter().map(|i| equal(&i.kind, &v.kind));
+fn eval_contains(items: &[Value], v: &Value) -> Option<bool> {
+    let same = items.iter().map(|i| eval_equal(&i.kind, &v.kind));
     Some(same.collect::<Option<Vec<bool>>>()?.into_iter().any(|s| s))
 }

@@ -1,15 +1,15 @@
 //! ATen's operators, and those of `prim` that compute.
 
-use super::lower::{Bound, Lower};
+use super::lower::{BoundValue, ScriptLowerer};
 use super::tree::Node;
 use crate::source::Span;
-use crate::syntax::actions::stmt;
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{CallKind, Name, Op, Value, ValueKind};
 use crate::types::DType;
 
-impl Lower<'_> {
-    pub(super) fn operation(&mut self, n: &Node) {
-        self.operate(n);
+impl ScriptLowerer<'_> {
+    pub(super) fn lower_operation(&mut self, n: &Node) {
+        self.lower_operator(n);
         // Ops that may give their operand itself; a call's results may be anything.
         let passes = matches!(
             &*n.op,
@@ -17,7 +17,7 @@ impl Lower<'_> {
         ) || n.op.contains("dropout")
             || n.op.ends_with('_');
         for o in n.outputs.iter().filter(|_| passes) {
-            if let Some(Bound::Value(v, _)) = self.env.get(&o.name)
+            if let Some(BoundValue::Value(v, _)) = self.env.get(&o.name)
                 && let ValueKind::Node(name) = &v.kind
             {
                 self.passing.insert(name.clone());
@@ -25,11 +25,11 @@ impl Lower<'_> {
         }
     }
 
-    fn operate(&mut self, n: &Node) {
-        let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
+    fn lower_operator(&mut self, n: &Node) {
+        let values: Vec<Value> = n.args.iter().map(|a| self.operand_value(a)).collect();
         let numbers = !n.args.is_empty() && n.args.iter().all(|a| self.is_number(a));
         let Some(op) = n.op.strip_prefix("aten::") else {
-            return self.primitive(n, values);
+            return self.lower_primitive(n, values);
         };
         if numbers && self.on_numbers(n, op, &values) {
             return;
@@ -40,7 +40,7 @@ impl Lower<'_> {
         match op {
             "size" | "dim" | "numel" | "stride" => {
                 let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
-                self.call(n, CallKind::Method, op, values, number);
+                self.emit_call(n, CallKind::Method, op, values, number);
                 self.note_length(n);
             }
             // Whether a value is None, or an optional bool True, is known when the inputs are.
@@ -50,7 +50,7 @@ impl Lower<'_> {
                     .any(|v| matches!(v.kind, ValueKind::None | ValueKind::Bool(_))) =>
             {
                 let path = if op == "__is__" { "operator.eq" } else { "operator.ne" };
-                self.call(n, CallKind::Function, path, values, true);
+                self.emit_call(n, CallKind::Function, path, values, true);
             }
             // A tensor made of a number or of a list of them; without a type, it has that of the numbers.
             "tensor" => {
@@ -62,47 +62,49 @@ impl Lower<'_> {
                 self.call_with(n, CallKind::Function, "torch.tensor", (data, keyword), false);
             }
             "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => {
-                let values = recurrent(values, n.span, self);
-                self.call(n, CallKind::Function, &format!("torch.ops.aten.{op}"), values, false);
+                let values = recurrent_args(values, n.span, self);
+                self.emit_call(n, CallKind::Function, &format!("torch.ops.aten.{op}"), values, false);
             }
             "len" => {
-                self.call(n, CallKind::Function, "builtins.len", values, true);
+                self.emit_call(n, CallKind::Function, "builtins.len", values, true);
                 self.note_length(n);
             }
             "ceil" | "floor" | "sqrt" | "trunc" if numbers => {
-                self.call(n, CallKind::Function, &format!("math.{op}"), values, true)
+                self.emit_call(n, CallKind::Function, &format!("math.{op}"), values, true)
             }
-            "__range_length" | "__derive_index" if self.range(n, op, &values) => {}
-            "abs" if numbers => self.call(n, CallKind::Function, "builtins.abs", values, true),
-            "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
+            "__range_length" | "__derive_index" if self.lower_range(n, op, &values) => {}
+            "abs" if numbers => self.emit_call(n, CallKind::Function, "builtins.abs", values, true),
+            "__getitem__" => self.emit_call(n, CallKind::Function, "operator.getitem", values, false),
             _ => {
                 let path = match n.op.split_once("::") {
                     Some((_, name)) => format!("torch.ops.aten.{name}"),
                     None => n.op.to_string(),
                 };
-                self.call(n, CallKind::Function, &path, values, false);
+                self.emit_call(n, CallKind::Function, &path, values, false);
             }
         }
     }
 
     /// An operator of another namespace.
-    fn primitive(&mut self, n: &Node, mut values: Vec<Value>) {
+    fn lower_primitive(&mut self, n: &Node, mut values: Vec<Value>) {
         match &*n.op {
             "prim::max" | "prim::min" if self.on_lists(n, &n.op["prim::".len()..], &values) => {}
             "prim::max" | "prim::min" => {
                 let path = n.op.replace("prim::", "builtins.");
-                self.call(n, CallKind::Function, &path, values, true);
+                self.emit_call(n, CallKind::Function, &path, values, true);
             }
-            "prim::TupleIndex" => self.call(n, CallKind::Function, "operator.getitem", values, false),
+            "prim::TupleIndex" => self.emit_call(n, CallKind::Function, "operator.getitem", values, false),
             "prim::dtype" | "prim::device" | "prim::shape" if values.len() == 1 => {
                 let name = n.op["prim::".len()..].into();
                 values.push(Value::new(ValueKind::Str(name), n.span));
-                self.call(n, CallKind::Function, "builtins.getattr", values, false);
+                self.emit_call(n, CallKind::Function, "builtins.getattr", values, false);
             }
-            op if op.starts_with("prim::") => self.unreadable(n, "this operator has no form in a graph of torch.fx"),
+            op if op.starts_with("prim::") => {
+                self.report_unreadable(n, "this operator has no form in a graph of torch.fx")
+            }
             op => {
                 let path = format!("torch.ops.{}", op.replace("::", "."));
-                self.call(n, CallKind::Function, &path, values, false);
+                self.emit_call(n, CallKind::Function, &path, values, false);
             }
         }
     }
@@ -120,7 +122,7 @@ fn dtype_of(v: &Value) -> Value {
 }
 
 /// The arguments of a recurrent layer with its weights one by one: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0` and so on.
-fn recurrent(mut values: Vec<Value>, span: Span, l: &mut Lower<'_>) -> Vec<Value> {
+fn recurrent_args(mut values: Vec<Value>, span: Span, l: &mut ScriptLowerer<'_>) -> Vec<Value> {
     let int = |v: &Value| match v.kind {
         ValueKind::Int(i) => usize::try_from(i).ok(),
         ValueKind::Bool(b) => Some(usize::from(b)),
@@ -158,7 +160,7 @@ fn recurrent(mut values: Vec<Value>, span: Span, l: &mut Lower<'_>) -> Vec<Value
                 let name = l.node_name(&path.replace('.', "_"), "weight");
                 let target = Name::new(path, span);
                 let named = Some(Name::new(name.clone(), span));
-                l.stmts.push(stmt(named, None, Op::GetAttr { target }, None, span));
+                l.stmts.push(make_stmt(named, None, Op::GetAttr { target }, None, span));
                 weights.push(Value::new(ValueKind::Node(name), span));
             }
         }

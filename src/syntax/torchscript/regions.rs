@@ -3,25 +3,25 @@
 use std::ops::Range;
 
 /// From a line `graph(%…`, or the first statement without one, to the line that returns.
-pub(super) fn regions(text: &str) -> Vec<Range<usize>> {
+pub(super) fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenScript> = None;
     let mut at = 0;
     let mut lines = text.split_inclusive('\n').peekable();
     while let Some(raw) = lines.next() {
         let (line, end) = (raw.trim(), at + raw.trim_end().len());
         let next = lines.peek().map_or("", |l| l.trim());
-        if begins(line, next) {
-            out.extend(open.take().and_then(Open::cut));
-            open = Some(Open::at(at, line.ends_with('{')));
+        if begins_script(line, next) {
+            out.extend(open.take().and_then(OpenScript::into_range));
+            open = Some(OpenScript::starting_at(at, line.ends_with('{')));
         } else if open.is_none() && is_statement(line) {
-            open = Some(Open::at(at, false));
+            open = Some(OpenScript::starting_at(at, false));
         }
         if let Some(o) = &mut open {
             if line.contains("::") || line.starts_with("->") {
                 o.last = end;
             }
-            let ends = o.returned || returns(line);
+            let ends = o.returned || is_return(line);
             o.returned = ends && o.braces && !line.ends_with('}');
             if ends && !(o.returned && next == "}") {
                 out.push(o.from..end);
@@ -30,14 +30,14 @@ pub(super) fn regions(text: &str) -> Vec<Range<usize>> {
         }
         at += raw.len();
     }
-    out.extend(open.and_then(Open::cut));
+    out.extend(open.and_then(OpenScript::into_range));
     // What has no operators is a graph of torch.fx whose parameters stand in its header.
     out.retain(|r| text[r.clone()].contains("::") && !text[r.clone()].contains("[target="));
     out
 }
 
 /// A script that has begun.
-struct Open {
+struct OpenScript {
     from: usize,
     /// The end of the last line that is surely of it.
     last: usize,
@@ -46,9 +46,9 @@ struct Open {
     returned: bool,
 }
 
-impl Open {
-    fn at(from: usize, braces: bool) -> Open {
-        Open {
+impl OpenScript {
+    fn starting_at(from: usize, braces: bool) -> OpenScript {
+        OpenScript {
             from,
             last: from,
             braces,
@@ -57,13 +57,13 @@ impl Open {
     }
 
     /// A script that returns nothing.
-    fn cut(self) -> Option<Range<usize>> {
+    fn into_range(self) -> Option<Range<usize>> {
         (self.last > self.from).then_some(self.from..self.last)
     }
 }
 
 /// Whether a line is the header of a script.
-fn begins(line: &str, next: &str) -> bool {
+fn begins_script(line: &str, next: &str) -> bool {
     let Some(rest) = line.strip_prefix("graph") else {
         return false;
     };
@@ -85,7 +85,7 @@ fn is_statement(line: &str) -> bool {
     line.starts_with('%') && right()
 }
 
-fn returns(line: &str) -> bool {
+fn is_return(line: &str) -> bool {
     let result = |r: &str| r.trim_start().starts_with(['(', '%']);
     line.strip_prefix("return").is_some_and(result)
         || line.split(" return").skip(1).any(|r| result(r) && !line.contains('#'))

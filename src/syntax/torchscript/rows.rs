@@ -7,16 +7,16 @@
 //! ```
 
 use super::blocks::Turn;
-use super::lower::{Bound, Lower, function, graph_of};
+use super::lower::{BoundValue, ScriptLowerer, function_call, graph_of};
 use super::tree::{Block, Node};
-use super::uses::{free, node_names, uses};
-use crate::syntax::actions::stmt;
+use super::uses::{free_names, node_names, visit_uses};
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A loop that goes along the rows of tensors.
-pub(super) struct Rows {
+pub(super) struct RowLoop {
     /// The number of the turn.
     pub index: Arc<str>,
     /// The node that stands for it; where it is used otherwise, the loop is of another kind.
@@ -27,15 +27,15 @@ pub(super) struct Rows {
     pub collected: Vec<(usize, Value)>,
 }
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// Notes that a number is how many rows a tensor has.
     pub(super) fn note_length(&mut self, n: &Node) {
         let first = matches!(
-            n.args.get(1).map(|a| self.value(a).kind),
+            n.args.get(1).map(|a| self.operand_value(a).kind),
             None | Some(ValueKind::Int(0))
         );
-        let along = n.args.first().map(|a| self.value(a).kind);
-        let count = n.outputs.first().map(|o| self.value(o).kind);
+        let along = n.args.first().map(|a| self.operand_value(a).kind);
+        let count = n.outputs.first().map(|o| self.operand_value(o).kind);
         if let (true, Some(ValueKind::Node(x)), Some(ValueKind::Node(c))) = (first, along, count)
             && matches!(&*n.op, "aten::size" | "aten::len")
         {
@@ -44,7 +44,7 @@ impl Lower<'_> {
     }
 
     /// Reads a row of a tensor by the number of the turn; `false` if the node does nothing of the kind.
-    pub(super) fn row(&mut self, n: &Node) -> bool {
+    pub(super) fn lower_row(&mut self, n: &Node) -> bool {
         let at = match (&*n.op, &n.args[..]) {
             ("aten::select", [x, dim, i]) if self.is_zero(dim) => Some((x, i)),
             ("aten::__getitem__", [x, i]) => Some((x, i)),
@@ -54,7 +54,7 @@ impl Lower<'_> {
             return false;
         };
         let tensor = match self.env.get(&x.name) {
-            Some(Bound::Value(v, false)) => match &v.kind {
+            Some(BoundValue::Value(v, false)) => match &v.kind {
                 ValueKind::Node(name) => name.clone(),
                 _ => return false,
             },
@@ -75,11 +75,11 @@ impl Lower<'_> {
     }
 
     fn is_zero(&self, v: &super::tree::Typed) -> bool {
-        matches!(self.env.get(&v.name), Some(Bound::Value(v, _)) if matches!(v.kind, ValueKind::Int(0)))
+        matches!(self.env.get(&v.name), Some(BoundValue::Value(v, _)) if matches!(v.kind, ValueKind::Int(0)))
     }
 
     /// Notes what a turn appends to a list that is empty before the loop.
-    pub(super) fn collect(&mut self, id: usize, item: Option<&Value>) -> bool {
+    pub(super) fn collect_item(&mut self, id: usize, item: Option<&Value>) -> bool {
         let outside = self.objects.is_empty_outside(id);
         match (&mut self.rows, item) {
             (Some(rows), Some(item)) if outside && !rows.collected.iter().any(|c| c.0 == id) => {
@@ -91,7 +91,7 @@ impl Lower<'_> {
     }
 
     /// Reads a loop as `scan`; `false`, and nothing done, if it is none.
-    pub(super) fn scan(&mut self, n: &Node, body: &Block, count: &Value, carried: &[Bound]) -> bool {
+    pub(super) fn lower_scan(&mut self, n: &Node, body: &Block, count: &Value, carried: &[BoundValue]) -> bool {
         let ValueKind::Node(length) = &count.kind else {
             return false;
         };
@@ -104,14 +104,14 @@ impl Lower<'_> {
         }
         let save = self.checkpoint();
         let turn: Arc<str> = self.node_name("", "turn");
-        self.rows = Some(Rows {
+        self.rows = Some(RowLoop {
             index: index.name.clone(),
             turn: turn.clone(),
             along: vec![],
             collected: vec![],
         });
         let start = Value::new(ValueKind::Node(turn.clone()), n.span);
-        let Turn { stmts, inputs, results } = self.turn(body, Some(start), carried);
+        let Turn { stmts, inputs, results } = self.lower_turn(body, Some(start), carried);
         let rows = self.rows.take();
         let Some(rows) = rows.filter(|r| r.along.iter().any(|a| a.0 == first)) else {
             self.rollback(save);
@@ -120,7 +120,7 @@ impl Lower<'_> {
         let goes_on = matches!(results.first().map(|r| &r.kind), Some(ValueKind::Bool(true)));
         let mut free: HashSet<Arc<str>> = HashSet::new();
         stmts.iter().for_each(|s| {
-            uses(s, &mut |n| {
+            visit_uses(s, &mut |n| {
                 free.insert(n.clone());
             })
         });
@@ -129,7 +129,7 @@ impl Lower<'_> {
                 free.insert(n.clone());
             })
         });
-        if !goes_on || free.contains(&rows.turn) || self.errors.len() > save.errors() {
+        if !goes_on || free.contains(&rows.turn) || self.errors.len() > save.error_count() {
             self.rollback(save);
             return false;
         }
@@ -141,10 +141,10 @@ impl Lower<'_> {
         &mut self,
         n: &Node,
         (stmts, inputs, mut results): (Vec<Stmt>, Vec<Arc<str>>, Vec<Value>),
-        rows: Rows,
+        rows: RowLoop,
         first: &Arc<str>,
         count: &Value,
-        carried: &[Bound],
+        carried: &[BoundValue],
     ) {
         results.remove(0);
         results.extend(rows.collected.iter().map(|c| c.1.clone()));
@@ -157,14 +157,14 @@ impl Lower<'_> {
                 whole
             } else {
                 let zero = at(ValueKind::Int(0));
-                let op = function("torch.narrow", vec![whole, zero.clone(), zero, count.clone()], n.span);
-                at(ValueKind::Node(self.push(op, "", "narrow", None, n)))
+                let op = function_call("torch.narrow", vec![whole, zero.clone(), zero, count.clone()], n.span);
+                at(ValueKind::Node(self.push_stmt(op, "", "narrow", None, n)))
             });
         }
         let mut inputs = inputs;
         inputs.extend(rows.along.iter().map(|a| a.1.clone()));
         let output = at(ValueKind::List(results));
-        let (name, captured) = self.graph("rows", stmts, inputs, output, n);
+        let (name, captured) = self.emit_graph("rows", stmts, inputs, output, n);
         let start: Vec<Value> = carried.iter().map(|b| self.bound_value(b, n.span)).collect();
         let args = vec![
             at(ValueKind::Graph(name)),
@@ -172,33 +172,33 @@ impl Lower<'_> {
             at(ValueKind::List(along)),
             at(ValueKind::Tuple(captured)),
         ];
-        let op = function("torch.ops.higher_order.scan", args, n.span);
-        let scan = at(ValueKind::Node(self.push(op, "", "scan", None, n)));
-        self.items(n, &n.outputs.iter().collect::<Vec<_>>(), scan.clone());
+        let op = function_call("torch.ops.higher_order.scan", args, n.span);
+        let scan = at(ValueKind::Node(self.push_stmt(op, "", "scan", None, n)));
+        self.emit_items(n, &n.outputs.iter().collect::<Vec<_>>(), scan.clone());
         for (i, (list, _)) in rows.collected.iter().enumerate() {
             let item = at(ValueKind::Int((carried.len() + i) as i64));
-            let op = function("operator.getitem", vec![scan.clone(), item], n.span);
-            let stacked = at(ValueKind::Node(self.push(op, "", "getitem", None, n)));
-            let op = function("torch.unbind", vec![stacked], n.span);
-            let items = at(ValueKind::Node(self.push(op, "", "unbind", None, n)));
+            let op = function_call("operator.getitem", vec![scan.clone(), item], n.span);
+            let stacked = at(ValueKind::Node(self.push_stmt(op, "", "getitem", None, n)));
+            let op = function_call("torch.unbind", vec![stacked], n.span);
+            let items = at(ValueKind::Node(self.push_stmt(op, "", "unbind", None, n)));
             self.objects.set_whole(*list, items);
         }
     }
 }
 
 /// A parameter of a graph.
-pub(super) fn placeholder(name: &Arc<str>, span: crate::source::Span) -> Stmt {
+pub(super) fn placeholder_stmt(name: &Arc<str>, span: crate::source::Span) -> Stmt {
     let target = Name::new(name.clone(), span);
     let op = Op::Placeholder {
         target: target.clone(),
         default: None,
     };
-    stmt(Some(target), None, op, None, span)
+    make_stmt(Some(target), None, op, None, span)
 }
 
-impl Lower<'_> {
+impl ScriptLowerer<'_> {
     /// Keeps a graph of statements and gives its name, and what it takes from the graph around beside its own inputs.
-    pub(super) fn graph(
+    pub(super) fn emit_graph(
         &mut self,
         what: &str,
         body: Vec<Stmt>,
@@ -206,8 +206,8 @@ impl Lower<'_> {
         result: Value,
         n: &Node,
     ) -> (Arc<str>, Vec<Value>) {
-        let output = stmt(None, None, Op::Output { value: result }, None, n.span);
-        let captured = free(body.iter().chain([&output]), &inputs);
+        let output = make_stmt(None, None, Op::Output { value: result }, None, n.span);
+        let captured = free_names(body.iter().chain([&output]), &inputs);
         let name = self.graph_of(what, body, inputs, &captured, output, n);
         let values = captured.into_iter().map(|c| Value::new(ValueKind::Node(c), n.span));
         (name, values.collect())
@@ -224,7 +224,11 @@ impl Lower<'_> {
         n: &Node,
     ) -> Arc<str> {
         let name: Arc<str> = format!("{what}_{}_{}", self.number, self.graphs.len() + 1).into();
-        let mut stmts: Vec<_> = inputs.iter().chain(captured).map(|i| placeholder(i, n.span)).collect();
+        let mut stmts: Vec<_> = inputs
+            .iter()
+            .chain(captured)
+            .map(|i| placeholder_stmt(i, n.span))
+            .collect();
         stmts.extend(body);
         stmts.push(output);
         self.graphs

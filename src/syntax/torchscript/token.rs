@@ -44,7 +44,7 @@ fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
     let line = rest.lines().next().unwrap_or_default();
     // Brackets without calls, as they are written by hand: `prim::Constant[value=1]`.
     if !line.contains("]()")
-        && let Some(len) = closing(line)
+        && let Some(len) = closing_bracket(line)
     {
         lexer.bump(len + 1);
         return Some(&rest[..len]);
@@ -67,7 +67,7 @@ fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
 }
 
 /// Where the bracket that is open before `line` closes in it.
-fn closing(line: &str) -> Option<usize> {
+fn closing_bracket(line: &str) -> Option<usize> {
     let (mut depth, mut quoted) = (0usize, false);
     line.char_indices().find_map(|(i, c)| {
         match c {

@@ -11,26 +11,26 @@ use std::sync::Arc;
 /// nothing its last values as results.
 pub(super) fn complete(script: &mut Script) {
     if script.inputs.is_none() {
-        script.inputs = Some(free(&script.nodes));
+        script.inputs = Some(free_values(&script.nodes));
     }
     if script.results.is_none() {
         let last = script.nodes.last().map(|n| n.outputs.clone()).unwrap_or_default();
         script.results = Some(last);
     }
     let mut t = Typing::default();
-    t.uses(&script.nodes);
+    t.collect_uses(&script.nodes);
     for (i, input) in script.inputs.iter_mut().flatten().enumerate() {
         if input.ty.is_unsaid() {
-            input.ty = t.input(i, &input.name);
+            input.ty = t.infer_input(i, &input.name);
         }
         t.types.insert(input.name.clone(), input.ty.clone());
     }
-    t.nodes(&mut script.nodes);
+    t.infer_nodes(&mut script.nodes);
 }
 
 /// The values that nodes use and none defines, in order.
-fn free(nodes: &[Node]) -> Vec<Typed> {
-    fn visit(nodes: &[Node], defined: &mut HashSet<Arc<str>>, out: &mut Vec<Typed>) {
+fn free_values(nodes: &[Node]) -> Vec<Typed> {
+    fn visit_nodes(nodes: &[Node], defined: &mut HashSet<Arc<str>>, out: &mut Vec<Typed>) {
         for n in nodes {
             let mut used = |v: &Typed, defined: &mut HashSet<Arc<str>>| {
                 if defined.insert(v.name.clone()) {
@@ -43,13 +43,13 @@ fn free(nodes: &[Node]) -> Vec<Typed> {
             n.args.iter().for_each(|a| used(a, defined));
             for b in &n.blocks {
                 defined.extend(b.inputs.iter().map(|i| i.name.clone()));
-                visit(&b.nodes, defined, out);
+                visit_nodes(&b.nodes, defined, out);
             }
             defined.extend(n.outputs.iter().map(|o| o.name.clone()));
         }
     }
     let mut out = vec![];
-    visit(nodes, &mut HashSet::new(), &mut out);
+    visit_nodes(nodes, &mut HashSet::new(), &mut out);
     out
 }
 
@@ -64,7 +64,7 @@ struct Typing {
 }
 
 impl Typing {
-    fn uses(&mut self, nodes: &[Node]) {
+    fn collect_uses(&mut self, nodes: &[Node]) {
         for n in nodes {
             self.used.extend(n.args.iter().map(|a| a.name.clone()));
             if matches!(&*n.op, "prim::GetAttr" | "prim::CallMethod") {
@@ -80,21 +80,21 @@ impl Typing {
                 if &*n.op == "prim::Loop" {
                     self.conditions.extend(b.results.first().map(|r| r.name.clone()));
                 }
-                self.uses(&b.nodes);
+                self.collect_uses(&b.nodes);
             }
         }
     }
 
     /// The first parameter is the module if it is called `self` and nothing computes with it.
-    fn input(&self, at: usize, name: &Arc<str>) -> Ty {
+    fn infer_input(&self, at: usize, name: &Arc<str>) -> Ty {
         let is_self = &**name == "self" || name.starts_with("self.");
         let module = self.modules.contains(name) || at == 0 && is_self && !self.used.contains(name);
         Ty::named(if module { "__torch__.Module" } else { "Tensor" })
     }
 
-    fn nodes(&mut self, nodes: &mut [Node]) {
+    fn infer_nodes(&mut self, nodes: &mut [Node]) {
         for n in nodes {
-            let carried: Vec<Ty> = n.args.iter().skip(2).map(|a| self.of(a)).collect();
+            let carried: Vec<Ty> = n.args.iter().skip(2).map(|a| self.type_of(a)).collect();
             for b in &mut n.blocks {
                 for (i, input) in b.inputs.iter_mut().enumerate() {
                     let ty = match i.checked_sub(1) {
@@ -103,9 +103,9 @@ impl Typing {
                     };
                     self.define(input, ty);
                 }
-                self.nodes(&mut b.nodes);
+                self.infer_nodes(&mut b.nodes);
             }
-            let types = self.results(n, &carried);
+            let types = self.infer_results(n, &carried);
             for (i, o) in n.outputs.iter_mut().enumerate() {
                 let ty = types.get(i).or(types.last()).cloned();
                 self.define(o, ty.unwrap_or_else(|| Ty::named("Tensor")));
@@ -127,30 +127,30 @@ impl Typing {
         self.types.insert(v.name.clone(), v.ty.clone());
     }
 
-    fn of(&self, v: &Typed) -> Ty {
+    fn type_of(&self, v: &Typed) -> Ty {
         self.types.get(&v.name).cloned().unwrap_or_else(|| Ty::named("Tensor"))
     }
 
     /// The types of a node's results; the last stands for those after it.
-    fn results(&self, n: &Node, carried: &[Ty]) -> Vec<Ty> {
+    fn infer_results(&self, n: &Node, carried: &[Ty]) -> Vec<Ty> {
         match &*n.op {
             "prim::Loop" => return carried.to_vec(),
             "prim::If" => {
                 let results = n.blocks.first().map(|b| &b.results[..]).unwrap_or_default();
-                return results.iter().map(|r| self.of(r)).collect();
+                return results.iter().map(|r| self.type_of(r)).collect();
             }
             _ => {}
         }
-        let types: Vec<Ty> = n.args.iter().map(|a| self.of(a)).collect();
-        vec![Ty::named(result(n, &types))]
+        let types: Vec<Ty> = n.args.iter().map(|a| self.type_of(a)).collect();
+        vec![Ty::named(result_type_name(n, &types))]
     }
 }
 
-fn result(n: &Node, types: &[Ty]) -> &'static str {
+fn result_type_name(n: &Node, types: &[Ty]) -> &'static str {
     let float = types.iter().any(|t| &*t.name == "float");
     let numbers = !types.is_empty() && types.iter().all(Ty::is_number);
     match (&*n.op, types.len()) {
-        ("prim::Constant", _) => constant(n.attrs.first().map(|a| &*a.text)),
+        ("prim::Constant", _) => constant_type_name(n.attrs.first().map(|a| &*a.text)),
         ("prim::ListConstruct" | "prim::DictConstruct", _) | ("aten::size" | "aten::stride", 1) => "List",
         ("prim::TupleConstruct", _) => "",
         ("aten::size" | "aten::stride", _) | ("aten::dim" | "aten::numel" | "aten::len" | "aten::Int", _) => "int",
@@ -171,7 +171,7 @@ fn result(n: &Node, types: &[Ty]) -> &'static str {
 }
 
 /// The type of a constant, by how it is written.
-fn constant(text: Option<&str>) -> &'static str {
+fn constant_type_name(text: Option<&str>) -> &'static str {
     let Some(text) = text.map(str::trim) else {
         return "NoneType";
     };

@@ -20,7 +20,7 @@ pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
 }
 
 /// The nodes that a statement names.
-pub(super) fn uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
+pub(super) fn visit_uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
     match &s.op {
         Op::Call { args, .. } => {
             let keyword = args.keyword.iter().map(|(_, v)| v);
@@ -32,7 +32,7 @@ pub(super) fn uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
 }
 
 /// What statements name and do not define, in the order they name it.
-pub(super) fn free<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
+pub(super) fn free_names<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
     let own: HashSet<&Arc<str>> = stmts
         .clone()
         .filter_map(|s| s.name.as_ref().map(|n| &n.text))
@@ -40,7 +40,7 @@ pub(super) fn free<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[
         .collect();
     let mut found = IndexSet::new();
     for s in stmts {
-        uses(s, &mut |n| {
+        visit_uses(s, &mut |n| {
             if !own.contains(n) {
                 found.insert(n.clone());
             }

@@ -2,10 +2,10 @@
 
 use super::blocks::Turn;
 use super::known::bool_value;
-use super::lower::{Bound, Lower, function};
+use super::lower::{BoundValue, ScriptLowerer, function_call};
 use super::tree::{Block, Node};
-use super::uses::free;
-use crate::syntax::actions::stmt;
+use super::uses::free_names;
+use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ impl Carried {
     }
 }
 
-impl Lower<'_> {
-    pub(super) fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[Bound]) {
+impl ScriptLowerer<'_> {
+    pub(super) fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[BoundValue]) {
         let at = |kind| Value::new(kind, n.span);
         let index: Arc<str> = self.node_name("", "turn");
-        let mut turn = self.turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
-        let goes_on = self.truth(turn.results.remove(0));
+        let mut turn = self.lower_turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
+        let goes_on = self.truth_tensor(turn.results.remove(0));
         let counted = !matches!(count.kind, ValueKind::Int(i64::MAX));
-        let reads = free(turn.stmts.iter(), &turn.inputs).contains(&index);
+        let reads = free_names(turn.stmts.iter(), &turn.inputs).contains(&index);
         let always = matches!(
             (&start.kind, &goes_on.kind),
             (ValueKind::Bool(true), ValueKind::Bool(true))
@@ -49,13 +49,13 @@ impl Lower<'_> {
         if !always {
             let tensor = matches!(&goes_on.kind, ValueKind::Node(_)) && self.is_tensor(&goes_on, &turn);
             let first = match (&start.kind, tensor) {
-                (ValueKind::Bool(_), true) => self.scalar(start.kind.clone(), n),
-                _ => self.truth(start),
+                (ValueKind::Bool(_), true) => self.emit_scalar(start.kind.clone(), n),
+                _ => self.truth_tensor(start),
             };
             own.push(flag.clone(), first, goes_on);
         }
         let count = counted.then_some((&index, &count));
-        let (test, result) = self.test(count, (!always).then_some(&flag), n);
+        let (test, result) = self.emit_loop_condition(count, (!always).then_some(&flag), n);
         let before = own.inputs.len();
         own.inputs.extend(turn.inputs);
         own.next.extend(turn.results);
@@ -63,13 +63,13 @@ impl Lower<'_> {
         let name = self.push_loop(n, own, (test, result), turn.stmts);
         for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
             let item = at(ValueKind::Int((before + i) as i64));
-            let op = function(
+            let op = function_call(
                 "operator.getitem",
                 vec![at(ValueKind::Node(name.clone())), item],
                 o.span,
             );
-            let item = self.push(op, &o.name, "getitem", None, n);
-            let number = o.ty.is_number() || matches!(b, Bound::Value(_, true));
+            let item = self.push_stmt(op, &o.name, "getitem", None, n);
+            let number = o.ty.is_number() || matches!(b, BoundValue::Value(_, true));
             self.bind(o, ValueKind::Node(item), number);
         }
     }
@@ -78,14 +78,14 @@ impl Lower<'_> {
     fn carry_index(&mut self, n: &Node, index: &Arc<str>, reads: bool, turn: &mut Turn, own: &mut Carried) {
         let at = |kind| Value::new(kind, n.span);
         let one = at(ValueKind::Int(1));
-        let add = function("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
+        let add = function_call("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
         let name = self.node_name("", "next_turn");
         let named = Name::new(name.clone(), n.span);
-        turn.stmts.push(stmt(Some(named), None, add, None, n.span));
+        turn.stmts.push(make_stmt(Some(named), None, add, None, n.span));
         // A number of Python's where the body needs one; a tensor is compiled.
         let first = match reads {
             true => at(ValueKind::Int(0)),
-            false => self.scalar(ValueKind::Int(0), n),
+            false => self.emit_scalar(ValueKind::Int(0), n),
         };
         own.push(index.clone(), first, at(ValueKind::Node(name)));
     }
@@ -96,8 +96,8 @@ impl Lower<'_> {
         let Carried { inputs, first, next } = own;
         let (test, result) = test;
         let [a, b] =
-            [result, at(ValueKind::Tuple(next))].map(|value| stmt(None, None, Op::Output { value }, None, n.span));
-        let captured = free(test.iter().chain([&a]).chain(&body).chain([&b]), &inputs);
+            [result, at(ValueKind::Tuple(next))].map(|value| make_stmt(None, None, Op::Output { value }, None, n.span));
+        let captured = free_names(test.iter().chain([&a]).chain(&body).chain([&b]), &inputs);
         let test = self.graph_of("test", test, inputs.clone(), &captured, a, n);
         let body = self.graph_of("body", body, inputs, &captured, b, n);
         let extra = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
@@ -107,7 +107,13 @@ impl Lower<'_> {
             at(ValueKind::Tuple(first)),
             at(ValueKind::Tuple(extra)),
         ];
-        self.push(function("torch.while_loop", args, n.span), "", "while_loop", None, n)
+        self.push_stmt(
+            function_call("torch.while_loop", args, n.span),
+            "",
+            "while_loop",
+            None,
+            n,
+        )
     }
 
     /// Whether a condition was made of a tensor: it stands for the bool that `truths` knows.
@@ -124,20 +130,31 @@ impl Lower<'_> {
     }
 
     /// A tensor of no dimensions.
-    fn scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
+    fn emit_scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
         let args = vec![Value::new(ValueKind::List(vec![]), n.span), Value::new(kind, n.span)];
-        let name = self.push(function("torch.full", args, n.span), "", "full", None, n);
+        let name = self.push_stmt(function_call("torch.full", args, n.span), "", "full", None, n);
         Value::new(ValueKind::Node(name), n.span)
     }
 
     /// What a loop is continued by: the turn is below the count, and there is another.
-    fn test(&mut self, count: Option<(&Arc<str>, &Value)>, flag: Option<&Arc<str>>, n: &Node) -> (Vec<Stmt>, Value) {
+    fn emit_loop_condition(
+        &mut self,
+        count: Option<(&Arc<str>, &Value)>,
+        flag: Option<&Arc<str>>,
+        n: &Node,
+    ) -> (Vec<Stmt>, Value) {
         let at = |kind| Value::new(kind, n.span);
         let mut stmts = vec![];
         let mut add = |l: &mut Self, path: &str, args: Vec<Value>| {
             let name = l.node_name("", path.rsplit('.').next().unwrap_or(path));
             let named = Name::new(name.clone(), n.span);
-            stmts.push(stmt(Some(named), None, function(path, args, n.span), None, n.span));
+            stmts.push(make_stmt(
+                Some(named),
+                None,
+                function_call(path, args, n.span),
+                None,
+                n.span,
+            ));
             at(ValueKind::Node(name))
         };
         let below = count.map(|(i, c)| add(self, "operator.lt", vec![at(ValueKind::Node(i.clone())), c.clone()]));
