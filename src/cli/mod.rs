@@ -182,7 +182,7 @@ impl App {
         }
     }
 
-    /// [`progress`](App::progress) of a line that is true of the whole command.
+    /// [`progress`](App::show_progress) of a line that is true of the whole command.
     pub fn say_once(&mut self, line: &str) {
         if !self.said.iter().any(|s| s == line) {
             self.show_progress(line);

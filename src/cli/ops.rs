@@ -143,7 +143,7 @@ pub(super) fn markdown_page(ops: &[&Op]) -> String {
     out
 }
 
-/// The kinds of meanings, as [`kind`] gives them, with what they are.
+/// The kinds of meanings, as [`kind_name`] gives them, with what they are.
 const KINDS: [(&str, &str); 8] = [
     ("pointwise", "a scalar expression for each element"),
     ("reduction", "a combination of the elements along dimensions"),

@@ -5,7 +5,7 @@ use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::HashSet;
 
-/// Loops are unrolled whose iterations times [`weight`] are at most this.
+/// Loops are unrolled whose iterations times [`body_weight`] are at most this.
 pub(super) const UNROLL: usize = 48;
 
 /// How many instructions a body is, roughly; loops make it too heavy to unroll.
@@ -89,6 +89,16 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
         }
     }
     r
+}
+
+/// Whether a kernel has no f64 and so may say by a store of two that it goes past the caches; see [`widen`](super::widen).
+pub(super) fn may_stream(k: &Kernel) -> bool {
+    let buffers = k.buffers.iter().map(|b| b.dtype);
+    !k.values
+        .iter()
+        .copied()
+        .chain(buffers)
+        .any(|d| d == crate::types::DType::F64)
 }
 
 /// The conditions that depend on `var`.

@@ -4,7 +4,7 @@
 //! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
 
 use super::CodegenOptions;
-use super::rows::ROWS;
+use super::row_plan::ROWS;
 use crate::code::KernelFunction;
 use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key};
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
 //! One kernel as one function of a Cranelift module, whichever back end that has.
 
-use super::{CodegenOptions, asm, calls, func, rows, table, wide, widen};
+use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeText, FunctionInfo, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
 use crate::target::Target;
@@ -96,12 +96,12 @@ impl FunctionWriter {
         let clif = self.options.text.then(|| clif_text(ctx));
         let wide = match width {
             16 => None,
-            _ => Some(compile_widened(ctx, module, width, func::may_stream(k))?),
+            _ => Some(compile_widened(ctx, module, width, analysis::may_stream(k))?),
         };
         let info = FunctionInfo {
             constants: AlignedBytes::from_slice(table.bytes()),
             width,
-            scratch: rows::scratch_bytes(k),
+            scratch: row_plan::scratch_bytes(k),
             code_bytes: 0,
             refused: None,
             narrow: None,

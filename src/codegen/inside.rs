@@ -1,8 +1,7 @@
 //! Guarded loads in vector loops: where all iterations are inside, groups of lanes need no conditions.
 
 use super::analysis::{collect_guards, loop_vars};
-use super::func::{FunctionLowering, VarAt};
-use super::loops::End;
+use super::state::{End, FunctionLowering, VarAt};
 use crate::kernel::{self, Loop, Var};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -13,7 +12,7 @@ impl FunctionLowering<'_> {
     pub(super) fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
         let mut conds = vec![];
         collect_guards(&l.body, l.vars[0], &mut conds);
-        conds.retain(|c| !self.holds_everywhere(c));
+        conds.retain(|c| !self.is_always_true(c));
         let (mut low, mut high) = (start, end);
         for c in &conds {
             let (a, b) = self.solve_condition(c, l);
@@ -27,11 +26,6 @@ impl FunctionLowering<'_> {
         low = self.max_or_min_end(low, end, false);
         high = self.max_or_min_end(high, low, true);
         (low, high)
-    }
-
-    fn holds_everywhere(&self, c: &kernel::Cond) -> bool {
-        let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
-        lo >= c.lo as i128 && hi < c.hi as i128
     }
 
     /// The larger (or smaller) of two ends.

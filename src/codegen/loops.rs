@@ -1,23 +1,13 @@
 //! Loops: serial and parallel ones, and what goes from iteration to iteration. `vector` has those in groups of lanes.
 
 use super::analysis::{UNROLL, body_weight};
-use super::func::{FunctionLowering, LoweredValue, VarAt};
 use super::lanes::Lanes;
-use super::rows::{ROWS, in_step};
+use super::row_plan::{ROWS, in_step};
+use super::state::{End, FunctionLowering, LoopState, LoweredValue, VarAt};
 use crate::kernel::{self, Loop, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
-
-/// The registers of each value that goes from iteration to iteration.
-pub(super) type LoopState = Vec<Vec<Value>>;
-
-/// One end of a range of iterations.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    Const(i64),
-    At(Value),
-}
 
 impl FunctionLowering<'_> {
     /// A loop and what comes out of it.

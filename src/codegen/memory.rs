@@ -1,24 +1,11 @@
 //! Addresses, loads and stores.
 
-use super::func::{FunctionLowering, LoweredValue, VarAt};
 use super::lanes::{Lanes, RegisterClass};
+use super::state::{AccessKey, FunctionLowering, LoweredValue, Partial, VarAt};
 use crate::kernel::{Affine, Buf, BufferRole, Cond, Index, Inst, LoadGuard, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
-
-/// What accesses with equal addresses up to a constant have in common.
-type AccessKey = (Buf, Vec<(Var, i64)>, Vec<(crate::kernel::Value, i64)>);
-
-/// The part of an address that enclosing loops decide, computed before the loop inside.
-#[derive(Clone)]
-pub(super) struct Partial {
-    ptr: Value,
-    vars: Vec<Var>,
-    dynamic: bool,
-}
-
-pub(super) type Partials = std::collections::HashMap<AccessKey, Partial>;
 
 fn access_key(b: Buf, i: &Index) -> AccessKey {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
@@ -142,7 +129,7 @@ impl FunctionLowering<'_> {
     }
 
     /// Whether the loops alone make a condition true.
-    fn is_always_true(&self, c: &Cond) -> bool {
+    pub(super) fn is_always_true(&self, c: &Cond) -> bool {
         let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }

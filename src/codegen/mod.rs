@@ -3,10 +3,10 @@
 //! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): several F32X4, F64X2, I32X4 or I64X2
 //! vectors for as many iterations, then one vector, then scalars; everything has a vector form, if need be lane by
 //! lane. The optimisation level is `none`: it leaves constants beside their uses, where `speed` would
-//! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist()), addresses in `memory`).
+//! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist_invariants()), addresses in `memory`).
 //!
 //! One path (`function`) writes a kernel through Cranelift's `Module`, with two back ends: memory of this process ([`Jit`])
-//! and the bytes of an object file ([`object()`]). Code names what it calls ([`code::host_functions`](crate::code::host_functions)).
+//! and the bytes of an emit_object file ([`emit_object()`]). Code names what it calls ([`code::host_functions`](crate::code::host_functions)).
 //!
 //! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
 //! the kernel decides, and lanes compute what scalars compute.
@@ -23,6 +23,7 @@ mod forms;
 mod func;
 mod function;
 mod inside;
+mod inst;
 mod jit;
 mod lanes;
 mod loops;
@@ -32,7 +33,9 @@ mod ops;
 mod poly;
 mod prefetch;
 mod reduce;
+mod row_plan;
 mod rows;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,9 @@
 //! the caches has the memory at work already (there it costs a tenth), and without one the processor does run ahead (mean and
 //! variance: an eighth).
 
-use super::analysis::stores_of;
-use super::func::{FunctionLowering, may_stream};
-use super::rows::{in_step, inner_loops};
+use super::analysis::{may_stream, stores_of};
+use super::row_plan::{in_step, inner_loops};
+use super::state::FunctionLowering;
 use crate::kernel::{Buf, BufferRole, Index, Inst, Kernel, Loop, Stmt, Value};
 use cranelift_codegen::ir::types::F64X2;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData};

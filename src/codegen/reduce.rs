@@ -1,8 +1,7 @@
 //! Reductions: what they begin with, how two partial results become one, how the lanes of a group do.
 
-use super::func::{FunctionLowering, LoweredValue};
 use super::lanes::{MEM, RegisterClass};
-use super::loops::LoopState;
+use super::state::{FunctionLowering, LoopState, LoweredValue};
 use crate::kernel::{self, Loop, Reduce, ReduceOp};
 use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
@@ -118,7 +117,7 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// What is left of a group's lanes by [`Lowering::halved`], combined into one scalar: always in the same tree.
+    /// What is left of a group's lanes by [`FunctionLowering::halve_groups`], combined into one scalar: always in the same tree.
     pub(super) fn collapse_lanes(&mut self, how: ReduceRule, x: LoopState) -> LoopState {
         if how.is_lane_wise() {
             return vec![vec![self.combine_across(how, x[0][0])]];

@@ -11,88 +11,14 @@
 //! ```
 //!
 //! That is a third of the instructions, and no row waits for its own result alone. The order of additions within a row is that of
-//! [`Lowering::collapse`], bit for bit: the rows left over at the end of a chunk run one by one.
+//! [`FunctionLowering::collapse_lanes`], bit for bit: the rows left over at the end of a chunk run one by one.
 
-use super::analysis::body_weight;
-use super::func::{FunctionLowering, LoweredValue, VarAt};
 use super::lanes::RegisterClass;
-use super::loops::{End, LoopState};
-use super::memory::Partials;
 use super::reduce::ReduceRule;
-use crate::kernel::{BufferRole, Inst, Kernel, Loop, ReduceOp, Stmt};
+use super::row_plan::{ROWS, can_merge_ends};
+use super::state::{End, FunctionLowering, LoopState, RowState, VarAt};
+use crate::kernel::{BufferRole, Loop, Stmt};
 use cranelift_codegen::ir::{InstBuilder, Value};
-use std::collections::HashMap;
-
-/// Rows that run in step: as many as a 128-bit part has lanes of 32 bits.
-pub(super) const ROWS: usize = 4;
-
-/// The most elements of a row: four rows stay in the first cache with their results.
-const LONGEST: usize = 1024;
-
-/// The most [`weight`] of all loops of a row together, which is written once for each row.
-const HEAVIEST: usize = 96;
-
-/// What differs from row to row while rows run in step.
-pub(super) struct RowState {
-    vals: Vec<LoweredValue>,
-    vars: Vec<VarAt>,
-    partials: Partials,
-    splats: HashMap<crate::kernel::Value, Value>,
-    buffers: Vec<Value>,
-}
-
-/// The fewest elements of all rows that are worth as much code.
-const FEWEST: usize = 2048;
-
-/// How many iterations of the parallel loop run in step: [`ROWS`], or one.
-pub(super) fn in_step(k: &Kernel) -> usize {
-    let enough = |l: &Loop| {
-        let longest = inner_loops(l).flat_map(|l| &l.vars).map(|&v| k.extent(v)).max();
-        let rows = k.parallel_extent();
-        rows >= ROWS && rows.saturating_mul(longest.unwrap_or(0)) >= FEWEST
-    };
-    match k.parallel_loop() {
-        Some(l) if enough(l) && short_rows(k, l) => ROWS,
-        _ => 1,
-    }
-}
-
-/// The loops of a loop's body.
-pub(super) fn inner_loops(l: &Loop) -> impl Iterator<Item = &Loop> {
-    l.body.iter().filter_map(|s| match s {
-        Stmt::Loop(l) => Some(l),
-        _ => None,
-    })
-}
-
-/// Bytes of scratch memory that a call of the compiled kernel uses: [`Kernel::scratch_layout`]'s, for each row in step.
-pub(super) fn scratch_bytes(k: &Kernel) -> usize {
-    k.scratch_layout().1 * in_step(k)
-}
-
-/// Whether a parallel loop's iterations are short rows with reductions whose ends can be merged.
-fn short_rows(k: &Kernel, l: &Loop) -> bool {
-    let plain = |l: &Loop| {
-        let straight = l.body.iter().all(|s| match s {
-            Stmt::Loop(_) => false,
-            Stmt::Let(_, Inst::Load(_, _, guard)) => guard.is_none(),
-            _ => true,
-        });
-        l.vector && l.carries.is_empty() && straight && l.vars.iter().all(|&v| k.extent(v) <= LONGEST)
-    };
-    let merged = |l: &Loop| {
-        l.reduces
-            .iter()
-            .any(|r| can_merge_ends(r.op, RegisterClass::from_dtype(k.dtype(r.init[0]))))
-    };
-    let heavy: usize = inner_loops(l).map(|l| body_weight(&l.body)).sum();
-    !l.vector && heavy <= HEAVIEST && inner_loops(l).all(plain) && inner_loops(l).any(merged)
-}
-
-/// Whether reductions of rows end together.
-fn can_merge_ends(op: ReduceOp, class: RegisterClass) -> bool {
-    op.as_binary().is_some() && class == RegisterClass::F32
-}
 
 impl FunctionLowering<'_> {
     /// The body of a loop for the rows `i..i + ROWS` in step.
@@ -185,7 +111,7 @@ impl FunctionLowering<'_> {
         std::mem::swap(&mut self.buffers, &mut row.buffers);
     }
 
-    /// What each row's groups, of which `wide` has what [`Lowering::halved`] left, come to, for each reduction of a loop.
+    /// What each row's groups, of which `wide` has what [`FunctionLowering::halve_groups`] left, come to, for each reduction of a loop.
     pub(super) fn collapse_rows(&mut self, l: &Loop, wide: Vec<LoopState>) -> Vec<LoopState> {
         let mut out: Vec<LoopState> = vec![vec![]; wide.len()];
         for r in &l.reduces {
@@ -204,7 +130,7 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// The ends of four rows' vectors: what [`Lowering::collapse`] makes of each.
+    /// The ends of four rows' vectors: what [`FunctionLowering::collapse_lanes`] makes of each.
     fn merge_four_rows(&mut self, how: ReduceRule, [a, b, c, d]: [Value; ROWS]) -> Vec<LoopState> {
         // Lanes 0 and 1 of two vectors with their lanes 2 and 3, turned about: no other shuffle has these orders, by which `widen`
         // knows them.

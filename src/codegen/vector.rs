@@ -5,9 +5,8 @@
 //! scalar of them.
 
 use super::analysis::{body_shape, body_weight, constants_of, find_varying, stores_of};
-use super::func::{FunctionLowering, LoweredValue, VarAt};
 use super::lanes::RegisterClass;
-use super::loops::{End, LoopState};
+use super::state::{End, FunctionLowering, LoopState, LoweredValue, VarAt};
 use crate::kernel::{self, Loop, ReduceOp};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashSet;
@@ -15,7 +14,7 @@ use std::collections::HashSet;
 /// The most values that stay in vector registers throughout a loop of groups.
 const KEPT: usize = 6;
 
-/// Groups that are fewer stand one after the other, if their vectors times [`weight`] are at most this.
+/// Groups that are fewer stand one after the other, if their vectors times [`body_weight`] are at most this.
 const STRAIGHT: usize = 96;
 
 /// What the iterations so far gave, for each row in step (see [`rows`](super::rows)), if there were any.

@@ -8,7 +8,7 @@
 //! associative_scan(@combine, [xs, …], (e, …))            running combine(a…, xs[i]…, e…), stacked
 //! ```
 //!
-//! [`Parts`] is a call taken apart, the same for types, operands and tensors; [`run`] is what all of them compute, given a
+//! [`ControlCall`] is a call taken apart, the same for types, operands and tensors; [`run_control`] is what all of them compute, given a
 //! way to call the graphs, so that the interpreter and the runtime agree.
 
 use crate::tensor::{Tensor, byte_len, is_available};

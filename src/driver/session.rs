@@ -334,7 +334,7 @@ impl Session {
         }
     }
 
-    /// The kernels of a program as the bytes of an object file: see [`codegen::object()`].
+    /// The kernels of a program as the bytes of an object file: see [`codegen::emit_object()`].
     pub fn compile_object(&mut self, program: &Program) -> Staged<Vec<u8>> {
         let object = codegen::emit_object(&program.kernels, self.codegen_options(false));
         object.map_err(|e| {

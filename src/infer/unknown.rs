@@ -10,7 +10,7 @@ use crate::types::Val;
 use indexmap::IndexMap;
 use std::cell::OnceCell;
 
-/// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
+/// A spelling that is not in the table (E0201); [`suggest_names`] adds what may be meant.
 pub(super) fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     let span = graph.target_span(n);
     let name =
@@ -18,7 +18,7 @@ pub(super) fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     Diagnostic::new(Code::E0201, format!("unknown op: {name}")).at_opt(span, "")
 }
 
-/// A module that is not declared (E0201); [`suggest`] adds what may be meant.
+/// A module that is not declared (E0201); [`suggest_names`] adds what may be meant.
 pub(super) fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     let span = graph.target_span(n);
@@ -234,7 +234,7 @@ impl<'m> Unknowns<'m> {
     /// How many uses and places a report shows.
     const SHOWN: usize = 3;
 
-    /// Adds a use. `fits` as for [`suggest`].
+    /// Adds a use. `fits` as for [`suggest_names`].
     pub(super) fn add(
         &mut self,
         module: &'m GraphModule,

@@ -86,7 +86,7 @@ pub(super) fn write_result(target: &TensorCell, result: Val<TensorCell>) -> OpRe
     store_result(target, result, false)
 }
 
-/// Writes a result that `target` can hold. `shared`: see [`Cell::write`].
+/// Writes a result that `target` can hold. `shared`: see [`TensorCell::write`].
 fn store_result(target: &TensorCell, result: Val<TensorCell>, shared: bool) -> OpResult<Val<TensorCell>> {
     let Val::Leaf(new) = &result else { return Ok(result) };
     let value = new.tensor().to(target.tensor().dtype());

@@ -8,9 +8,9 @@
 //! A loop is serial, or *parallel* (its iterations are independent; at most one per kernel, outermost; the runtime
 //! hands out ranges of it), or *vector* (its iterations are independent and may run many at a time; innermost, or around serial loops),
 //! or both. Results come out of a loop as reductions ([`Reduce`]: order is the compiler's choice, the same in every run) or as
-//! carried values ([`Carry`]: in order, serial loops only).
+//! carried values ([`LoopCarry`]: in order, serial loops only).
 //!
-//! Buffers with the role [`Role::Local`] are a thread's own scratch memory: rows that stay in the L1 cache between the
+//! Buffers with the role [`BufferRole::Local`] are a thread's own scratch memory: rows that stay in the L1 cache between the
 //! phases of a softmax. They hold nothing at the start of a parallel iteration.
 //!
 //! [`KernelBuilder`] writes kernels; its documentation has examples. [`python`] prints them as Python that runs under numpy,

@@ -6,7 +6,7 @@
 //! where the elements are. So a conversion happens only where an island meets something that needs the other order, and as
 //! a part of that (a convolution reads its input in either order).
 //!
-//! A convolution's result is channels last if something that reads it gains by that ([`wants`]); a pointwise value follows
+//! A convolution's result is channels last if something that reads it gains by that ([`gains_channels_last`]); a pointwise value follows
 //! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
 //! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
 

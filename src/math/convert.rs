@@ -31,7 +31,7 @@ pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, d
     });
 }
 
-/// [`widen`] for bytes of any alignment; `bytes` has two for each element of `dst`.
+/// [`widen_elements`] for bytes of any alignment; `bytes` has two for each element of `dst`.
 pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     for (x, b) in dst.iter_mut().zip(bytes.chunks_exact(2)) {
         let bits = u16::from_le_bytes([b[0], b[1]]);

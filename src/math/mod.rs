@@ -1,7 +1,7 @@
 //! What Cranelift cannot say: matrix products, convolution, attention, transposes.
 //!
 //! [`contract`] is the seam: descriptors, plans, and the [`Library`] trait that makes one from the
-//! other. [`native`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
+//! other. [`native_library`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
 //! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
 
 // Arrays of registers are indexed by unrolled loops, several of them by one index.

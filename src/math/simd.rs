@@ -19,7 +19,7 @@ pub(super) unsafe trait Simd: Copy + 'static {
     /// that gains nothing.
     type Half: Simd;
 
-    /// All lanes `x`, of which [`Simd::lower`] takes the first half without an instruction.
+    /// All lanes `x`, of which [`Simd::lower_half`] takes the first half without an instruction.
     #[inline(always)]
     unsafe fn splat_for_both(x: f32) -> Self::V {
         // SAFETY: as for `splat`.

@@ -265,7 +265,7 @@ impl Kernels {
         }
     }
 
-    /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::halves`], or 8 for two panels); `unit` when rows of A
+    /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::half_vectors`], or 8 for two panels); `unit` when rows of A
     /// are adjacent.
     pub(super) fn tile_kernel(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
         (self.table)(rows, halves, unit)

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long an idle worker spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(200);
 
-/// Bits of each of the two chunk numbers in [`Shared::state`]; the rest number the jobs.
+/// Bits of each of the two chunk numbers in [`PoolState::state`]; the rest number the jobs.
 const CHUNK_BITS: u32 = 16;
 /// The most chunks of one round; a job with more runs in several.
 const MAX_CHUNKS: usize = (1 << CHUNK_BITS) - 1;
@@ -47,14 +47,14 @@ struct CacheLine<T>(T);
 
 /// What the caller and the workers share.
 struct PoolState {
-    /// The job's number (32 bits) and which chunks are not yet claimed, see [`pack`]. Claiming is one compare-and-swap that
+    /// The job's number (32 bits) and which chunks are not yet claimed, see [`pack_state`]. Claiming is one compare-and-swap that
     /// takes the first or the last of them: it succeeds only while the job it read is the current one and has chunks left,
     /// and then the fields below are that job's.
     state: CacheLine<AtomicU64>,
     /// Chunks claimed or not that have not finished.
     pending: CacheLine<AtomicUsize>,
     data: AtomicPtr<()>,
-    /// A [`Call`].
+    /// A [`ChunkCall`].
     call: AtomicPtr<()>,
     quit: AtomicBool,
     /// The first panic of a chunk, to be raised again in the caller.

@@ -45,7 +45,7 @@ impl Contract {
 /// What is between the two convolutions of an [`Expansion`].
 #[derive(Clone, Debug)]
 pub struct Between {
-    /// The buffer of the first result; it has no place ([`Place::Pieces`](super::Place::Pieces)).
+    /// The buffer of the first result; it has no place ([`Place::Pieces`](super::BufferPlace::Pieces)).
     pub buffer: BufferId,
     /// A kernel that reads and writes that buffer alone.
     pub tail: Option<KernelTail>,

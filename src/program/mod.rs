@@ -123,7 +123,7 @@ pub enum Step {
         op: Arc<str>,
         /// Its arguments.
         parts: ControlCall<BufferOperand>,
-        /// The programs of the graphs it calls, in the order of [`Parts::graphs`].
+        /// The programs of the graphs it calls, in the order of [`ControlCall::graphs`].
         graphs: Vec<Program>,
         /// The tensors of its result, flattened, row-major.
         outs: Vec<BufferId>,

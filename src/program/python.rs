@@ -1,7 +1,7 @@
 //! A program as Python: kernels, products and library calls as functions of numpy, and `run`, which calls them in order.
 //!
 //! `run(inputs, constants)` takes the inputs by position and the constants by the names of their buffers (`b4`), as
-//! [`constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
+//! [`named_constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
 //! the products and library calls.
 
 use super::{

@@ -1,7 +1,7 @@
 //! Putting a rule's replacement in the place of a match.
 //!
-//! [`plan`] decides everything that can fail without touching the graph: where the new nodes go and what the holes of the
-//! replacement are. [`apply`] writes them. New nodes have the place in the user's Python of what they replace, and name it
+//! [`plan_replacement`] decides everything that can fail without touching the graph: where the new nodes go and what the holes of the
+//! replacement are. [`apply_plan`] writes them. New nodes have the place in the user's Python of what they replace, and name it
 //! and the rule as their provenance.
 
 use super::Rule;

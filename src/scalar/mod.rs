@@ -1,6 +1,6 @@
 //! The meaning of one element.
 //!
-//! A pointwise op means a scalar expression: `gelu` is `0.5 * x * (1 + erf(x * 0.70710678))`. An [`Expr`] is that
+//! A pointwise op means a scalar expression: `gelu` is `0.5 * x * (1 + erf(x * 0.70710678))`. An [`ScalarExpr`] is that
 //! expression as a DAG in SSA form with a dtype at every node and nothing implicit: promotion and rounding are casts.
 //! One expression is read by four stages: the interpreter evaluates it, the constant folder too, kernels are made of
 //! it, and the Python emitter prints it.

@@ -48,24 +48,52 @@ const LOWER: [&str; 9] = [
     "ir", "contract", "special", "read", "layout", "fuse", "schedule", "emit", "place",
 ];
 
+/// The files of code generation, in order.
+const CODEGEN: [&str; 30] = [
+    "widen", "table", "analysis", "lanes", "calls", "convert", "elements", "forms", "ops", "poly", "exp", "folds",
+    "row_plan", "asm", "state", "inst", "memory", "reduce", "prefetch", "inside", "rows", "loops", "vector", "func",
+    "wide", "function", "cache", "jit", "object", "tests",
+];
+
 #[test]
 fn parts_of_lowering_use_only_parts_before_them() {
-    let lower = root().join("src/lower");
+    assert_ordered("lower", &LOWER);
+}
+
+#[test]
+fn parts_of_codegen_use_only_parts_before_them() {
+    assert_ordered("codegen", &CODEGEN);
+    let files = rust_files(&root().join("src/codegen"));
+    let listed = |f: &PathBuf| {
+        CODEGEN
+            .iter()
+            .any(|p| f.to_string_lossy().contains(&format!("codegen/{p}")))
+    };
+    let missing: Vec<&PathBuf> = files
+        .iter()
+        .filter(|f| !listed(f) && !f.ends_with("codegen/mod.rs"))
+        .collect();
+    assert!(missing.is_empty(), "not in the order: {missing:#?}");
+}
+
+/// Fails if a part of a stage uses one that comes after it in `order`.
+fn assert_ordered(stage: &str, order: &[&str]) {
+    let folder = root().join("src").join(stage);
     let mut wrong = vec![];
-    for file in rust_files(&lower) {
-        let inner = file.strip_prefix(&lower).unwrap();
+    for file in rust_files(&folder) {
+        let inner = file.strip_prefix(&folder).unwrap();
         let part = inner.iter().next().unwrap().to_string_lossy();
-        let Some(own) = LOWER.iter().position(|p| *p == part.trim_end_matches(".rs")) else {
+        let Some(own) = order.iter().position(|p| *p == part.trim_end_matches(".rs")) else {
             continue;
         };
-        let mut used = named_after(&file, "crate::lower::");
+        let mut used = named_after(&file, &format!("crate::{stage}::"));
         // A part that is a file names others by `super`.
         if inner.iter().count() == 1 {
             used.extend(named_after(&file, "super::"));
         }
         let later = used
             .iter()
-            .filter(|u| LOWER.iter().position(|p| p == u).is_some_and(|i| i > own));
+            .filter(|u| order.iter().position(|p| p == u).is_some_and(|i| i > own));
         wrong.extend(later.map(|u| format!("{} uses `{u}`, a later part", inner.display())));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

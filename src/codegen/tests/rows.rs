@@ -3,7 +3,7 @@
 use super::kernels::softmax;
 use super::*;
 use crate::codegen::prefetch::find_prefetches;
-use crate::codegen::rows::{ROWS, in_step};
+use crate::codegen::row_plan::{ROWS, in_step};
 use crate::types::DType::*;
 
 /// Over `[a, b]` rows of `n`: the sum, the largest, the place of the largest, a sum of integers, and the row with its mean taken off.

@@ -87,7 +87,7 @@ fn to_element(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
     }
 }
 
-/// A tensor as a value that [`read`] gives back bit for bit (NaN payloads aside); `None` if it is better stored.
+/// A tensor as a value that [`read_tensor`] gives back bit for bit (NaN payloads aside); `None` if it is better stored.
 pub(super) fn write_tensor(t: &Tensor) -> Option<Value> {
     // An empty dimension before another hides the inner sizes, but the type says them.
     if t.numel() > INLINE_ELEMENTS || !t.dtype().is_computed() || t.rank() > 8 {

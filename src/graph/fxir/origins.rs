@@ -29,7 +29,7 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// The declarations of what [`Origins::of`] named.
+    /// The declarations of what [`Origins::origin_of`] named.
     pub(super) fn into_items(self) -> impl Iterator<Item = Item> {
         let frames = self.frames.into_iter().enumerate().map(|(i, (parent, loc, code))| {
             Item::Frame(ast::FrameDecl {

@@ -128,7 +128,7 @@ fn pad_to_three(v: &[usize], fill: usize) -> [usize; 3] {
     out
 }
 
-/// A convolution; its operands are contiguous (see [`prepare`]). `last` says of input and output whether their channels are
+/// A convolution; its operands are contiguous (see [`prepare_operands`]). `last` says of input and output whether their channels are
 /// the last dim.
 pub(in crate::lower) fn conv(
     how: &Convolution,

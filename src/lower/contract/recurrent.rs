@@ -225,7 +225,7 @@ fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<Value
     tir.push(DType::F32, &shape, def)
 }
 
-/// The step of a recurrent layer whose operands are those of [`Network::direction`].
+/// The step of a recurrent layer whose operands are those of one direction of a layer.
 pub(in crate::lower) fn recurrent_step(
     cell: RecurrentCell,
     reverse: bool,

@@ -1,4 +1,4 @@
-//! Reading a graph: [`Reader`] walks the nodes, binds symbolic sizes and makes the values of each call.
+//! Reading a graph: [`GraphReader`] walks the nodes, binds symbolic sizes and makes the values of each call.
 
 mod build;
 mod control;

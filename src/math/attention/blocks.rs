@@ -153,7 +153,7 @@ impl BlockedAttention {
     /// Packs what has to be packed of a block of keys.
     ///
     /// # Safety
-    /// As for [`Blocks::range`].
+    /// As for [`BlockedAttention::run_range`].
     unsafe fn pack_key_block(&self, h: &HeadOperands, first: usize, count: usize, w: &mut Work) -> KeyBlock {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let rest = d.value_size % nr;
@@ -181,7 +181,7 @@ impl BlockedAttention {
     /// `n` rows from query `q` on against one block of keys; `state` is their maximum, sum and factor.
     ///
     /// # Safety
-    /// As for [`Blocks::range`].
+    /// As for [`BlockedAttention::run_range`].
     unsafe fn attend_rows(
         &self,
         h: &HeadOperands,
@@ -237,7 +237,7 @@ impl BlockedAttention {
     /// `scores = q · kᵀ` for `n` rows from query `row` on.
     ///
     /// # Safety
-    /// As for [`Blocks::rows`].
+    /// As for [`BlockedAttention::attend_rows`].
     unsafe fn score_rows(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, scores: *mut f32) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         // SAFETY: the caller's promise.
@@ -275,7 +275,7 @@ impl BlockedAttention {
     /// Adds `weights · v` to `n` rows of the result from query `row` on.
     ///
     /// # Safety
-    /// As for [`Blocks::rows`].
+    /// As for [`BlockedAttention::attend_rows`].
     unsafe fn add_values(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, weights: *const f32) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let init = if b.first == 0 { Init::Zero } else { Init::Output };

@@ -62,7 +62,7 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// The constant, of which a plan may keep a form that has more bytes: see [`Library::extra`](super::Library::extra).
+    /// The constant, of which a plan may keep a form that has more bytes: see [`Library::extra`](super::Library::extra_weight_bytes).
     pub fn with_room(self) -> Constant<'a> {
         Constant { room: true, ..self }
     }

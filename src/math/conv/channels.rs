@@ -175,7 +175,7 @@ impl DepthwiseChannels {
     /// Output row `r` from a band of input rows.
     ///
     /// # Safety
-    /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`Channels::needs`] tells; pointers lead to the band's channels.
+    /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`DepthwiseChannels::needed_rows`] tells; pointers lead to the band's channels.
     pub(super) unsafe fn band_row(&self, r: usize, b: &Band) {
         let (taps, place) = self.visible_taps(1, r);
         let row = self.input.size[2] * b.pixel;

@@ -22,7 +22,7 @@ const BAND: usize = 256 << 10;
 /// Multiply-adds of the smallest chunk worth handing out.
 const SMALLEST: f64 = 200e3;
 
-/// Plans `desc`; an error if its convolutions are not of this kind, see [`Expansion::suits`].
+/// Plans `desc`; an error if its convolutions are not of this kind, see [`crate::math::contract::Expansion::is_supported`].
 pub(crate) fn plan(
     isa: Isa,
     desc: &Expansion,
@@ -229,7 +229,7 @@ impl Expand {
     /// Rows `r..end` of the second output from a band that begins with row `first`.
     ///
     /// # Safety
-    /// As for [`Expand::part`].
+    /// As for [`Expand::run_part`].
     unsafe fn run_depthwise(
         &self,
         o: &ExpandOperands,

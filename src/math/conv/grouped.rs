@@ -77,7 +77,7 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
 }
 
 impl Grouped {
-    /// Plans `conv`, which [`suits`].
+    /// Plans `conv`, which [`is_applicable`].
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
         let kernels = Kernels::for_isa(isa);
         let input = Padded::new(isa, conv)?;

@@ -149,7 +149,7 @@ impl Padded {
     /// Row `r` of all padded rows.
     ///
     /// # Safety
-    /// As for [`Padded::fill`]; `dst` is where the row begins.
+    /// As for [`Padded::fill_images`]; `dst` is where the row begins.
     unsafe fn fill_row(&self, x: *const f32, r: usize, dst: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { self.fill_channels(x, r, [0, self.channels], self.pixel, dst) };
@@ -225,6 +225,6 @@ unsafe fn copy_pixels_body<S: Simd>(
 }
 
 per_isa! {
-    /// See [`copy`].
+    /// See [`copy_pixels_body`].
     fn copy_pixels = copy_pixels_body(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize)
 }

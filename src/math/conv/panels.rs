@@ -39,7 +39,7 @@ pub(super) fn cut_panels(conv: &Conv, nr: usize) -> Vec<Panel> {
     (0..panel_count(conv, nr)).map(|p| panel_at(conv, nr, p)).collect()
 }
 
-/// Names this form: see [`Method::packing`](super::Method::packing).
+/// Names this form: see [`Method::packing`](super::Method::packing_key).
 pub(super) fn packing_key(nr: usize) -> [usize; 2] {
     [1, nr]
 }

@@ -84,7 +84,7 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
 }
 
 impl Phases {
-    /// Plans `conv`, which is transposed, has channels-last output and [`suits`].
+    /// Plans `conv`, which is transposed, has channels-last output and [`is_applicable`].
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
         let kernels = Kernels::for_isa(isa);
         let out = conv.output_size().ok_or(PlanError::Size)?;

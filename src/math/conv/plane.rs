@@ -37,7 +37,7 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
 }
 
 impl Plane {
-    /// Plans `conv`, for which [`suits`] holds.
+    /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Plane {
         let [_, oh, ow] = conv.output_size().unwrap_or_default();
         Plane {
@@ -48,7 +48,7 @@ impl Plane {
         }
     }
 
-    /// Copies the plane at `x` between its padding. The padding is written by [`Plane::border`].
+    /// Copies the plane at `x` between its padding. The padding is written by [`Plane::zero_border`].
     ///
     /// # Safety
     /// `x` is a plane of the input, `dst` a padded plane.

@@ -31,7 +31,7 @@ pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
 }
 
 impl PointwiseConv {
-    /// Plans `conv`, for which [`suits`] holds.
+    /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> PointwiseConv {
         let (c, o) = (conv.in_channels, conv.out_channels);
         let pixels: usize = conv.input.iter().product();

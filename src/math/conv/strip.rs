@@ -89,7 +89,7 @@ impl ConvOutput {
     /// Moves a finished strip into place and runs the tail.
     ///
     /// # Safety
-    /// As for [`Output::begin`]; the strip is the part's and all of it is written.
+    /// As for [`ConvOutput::begin_strip`]; the strip is the part's and all of it is written.
     pub(super) unsafe fn finish_strip(&self, strip: Strip, part: &OutputPart, o: &ConvOperands) {
         let first = self.layout == ConvLayout::ChannelsFirst;
         let at = match first {
@@ -126,7 +126,7 @@ impl ConvOutput {
     }
 }
 
-/// How rows and columns are cut into chunks: see [`cut`].
+/// How rows and columns are cut into chunks: see [`cut_chunks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkCut {
     /// Rows of one chunk.
@@ -135,7 +135,7 @@ pub(super) struct ChunkCut {
     pub panels: usize,
 }
 
-/// What decides a [`Cut`].
+/// What decides a [`ChunkCut`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     /// Rows of one image.

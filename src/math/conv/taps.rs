@@ -225,6 +225,6 @@ unsafe fn load_partial<S: Simd>(p: *const f32, n: usize) -> S::V {
 }
 
 per_isa! {
-    /// See [`body`].
+    /// See [`kernel_body`].
     pub(super) fn kernel = kernel_body<K: usize, ST: usize>(j: &TapsJob)
 }

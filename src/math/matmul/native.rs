@@ -257,7 +257,7 @@ impl F32MatMulPlan {
     /// Multiplies one block of product indices.
     ///
     /// # Safety
-    /// As for [`F32Plan::chunk`]; the block's packed parts are filled.
+    /// As for [`F32MatMulPlan::run_chunk`]; the block's packed parts are filled.
     unsafe fn run_block(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let last = k.k1 >= d.k;
@@ -450,7 +450,7 @@ impl F32MatMulPlan {
     /// Computes the columns of `panels` for few rows.
     ///
     /// # Safety
-    /// As for [`F32Plan::chunk`].
+    /// As for [`F32MatMulPlan::run_chunk`].
     unsafe fn thin_chunk(&self, thin: Thin, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));

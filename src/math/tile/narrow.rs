@@ -7,7 +7,7 @@ use super::{Kernels, Sums, TileFn, TileJob, finish_tile, init_sums};
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
-/// The rows of A that [`step`] adds up.
+/// The rows of A that [`accumulate_step`] adds up.
 struct RowAddresses {
     /// In front of row 0 by one row, and of row 8.
     base: [*const u8; 2],
@@ -101,7 +101,7 @@ unsafe fn fours_body<S: Simd, const R: usize>(t: &TileJob) {
     }
 }
 
-/// Channels from one pixel to the next in a row of [`threes`].
+/// Channels from one pixel to the next in a row of [`threes_body`].
 pub(crate) const PIXEL: usize = 16;
 
 /// The tile of `R` pixels, `ST` apart, and half a vector of columns for kernels that are three wide: a segment is a row of the kernel,
@@ -140,12 +140,12 @@ unsafe fn threes_body<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
 }
 
 per_isa! {
-    /// See [`threes`].
+    /// See [`threes_body`].
     fn tile_of_threes = threes_body<R: usize, ST: usize>(t: &TileJob)
 }
 
 per_isa! {
-    /// See [`fours`].
+    /// See [`fours_body`].
     fn tile_of_fours = fours_body<R: usize>(t: &TileJob)
 }
 

@@ -42,7 +42,7 @@ pub(super) fn is_free(module: &GraphModule, graph: &Graph) -> bool {
 }
 
 /// Puts a value in the place of each node, erases the nodes, and brings the graph in order again. False if there is no
-/// order, which cannot be for nodes that are [`independent`].
+/// order, which cannot be for nodes that are [`independent_groups`].
 pub(super) fn replace_nodes(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
     for (&old, &new) in nodes.iter().zip(values) {
         graph.replace_all_uses_with(old, new);

@@ -329,7 +329,7 @@ impl WeightChannels {
         }
     }
 
-    /// [`Channels::scaled`], now or when it is read.
+    /// [`WeightChannels::scale_weights`], now or when it is read.
     fn scale_or_defer(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         let len = w.numel() * w.dtype().size();
         if w.dtype() != DType::F32 || len < LATER {
@@ -352,7 +352,7 @@ impl WeightChannels {
         Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.scale_f32(w, scale)))
     }
 
-    /// [`Channels::scaled`] of f32.
+    /// [`WeightChannels::scale_weights`] of f32.
     fn scale_f32(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
         let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);

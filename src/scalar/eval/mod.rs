@@ -1,7 +1,7 @@
 //! Evaluation of scalar expressions: node by node over blocks of elements, so that the cost of looking at a node is paid
 //! once per block.
 //!
-//! This is the reference for what an [`Expr`] means: f32 arithmetic is done in f32, integers wrap, casts are torch's.
+//! This is the reference for what an [`ScalarExpr`] means: f32 arithmetic is done in f32, integers wrap, casts are torch's.
 
 mod lanes;
 mod walk;

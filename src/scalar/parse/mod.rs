@@ -4,7 +4,7 @@
 //! `** - + ~ * / // % << >> & ^ |` and the comparisons, with Python's precedence; `name = value;` before the result;
 //! and calls of
 //!
-//! * the functions of [`Unary`] and [`Binary`] in lower case: `exp(x)`, `isnan(x)`, `truncdiv(a, b)`, `fmax(a, b)`;
+//! * the functions of [`Unary`](super::Unary) and [`Binary`](super::Binary) in lower case: `exp(x)`, `isnan(x)`, `truncdiv(a, b)`, `fmax(a, b)`;
 //! * `where(cond, a, b)` and `fma(a, b, c)`;
 //! * `f32(x)`, `i64(x)`, …: conversion to a dtype; `compute(x)`: to the dtype the expression computes in; `rounded(x)`:
 //!   through the result's dtype and back, which changes something only for f16 and bf16;

@@ -2,7 +2,7 @@
 //!
 //! Inside of `args` and `kwargs` torch writes `str(value)`: strings bare, nodes with `%`. Inside of `slice(…)`,
 //! `return` and the containers of defaults it writes Python's repr: strings quoted, nodes without `%`.
-//! [`Reader::token`] reads the first, [`Reader::repr`] the second.
+//! [`TorchReader::read_token`] reads the first, [`TorchReader::read_repr`] the second.
 
 use super::is_ident;
 use super::literal::{is_bracketed, is_identifier, parse_constant, parse_device, parse_number, torch_name};

@@ -254,7 +254,7 @@ impl ScriptLowerer<'_> {
         self.call_with(n, kind, target, (positional, vec![]), number);
     }
 
-    /// [`call`](Lower::call) with keyword arguments after the others.
+    /// [`call`](ScriptLowerer::emit_call) with keyword arguments after the others.
     pub(super) fn call_with(
         &mut self,
         n: &Node,

@@ -52,7 +52,7 @@ pub(super) struct ElementOrder {
 /// The beginning of a file of at most this many bytes more than its header, as far as the header's length needs it.
 const LEAD: u64 = 12;
 
-/// The header's bytes of a file that is read from `from`: all that [`parse`] looks at.
+/// The header's bytes of a file that is read from `from`: all that [`parse_header`] looks at.
 pub(super) fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     from.by_ref().take(LEAD).read_to_end(&mut bytes)?;
@@ -74,7 +74,7 @@ fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
     Some((text, len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64)))
 }
 
-/// Reads the header at the beginning of `bytes`, which are at least the [`lead`] of a file of `have` bytes.
+/// Reads the header at the beginning of `bytes`, which are at least the [`read_lead`] of a file of `have` bytes.
 pub(super) fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
         return Err(Problem::Header("it does not begin as a .npy file does".into()));

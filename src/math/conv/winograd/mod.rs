@@ -5,7 +5,7 @@
 //! made) the weights are transformed ([`transform`]), one product `[tiles, in] · [in, out]` for each of the transformed
 //! points replaces nine, and its results are transformed back. `F(4x4, 3x3)` needs a quarter of the multiplications but four
 //! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9. Where there is no room for that the weights are kept as they are and
-//! transformed in every run, while they are used. [`way`] weighs these against each other and against the direct way.
+//! transformed in every run, while they are used. [`choose_way`] weighs these against each other and against the direct way.
 //!
 //! Rounding differs from that of a sum of products: see [`transform`] for how much. An infinity or NaN in the input spoils
 //! all outputs of its tile, not only those whose window holds it.
@@ -121,7 +121,7 @@ struct TileLines {
 }
 
 impl Winograd {
-    /// Plans `conv`, for which [`way`] gave this one.
+    /// Plans `conv`, for which [`choose_way`] gave this one.
     pub(super) fn new(isa: Isa, conv: &Conv, WinogradWay { side, fresh }: WinogradWay) -> Result<Winograd, PlanError> {
         let kernels = Kernels::for_isa(isa);
         // Tiles at the border see zeros beyond it without a padded copy.

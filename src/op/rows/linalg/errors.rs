@@ -52,7 +52,7 @@ pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResu
     check_codes(api, matrices.iter().map(code), a.rank() == 2)
 }
 
-/// A call of [`check`] on the codes that a factorization of the matrices `a` gave.
+/// A call of [`check_errors`] on the codes that a factorization of the matrices `a` gave.
 pub(in crate::op::rows) fn call_check_errors(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
     let is_matrix = Val::Bool(a.rank()? == 2);
     b.call(OpId::_LinalgCheckErrors, vec![info.into(), Val::str(api), is_matrix])

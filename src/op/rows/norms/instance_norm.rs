@@ -130,7 +130,7 @@ fn normalise_instances(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     b.to_dtype(&y, x.dtype()).map(Val::Leaf)
 }
 
-/// The new running statistics: as [`functional`], with the means over the batch of each item's statistics.
+/// The new running statistics: as [`functional_batch_norm`](super::statistics::functional_batch_norm), with the means over the batch of each item's statistics.
 pub(super) fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let y = b.call(OpId::InstanceNorm, c.args.clone())?;
     let x = c.leaf("input")?;

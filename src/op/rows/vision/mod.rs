@@ -177,7 +177,7 @@ impl ShiftedWindows {
         b.reshape(&x, &[n, Dim::Const(self.area()), self.channels.clone()])
     }
 
-    /// The inverse of [`Windows::split`].
+    /// The inverse of [`ShiftedWindows::split`].
     fn merge(&self, b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
         let [nh, nw] = self.counts().map(Dim::Const);
         let [wh, ww] = self.window.map(Dim::Const);

@@ -1,0 +1,219 @@
+//! Instructions of a kernel as instructions of Cranelift, in scalars or in lanes.
+
+use super::lanes::{Lanes, RegisterClass};
+use super::state::{FunctionLowering, LoweredValue};
+use crate::kernel::{self, Fault, IndexBound, Inst};
+use crate::scalar::{Binary, ScalarOp, Unary};
+use crate::tensor::Scalar;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+impl FunctionLowering<'_> {
+    /// Whether an operand differs over the group.
+    fn is_varying(&self, i: &Inst) -> bool {
+        let mut any = false;
+        i.visit_operands(&mut |v| any |= matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_)));
+        any
+    }
+
+    pub(super) fn lower_inst(&mut self, v: kernel::Value, i: &Inst) -> LoweredValue {
+        match i {
+            Inst::Op(ScalarOp::Const(s)) => return LoweredValue::Const(*s),
+            Inst::Load(b, i, g) => {
+                let x = self.lower_load(*b, i, g);
+                if let Some(&distance) = self.prefetches.get(&v) {
+                    self.emit_prefetch(*b, i, distance);
+                }
+                return x;
+            }
+            Inst::Index(a) => {
+                let s = self.lane.map_or(0, |v| a.stride(v));
+                let first = self.lower_affine(a);
+                if s == 0 {
+                    return LoweredValue::Uniform(first);
+                }
+                return LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
+            }
+            // The one is in the value already.
+            Inst::Op(ScalarOp::Binary(Binary::Add, x, y))
+                if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) =>
+            {
+                let sum = if self.folds.plus_one.contains(x) { x } else { y };
+                return self.vals[sum.0 as usize].clone();
+            }
+            Inst::Op(ScalarOp::Binary(Binary::Mul, ..))
+                if self.folds.gone.contains(&v) || self.folds.added_up.contains_key(&v) =>
+            {
+                return LoweredValue::None;
+            }
+            Inst::Op(ScalarOp::Binary(Binary::Mul, ..)) if self.folds.quotients.contains_key(&v) => {
+                let (x, d) = self.folds.quotients[&v];
+                return self.lower_folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1]));
+            }
+            Inst::Op(ScalarOp::Unary(Unary::Tanh, x)) if self.folds.plus_one.contains(&v) => {
+                let (x, c) = self.folds.scaled.get(&v).copied().unwrap_or((*x, 1.0));
+                let whole = !self.folds.denominators.contains(&v);
+                return self.lower_folded(&[x], |l, args| l.e.one_plus_tanh(&args[0], c, whole));
+            }
+            _ => {}
+        }
+        let varying = self.is_varying(i);
+        let r = self.with_form(varying, |l| match i {
+            Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if l.folds.plus_one.contains(&v) => {
+                let x = l.operand_lanes(*x, varying);
+                l.e.one_plus_erf(&x)
+            }
+            Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if l.k.shares.contains(&v) => {
+                let x = l.operand_lanes(*x, varying);
+                l.e.exp_share(&x)
+            }
+            _ => l.lower_operation(i, varying),
+        });
+        if varying {
+            LoweredValue::Lanes(r)
+        } else {
+            LoweredValue::Uniform(r[0])
+        }
+    }
+
+    /// A function of values that are not its instruction's operands.
+    fn lower_folded(&mut self, args: &[kernel::Value], f: impl FnOnce(&mut Self, &[Lanes]) -> Lanes) -> LoweredValue {
+        let lanes = |v: &kernel::Value| matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_));
+        let varying = args.iter().any(lanes);
+        let r = self.with_form(varying, |l| {
+            let args: Vec<Lanes> = args.iter().map(|&a| l.operand_lanes(a, varying)).collect();
+            f(l, &args)
+        });
+        if varying {
+            LoweredValue::Lanes(r)
+        } else {
+            LoweredValue::Uniform(r[0])
+        }
+    }
+
+    /// `first + stride * lane`.
+    fn lane_index(&mut self, first: Value, stride: i64) -> Lanes {
+        let base = self.e.splat(RegisterClass::I64, first);
+        let mut lanes = self.e.lane_indices();
+        if stride != 1 {
+            let s = self.e.int_like(RegisterClass::I64, &lanes, stride);
+            lanes = self.e.map2(&lanes, &s, |e, x, y| e.b.ins().imul(x, y));
+        }
+        self.e.iadd(&base, &lanes)
+    }
+
+    fn operand_lanes(&mut self, v: kernel::Value, varying: bool) -> Lanes {
+        if varying {
+            self.lanes_of(v)
+        } else {
+            vec![self.scalar_of(v)]
+        }
+    }
+
+    /// An operation in the current form.
+    fn lower_operation(&mut self, i: &Inst, varying: bool) -> Lanes {
+        match i {
+            Inst::Bounded(x, n, how) => {
+                let x = self.operand_lanes(*x, varying);
+                self.lower_bounded(&x, *n as i64, *how)
+            }
+            Inst::Op(ScalarOp::Unary(op, x)) => {
+                let d = self.k.dtype(*x);
+                let x = self.operand_lanes(*x, varying);
+                self.e.unary(*op, d, &x)
+            }
+            Inst::Op(ScalarOp::Binary(op, x, y)) => {
+                if let Some(r) = self.max_with_constant(*op, *x, *y, varying) {
+                    return r;
+                }
+                if let Some(r) = self.by_power_of_two(*op, *x, *y, varying) {
+                    return r;
+                }
+                let d = self.k.dtype(*x);
+                let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
+                self.e.binary(*op, d, &x, &y)
+            }
+            Inst::Op(ScalarOp::Compare(op, x, y)) => {
+                let d = self.k.dtype(*x);
+                let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
+                self.e.compare(*op, d, &x, &y)
+            }
+            Inst::Op(ScalarOp::Fma(x, y, z)) => {
+                let [x, y, z] = [*x, *y, *z].map(|v| self.operand_lanes(v, varying));
+                self.e.fma(&x, &y, &z)
+            }
+            Inst::Op(ScalarOp::Select(c, x, y)) => {
+                let d = self.k.dtype(*x);
+                let [c, x, y] = [*c, *x, *y].map(|v| self.operand_lanes(v, varying));
+                self.e.select(d, &c, &x, &y)
+            }
+            Inst::Op(ScalarOp::Cast(to, x)) => {
+                let d = self.k.dtype(*x);
+                let x = self.operand_lanes(*x, varying);
+                self.e.cast(d, *to, &x)
+            }
+            Inst::Op(ScalarOp::Const(_)) | Inst::Load(..) | Inst::Index(_) => unreachable!("handled by `inst`"),
+        }
+    }
+
+    /// Max or min of floats where one operand is a constant that is not NaN: one instruction. The sign of a zero result
+    /// is right because the constant is compared first, or is not zero.
+    fn max_with_constant(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
+        let larger = match op {
+            Binary::Max => true,
+            Binary::Min => false,
+            _ => return None,
+        };
+        let number = |l: &Self, v: kernel::Value| match l.vals[v.0 as usize] {
+            LoweredValue::Const(s @ (Scalar::F32(_) | Scalar::F64(_))) if !s.to_f64().is_nan() => Some(s.to_f64()),
+            _ => None,
+        };
+        let (k, x) = match (number(self, x), number(self, y)) {
+            (_, Some(_)) => (y, x),
+            (Some(k), None) if k != 0.0 => (x, y),
+            _ => return None,
+        };
+        let (k, x) = (self.operand_lanes(k, varying), self.operand_lanes(x, varying));
+        Some(self.e.max_known(larger, &k, &x))
+    }
+
+    /// A quotient of f32 by a power of two as the product with its inverse: the same number, rounded once.
+    fn by_power_of_two(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
+        let LoweredValue::Const(Scalar::F32(d)) = self.vals[y.0 as usize] else {
+            return None;
+        };
+        let inverse = 1.0 / d;
+        let power = d.is_normal() && inverse.is_normal() && d.to_bits() << 9 == 0;
+        if op != Binary::Div || !power {
+            return None;
+        }
+        let x = self.operand_lanes(x, varying);
+        let inverse = self.with_form(varying, |l| l.e.f32_like(&x, inverse));
+        Some(self.e.fmul(&x, &inverse))
+    }
+
+    fn lower_bounded(&mut self, x: &Lanes, n: i64, how: IndexBound) -> Lanes {
+        let c = RegisterClass::I64;
+        let e = &mut self.e;
+        let zero = e.int_like(c, x, 0);
+        let mut x = x.clone();
+        if how == IndexBound::Wrap {
+            let neg = e.icmp(IntCC::SignedLessThan, &x, &zero);
+            let size = e.int_like(c, &x, n);
+            let moved = e.iadd(&x, &size);
+            x = e.choose(&neg, &moved, &x);
+        }
+        let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
+        let last = e.int_like(c, &x, n - 1);
+        let above = e.icmp(IntCC::SignedGreaterThan, &x, &last);
+        if how == IndexBound::Clamp {
+            let last = e.int_like(c, &x, (n - 1).max(0));
+            x = e.choose(&above, &last, &x);
+            return e.choose(&below, &zero, &x);
+        }
+        let bad = e.bor(&below, &above);
+        let any = e.any_true(&bad);
+        e.fault_if(any, Fault::Index);
+        e.choose(&bad, &zero, &x)
+    }
+}
