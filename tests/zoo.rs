@@ -91,13 +91,11 @@ fn check(folder: &Path, archive: &Path) -> Result<String, String> {
         })
         .collect::<Result<_, _>>()?;
     let types = inputs.iter().map(|v: &RuntimeValue| v.map(Tensor::ty)).collect();
-    errors(&infer_sizes(&mut module, &InferOptions { inputs: types }).diagnostics)?;
+    errors(&infer_sizes(&mut module, &InferOptions::for_inputs(types)).diagnostics)?;
     let (plain, plain_ms) = compare(&module, &inputs, folder)?;
     let before = module.entry().map_or(0, |g| g.len());
-    let options = PassOptions {
-        verify_each: true,
-        ..PassOptions::default()
-    };
+    let mut options = PassOptions::default();
+    options.verify_each = true;
     let start = Instant::now();
     optimize(&mut module, &options).map_err(|d| errors(&d).unwrap_err())?;
     let pass_ms = start.elapsed().as_secs_f64() * 1e3;

@@ -12,6 +12,7 @@ macro_rules! codes {
         /// A kind of finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "each has a title below, and a page")]
+        #[non_exhaustive]
         pub enum Code { $($name),* }
 
         impl Code {

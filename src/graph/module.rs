@@ -39,6 +39,7 @@ pub struct DeclPlaces {
 
 /// What kind of attribute a `get_attr` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttributeKind {
     /// A parameter: in the weights file.
     Parameter,

@@ -53,10 +53,18 @@ const MAX_CALL_DEPTH: usize = 64;
 
 /// What inference starts from.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct InferOptions {
     /// Types of the entry graph's inputs, in the order of its placeholders: example inputs, or the sizes a program is to
     /// be compiled for. Placeholders after the last one have their declared type.
     pub inputs: Vec<Type>,
+}
+
+impl InferOptions {
+    /// Inference for inputs of these types.
+    pub fn for_inputs(inputs: Vec<Type>) -> InferOptions {
+        InferOptions { inputs }
+    }
 }
 
 /// What inference found beside the types, which are stored in the nodes.

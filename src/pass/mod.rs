@@ -110,6 +110,7 @@ pub fn all_passes() -> impl Iterator<Item = &'static Pass> + Clone {
 
 /// How to run the pipeline.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PassOptions {
     /// Check the graph and infer its types again after each pass.
     pub verify_each: bool,

@@ -119,7 +119,7 @@
 //! let g = Graph::trace(&["x"], |_, p| p[0].method("transpose", (0, 1)));
 //! let mut module = GraphModule::new("g", g);
 //! let inputs = vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3]))];
-//! assert!(infer(&mut module, &InferOptions { inputs }).is_empty());
+//! assert!(infer(&mut module, &InferOptions::for_inputs(inputs)).is_empty());
 //! let g = module.entry().unwrap();
 //! let ty = g[g.find("transpose").unwrap()].meta.ty.as_ref().unwrap();
 //! assert_eq!(ty.to_string(), "f32[3, 2]");

@@ -93,6 +93,7 @@ impl Rule {
 
 /// How rules are applied.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RewriteOptions {
     /// Whether rules marked `fast` run.
     pub fast: bool,

@@ -15,6 +15,7 @@ pub(super) const MAX_NODES: usize = 256;
 
 /// What a placeholder of a pattern stands for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Hole {
     /// Any value, of this type if it is known.
     Value(Type),

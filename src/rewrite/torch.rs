@@ -17,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 /// How [`SubgraphMatcher`] compares: torch's arguments of that class.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MatchOptions {
     /// Whether the pattern's output must be the graph's.
     pub match_output: bool,

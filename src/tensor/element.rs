@@ -36,6 +36,7 @@ pub(super) fn cast_slice_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
 
 /// One element with its dtype. Sixteen-bit floats are held as the f32 of the same value.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Scalar {
     /// f64.
     F64(f64),

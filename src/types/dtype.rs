@@ -5,6 +5,7 @@ use std::fmt;
 /// A tensor's element type. The first ten compute; the rest are known by name and rejected by the stage that meets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum DType {
     F64,
     F32,
@@ -32,6 +33,7 @@ pub enum DType {
 /// Promotion's categories in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Category {
     Bool,
     Int,

@@ -17,6 +17,7 @@ pub type Type = Val<TensorType>;
 
 /// A leading result of a graph that replaces a buffer or an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mutation {
     /// The buffer of this name.
     Buffer(Arc<str>),

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 /// How values are written where torch's printers differ from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Style {
     /// `repr`: strings quoted, `device(type='cpu')`.
     Repr,

@@ -14,6 +14,7 @@ use view::SourceView;
 
 /// How diagnostics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum DiagnosticFormat {
     /// Source excerpts with labels, notes and help, as rustc draws them.
     #[default]

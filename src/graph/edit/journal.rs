@@ -7,6 +7,7 @@ use crate::graph::{Graph, NodeId};
 
 /// One edit of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Edit {
     /// The node was made.
     Created(NodeId),

@@ -148,6 +148,7 @@ pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResu
 
 /// How a node of two graphs differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change {
     /// Only the first graph has it.
     Removed(String),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 ///     relu.method("reshape", (size, -1)).method("exp", ())
 /// });
 /// let mut module = GraphModule::new("g", graph);
-/// infer(&mut module, &InferOptions { inputs: vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3, 4]))] });
+/// infer(&mut module, &InferOptions::for_inputs(vec![Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2, 3, 4]))]));
 /// let graph = module.entry().unwrap();
 /// let mut accepted: Vec<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
 /// let groups = acc_fusions(graph, &mut accepted);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 /// A number that is computed from sizes. What the normal form of [`Dim`] can hold is [`SizeExpr::Int`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SizeExpr {
     /// An integer in normal form.
     Int(Dim),

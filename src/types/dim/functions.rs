@@ -5,6 +5,7 @@ use super::{Dim, SizeValue};
 /// A function of numbers that are computed from sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // Each has the meaning of torch's function of that name.
+#[non_exhaustive]
 pub enum SizeFn {
     Add,
     Mul,
