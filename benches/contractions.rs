@@ -132,28 +132,28 @@ impl Bench {
         if self.filter.iter().any(|f| f == "matmul") && batch == 1 {
             self.row_on(&self.pools[..1], "   the gemm crate", flops, |_| {
                 let s = |x: usize| x as isize;
-                // SAFETY: as above.
+                // SAFETY: as above. It is the transposed product, whose columns have no gaps.
                 unsafe {
-                    gemm::gemm(
-                        m,
+                    gemm_f32::gemm::f32::get_gemm_fn()(
                         n,
+                        m,
                         k,
                         c.as_mut_ptr(),
-                        1,
                         s(n),
+                        1,
                         false,
-                        a.as_ptr(),
-                        s(d.a[1]),
-                        s(d.a[0]),
                         b.as_ptr(),
-                        s(d.b[1]),
                         s(d.b[0]),
-                        0f32,
-                        1f32,
+                        s(d.b[1]),
+                        a.as_ptr(),
+                        s(d.a[0]),
+                        s(d.a[1]),
+                        0.0,
+                        1.0,
                         false,
                         false,
                         false,
-                        gemm::Parallelism::None,
+                        gemm_common::Parallelism::None,
                     );
                 }
             });

@@ -13,7 +13,7 @@ mod splitmix;
 mod storage;
 
 pub use element::{Element, Scalar};
-pub use product::matmul_f64;
+pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BytesId, Life, Storage, is_available};
 

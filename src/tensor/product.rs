@@ -15,30 +15,65 @@ pub fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut 
         out.fill(0.0);
         return;
     }
-    let (k_stride, n_stride) = (k as isize, n as isize);
     // SAFETY: the slices hold m*k, k*n and m*n elements, so that every index the strides give is within them; `out` is
     // borrowed mutably and overlaps neither operand.
+    unsafe { matmul_f64_strided([m, n, k], a.as_ptr(), [k, 1], b.as_ptr(), [n, 1], out.as_mut_ptr(), n) }
+}
+
+/// `out = a @ b` for sizes `[m, n, k]`, none of them 0. The operands' strides are those of their rows and columns, in elements; rows of
+/// `out` are `out_row` apart and without gaps.
+///
+/// # Safety
+/// Every element that sizes and strides reach lies in its buffer, and `out` overlaps neither operand.
+pub unsafe fn matmul_f64_strided(
+    [m, n, k]: [usize; 3],
+    a: *const f64,
+    a_strides: [usize; 2],
+    b: *const f64,
+    b_strides: [usize; 2],
+    out: *mut f64,
+    out_row: usize,
+) {
+    let strides = |[row, column]: [usize; 2]| (row as isize, column as isize);
+    let (sizes, left, right, result) = (
+        (m, n),
+        (a, strides(a_strides)),
+        (b, strides(b_strides)),
+        strides([out_row, 1]),
+    );
+    // The kernels want columns without gaps: the transposed product has them.
+    let transposed = |(row, column): (isize, isize)| (column, row);
+    let ((m, n), left, right, result) = match out_row > 1 {
+        true => (
+            (sizes.1, sizes.0),
+            (right.0, transposed(right.1)),
+            (left.0, transposed(left.1)),
+            transposed(result),
+        ),
+        false => (sizes, left, right, result),
+    };
+    // SAFETY: the caller's promise.
     unsafe {
-        gemm::gemm(
+        gemm_f64::gemm::f64::get_gemm_fn()(
             m,
             n,
             k,
-            out.as_mut_ptr(),
-            1,
-            n_stride,
+            out,
+            result.1,
+            result.0,
             false,
-            a.as_ptr(),
-            1,
-            k_stride,
-            b.as_ptr(),
-            1,
-            n_stride,
+            left.0,
+            left.1.1,
+            left.1.0,
+            right.0,
+            right.1.1,
+            right.1.0,
             0.0,
             1.0,
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            gemm_common::Parallelism::None,
         );
     }
 }

@@ -11,6 +11,7 @@ use crate::graph::torch::pyrepr::{self, Style};
 use crate::graph::{Arg, AttributeKind, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
 use crate::types::{TensorType, Type, Val};
 use indexmap::IndexMap;
+use md5::{Digest, Md5};
 use std::fmt::Write;
 
 /// Lists longer than this are cut, as torch cuts them.
@@ -249,7 +250,8 @@ fn node_colour(graph: &Graph, n: NodeId) -> &'static str {
         Opcode::GetAttr => "LightGrey",
         Opcode::Output => "PowderBlue",
         _ => {
-            let hash = super::md5::md5(torch_print::pretty_target(graph, n).as_bytes());
+            // torch's drawer picks colours by MD5: the same op has the same colour in its drawings and in ours.
+            let hash = Md5::digest(torch_print::pretty_target(graph, n));
             let first = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
             COLOURS[first as usize % COLOURS.len()]
         }

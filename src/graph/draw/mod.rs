@@ -2,5 +2,4 @@
 
 pub mod dot;
 pub mod layout;
-mod md5;
 pub mod svg;

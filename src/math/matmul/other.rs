@@ -5,7 +5,7 @@ use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, Mat
 use crate::math::number::Number;
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
-use crate::tensor::AlignedBytes;
+use crate::tensor::{AlignedBytes, matmul_f64_strided};
 use crate::types::DType;
 use std::sync::Arc;
 
@@ -125,31 +125,8 @@ impl Product for f64 {
             }
             return;
         }
-        let s = |x: usize| x as isize;
-        // SAFETY: the caller's promise; strides fit `isize` because extents do.
-        unsafe {
-            gemm::gemm(
-                rows,
-                d.n,
-                d.k,
-                c,
-                1,
-                s(d.c_row),
-                false,
-                a,
-                s(d.a[1]),
-                s(d.a[0]),
-                b,
-                s(d.b[1]),
-                s(d.b[0]),
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
-        }
+        // SAFETY: the caller's promise.
+        unsafe { matmul_f64_strided([rows, d.n, d.k], a, d.a, b, d.b, c, d.c_row) }
     }
 }
 
