@@ -124,7 +124,7 @@ pub fn parse(
         depth: 0,
     };
     let v = p.parse_program()?;
-    Ok(p.to_typed(v, settings.compute))
+    Ok(p.typed_ref(v, settings.compute))
 }
 
 struct FormulaParser<'a> {

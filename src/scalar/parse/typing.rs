@@ -8,7 +8,7 @@ use crate::types::DType;
 
 impl FormulaParser<'_> {
     /// The value, with a number made a constant of `dtype`.
-    pub(super) fn to_typed(&mut self, v: ParsedValue, dtype: DType) -> Ref {
+    pub(super) fn typed_ref(&mut self, v: ParsedValue, dtype: DType) -> Ref {
         match v {
             ParsedValue::Value(r) => r,
             ParsedValue::Number(n) => self.expr.constant(n.to_scalar(dtype)),
@@ -52,7 +52,7 @@ impl FormulaParser<'_> {
             }
             (Number(_), Number(_)) => {
                 let d = self.settings.compute;
-                Ok((self.to_typed(x, d), self.to_typed(y, d)))
+                Ok((self.typed_ref(x, d), self.typed_ref(y, d)))
             }
             (Value(a), Value(b)) => match (self.expr.dtype(a), self.expr.dtype(b)) {
                 (c, d) if c == d => Ok((a, b)),
@@ -75,7 +75,7 @@ impl FormulaParser<'_> {
         let r = match v {
             ParsedValue::Number(n) => match fold_unary(op, n) {
                 Some(n) => return Ok(ParsedValue::Number(n)),
-                None => self.to_typed(v, self.settings.compute),
+                None => self.typed_ref(v, self.settings.compute),
             },
             ParsedValue::Value(r) => r,
         };
