@@ -6,6 +6,7 @@ use fxc::internals::codegen::CodegenOptions;
 use fxc::internals::driver::text::Artifact;
 use fxc::internals::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
 use fxc::types::{DType, TensorType};
+use std::collections::BTreeMap;
 
 /// Texts of the driver; kernels and their CLIF come after them. Machine code depends on the machine, so it has no snapshot.
 const ARTIFACTS: [Artifact; 6] = [
@@ -88,7 +89,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     Some(texts)
 }
 
-/// The kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
+/// An outline of the kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
 fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
     if fxc::internals::target::Target::native().isa() == fxc::internals::target::Isa::Portable {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
@@ -101,6 +102,33 @@ fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
     };
     let compiled =
         fxc::internals::codegen::compile_kernels(kernels, options).expect("kernels that were compiled before");
-    let one = |(i, k): (usize, &fxc::internals::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.clif(i));
+    let one = |(i, k): (usize, &fxc::internals::kernel::Kernel)| format!("{}\n{}\n", k.name, outline(compiled.clif(i)));
     Some(kernels.iter().enumerate().map(one).collect())
+}
+
+/// The blocks of a function with how often each instruction stands in them: what shows that a loop is in vectors, or that code was
+/// hoisted. (`snapshots/kernel_*_clif.snap` are whole functions.)
+fn outline(clif: &str) -> String {
+    let mut out = String::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let finish = |counts: &mut BTreeMap<&str, usize>, out: &mut String| {
+        let counted = std::mem::take(counts).into_iter();
+        let list: Vec<String> = counted
+            .map(|(op, n)| if n == 1 { op.into() } else { format!("{n} {op}") })
+            .collect();
+        out.push_str(&list.join(", "));
+    };
+    for line in clif.lines() {
+        // Comments give the values of constants.
+        let line = line.split(';').next().unwrap_or_default().trim();
+        if let Some((block, _)) = line.strip_prefix("block").and_then(|l| l.split_once(['(', ':'])) {
+            finish(&mut counts, &mut out);
+            out.push_str(&format!("\n  block{block}: "));
+        } else if !out.is_empty() && !line.is_empty() && line != "}" {
+            let inst = line.split_once(" = ").map_or(line, |(_, inst)| inst);
+            *counts.entry(inst.split(' ').next().unwrap_or(inst)).or_default() += 1;
+        }
+    }
+    finish(&mut counts, &mut out);
+    out.trim_start_matches('\n').to_string() + "\n"
 }
