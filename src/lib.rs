@@ -20,7 +20,7 @@
 //!                                                             interp::run                       lower::lower
 //!                                                             (the oracle)                            │
 //!                                                                                                     ▼
-//!                                       Executable ◀──codegen::compile── kernels ─┐            Program of steps
+//!                                       Executable ◀──compile_kernels─── kernels ─┐            Program of steps
 //!                                       (runtime)  ◀──math::Library───── contractions ─┴───────────────┘
 //! ```
 //!

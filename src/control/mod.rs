@@ -182,6 +182,11 @@ impl Stack {
     }
 }
 
+/// Row `i` of each value that is walked along.
+fn copy_rows(p: &ControlCall<Tensor>, i: usize) -> ControlResult<Vec<Val<Tensor>>> {
+    p.rows.iter().map(|x| copy_row(x, i)).collect()
+}
+
 /// Computes a control-flow call. `call` calls the `n`th of its graphs.
 pub(crate) fn run_control<E: From<ControlError>>(
     p: &ControlCall<Tensor>,
@@ -207,11 +212,7 @@ pub(crate) fn run_control<E: From<ControlError>>(
         Control::Map => {
             let mut stack = empty_stack(p)?;
             for i in 0..stack.step_count() {
-                let rows = p
-                    .rows
-                    .iter()
-                    .map(|x| copy_row(x, i))
-                    .collect::<ControlResult<Vec<_>>>()?;
+                let rows = copy_rows(p, i)?;
                 stack.push(i, &call(0, [&rows[..], &p.extra].concat())?)?;
             }
             Ok(stack.finish()?)
@@ -220,11 +221,7 @@ pub(crate) fn run_control<E: From<ControlError>>(
             let mut stack = empty_stack(p)?;
             let mut last: Option<Vec<Val<Tensor>>> = None;
             for i in 0..stack.step_count() {
-                let rows = p
-                    .rows
-                    .iter()
-                    .map(|x| copy_row(x, i))
-                    .collect::<ControlResult<Vec<_>>>()?;
+                let rows = copy_rows(p, i)?;
                 let now = match &last {
                     None => rows,
                     Some(a) => result_items(&call(0, [&a[..], &rows, &p.extra].concat())?),
@@ -251,11 +248,7 @@ fn run_scan<E: From<ControlError>>(
     let mut stack = empty_stack(p)?;
     let mut carried = p.carried.clone();
     for i in 0..stack.step_count() {
-        let rows = p
-            .rows
-            .iter()
-            .map(|x| copy_row(x, i))
-            .collect::<ControlResult<Vec<_>>>()?;
+        let rows = copy_rows(p, i)?;
         let mut out = result_items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
         if out.len() < carried.len() {
             return Err(ControlError::new("`scan` gives fewer values than it carries").into());

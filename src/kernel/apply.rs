@@ -1,7 +1,7 @@
 //! Scalar operations on single elements, for the interpreter of kernels.
 
 use crate::scalar::functions::{self, wrap_int};
-use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary};
+use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary, lower_case};
 use crate::tensor::Scalar;
 
 /// The value of an operation on scalars.
@@ -19,7 +19,7 @@ pub(super) fn apply(op: ScalarOp<Scalar>) -> Result<Scalar, EvalError> {
 
 /// `op(x)`. Sixteen-bit floats compute in f32 and round.
 pub(super) fn eval_unary(op: Unary, x: Scalar) -> Result<Scalar, EvalError> {
-    let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), x.dtype());
+    let none = || EvalError::Undefined(lower_case(op), x.dtype());
     match op {
         Unary::IsNan => return Ok(Scalar::Bool(x.to_f64().is_nan())),
         Unary::IsInf => return Ok(Scalar::Bool(x.to_f64().is_infinite())),
@@ -47,7 +47,7 @@ fn sign_bit(x: Scalar) -> bool {
 
 /// `op(a, b)`; both have one dtype, which is the result's.
 pub(super) fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
-    let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), a.dtype());
+    let none = || EvalError::Undefined(lower_case(op), a.dtype());
     Ok(match (a, b) {
         (Scalar::F64(x), Scalar::F64(y)) => Scalar::F64(functions::of_two_f64(op).ok_or_else(none)?(x, y)),
         (Scalar::F32(x), Scalar::F32(y)) => Scalar::F32(functions::of_two_f32(op).ok_or_else(none)?(x, y)),

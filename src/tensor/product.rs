@@ -34,23 +34,13 @@ pub unsafe fn matmul_f64_strided(
     out: *mut f64,
     out_row: usize,
 ) {
-    let strides = |[row, column]: [usize; 2]| (row as isize, column as isize);
-    let (sizes, left, right, result) = (
-        (m, n),
-        (a, strides(a_strides)),
-        (b, strides(b_strides)),
-        strides([out_row, 1]),
-    );
+    let signed = |[row, column]: [usize; 2]| [row as isize, column as isize];
+    let swapped = |(pointer, [row, column]): (*const f64, [isize; 2])| (pointer, [column, row]);
+    let (left, right, out_row) = ((a, signed(a_strides)), (b, signed(b_strides)), out_row as isize);
     // The kernels want columns without gaps: the transposed product has them.
-    let transposed = |(row, column): (isize, isize)| (column, row);
-    let ((m, n), left, right, result) = match out_row > 1 {
-        true => (
-            (sizes.1, sizes.0),
-            (right.0, transposed(right.1)),
-            (left.0, transposed(left.1)),
-            transposed(result),
-        ),
-        false => (sizes, left, right, result),
+    let (m, n, left, right, out_strides) = match out_row > 1 {
+        true => (n, m, swapped(right), swapped(left), [1, out_row]),
+        false => (m, n, left, right, [out_row, 1]),
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -59,15 +49,15 @@ pub unsafe fn matmul_f64_strided(
             n,
             k,
             out,
-            result.1,
-            result.0,
+            out_strides[1],
+            out_strides[0],
             false,
             left.0,
-            left.1.1,
-            left.1.0,
+            left.1[1],
+            left.1[0],
             right.0,
-            right.1.1,
-            right.1.0,
+            right.1[1],
+            right.1[0],
             0.0,
             1.0,
             false,

@@ -15,6 +15,34 @@ fn the_page_of_ops_is_current() {
     );
 }
 
+/// What the table of stages names as a stage's entry is defined in its folder.
+#[test]
+fn entries_of_stages_exist() {
+    let mut seen = 0;
+    for row in read("ARCHITECTURE.md").lines() {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, folder, _, entries, _] = cells[..] else {
+            continue;
+        };
+        let stage = root().join("src").join(folder.trim_matches(['`', '/']));
+        let files = match (stage.is_dir(), stage.is_file()) {
+            (true, _) => crate::layers::rust_files(&stage),
+            (_, true) => vec![stage],
+            _ => continue,
+        };
+        let text: String = files.iter().map(|f| std::fs::read_to_string(f).unwrap()).collect();
+        for entry in entries.split('`').skip(1).step_by(2) {
+            let name = entry.rsplit("::").next().unwrap_or(entry);
+            let defined = ["fn", "struct", "enum", "trait"].map(|word| format!("{word} {name}"));
+            let follows = |at: usize| text[at..].starts_with(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_defined = |d: &String| text.match_indices(d.as_str()).any(|(i, _)| follows(i + d.len()));
+            assert!(defined.iter().any(is_defined), "{folder} has no `{entry}`");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen} entries");
+}
+
 /// The folders and files that documents name in backticks, from the root or from `src/`, and lone names of source files.
 #[test]
 fn paths_in_documents_exist() {

@@ -2,7 +2,7 @@
 
 use super::{EvalError, Lane};
 use crate::scalar::functions::{self, wrap_int};
-use crate::scalar::{Binary, Compare, Unary};
+use crate::scalar::{Binary, Compare, Unary, lower_case};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use half::{bf16, f16};
@@ -18,7 +18,7 @@ fn zip_map_into<T: Copy, U>(x: &[T], y: &[T], out: &mut Vec<U>, f: impl Fn(T, T)
 }
 
 pub(super) fn eval_unary(op: Unary, dtype: DType, x: &Lane, out: &mut Lane) -> Result<(), EvalError> {
-    let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), dtype);
+    let none = || EvalError::Undefined(lower_case(op), dtype);
     match (op, x) {
         (Unary::IsNan, Lane::F64(x)) => map_into(x, out.bool_mut(), f64::is_nan),
         (Unary::IsInf, Lane::F64(x)) => map_into(x, out.bool_mut(), f64::is_infinite),
@@ -41,7 +41,7 @@ pub(super) fn eval_unary(op: Unary, dtype: DType, x: &Lane, out: &mut Lane) -> R
 }
 
 pub(super) fn eval_binary(op: Binary, dtype: DType, x: &Lane, y: &Lane, out: &mut Lane) -> Result<(), EvalError> {
-    let none = || EvalError::Undefined(format!("{op:?}").to_lowercase(), dtype);
+    let none = || EvalError::Undefined(lower_case(op), dtype);
     match (op, x, y) {
         // Compiled for themselves: most expressions are of these.
         (Binary::Add, Lane::F32(x), Lane::F32(y)) => zip_map_into(x, y, out.f32_mut(), |a, b| a + b),

@@ -170,7 +170,7 @@ impl Layers {
     }
 
     /// The layers in the order in which they are gone over, each with the side whose neighbours it goes by.
-    fn sweeps(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+    fn sweep_order(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let count = self.rows.len();
         let down = move || (0..count).map(|l| (l, ABOVE));
         let up = move || (0..count).rev().map(|l| (l, BELOW));
@@ -183,7 +183,7 @@ impl Layers {
         for row in &self.rows {
             row.iter().enumerate().for_each(|(i, &n)| place[n] = i as f64);
         }
-        for (l, side) in self.sweeps() {
+        for (l, side) in self.sweep_order() {
             let key = |n: usize| median(self.near[side][n].iter().map(|&(m, _)| place[m])).unwrap_or(place[n]);
             let mut keyed: Vec<(f64, usize)> = self.rows[l].iter().map(|&n| (key(n), n)).collect();
             keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -201,7 +201,7 @@ impl Layers {
         for (l, width) in widths.iter().enumerate() {
             self.put(l, [((room - width) / 2.0, self.rows[l].len())]);
         }
-        for (l, side) in self.sweeps() {
+        for (l, side) in self.sweep_order() {
             let pools = self.settle(l, side);
             let inside = |p: Pool| ((p.sum / p.weight).clamp(0.0, room - widths[l]), p.members);
             self.put(l, pools.into_iter().map(inside));
@@ -232,7 +232,7 @@ impl Layers {
         let mut left = 0.0;
         let mut pools: Vec<Pool> = vec![];
         for &n in row {
-            let (wish, rank) = match self.wish(n, side) {
+            let (wish, rank) = match self.wanted_position(n, side) {
                 Some(x) => (x, lengths.partition_point(|&l| l > self.length[n]).min(RANKS - 1)),
                 None => (self.x[n], RANKS),
             };
@@ -255,7 +255,7 @@ impl Layers {
     }
 
     /// Where the neighbours on the longest path are.
-    fn wish(&self, n: usize, side: usize) -> Option<f64> {
+    fn wanted_position(&self, n: usize, side: usize) -> Option<f64> {
         let near = &self.near[side][n];
         let longest = near.iter().map(|e| e.1).max()?;
         median(near.iter().filter(|e| e.1 == longest).map(|e| self.x[e.0]))
