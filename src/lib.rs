@@ -92,8 +92,9 @@ mod target;
 mod tensor;
 pub mod types;
 
-pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session};
-pub use tensor::{Element, Scalar, Tensor};
+pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
+pub use parallel::CancelToken;
+pub use tensor::{Element, LayoutError, Scalar, Tensor, View, ViewMut};
 
 pub use driver::minimize;
 pub use op::random::seed as manual_seed;

@@ -2,13 +2,18 @@
 
 use super::error::Error;
 use super::input::Input;
-use super::model::Model;
+use super::model::{Model, ValueInfo};
 use super::options::Options;
 use super::output::Outputs;
 use super::session::Session;
 use super::worker::ModelWorker;
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::tensor::ViewMut;
+use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The inputs of a call.
+pub(super) type CallInputs<'a> = SmallVec<[Input<'a>; 4]>;
 
 /// A model's code. A clone refers to the same code; calls may run at the same time on several threads.
 ///
@@ -36,15 +41,18 @@ impl CompiledInner {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a worker and keeps what it warns of.
-    pub(super) fn run_worker(
+    /// Has a worker work, and keeps what it warns of.
+    pub(super) fn run_worker<R>(
         &self,
         worker: &mut ModelWorker,
-        inputs: impl IntoIterator<Item = Input>,
-    ) -> Result<Outputs, Error> {
-        let outputs = worker.run(inputs)?;
-        self.lock_warnings().extend(worker.take_findings());
-        Ok(outputs)
+        work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let result = work(worker)?;
+        let found = worker.take_findings();
+        if !found.is_empty() {
+            self.lock_warnings().extend(found);
+        }
+        Ok(result)
     }
 
     pub(super) fn model(&self) -> &Model {
@@ -78,11 +86,48 @@ impl Compiled {
 
     /// Calls the model. Tensors are given by position or by name; sizes that the model leaves open may differ from call to call, and
     /// a first call with new sizes compiles for them.
-    pub fn run(&self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+    pub fn run<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Outputs, Error> {
+        let inputs: CallInputs = inputs.into_iter().collect();
+        self.with_worker(|w| w.run(&inputs))
+    }
+
+    /// Calls the model and puts the tensors of the result, in the order of a flattened structure, into memory of the caller's, which must
+    /// be of their types. With tensors by position and sizes that were called before, a call takes no memory of the heap.
+    ///
+    /// ```
+    /// use fxc::{Model, Options, View, ViewMut};
+    ///
+    /// let model = Model::from_text("graph main { %x : f32[2] = placeholder x  %y = call_function torch.neg(%x)  output %y }")?;
+    /// let compiled = model.compile(&Options::new())?;
+    /// let (x, mut y) = ([1.0f32, -2.0], [0.0f32; 2]);
+    /// compiled.run_into([View::from_slice(&[2], &x)?.into()], &mut [ViewMut::from_slice(&[2], &mut y)?])?;
+    /// assert_eq!(y, [-1.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_into<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = Input<'a>>,
+        outputs: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
+        let inputs: CallInputs = inputs.into_iter().collect();
+        self.with_worker(|w| w.run_into(&inputs, outputs))
+    }
+
+    fn with_worker<R>(&self, work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>) -> Result<R, Error> {
         let mut worker = self.0.take_worker();
-        let result = self.0.run_worker(&mut worker, inputs);
+        let result = self.0.run_worker(&mut worker, work);
         self.0.give_back(worker);
         result
+    }
+
+    /// The model's inputs, in order.
+    pub fn inputs(&self) -> Vec<ValueInfo> {
+        self.0.model().inputs()
+    }
+
+    /// What the results are: see [`Model::outputs`].
+    pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
+        self.0.model().outputs()
     }
 
     /// The compiled model with a memory of its own for what calls change.

@@ -1,97 +1,129 @@
 //! What a call is given.
 
 use crate::driver::{Given, Provided, Value};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, View};
 use crate::types::Val;
+use std::borrow::Cow;
 
 /// A value for an input, by position or by name.
 ///
 /// ```
-/// use fxc::{Input, Tensor};
+/// use fxc::{Input, Tensor, View};
 ///
-/// let by_position = Input::from(Tensor::scalar(1.0f32));
+/// let data = [1.0f32, 2.0];
+/// let by_position = Input::from(View::from_slice(&[2], &data)?); // borrowed for the call, not copied
 /// let by_name = Input::from(("mask", Tensor::scalar(1i64)));
 /// let item = Input::from(("cache.keys", Tensor::scalar(0i64))); // an item of a nested input
 /// let number = Input::from(3i64); // for a parameter that is a Python int
 /// # let _ = (by_position, by_name, item, number);
+/// # Ok::<(), fxc::LayoutError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Input {
-    name: Option<String>,
-    value: Value,
+pub struct Input<'a> {
+    name: Option<Cow<'a, str>>,
+    value: InputValue<'a>,
 }
 
-impl Input {
+#[derive(Clone, Debug)]
+enum InputValue<'a> {
+    View(View<'a>),
+    Value(Value),
+}
+
+impl<'a> Input<'a> {
     /// The next input in the graph's order.
-    pub fn new(value: impl Into<Value>) -> Input {
-        Input {
-            name: None,
-            value: value.into(),
-        }
+    pub fn new(value: impl Into<Value>) -> Input<'a> {
+        InputValue::Value(value.into()).into()
     }
 
     /// The input of this name, or an item of a nested one (`cache.keys`, `cache[0]`).
-    pub fn named(name: impl Into<String>, value: impl Into<Value>) -> Input {
+    pub fn named(name: impl Into<Cow<'a, str>>, value: impl Into<Value>) -> Input<'a> {
         Input {
             name: Some(name.into()),
-            value: value.into(),
+            value: InputValue::Value(value.into()),
+        }
+    }
+
+    /// The tensor of an input by position.
+    pub(super) fn as_view(&self) -> Option<View<'_>> {
+        match (&self.name, &self.value) {
+            (None, InputValue::View(v)) => Some(v.clone()),
+            (None, InputValue::Value(Val::Leaf(t))) => Some(t.into()),
+            _ => None,
         }
     }
 
     /// As the driver binds it; `names` are those of the inputs that positions mean.
-    pub(super) fn into_provided(self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
+    pub(super) fn to_provided(&self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
         let origin = match self.name {
             Some(_) => "the call",
             None => "the call's positional arguments",
         };
+        let value = match &self.value {
+            InputValue::View(v) => Val::Leaf(v.as_tensor()),
+            InputValue::Value(v) => v.clone(),
+        };
         Some(Provided {
-            name: self.name.or_else(|| names.next())?,
-            given: Given::Value(self.value),
+            name: self.name.as_ref().map(|n| n.to_string()).or_else(|| names.next())?,
+            given: Given::Value(value),
             origin: origin.into(),
             must_match: true,
         })
     }
 }
 
-impl From<Tensor> for Input {
-    fn from(t: Tensor) -> Input {
+impl<'a> From<InputValue<'a>> for Input<'a> {
+    fn from(value: InputValue<'a>) -> Input<'a> {
+        Input { name: None, value }
+    }
+}
+
+/// The elements are read where they are, if they are dense and aligned; else they are copied.
+impl<'a> From<View<'a>> for Input<'a> {
+    fn from(v: View<'a>) -> Input<'a> {
+        InputValue::View(v).into()
+    }
+}
+
+impl From<Tensor> for Input<'_> {
+    fn from(t: Tensor) -> Self {
         Input::new(Val::Leaf(t))
     }
 }
 
 /// The elements are shared, not copied.
-impl From<&Tensor> for Input {
-    fn from(t: &Tensor) -> Input {
+impl From<&Tensor> for Input<'_> {
+    fn from(t: &Tensor) -> Self {
         t.clone().into()
     }
 }
 
-impl From<Value> for Input {
-    fn from(v: Value) -> Input {
+impl From<Value> for Input<'_> {
+    fn from(v: Value) -> Self {
         Input::new(v)
     }
 }
 
-impl From<i64> for Input {
-    fn from(x: i64) -> Input {
+impl From<i64> for Input<'_> {
+    fn from(x: i64) -> Self {
         Input::new(Val::int(x))
     }
 }
 
-impl From<f64> for Input {
-    fn from(x: f64) -> Input {
+impl From<f64> for Input<'_> {
+    fn from(x: f64) -> Self {
         Input::new(Val::Float(x))
     }
 }
 
-impl From<bool> for Input {
-    fn from(x: bool) -> Input {
+impl From<bool> for Input<'_> {
+    fn from(x: bool) -> Self {
         Input::new(Val::Bool(x))
     }
 }
 
-impl<N: Into<String>, V: Into<Input>> From<(N, V)> for Input {
-    fn from((name, value): (N, V)) -> Input {
+impl<'a, N: Into<Cow<'a, str>>, V: Into<Input<'a>>> From<(N, V)> for Input<'a> {
+    fn from((name, value): (N, V)) -> Self {
         Input {
             name: Some(name.into()),
             ..value.into()

@@ -18,7 +18,11 @@
 mod compiled;
 mod error;
 mod input;
+#[cfg(test)]
+mod memory_tests;
 mod model;
+#[cfg(feature = "ndarray")]
+mod nd;
 mod options;
 mod output;
 mod session;
@@ -29,7 +33,7 @@ mod worker;
 pub use compiled::Compiled;
 pub use error::Error;
 pub use input::Input;
-pub use model::Model;
+pub use model::{Model, ValueInfo};
 pub use options::Options;
 pub use output::Outputs;
 pub use session::Session;

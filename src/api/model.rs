@@ -3,14 +3,24 @@
 use super::compiled::Compiled;
 use super::error::Error;
 use super::options::Options;
-use super::worker::input_names;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::driver::{self, files};
-use crate::graph::{Graph, GraphModule, print};
+use crate::graph::{Arg, Graph, GraphModule, print};
 use crate::import;
 use crate::pass::PassOptions;
 use crate::source::Sources;
+use crate::types::{Type, Val};
 use std::path::Path;
+
+/// An input or a result of a model.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ValueInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type, whose sizes may be symbols; `None` if it is not known before a call.
+    pub ty: Option<Type>,
+}
 
 /// A model: a graph, the graphs that it calls, and their weights.
 #[derive(Clone)]
@@ -92,9 +102,33 @@ impl Model {
         self.module
     }
 
-    /// The names of the inputs, in order.
-    pub fn inputs(&self) -> Vec<String> {
-        input_names(&self.module)
+    /// The inputs, in order, with the types that the model declares.
+    pub fn inputs(&self) -> Vec<ValueInfo> {
+        let Some(graph) = self.module.entry() else {
+            return vec![];
+        };
+        let placeholders = graph.placeholders().into_iter();
+        let info = placeholders.map(|n| ValueInfo {
+            name: graph[n].target().to_string(),
+            ty: graph[n].meta.ty.clone().filter(|t| *t != Val::Unknown),
+        });
+        info.collect()
+    }
+
+    /// The tensors, numbers and strings of the result in flattened order, as far as their types follow from those of the inputs. They are
+    /// named `output.0`, `output.1`, ….
+    pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
+        let mut module = self.module.clone();
+        let mut session = driver::Session::new();
+        if session.check(&mut module, &[]).is_err() {
+            return Err(Error::new(session.diagnostics, &self.sources));
+        }
+        let types = module.entry().map(result_types).unwrap_or_default();
+        let info = types.into_iter().enumerate().map(|(i, ty)| ValueInfo {
+            name: format!("output.{i}"),
+            ty: Some(ty).filter(|t| *t != Val::Unknown),
+        });
+        Ok(info.collect())
     }
 
     /// What reading warned of.
@@ -134,6 +168,19 @@ impl Model {
     pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
         Compiled::new(self.clone(), options.clone())
     }
+}
+
+/// The types of a checked graph's results, flattened.
+fn result_types(graph: &Graph) -> Vec<Type> {
+    let output = graph.output().and_then(|o| graph[o].args().first());
+    let type_of = |arg: &Arg| match arg {
+        Val::Leaf(n) => graph[*n].meta.ty.clone().unwrap_or(Val::Unknown),
+        other => other.try_map(&mut |_| Err(())).unwrap_or(Val::Unknown),
+    };
+    let types = output.map(Val::flatten).unwrap_or_default().into_iter().map(type_of);
+    types
+        .flat_map(|t| t.flatten().into_iter().cloned().collect::<Vec<_>>())
+        .collect()
 }
 
 impl From<GraphModule> for Model {

@@ -1,6 +1,7 @@
 //! How a model is compiled.
 
 use crate::driver::{Dims, Request};
+use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
 
 /// How a model is compiled. The default is what `fxc compile` does without flags.
@@ -10,6 +11,7 @@ pub struct Options {
     pub(super) exact: bool,
     pub(super) passes: PassOptions,
     pub(super) dims: Dims,
+    pub(super) cancel: CancelToken,
 }
 
 impl Options {
@@ -39,6 +41,12 @@ impl Options {
     /// Fixes a symbolic size: `dim("N", 8)` for `%x : f32[N, 2]`. Calls with another size fail.
     pub fn dim(mut self, name: impl Into<String>, size: i64) -> Options {
         self.dims.insert(name.into(), size);
+        self
+    }
+
+    /// Lets whoever holds the token stop compiling and calls.
+    pub fn cancel(mut self, token: CancelToken) -> Options {
+        self.cancel = token;
         self
     }
 

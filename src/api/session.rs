@@ -1,12 +1,12 @@
 //! A compiled model with state.
 
-use super::compiled::CompiledInner;
+use super::compiled::{CallInputs, CompiledInner};
 use super::error::Error;
 use super::input::Input;
 use super::output::Outputs;
 use super::worker::ModelWorker;
 use crate::driver::state;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, ViewMut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,9 +28,24 @@ impl Session {
     }
 
     /// Calls the model: see [`Compiled::run`](super::Compiled::run).
-    pub fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+    pub fn run<'a>(&mut self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Outputs, Error> {
+        let inputs: CallInputs = inputs.into_iter().collect();
+        self.with_worker(|w| w.run(&inputs))
+    }
+
+    /// Calls the model with results in memory of the caller's: see [`Compiled::run_into`](super::Compiled::run_into).
+    pub fn run_into<'a>(
+        &mut self,
+        inputs: impl IntoIterator<Item = Input<'a>>,
+        outputs: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
+        let inputs: CallInputs = inputs.into_iter().collect();
+        self.with_worker(|w| w.run_into(&inputs, outputs))
+    }
+
+    fn with_worker<R>(&mut self, work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>) -> Result<R, Error> {
         let worker = self.worker.get_or_insert_with(|| self.shared.take_worker());
-        self.shared.run_worker(worker, inputs)
+        self.shared.run_worker(worker, work)
     }
 
     /// The buffers that calls have changed or [`Session::set_state`] has set, by path.

@@ -8,7 +8,9 @@ use super::output::Outputs;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::{self, BoundInputs, CallResult, Function, bind};
 use crate::graph::GraphModule;
+use crate::tensor::{Tensor, View, ViewMut};
 use crate::types::Type;
+use smallvec::SmallVec;
 
 /// The names of the entry graph's inputs, in order.
 pub(super) fn input_names(module: &GraphModule) -> Vec<String> {
@@ -29,6 +31,7 @@ impl ModelWorker {
         let mut session = driver::Session::new();
         session.sources = model.sources.clone();
         session.exact = options.exact;
+        session.cancel = options.cancel.clone();
         let loaded = driver::LoadedModel::new(model.name.clone(), model.module.clone());
         ModelWorker {
             session,
@@ -68,11 +71,11 @@ impl ModelWorker {
         Error::new(self.take_findings(), &self.session.sources)
     }
 
-    fn bind_inputs(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<BoundInputs, Error> {
+    fn bind_inputs(&mut self, inputs: &[Input<'_>]) -> Result<BoundInputs, Error> {
         let names = input_names(self.function.module());
         let count = names.len();
         let mut names = names.into_iter();
-        let given: Option<Vec<_>> = inputs.into_iter().map(|i| i.into_provided(&mut names)).collect();
+        let given: Option<Vec<_>> = inputs.iter().map(|i| i.to_provided(&mut names)).collect();
         let Some(given) = given else {
             let title = format!("the model takes {count} inputs, but more are given by position");
             self.session.report(Diagnostic::new(Code::E0501, title));
@@ -84,11 +87,57 @@ impl ModelWorker {
     }
 
     /// Calls the model, whose buffers keep their new values.
-    pub(super) fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
-        let bound = self.bind_inputs(inputs)?;
-        match self.function.call(&mut self.session, &bound) {
-            Ok(CallResult { result, .. }) => Ok(Outputs::new(result)),
+    pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
+        let copies = copy_strided(inputs);
+        let views = dense_views(inputs, &copies);
+        let direct = views.and_then(|views| self.function.call_direct(&mut self.session, &views));
+        let called = match direct {
+            Some(called) => called,
+            None => {
+                let bound = self.bind_inputs(inputs)?;
+                self.function.call(&mut self.session, &bound)
+            }
+        };
+        match called {
+            Ok(CallResult { result, written }) => Ok(Outputs::new(result, written)),
             Err(driver::Reported) => Err(self.take_error()),
         }
     }
+
+    /// [`ModelWorker::run`] with the tensors of the result in memory of the caller's.
+    pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        let copies = copy_strided(inputs);
+        let views = dense_views(inputs, &copies);
+        let direct = views.and_then(|views| self.function.call_direct_into(&mut self.session, &views, outputs));
+        match direct {
+            Some(Ok(())) => Ok(()),
+            Some(Err(driver::Reported)) => Err(self.take_error()),
+            None => {
+                let results = self.run(inputs)?;
+                results.copy_into(outputs).map_err(|d| {
+                    self.session.report(d);
+                    self.take_error()
+                })
+            }
+        }
+    }
+}
+
+/// Copies of the inputs that do not lie in memory as code reads them.
+fn copy_strided(inputs: &[Input<'_>]) -> SmallVec<[Option<Tensor>; 4]> {
+    let copy = |i: &Input<'_>| {
+        i.as_view()
+            .filter(|v| v.dense_address().is_none())
+            .map(|v| v.to_tensor())
+    };
+    inputs.iter().map(copy).collect()
+}
+
+/// The inputs as tensors without gaps, if all are tensors given by position.
+fn dense_views<'a>(inputs: &'a [Input<'_>], copies: &'a [Option<Tensor>]) -> Option<SmallVec<[View<'a>; 4]>> {
+    let view = |(i, copy): (&'a Input<'_>, &'a Option<Tensor>)| match copy {
+        Some(t) => Some(t.into()),
+        None => i.as_view(),
+    };
+    inputs.iter().zip(copies).map(view).collect()
 }

@@ -116,6 +116,7 @@ codes! {
     E0509 Error "not enough memory";
     E0510 Error "input is given twice";
     E0511 Error "input is fixed to another value";
+    E0512 Error "cancelled";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

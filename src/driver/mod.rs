@@ -12,6 +12,7 @@
 mod accuracy_tests;
 mod compile;
 mod debug;
+mod direct;
 pub mod files;
 mod function;
 mod inputs;

@@ -127,6 +127,14 @@ impl Ready {
     }
 
     /// The executable, if all of the model is compiled.
+    pub fn whole_executable(&self) -> Option<&Executable> {
+        match &self.way {
+            ExecutionPlan::Whole(e) => Some(e),
+            ExecutionPlan::Split(_) => None,
+        }
+    }
+
+    /// The executable, if all of the model is compiled.
     pub fn into_executable(self) -> Option<Executable> {
         match self.way {
             ExecutionPlan::Whole(e) => Some(*e),

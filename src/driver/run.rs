@@ -40,6 +40,18 @@ pub fn executable_inputs(
         .collect()
 }
 
+/// For each tensor that an executable takes the position of its placeholder; `None` if one is an item of a nested input.
+pub(super) fn input_positions(executable: &Executable, graph: &Graph) -> Option<Vec<usize>> {
+    let placeholders = graph.placeholders();
+    let position = |name: &str| {
+        let is = |&n: &NodeId| graph[n].name() == name || graph[n].target() == name;
+        placeholders.iter().position(is)
+    };
+    let wanted = executable.program().inputs.iter();
+    let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
+    wanted.map(|i| position(&i.name)).collect()
+}
+
 /// What the interpreter gives for a checked module (at any level).
 pub fn interpret_module(module: &GraphModule, bound: &BoundInputs) -> Result<Value, Diagnostic> {
     interp::run(module, bound.values.clone())

@@ -10,7 +10,7 @@ use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, LowerError};
 use crate::math;
-use crate::parallel::Pool;
+use crate::parallel::{CancelToken, Pool};
 use crate::pass;
 use crate::program::Program;
 use crate::rewrite::{self, Rule};
@@ -48,6 +48,8 @@ pub struct Session {
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
+    /// Stops the work at its next stage, pass or step.
+    pub cancel: CancelToken,
     observers: Vec<Box<dyn Observer + Send>>,
     /// The threads of the last executable, for the next with as many.
     pool: Option<Arc<Pool>>,
@@ -69,6 +71,15 @@ impl Session {
     /// Reports a finding.
     pub fn report(&mut self, d: Diagnostic) {
         self.diagnostics.push(d);
+    }
+
+    /// Fails if the work was cancelled.
+    fn check_cancelled(&mut self) -> Staged<()> {
+        if self.cancel.is_cancelled() {
+            self.report(runtime::cancelled());
+            return Err(Reported);
+        }
+        Ok(())
     }
 
     fn took_since(&mut self, stage: Stage, product: StageProduct, start: Instant) {
@@ -185,6 +196,7 @@ impl Session {
     /// Lints the module and gives every node its type. `inputs` are the types of the entry graph's inputs where they
     /// are known better than the file declares them.
     pub fn check(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<()> {
+        self.check_cancelled()?;
         let start = Instant::now();
         let linted = graph::lint(module);
         let sound = !linted.has_errors();
@@ -212,6 +224,7 @@ impl Session {
 
     /// Runs the passes over a checked module.
     pub fn optimize(&mut self, module: &mut GraphModule, options: &pass::PassOptions) -> Staged<pass::PassReport> {
+        self.check_cancelled()?;
         let start = Instant::now();
         let observers = &mut self.observers;
         let mut observe =
@@ -295,13 +308,14 @@ impl Session {
     fn thread_pool(&mut self, threads: usize) -> Arc<Pool> {
         match &self.pool {
             Some(p) if p.threads() == threads => p.clone(),
-            _ => self.pool.insert(Arc::new(Pool::new(threads))).clone(),
+            _ => self.pool.insert(Pool::shared(threads)).clone(),
         }
     }
 
     /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
+        self.check_cancelled()?;
         let library = self.target.map_or_else(math::native_library, math::Native::for_target);
         let options = runtime::ExecutableOptions {
             pool: self.thread_pool(thread_count(threads)),
@@ -309,6 +323,7 @@ impl Session {
             compiler: Arc::new(codegen::Jit::new(self.codegen_options(text))),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
+            cancel: self.cancel.clone(),
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

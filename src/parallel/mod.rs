@@ -11,10 +11,14 @@
 //! on them (every output element is computed by one chunk, in an order that the partition does not change), which is
 //! why results are the same bits for every number of threads.
 
+mod cancel;
+
+pub use cancel::CancelToken;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -82,11 +86,28 @@ struct PoolWorker {
 pub struct Pool {
     shared: Arc<PoolState>,
     workers: Vec<PoolWorker>,
+    /// How many threads were asked for.
+    asked: usize,
     /// Set while a job runs; a job started meanwhile (from a chunk, or from another thread) runs inline.
     busy: AtomicBool,
 }
 
 impl Pool {
+    /// The pool of `threads` threads that all models of this process share. Models that run one after the other must not each have
+    /// workers of their own: those of the last would spin for a while beside those of the next. Models that run at the same time get
+    /// one of them on all threads, the others on their caller's.
+    pub fn shared(threads: usize) -> Arc<Pool> {
+        static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|p| p.strong_count() > 0);
+        let found = pools.iter().filter_map(Weak::upgrade).find(|p| p.asked == threads);
+        found.unwrap_or_else(|| {
+            let pool = Arc::new(Pool::new(threads));
+            pools.push(Arc::downgrade(&pool));
+            pool
+        })
+    }
+
     /// A pool of `threads` threads, the caller of [`Pool::run`] being one of them; 0 counts as 1. If the system refuses
     /// a thread the pool has fewer.
     pub fn new(threads: usize) -> Pool {
@@ -102,6 +123,7 @@ impl Pool {
         Pool {
             shared,
             workers,
+            asked: threads,
             busy: AtomicBool::new(false),
         }
     }

@@ -1,14 +1,16 @@
 //! The executable: a program with everything it needs to run.
 
 use super::code;
+use super::input::RunInput;
 use super::plan::{self, Action};
+use super::results::{result_leaves, result_memory};
 use super::shared;
 use super::tables::Tables;
 use crate::code::{CompileKernels, CompiledKernels};
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Library;
-use crate::parallel::Pool;
+use crate::parallel::{CancelToken, Pool};
 use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
 use crate::tensor::{AlignedBytes, Tensor, is_available};
 use crate::types::{Mutation, Val};
@@ -41,6 +43,14 @@ pub struct ExecutableOptions {
     pub routines: Arc<dyn Routines>,
     /// What there is already of other executables.
     pub shared: Arc<shared::Shared>,
+    /// Stops packing and runs between two steps.
+    pub cancel: CancelToken,
+}
+
+/// The error of work that was cancelled.
+pub fn cancelled() -> Diagnostic {
+    Diagnostic::new(Code::E0512, "the work was cancelled")
+        .note("its cancel token says so; buffers are as they were before")
 }
 
 /// A program ready to run.
@@ -54,18 +64,23 @@ pub struct Executable {
     arena: AlignedBytes,
     pub(super) scratch: AlignedBytes,
     /// The buffers that runs give new values, by path.
-    state: HashMap<Arc<str>, Tensor>,
+    pub(super) state: HashMap<Arc<str>, Tensor>,
     /// Room for new values of buffers.
     values: Vec<Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
-    results: Vec<Tensor>,
+    pub(super) results: Vec<Tensor>,
     /// Memory of results that somebody still held when the next run began. The state of a buffer is held for one run: two
     /// memories take turns.
     spare: Vec<Option<Tensor>>,
     /// The address of every result's memory during a run.
     outputs: Vec<*mut u8>,
+    /// The results, flattened: buffers, and the shapes in which they are handed out.
+    pub(super) result_leaves: Vec<(BufferId, Vec<usize>)>,
+    /// Memory that the caller lends for results of this run; null for the others.
+    pub(super) lent: Vec<*mut u8>,
+    cancel: CancelToken,
     /// For each input its number among those that are tensors.
-    tensor_inputs: Vec<Option<usize>>,
+    pub(super) tensor_inputs: Vec<Option<usize>>,
     /// What is read row by row.
     pub(super) tables: Tables,
     /// The address of every buffer during a run.
@@ -129,6 +144,9 @@ impl Executable {
             scratch,
             spare: vec![None; results.len()],
             outputs: vec![std::ptr::null_mut(); results.len()],
+            lent: vec![std::ptr::null_mut(); results.len()],
+            result_leaves: result_leaves(&program),
+            cancel: options.cancel.clone(),
             results,
             tables: Tables::find_in(&program),
             addresses,
@@ -181,7 +199,7 @@ impl Executable {
 
     /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure. New values of
     /// buffers lead the results ([`Program::mutations`]); the next run finds them there.
-    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
+    pub fn run<I: RunInput>(&mut self, inputs: &[I]) -> Result<Val<Tensor>, RunError> {
         self.run_steps(inputs)?;
         let result = self.collect_output(inputs);
         self.keep_buffer_values(inputs);
@@ -190,16 +208,19 @@ impl Executable {
 
     /// Runs without handing out results: they stay in the executable's memory, see [`Executable::results`]. Allocates nothing after
     /// the first call, library calls apart.
-    pub fn execute(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
+    pub fn execute<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.run_steps(inputs)?;
         self.keep_buffer_values(inputs);
         Ok(())
     }
 
-    fn run_steps(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
+    pub(super) fn run_steps<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
         self.bind_buffers(inputs);
         for i in 0..self.actions.len() {
+            if self.cancel.is_cancelled() {
+                return Err(Box::new(cancelled()));
+            }
             let start = self.times.is_some().then(Instant::now);
             self.run_step(i)?;
             if let (Some(start), Some(times)) = (start, &mut self.times) {
@@ -211,7 +232,7 @@ impl Executable {
     }
 
     /// Keeps the new values of buffers for the next run.
-    fn keep_buffer_values(&mut self, inputs: &[Tensor]) {
+    pub(super) fn keep_buffer_values<I: RunInput>(&mut self, inputs: &[I]) {
         let Some(Val::Tuple(items)) = &self.program.output else {
             return;
         };
@@ -240,7 +261,7 @@ impl Executable {
         &self.results
     }
 
-    fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), RunError> {
+    fn check_inputs<I: RunInput>(&self, inputs: &[I]) -> Result<(), RunError> {
         let wanted = || {
             let given = self.program.inputs.iter().filter(|i| i.state.is_none());
             given.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
@@ -264,8 +285,13 @@ impl Executable {
     }
 
     /// Points every buffer at its memory.
-    fn bind_buffers(&mut self, inputs: &[Tensor]) {
-        for ((r, spare), at) in self.results.iter_mut().zip(&mut self.spare).zip(&mut self.outputs) {
+    fn bind_buffers<I: RunInput>(&mut self, inputs: &[I]) {
+        let results = self.results.iter_mut().zip(&mut self.spare);
+        for (((r, spare), at), lent) in results.zip(&mut self.outputs).zip(&self.lent) {
+            if !lent.is_null() {
+                *at = *lent;
+                continue;
+            }
             *at = r.own_address().unwrap_or_else(|| {
                 let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
                 let next = free.unwrap_or_else(|| Tensor::zeros(r.dtype(), r.shape()));
@@ -279,8 +305,12 @@ impl Executable {
             *address = match &b.place {
                 // Inputs and constants are only read; the cast is for the common table.
                 BufferPlace::Input(n) => {
-                    let t = input_tensor(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
-                    t.map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut())
+                    let input = &self.program.inputs[*n];
+                    let at = match input.state {
+                        Some(_) => self.state.get(&input.name).map(|t| t.bytes().as_ptr()),
+                        None => self.tensor_inputs[*n].map(|i| inputs[i].address()),
+                    };
+                    at.map_or(std::ptr::null_mut(), <*const u8>::cast_mut)
                 }
                 // Reading it would keep a copy that only packing needed.
                 BufferPlace::Constant(_) if !read => std::ptr::null_mut(),
@@ -294,37 +324,6 @@ impl Executable {
         for table in &mut self.tables.all {
             self.addresses[table.buffer.0] = table.address();
         }
-    }
-
-    fn collect_output(&self, inputs: &[Tensor]) -> Val<Tensor> {
-        let output = self.program.output.as_ref().expect("lowering sets the output");
-        output.map(|(b, shape)| self.result_tensor(*b, shape, inputs))
-    }
-
-    /// What a buffer that is handed out holds.
-    fn result_tensor(&self, b: BufferId, shape: &[usize], inputs: &[Tensor]) -> Tensor {
-        match &self.program.buffers[b.0].place {
-            BufferPlace::Input(n) => {
-                let t = input_tensor(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
-                t.expect("a tensor input").reshape(shape)
-            }
-            BufferPlace::Constant(t) => t.reshape(shape),
-            BufferPlace::Output(n) => self.results[*n].reshape(shape),
-            BufferPlace::Arena(_) | BufferPlace::Pieces => unreachable!("results are placed as outputs"),
-        }
-    }
-}
-
-/// The tensor of an input: a buffer's present value, or the given one with its number.
-fn input_tensor<'a>(
-    input: &ProgramInput,
-    number: Option<usize>,
-    state: &'a HashMap<Arc<str>, Tensor>,
-    inputs: &'a [Tensor],
-) -> Option<&'a Tensor> {
-    match input.state {
-        Some(_) => state.get(&input.name),
-        None => inputs.get(number?),
     }
 }
 
@@ -349,17 +348,4 @@ fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
         Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),
         None => d,
     }))
-}
-
-fn result_memory(program: &Program) -> Vec<Tensor> {
-    let mut results = vec![None; program.outputs];
-    for b in &program.buffers {
-        if let BufferPlace::Output(n) = b.place {
-            results[n] = Some(Tensor::zeros(b.dtype, &b.shape));
-        }
-    }
-    results
-        .into_iter()
-        .map(|r| r.expect("every output has a buffer"))
-        .collect()
 }

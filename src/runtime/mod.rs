@@ -6,14 +6,18 @@
 mod code;
 mod control;
 mod executable;
+mod input;
 mod plan;
 mod profile;
+mod results;
 mod shared;
 mod steps;
 mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use executable::{Executable, ExecutableOptions, RoutineFn, Routines, RunError};
+pub use executable::{Executable, ExecutableOptions, RoutineFn, Routines, RunError, cancelled};
+pub use input::RunInput;
 pub use profile::{Profile, ProfileRow};
+pub use results::check_result_memory;
 pub use shared::Shared;

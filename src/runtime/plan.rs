@@ -1,6 +1,6 @@
 //! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
 
-use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError};
+use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError, cancelled};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
@@ -106,7 +106,10 @@ pub(super) fn plan_actions(
     options.pool.run(made.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
-        let done = plan_action(program, kernels, i, options, &packer, roomy[i]);
+        let done = match options.cancel.is_cancelled() {
+            true => Err(Box::new(cancelled())),
+            false => plan_action(program, kernels, i, options, &packer, roomy[i]),
+        };
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }

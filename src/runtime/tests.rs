@@ -6,7 +6,7 @@ use crate::diag::Code;
 use crate::lower::ir::Tir;
 use crate::lower::lower_tir;
 use crate::math;
-use crate::parallel::Pool;
+use crate::parallel::{CancelToken, Pool};
 use crate::program::Program;
 use crate::tensor::Tensor;
 use crate::types::{Mutation, Val};
@@ -27,6 +27,7 @@ fn options(threads: usize) -> ExecutableOptions {
         compiler: Arc::new(Jit::new(codegen::CodegenOptions::default())),
         routines: Arc::new(NoRoutines),
         shared: Arc::new(Shared::default()),
+        cancel: CancelToken::new(),
     }
 }
 

@@ -2,20 +2,26 @@
 //! program.
 //!
 //! A [`Tensor`] is an element type, a shape, and shared storage in row-major order without gaps; views copy. Storage is
-//! owned memory (64-byte aligned), a part of a mapped file, or computed when it is first read, which is why it is read-only until [`Tensor::bytes_mut`]
+//! owned memory (64-byte aligned), a part of a mapped file, a caller's for one call, or computed when it is first read, which is why it is read-only until [`Tensor::bytes_mut`]
 //! makes it unique.
 
 mod element;
 pub mod files;
 mod float8;
+mod layout;
+#[cfg(feature = "ndarray")]
+mod nd;
 mod product;
 mod splitmix;
 mod storage;
+mod view;
 
 pub use element::{Element, Scalar};
+pub use layout::LayoutError;
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
-pub use storage::{ALIGN, AlignedBytes, BytesId, Life, Storage, is_available};
+pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
+pub use view::{View, ViewMut};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
@@ -132,6 +138,17 @@ impl Tensor {
         match Arc::get_mut(&mut self.storage) {
             Some(Storage::Owned(b)) => b.bytes_mut(),
             _ => unreachable!("storage was just made unique and owned"),
+        }
+    }
+
+    /// The tensor in memory of its own if the elements are a caller's, which lasts for one call; else the tensor.
+    pub fn detach(self) -> Tensor {
+        match &*self.storage {
+            Storage::Borrowed(_) => {
+                let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
+                Tensor::from_storage(self.dtype, &self.shape, own)
+            }
+            _ => self,
         }
     }
 

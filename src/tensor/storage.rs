@@ -139,6 +139,39 @@ pub enum Storage {
     },
     /// To be computed from another tensor when it is first read.
     Deferred(Deferred),
+    /// The caller's, for the time of one call. Whatever keeps a tensor for longer copies it: see [`Tensor::detach`].
+    Borrowed(BorrowedBytes),
+}
+
+/// Bytes of memory that a caller lends.
+pub struct BorrowedBytes {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the bytes are only read, and whoever made this vouches that nobody writes them meanwhile.
+unsafe impl Send for BorrowedBytes {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for BorrowedBytes {}
+
+impl BorrowedBytes {
+    /// The `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    /// The bytes are initialised, and nobody frees or writes them while this lives.
+    pub unsafe fn new(ptr: *const u8, len: usize) -> BorrowedBytes {
+        // An address of no bytes may be null.
+        let ptr = NonNull::new(ptr.cast_mut()).filter(|_| len > 0);
+        BorrowedBytes {
+            ptr: ptr.unwrap_or(NonNull::dangling()),
+            len,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the maker's promise; the pointer is not null.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
 }
 
 /// Bytes that are computed from a tensor when they are first read.
@@ -191,6 +224,7 @@ impl Storage {
             Storage::Owned(b) => b.bytes(),
             Storage::Mapped { map, offset, len } => &map[*offset..*offset + *len],
             Storage::Deferred(d) => d.made.get_or_init(|| d.compute_bytes()).bytes(),
+            Storage::Borrowed(b) => b.bytes(),
         }
     }
 
@@ -234,6 +268,7 @@ impl Storage {
             Storage::Owned(b) => b.len,
             Storage::Mapped { len, .. } => *len,
             Storage::Deferred(d) => d.len,
+            Storage::Borrowed(b) => b.len,
         }
     }
 

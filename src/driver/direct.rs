@@ -1,0 +1,121 @@
+//! Calls of a function on tensors alone, as they come in a loop: nothing is looked up by name, nothing is checked again.
+
+use super::function::{CallResult, Function, Version, returns_tuple, split_results};
+use super::inputs::bind::{BoundInputs, type_of};
+use super::ready::Ready;
+use super::run::input_positions;
+use super::session::{Reported, Session, Staged};
+use crate::diag::Diagnostic;
+use crate::graph::{GraphModule, Mutation};
+use crate::tensor::{View, ViewMut};
+use crate::types::{DType, Type, Val};
+use smallvec::SmallVec;
+
+/// How a call's tensors become an executable's inputs.
+pub(super) struct DirectInputs {
+    types: Vec<(DType, Vec<usize>)>,
+    /// For each input of the executable, which of the call's it is.
+    positions: Vec<usize>,
+}
+
+impl DirectInputs {
+    /// `None` if some input is not a tensor, or some of the module is not compiled.
+    pub(super) fn find(module: &GraphModule, ready: &Ready, types: &[Type]) -> Option<DirectInputs> {
+        let executable = ready.whole_executable()?;
+        let types: Option<Vec<_>> = types
+            .iter()
+            .map(|t| match t {
+                Val::Leaf(t) => Some((t.dtype, t.fixed_shape()?)),
+                _ => None,
+            })
+            .collect();
+        Some(DirectInputs {
+            types: types?,
+            positions: input_positions(executable, module.entry()?)?,
+        })
+    }
+
+    fn fit(&self, inputs: &[View<'_>]) -> bool {
+        let same = |(t, v): (&(DType, Vec<usize>), &View<'_>)| {
+            t.0 == v.dtype() && t.1 == v.shape() && v.dense_address().is_some()
+        };
+        self.types.len() == inputs.len() && self.types.iter().zip(inputs).all(same)
+    }
+
+    fn pick<'a, 'b>(&self, inputs: &'b [View<'a>]) -> SmallVec<[&'b View<'a>; 8]> {
+        self.positions.iter().map(|&i| &inputs[i]).collect()
+    }
+}
+
+impl Function {
+    /// Calls the model on dense tensors, one per input, if code for their types is there. `None` if it is not: then
+    /// [`Function::call`] makes it.
+    pub fn call_direct(&mut self, session: &mut Session, inputs: &[View<'_>]) -> Option<Staged<CallResult>> {
+        let is_tuple = returns_tuple(self.module());
+        let version = self.direct_version(inputs)?;
+        let picked = version.direct.as_ref()?.pick(inputs);
+        let result = version.ready.executable_mut()?.run(&picked);
+        let called = result.map(|v| split_results(&version.module, v, is_tuple));
+        Some(match called {
+            Ok(called) => {
+                self.keep_written(&called);
+                Ok(called)
+            }
+            Err(d) => Err(self.report_direct(session, *d, inputs)),
+        })
+    }
+
+    /// [`Function::call_direct`] with the tensors of the result in memory of the caller's. `None` also where the call changes an input:
+    /// its new value is a result that the caller has no memory for.
+    pub fn call_direct_into(
+        &mut self,
+        session: &mut Session,
+        inputs: &[View<'_>],
+        targets: &mut [ViewMut<'_>],
+    ) -> Option<Staged<()>> {
+        let version = self.direct_version(inputs)?;
+        let mutations = &version.module.entry()?.mutations;
+        if mutations.iter().any(|m| !matches!(m, Mutation::Buffer(_))) {
+            return None;
+        }
+        let picked = version.direct.as_ref()?.pick(inputs);
+        let executable = version.ready.executable_mut()?;
+        if let Err(d) = executable.run_into(&picked, targets) {
+            return Some(Err(self.report_direct(session, *d, inputs)));
+        }
+        let state = mutations.iter().filter_map(|m| match m {
+            Mutation::Buffer(path) => executable.state().get_key_value(path),
+            _ => None,
+        });
+        let state: SmallVec<[_; 8]> = state.map(|(path, t)| (path.clone(), t.clone())).collect();
+        self.state.extend(state);
+        Some(Ok(()))
+    }
+
+    /// The version for these inputs, made the last one, with the present state.
+    fn direct_version(&mut self, inputs: &[View<'_>]) -> Option<&mut Version> {
+        let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
+        let found = self.versions.iter().rposition(fits)?;
+        if found + 1 < self.versions.len() {
+            let version = self.versions.remove(found);
+            self.versions.push(version);
+        }
+        let version = self.versions.last_mut()?;
+        if self.state_of.replace(version.id) != Some(version.id) {
+            let executable = version.ready.executable_mut()?;
+            self.state.iter().for_each(|(path, t)| executable.set_state(path, t));
+        }
+        Some(version)
+    }
+
+    fn report_direct(&self, session: &mut Session, d: Diagnostic, inputs: &[View<'_>]) -> Reported {
+        let values: Vec<_> = inputs.iter().map(|v| Val::Leaf(v.to_tensor())).collect();
+        let bound = BoundInputs {
+            types: values.iter().map(type_of).collect(),
+            values,
+            ..BoundInputs::default()
+        };
+        session.report(self.locate_finding(d, &bound));
+        Reported
+    }
+}

@@ -1,0 +1,132 @@
+//! What a run gives: results in memory of the executable's, or of the caller's.
+
+use super::executable::{Executable, RunError};
+use super::input::RunInput;
+use crate::diag::words;
+use crate::diag::{Code, Diagnostic};
+use crate::program::{BufferId, BufferPlace, Program};
+use crate::tensor::{Tensor, View, ViewMut};
+use crate::types::{DType, TensorType, Val};
+
+impl Executable {
+    /// Runs with the results, flattened and without the new values of buffers, in memory of the caller's. Allocates nothing after the
+    /// first call, library calls apart.
+    pub fn run_into<I: RunInput>(&mut self, inputs: &[I], targets: &mut [ViewMut<'_>]) -> Result<(), RunError> {
+        let types = self
+            .user_results()
+            .iter()
+            .map(|(b, shape)| (self.program.buffers[b.0].dtype, &shape[..]));
+        check_result_memory(types, targets)?;
+        self.lend_memory(targets);
+        let done = self.run_steps(inputs);
+        if done.is_ok() {
+            for ((b, shape), target) in self.user_results().iter().zip(targets) {
+                if !self.is_lent(*b, target) {
+                    target.fill_from(&self.result_tensor(*b, shape, inputs));
+                }
+            }
+            self.keep_buffer_values(inputs);
+        }
+        self.lent.fill(std::ptr::null_mut());
+        done
+    }
+
+    /// The results, flattened, but for the leading new values of buffers and inputs.
+    fn user_results(&self) -> &[(BufferId, Vec<usize>)] {
+        self.result_leaves
+            .get(self.program.mutations.len()..)
+            .unwrap_or_default()
+    }
+
+    /// Has the steps write results where the caller wants them: those with memory of their own that is no buffer's new value.
+    fn lend_memory(&mut self, targets: &mut [ViewMut<'_>]) {
+        let (kept, results) = self
+            .result_leaves
+            .split_at(self.program.mutations.len().min(self.result_leaves.len()));
+        for ((b, _), target) in results.iter().zip(targets) {
+            if let BufferPlace::Output(n) = self.program.buffers[b.0].place
+                && self.lent[n].is_null()
+                && !kept.iter().any(|(m, _)| m == b)
+            {
+                self.lent[n] = target.address();
+            }
+        }
+    }
+
+    /// Whether the steps have written the buffer where the target is.
+    fn is_lent(&self, b: BufferId, target: &mut ViewMut<'_>) -> bool {
+        matches!(self.program.buffers[b.0].place, BufferPlace::Output(n) if self.lent[n] == target.address())
+    }
+
+    pub(super) fn collect_output<I: RunInput>(&self, inputs: &[I]) -> Val<Tensor> {
+        let output = self.program.output.as_ref().expect("lowering sets the output");
+        output.map(|(b, shape)| self.result_tensor(*b, shape, inputs))
+    }
+
+    /// What a buffer that is handed out holds.
+    pub(super) fn result_tensor<I: RunInput>(&self, b: BufferId, shape: &[usize], inputs: &[I]) -> Tensor {
+        match &self.program.buffers[b.0].place {
+            BufferPlace::Input(n) => {
+                let input = &self.program.inputs[*n];
+                let t = match input.state {
+                    Some(_) => self.state.get(&input.name).cloned(),
+                    None => self.tensor_inputs[*n].map(|i| inputs[i].keep()),
+                };
+                t.expect("a tensor input").reshape(shape)
+            }
+            BufferPlace::Constant(t) => t.reshape(shape),
+            BufferPlace::Output(n) if !self.lent[*n].is_null() => {
+                // SAFETY: the caller lent room for the buffer, and this run has written it.
+                let view = unsafe { View::from_raw_parts(self.program.buffers[b.0].dtype, shape, None, self.lent[*n]) };
+                view.expect("the buffer's size was checked").to_tensor()
+            }
+            BufferPlace::Output(n) => self.results[*n].reshape(shape),
+            BufferPlace::Arena(_) | BufferPlace::Pieces => unreachable!("results are placed as outputs"),
+        }
+    }
+}
+
+/// An error if memory that a caller lends is not of the results' types.
+pub fn check_result_memory<'a>(
+    results: impl ExactSizeIterator<Item = (DType, &'a [usize])>,
+    targets: &[ViewMut<'_>],
+) -> Result<(), RunError> {
+    if results.len() != targets.len() {
+        let (wanted, given) = (words::count(results.len(), "result"), targets.len());
+        let title = format!("the model has {wanted}, but memory is given for {given}");
+        return Err(Box::new(Diagnostic::new(Code::E0504, title)));
+    }
+    for (i, ((dtype, shape), target)) in results.zip(targets).enumerate() {
+        if dtype != target.dtype() || shape != target.shape() {
+            let code = if dtype == target.dtype() {
+                Code::E0504
+            } else {
+                Code::E0503
+            };
+            let is = TensorType::with_fixed_shape(dtype, shape);
+            let title = format!("result {i} is {is}, but the memory given for it is {}", target.ty());
+            return Err(Box::new(Diagnostic::new(code, title)));
+        }
+    }
+    Ok(())
+}
+
+/// The results of a program, flattened.
+pub(super) fn result_leaves(program: &Program) -> Vec<(BufferId, Vec<usize>)> {
+    let output = program.output.iter();
+    output.flat_map(Val::leaves).cloned().collect()
+}
+
+/// Memory for the results that have their own.
+pub(super) fn result_memory(program: &Program) -> Vec<Tensor> {
+    let mut results = vec![None; program.outputs];
+    for b in &program.buffers {
+        if let BufferPlace::Output(n) = b.place {
+            results[n] = Some(Tensor::zeros(b.dtype, &b.shape));
+        }
+    }
+    results
+        .into_iter()
+        .map(|r| r.expect("every output has a buffer"))
+        .collect()
+}

@@ -1,0 +1,171 @@
+//! How elements lie in memory: sizes, strides, and what does not fit.
+
+use super::byte_len;
+use crate::types::DType;
+use std::fmt;
+
+/// Why memory does not hold a tensor of the shape that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// The size in bytes does not fit the address space.
+    TooLarge(DType, Vec<usize>),
+    /// The shape has another number of elements than the memory.
+    ElementCount {
+        /// The shape.
+        shape: Vec<usize>,
+        /// How many elements there are.
+        given: usize,
+    },
+    /// The number of strides is not the rank.
+    StrideCount {
+        /// How many sizes there are.
+        rank: usize,
+        /// How many strides there are.
+        strides: usize,
+    },
+    /// An element would lie outside of the memory.
+    OutOfBounds {
+        /// The shape.
+        shape: Vec<usize>,
+        /// The strides, in elements.
+        strides: Vec<isize>,
+        /// How many elements there are.
+        given: usize,
+    },
+    /// The memory does not begin at a multiple of the element's size.
+    Unaligned(DType),
+    /// The elements have another dtype than was asked for.
+    WrongDtype {
+        /// The tensor's dtype.
+        is: DType,
+        /// The dtype that was asked for.
+        asked: DType,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LayoutError::TooLarge(dtype, shape) => write!(f, "{dtype}{shape:?} does not fit the address space"),
+            LayoutError::ElementCount { shape, given } => {
+                write!(f, "a tensor of shape {shape:?} is made of {given} elements")
+            }
+            LayoutError::StrideCount { rank, strides } => {
+                write!(f, "{strides} strides are given for {rank} dimensions")
+            }
+            LayoutError::OutOfBounds { shape, strides, given } => {
+                write!(
+                    f,
+                    "shape {shape:?} with strides {strides:?} reaches outside of {given} elements"
+                )
+            }
+            LayoutError::Unaligned(dtype) => write!(f, "the memory is not aligned to elements of {dtype}"),
+            LayoutError::WrongDtype { is, asked } => write!(f, "the elements are {is}, not {asked}"),
+        }
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+pub(super) fn check_count(dtype: DType, shape: &[usize], given: usize) -> Result<(), LayoutError> {
+    if byte_len(dtype, shape).is_none() {
+        return Err(LayoutError::TooLarge(dtype, shape.to_vec()));
+    }
+    if shape.iter().product::<usize>() != given {
+        return Err(LayoutError::ElementCount {
+            shape: shape.to_vec(),
+            given,
+        });
+    }
+    Ok(())
+}
+
+/// The offset of the last element, in elements; `None` if it overflows.
+pub(super) fn last_element(dtype: DType, shape: &[usize], strides: &[isize]) -> Result<Option<usize>, LayoutError> {
+    if strides.len() != shape.len() {
+        return Err(LayoutError::StrideCount {
+            rank: shape.len(),
+            strides: strides.len(),
+        });
+    }
+    if byte_len(dtype, shape).is_none() {
+        return Err(LayoutError::TooLarge(dtype, shape.to_vec()));
+    }
+    let mut steps = shape.iter().zip(strides);
+    Ok(steps.try_fold(0usize, |at, (&n, &s)| {
+        at.checked_add(n.saturating_sub(1).checked_mul(s.unsigned_abs())?)
+    }))
+}
+
+/// Whether elements with these strides are row-major without gaps. The stride of a dimension of size 1 does not matter.
+pub(super) fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
+    if shape.contains(&0) {
+        return true;
+    }
+    let mut wanted = 1usize;
+    for (&n, &s) in shape.iter().zip(strides).rev() {
+        if n != 1 && s != wanted as isize {
+            return false;
+        }
+        wanted = wanted.saturating_mul(n);
+    }
+    true
+}
+
+/// A strided tensor as runs of bytes without gaps.
+pub(super) struct Runs {
+    /// Sizes and strides, in bytes, of the dimensions around a run.
+    outer: Vec<(usize, isize)>,
+    run: usize,
+}
+
+impl Runs {
+    pub(super) fn new(shape: &[usize], strides: &[isize], size: usize) -> Runs {
+        let mut run = size;
+        let mut dims: Vec<(usize, isize)> = shape
+            .iter()
+            .zip(strides)
+            .map(|(&n, &s)| (n, s * size as isize))
+            .collect();
+        while let Some(&(n, stride)) = dims.last() {
+            if n != 1 && stride != run as isize {
+                break;
+            }
+            run *= n;
+            dims.pop();
+        }
+        Runs { outer: dims, run }
+    }
+
+    /// Copies all elements to `to`, row-major.
+    ///
+    /// # Safety
+    /// `from` has all elements that the runs reach, `to` has room for them, and there is at least one.
+    pub(super) unsafe fn copy(&self, from: *const u8, mut to: *mut u8) {
+        let mut index = vec![0usize; self.outer.len()];
+        let mut at = 0isize;
+        loop {
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.offset(at), to, self.run);
+                to = to.add(self.run);
+            }
+            let mut d = self.outer.len();
+            loop {
+                if d == 0 {
+                    return;
+                }
+                d -= 1;
+                let (n, stride) = self.outer[d];
+                index[d] += 1;
+                at += stride;
+                if index[d] < n {
+                    break;
+                }
+                at -= stride * n as isize;
+                index[d] = 0;
+            }
+        }
+    }
+}
