@@ -8,7 +8,7 @@ use fxc::diag::Code;
 use std::path::Path;
 
 /// What no file leads to: mistakes of programs that edit graphs, and faults of fxc itself.
-const NO_INPUT: [Code; 4] = [Code::E0107, Code::E0109, Code::E0602, Code::E0603];
+const NO_INPUT: [Code; 5] = [Code::E0107, Code::E0109, Code::E0512, Code::E0602, Code::E0603];
 
 fn arguments<'a>(text: &'a str, file: &'a str) -> Vec<&'a str> {
     let first = text.lines().next().unwrap_or("");

@@ -139,18 +139,28 @@ fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> 
     let scores = b.matmul(&q, &kt)?;
     let scores = add_masks(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
-    let weights = b.dropout(weights, c.get("dropout_p").clone(), c.get("training").clone())?;
+    let need_weights = flag_or(c, "need_weights", true)?;
+    let weights = drop_weights(b, c, weights, need_weights)?;
     let out = b.matmul(&weights, &v)?;
     let out = b.permute(&out, &[2, 0, 1, 3])?;
     let out = b.reshape(&out, x[0].shape()?)?;
     let [weight, bias] = ["out_proj_weight", "out_proj_bias"].map(|name| c.get(name).clone());
     let out = b.op(OpId::Linear, [out.into(), weight, bias])?;
     let out = order.restore_layout(b, out)?;
-    let weights = match flag_or(c, "need_weights", true)? {
+    let weights = match need_weights {
         true => Val::from(&returned_weights(b, c, weights, order)?),
         false => Val::None,
     };
     Ok(Val::Tuple(vec![out.into(), weights]))
+}
+
+/// Dropout in training. Outside of it torch does not look at the probability, and where it returns the weights it takes one below zero
+/// for zero.
+fn drop_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, need_weights: bool) -> OpResult<Traced> {
+    if !c.bool("training")? || (need_weights && c.f64("dropout_p")? <= 0.0) {
+        return Ok(weights);
+    }
+    b.dropout(weights, c.get("dropout_p").clone(), Val::Bool(true))
 }
 
 /// How the user's sequences lie, where the computation has `[length, batch, embedding]`.

@@ -10,7 +10,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(
-            "hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor",
+            "hash_tensor(Tensor self, int[1]? dim=None, *, bool keepdim=False, int mode=0) -> Tensor",
             |c, _| hash_type(c),
             Meaning::Routine(hash_tensor),
         )
