@@ -32,6 +32,11 @@ impl Error {
         &self.0.diagnostics
     }
 
+    /// The texts that the findings point at.
+    pub fn sources(&self) -> &Sources {
+        &self.0.sources
+    }
+
     /// The code of the first error: `fxc explain CODE` tells more of it.
     pub fn code(&self) -> Option<Code> {
         self.first_error().map(|d| d.code)

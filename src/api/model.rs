@@ -102,6 +102,11 @@ impl Model {
         self.module
     }
 
+    /// The texts that it was read from, which findings point at.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// The inputs, in order, with the types that the model declares.
     pub fn inputs(&self) -> Vec<ValueInfo> {
         let Some(graph) = self.module.entry() else {

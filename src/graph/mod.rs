@@ -36,7 +36,9 @@ pub use fxir::print;
 pub use fxir::print::print;
 pub use gaps::Gaps;
 pub use lint::{lint, lint_around, place_note};
-pub use module::{Attribute, AttributeKind, DeclPlaces, DimRange, GraphModule, ModuleDecl, OpDecl, SizeGuard};
+pub use module::{
+    Attribute, AttributeKind, CallSpec, DeclPlaces, DimRange, GraphModule, ModuleDecl, OpDecl, SizeGuard,
+};
 pub use namer::Namer;
 pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm};
 pub use purity::is_impure;

@@ -126,6 +126,18 @@ impl fmt::Display for SizeGuard {
     }
 }
 
+/// How the Python function that was exported is called and what it returns, as torch writes it: what callers from Python need to
+/// take and give the same objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSpec {
+    /// The nesting of `(args, kwargs)`: a `TreeSpec` of `torch.utils._pytree` as JSON.
+    pub inputs: Arc<str>,
+    /// The nesting of the result.
+    pub results: Arc<str>,
+    /// The names of the parameters, first those by position, if the exporter kept them.
+    pub names: Option<Vec<String>>,
+}
+
 /// The graphs of a file and what they refer to.
 #[derive(Clone, Debug, Default)]
 pub struct GraphModule {
@@ -153,6 +165,8 @@ pub struct GraphModule {
     pub weights: Option<(String, Option<Span>)>,
     /// Whether torch printed the graphs: the text then says nothing of parameters and buffers, though they exist.
     pub printed: bool,
+    /// How the entry graph is called from Python, where an archive says so.
+    pub call_spec: Option<CallSpec>,
 }
 
 impl ModuleDecl {

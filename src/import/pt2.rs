@@ -21,7 +21,7 @@ use super::sym::parse_size;
 use super::treespec;
 use super::{guards, vmap};
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{self, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
+use crate::graph::{self, CallSpec, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
 use crate::tensor::files::{FileKind, FileRole};
 use crate::types::Val;
 use indexmap::IndexMap;
@@ -198,10 +198,11 @@ impl ProgramReader<'_> {
         graph::unlift(&mut self.module)?;
         let guards = get_optional(self.program, "guards_code").and_then(Value::as_array);
         let texts = guards.into_iter().flatten().filter_map(Value::as_str);
-        let calls = read_call_spec(get_member(self.program, "graph_module")?);
+        self.module.call_spec = read_call_spec(get_member(self.program, "graph_module")?);
+        let spec = &self.module.call_spec;
         if let Some(graph) = self.module.graphs.get_mut(ENTRY) {
-            graph.called = calls.and_then(|c| {
-                treespec::parse_called(c.0, c.1, graph.placeholders().len())
+            graph.called = spec.as_ref().and_then(|c| {
+                treespec::parse_called(&c.inputs, c.names.clone(), graph.placeholders().len())
                     .ok()
                     .flatten()
             });
@@ -349,8 +350,8 @@ fn read_nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
         .map_err(|e| e.within("`out_spec`"))
 }
 
-/// How the model is called: the specification of its inputs and the names of its parameters.
-fn read_call_spec(gm: &Value) -> Option<(&str, Option<Vec<String>>)> {
+/// How the model is called.
+fn read_call_spec(gm: &Value) -> Option<CallSpec> {
     let calls = get_list(gm, "module_call_graph").ok()?;
     let root = calls
         .iter()
@@ -358,7 +359,11 @@ fn read_call_spec(gm: &Value) -> Option<(&str, Option<Vec<String>>)> {
     let s = get_optional(root, "signature")?;
     let names = get_optional(s, "forward_arg_names").and_then(Value::as_array);
     let names = names.and_then(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
-    Some((get_text(s, "in_spec").ok()?, names))
+    Some(CallSpec {
+        inputs: get_text(s, "in_spec").ok()?.into(),
+        results: get_text(s, "out_spec").ok()?.into(),
+        names,
+    })
 }
 
 /// The class of the model: the first entry of the first module stack, `L__self__,,nets.MLP;…`.

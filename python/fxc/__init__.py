@@ -1,0 +1,54 @@
+"""fxc compiles PyTorch models to native code and runs them on the CPU.
+
+    import fxc
+
+    model = fxc.load("model.pt2")            # what torch.export.save wrote
+    y = model(x, mask=m)                     # called like the module; arrays in, arrays out
+    model = fxc.compile(module, example)     # exports for you; needs PyTorch
+
+PyTorch is imported only where it is used. docs/python.md says more.
+"""
+
+import os as _os
+
+from ._errors import CompileError, CompileWarning, Error, ExportError, FileError, InputError
+from ._export import compile, export
+from ._fxc import (
+    Diagnostic,
+    Label,
+    Session,
+    Span,
+    Suggestion,
+    __version__,
+    _after_fork_in_child,
+    explain,
+    get_num_threads,
+    set_num_threads,
+)
+from ._model import Model, load, loads
+
+__all__ = [
+    "CompileError",
+    "CompileWarning",
+    "Diagnostic",
+    "Error",
+    "ExportError",
+    "FileError",
+    "InputError",
+    "Label",
+    "Model",
+    "Session",
+    "Span",
+    "Suggestion",
+    "__version__",
+    "compile",
+    "explain",
+    "export",
+    "get_num_threads",
+    "load",
+    "loads",
+    "set_num_threads",
+]
+
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,150 @@
+"""From modules of PyTorch to models, by torch.export."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ._errors import ExportError
+from ._model import Model, _made
+
+if TYPE_CHECKING:
+    import torch
+
+#: What torch says when it gives up, and what helps.
+_HINTS = [
+    (
+        ("data-dependent", "DataDependent", "GuardOnDataDependentSymNode"),
+        "the module chooses or sizes something by a tensor's values; write choices with torch.cond, and tell torch of sizes with "
+        "torch._check",
+    ),
+    (
+        ("Constraints violated", "ConstraintViolation", "were specified to be dynamic", "marked as dynamic"),
+        "dynamic_shapes promises sizes that the module fixes; torch's text says which; leave these out or follow its suggestion",
+    ),
+    (
+        ("missing a required", "takes ", "unexpected keyword", "got multiple values"),
+        "pass arguments to fxc.compile as you would call the module",
+    ),
+    (
+        ("FakeTensor", "data_ptr", "numpy()"),
+        "the module leaves torch (numpy, data_ptr, an extension); express this with torch's functions or torch.library.custom_op",
+    ),
+]
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+        import torch.export
+    except ImportError as e:
+        raise ImportError(
+            'exporting a module needs PyTorch: `pip install torch`; a model that is exported already needs none: fxc.load("model.pt2")'
+        ) from e
+    return torch
+
+
+def _explained(error: Exception, strict: bool) -> ExportError:
+    """torch's error with what can be done about it."""
+    text = str(error).strip()
+    said = f"{type(error).__name__}: {text}"
+    lines = ["error: torch.export cannot follow the module"]
+    lines += [" | " + line for line in said.splitlines()[:40]]
+    hints = [hint for signs, hint in _HINTS if any(sign in said for sign in signs)]
+    other = "strict=False runs forward and records its calls" if strict else "strict=True reads the bytecode of forward"
+    hints.append(f"{other}; some modules export only that way")
+    lines += [f" = help: {hint}" for hint in hints]
+    lines.append(" = note: README.md of fxc, `The model does not export`, has examples")
+    return ExportError("\n".join(lines))
+
+
+def _program(
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    strict: bool,
+) -> Any:
+    """The exported program of a module, a function, or of what is one already."""
+    torch = _import_torch()
+    if isinstance(module, torch.export.ExportedProgram):
+        return module
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise TypeError(f"fxc.compile takes a module, a function or an exported program, not a {type(module).__name__}")
+        function, module = module, torch.nn.Module()
+        module.forward = function
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+    except KeyboardInterrupt:
+        raise
+    except Exception as e:
+        raise _explained(e, strict) from e
+
+
+def compile(
+    module: torch.nn.Module | torch.export.ExportedProgram | Callable[..., Any],
+    *args: Any,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Model:
+    """Exports a module with torch.export and compiles it.
+
+    args, kwargs: an example of a call; tensors of other sizes need `dynamic_shapes`, which is torch.export's.
+    strict: whether torch.export reads the bytecode of `forward` rather than running it.
+    options: those of `fxc.load`.
+    """
+    program = _program(module, args, kwargs, dynamic_shapes, strict)
+    options = dict(options or {})
+    lazy = bool(options.pop("lazy", False))
+    folder = tempfile.mkdtemp(prefix="fxc-")
+    path = os.path.join(folder, "model.pt2")
+    try:
+        _save(program, path)
+        model = Model(path, keep_path=False, **options)
+    finally:
+        _discard(folder, path)
+    return _made(model, options, lazy)
+
+
+def _save(program: Any, path: str) -> None:
+    torch = _import_torch()
+    torch.export.save(program, path)
+
+
+def _discard(folder: str, path: str) -> None:
+    """Removes the archive. Weights are mapped from it, which lasts where the system lets a mapped file be removed."""
+    try:
+        if os.path.exists(path):
+            os.remove(path)
+        os.rmdir(folder)
+    except PermissionError:
+        import atexit
+        import shutil
+
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def export(
+    module: torch.nn.Module | torch.export.ExportedProgram | Callable[..., Any],
+    *args: Any,
+    path: str | os.PathLike[str],
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Exports a module with torch.export and writes it: as torch's archive (`.pt2`), or as FXIR with its weights beside it."""
+    path = os.fspath(path)
+    if path.endswith(".pt2"):
+        _save(_program(module, args, kwargs, dynamic_shapes, strict), path)
+    elif path.endswith(".fxir"):
+        compile(
+            module, *args, dynamic_shapes=dynamic_shapes, strict=strict, options={"lazy": True}, **kwargs
+        ).save(path)
+    else:
+        raise ValueError(f"`{path}` has no ending that says what to write: .pt2 or .fxir")

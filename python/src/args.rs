@@ -1,0 +1,350 @@
+//! From the arguments of a call in Python to the inputs of a graph.
+
+use crate::array::Array;
+use crate::torch::Torch;
+use crate::tree::Tree;
+use crate::{dlpack, ndarray, torch};
+use fxc::graph::GraphModule;
+use fxc::types::{DType, Val};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
+
+/// Which library's arrays a call was given, and so which it gives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    Numpy,
+    Torch,
+}
+
+/// A parameter of the function that a model is.
+#[derive(Debug)]
+pub(crate) struct Param {
+    pub(crate) name: String,
+    /// How its value nests; `None` if the graph takes the value as a whole.
+    tree: Option<Tree>,
+    /// Its first input.
+    first: usize,
+    /// Whether a call may leave it out.
+    optional: bool,
+}
+
+/// How a model is called.
+#[derive(Debug)]
+pub(crate) struct Signature {
+    pub(crate) params: Vec<Param>,
+    /// How many of them are taken by position.
+    positional: usize,
+    /// The graph's inputs.
+    pub(crate) inputs: Vec<String>,
+}
+
+/// An input of a call: an array, or a value around arrays, by their numbers.
+pub(crate) type Slot = Option<Val<usize>>;
+
+/// The arguments of a call, read.
+pub(crate) struct Arguments {
+    pub(crate) arrays: SmallVec<[Array; 4]>,
+    pub(crate) slots: SmallVec<[Slot; 4]>,
+    pub(crate) library: Library,
+}
+
+impl Signature {
+    /// How the entry graph of a module is called: as the exported function was, or else with the graph's inputs.
+    pub(crate) fn of(module: &GraphModule) -> Signature {
+        let Some(graph) = module.entry() else {
+            return Signature::plain(vec![], vec![]);
+        };
+        let placeholders = graph.placeholders();
+        let inputs: Vec<String> = placeholders.iter().map(|&n| graph[n].target().to_string()).collect();
+        let optional: Vec<bool> = placeholders.iter().map(|&n| !graph[n].args().is_empty()).collect();
+        let exported = module.call_spec.as_ref().and_then(|spec| {
+            let Some(Tree::Tuple(parts)) = Tree::parse(&spec.inputs) else {
+                return None;
+            };
+            Signature::exported(parts, spec.names.as_deref(), inputs.clone(), &optional)
+        });
+        exported.unwrap_or_else(|| Signature::plain(inputs, optional))
+    }
+
+    fn plain(inputs: Vec<String>, optional: Vec<bool>) -> Signature {
+        let numbered = inputs.iter().zip(optional).enumerate();
+        let params = numbered.map(|(i, (name, optional))| Param {
+            name: name.clone(),
+            tree: None,
+            first: i,
+            optional,
+        });
+        Signature {
+            params: params.collect(),
+            positional: inputs.len(),
+            inputs,
+        }
+    }
+
+    fn exported(
+        parts: Vec<Tree>,
+        names: Option<&[String]>,
+        inputs: Vec<String>,
+        optional: &[bool],
+    ) -> Option<Signature> {
+        let mut parts = parts.into_iter();
+        let (Some(Tree::Tuple(args)), Some(Tree::Dict(kwargs)), None) = (parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let positional = args.len();
+        let kwargs = kwargs.into_iter().map(|(key, tree)| match key {
+            crate::tree::Key::Str(s) => Some((Some(s), tree)),
+            crate::tree::Key::Int(_) => None,
+        });
+        let all: Option<Vec<_>> = args.into_iter().map(|t| Some((None, t))).chain(kwargs).collect();
+        let (mut first, mut params) = (0, vec![]);
+        for (i, (key, tree)) in all?.into_iter().enumerate() {
+            let count = tree.leaf_count();
+            let own = inputs.get(first).filter(|_| matches!(tree, Tree::Leaf));
+            let name = key.or_else(|| names?.get(i).cloned()).or_else(|| own.cloned());
+            params.push(Param {
+                name: name.unwrap_or_else(|| format!("arg_{i}")),
+                optional: optional.get(first..first + count)?.iter().all(|o| *o),
+                tree: Some(tree),
+                first,
+            });
+            first += count;
+        }
+        (first == inputs.len()).then_some(Signature {
+            params,
+            positional,
+            inputs,
+        })
+    }
+
+    /// The parameters as Python writes them: `x, d, *, mask`.
+    pub(crate) fn text(&self) -> String {
+        let mut names: Vec<&str> = self.params.iter().map(|p| &*p.name).collect();
+        if self.positional < names.len() {
+            names.insert(self.positional, "*");
+        }
+        names.join(", ")
+    }
+
+    /// Reads the arguments of a call.
+    pub(crate) fn read<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Arguments> {
+        let mut reader = Reader::new(args.py(), self.inputs.len())?;
+        if args.len() > self.positional {
+            return Err(self.too_many(args.len()));
+        }
+        for (param, value) in self.params.iter().zip(args.iter_borrowed()) {
+            reader.read_param(param, &value)?;
+        }
+        for (key, value) in kwargs.into_iter().flatten() {
+            let key = key.cast::<PyString>()?.to_cow()?.into_owned();
+            self.read_keyword(&mut reader, &key, &value)?;
+        }
+        for param in &self.params {
+            let missing = reader.slots[param.first..].first().is_some_and(Option::is_none);
+            if missing && !param.optional && param.tree.as_ref().is_none_or(|t| t.leaf_count() > 0) {
+                let (name, text) = (&param.name, self.text());
+                return Err(PyTypeError::new_err(format!(
+                    "the call lacks `{name}`; the model is called as ({text})"
+                )));
+            }
+        }
+        Ok(reader.finish())
+    }
+
+    fn read_keyword(&self, reader: &mut Reader<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let found = self.params.iter().find(|p| p.name == *key);
+        let param = found.ok_or_else(|| {
+            let text = self.text();
+            PyTypeError::new_err(format!("the model has no parameter `{key}`; it is called as ({text})"))
+        })?;
+        if reader.slots.get(param.first).is_some_and(Option::is_some) {
+            return Err(PyTypeError::new_err(format!(
+                "`{key}` is given twice, by position and by name"
+            )));
+        }
+        reader.read_param(param, value)
+    }
+
+    fn too_many(&self, given: usize) -> PyErr {
+        let (takes, text) = (self.positional, self.text());
+        PyTypeError::new_err(format!(
+            "the model takes {takes} arguments by position, but {given} were given; it is called as ({text})"
+        ))
+    }
+}
+
+/// What was read so far.
+struct Reader<'py> {
+    torch: Option<&'static Torch>,
+    arrays: SmallVec<[Array; 4]>,
+    slots: SmallVec<[Slot; 4]>,
+    has_torch: bool,
+    py: Python<'py>,
+}
+
+impl<'py> Reader<'py> {
+    fn new(py: Python<'py>, inputs: usize) -> PyResult<Reader<'py>> {
+        Ok(Reader {
+            torch: torch::loaded(py)?,
+            arrays: SmallVec::new(),
+            slots: std::iter::repeat_with(|| None).take(inputs).collect(),
+            has_torch: false,
+            py,
+        })
+    }
+
+    fn finish(self) -> Arguments {
+        Arguments {
+            library: match self.has_torch {
+                true => Library::Torch,
+                false => Library::Numpy,
+            },
+            arrays: self.arrays,
+            slots: self.slots,
+        }
+    }
+
+    fn read_param(&mut self, param: &Param, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut next = param.first;
+        match &param.tree {
+            None => {
+                self.slots[next] = Some(self.read_value(value, &param.name)?);
+                Ok(())
+            }
+            Some(tree) => tree.flatten(value, &param.name, &mut |leaf, place| {
+                self.slots[next] = Some(self.read_value(leaf, place)?);
+                next += 1;
+                Ok(())
+            }),
+        }
+    }
+
+    fn add(&mut self, array: Array) -> Val<usize> {
+        self.arrays.push(array);
+        Val::Leaf(self.arrays.len() - 1)
+    }
+
+    /// A value of any kind that a graph takes.
+    fn read_value(&mut self, value: &Bound<'_, PyAny>, place: &str) -> PyResult<Val<usize>> {
+        if let Some(v) = self.read_tensor(value).map_err(|e| about(self.py, place, e))? {
+            return Ok(v);
+        }
+        if let Some(v) = self.read_number(value)? {
+            return Ok(v);
+        }
+        if let Ok(items) = value.cast::<PyTuple>() {
+            return Ok(Val::Tuple(self.read_items(items.iter(), place)?));
+        }
+        if let Ok(items) = value.cast::<PyList>() {
+            return Ok(Val::List(self.read_items(items.iter(), place)?));
+        }
+        if let Ok(dict) = value.cast::<PyDict>() {
+            let mut out = vec![];
+            for (k, v) in dict.iter() {
+                let place = format!("{place}[{}]", k.repr()?);
+                out.push((self.read_value(&k, &place)?, self.read_value(&v, &place)?));
+            }
+            return Ok(Val::Dict(out));
+        }
+        let class = value.get_type().name()?;
+        Err(PyTypeError::new_err(format!(
+            "`{place}` is a {class}, which is not a tensor, an array, a number or a nesting of these"
+        )))
+    }
+
+    fn read_items<'a>(
+        &mut self,
+        items: impl Iterator<Item = Bound<'a, PyAny>>,
+        place: &str,
+    ) -> PyResult<Vec<Val<usize>>> {
+        let numbered = items.enumerate();
+        numbered
+            .map(|(i, item)| self.read_value(&item, &format!("{place}[{i}]")))
+            .collect()
+    }
+
+    fn read_tensor(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
+        if let Some(torch) = self.torch
+            && torch.is_tensor(value)?
+        {
+            self.has_torch = true;
+            let array = torch.read(value)?;
+            return Ok(Some(self.add(array)));
+        }
+        if ndarray::is_array(value) {
+            let array = ndarray::read(value)?;
+            return Ok(Some(self.add(array)));
+        }
+        let plain = value.is_none() || value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
+        if !plain && value.hasattr(intern!(self.py, "__dlpack__"))? && !is_numpy_scalar(value)? {
+            let array = dlpack::import(value)?;
+            return Ok(Some(self.add(array)));
+        }
+        Ok(None)
+    }
+
+    fn read_number(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
+        Ok(Some(if value.is_none() {
+            Val::None
+        } else if let Ok(b) = value.cast::<PyBool>() {
+            Val::Bool(b.is_true())
+        } else if value.is_instance_of::<PyInt>() {
+            Val::int(
+                value
+                    .extract()
+                    .map_err(|_| PyValueError::new_err("an int has more than 64 bits"))?,
+            )
+        } else if value.is_instance_of::<PyFloat>() {
+            Val::Float(value.extract()?)
+        } else if let Ok(c) = value.cast::<PyComplex>() {
+            use pyo3::types::PyComplexMethods;
+            Val::Complex(c.real(), c.imag())
+        } else if let Ok(s) = value.cast::<PyString>() {
+            Val::Str(s.to_cow()?.as_ref().into())
+        } else if is_numpy_scalar(value)? {
+            return self.read_number(&value.call_method0("item")?);
+        } else {
+            return Ok(self.read_torch_name(value)?);
+        }))
+    }
+
+    /// `torch.float32` and its like.
+    fn read_torch_name(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
+        let class = value.get_type();
+        if class.module()?.to_cow()? != "torch" {
+            return Ok(None);
+        }
+        let text = value.str()?.to_string();
+        Ok(match &*class.name()?.to_cow()? {
+            "dtype" => {
+                let name = text.trim_start_matches("torch.").to_string();
+                DType::all().find(|d| d.torch_name() == name).map(Val::DType)
+            }
+            "device" => Some(Val::Device(text.into())),
+            _ => None,
+        })
+    }
+}
+
+fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = value.py();
+    let generic = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "generic"))?;
+    value.is_instance(&generic)
+}
+
+/// The error with the argument that it is about.
+fn about(py: Python<'_>, place: &str, e: PyErr) -> PyErr {
+    let Ok(text) = e.value(py).str() else { return e };
+    let class = e.get_type(py);
+    let named = PyErr::from_type(class, format!("`{place}`: {text}"));
+    named.set_cause(py, e.cause(py));
+    named
+}

@@ -1,0 +1,32 @@
+//! Memory of Python objects that calls read.
+
+use crate::dlpack::Managed;
+use fxc::types::DType;
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+/// Sizes or strides.
+pub(crate) type Sizes<T> = SmallVec<[T; 6]>;
+
+/// What keeps memory while it is read.
+pub(crate) enum Owner {
+    /// The Python object.
+    Object { _object: Py<PyAny> },
+    /// An exporter's tensor.
+    Managed(Managed),
+}
+
+/// An array as its library describes it. It is only read.
+pub(crate) struct Array {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Sizes<usize>,
+    /// In elements; `None` for row-major memory without gaps.
+    pub(crate) strides: Option<Sizes<isize>>,
+    pub(crate) data: *const u8,
+    pub(crate) owner: Owner,
+}
+
+// SAFETY: the memory is only read, and the owner keeps it on whatever thread.
+unsafe impl Send for Array {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Array {}

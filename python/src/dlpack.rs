@@ -1,0 +1,303 @@
+//! DLPack: memory of other libraries' tensors, as their C structs describe it, and fxc's tensors for them.
+//!
+//! The structs are those of `dlpack.h` 1.x. Libraries of today export versioned tensors; the older form is read where a library
+//! has no other.
+
+use crate::array::{Array, Owner};
+use crate::dtype;
+use fxc::Tensor;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use smallvec::SmallVec;
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+const VERSIONED: &CStr = c"dltensor_versioned";
+const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
+const PLAIN: &CStr = c"dltensor";
+const PLAIN_USED: &CStr = c"used_dltensor";
+
+/// The CPU's number among devices, and those of memory that the CPU reads like its own.
+const CPU: i32 = 1;
+const PINNED: [i32; 2] = [3, 11];
+
+/// The major version whose structs these are.
+pub(crate) const MAJOR: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DLPackVersion {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DLDevice {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DLDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+pub(crate) struct DLTensor {
+    data: *mut c_void,
+    device: DLDevice,
+    ndim: i32,
+    dtype: DLDataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+impl DLTensor {
+    /// A tensor to be filled in.
+    pub(crate) fn empty() -> DLTensor {
+        DLTensor {
+            data: std::ptr::null_mut(),
+            device: DLDevice { kind: 0, id: 0 },
+            ndim: 0,
+            dtype: DLDataType {
+                code: 0,
+                bits: 0,
+                lanes: 1,
+            },
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        }
+    }
+}
+
+#[repr(C)]
+pub(crate) struct DLManagedTensor {
+    dl_tensor: DLTensor,
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
+}
+
+#[repr(C)]
+pub(crate) struct DLManagedTensorVersioned {
+    version: DLPackVersion,
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
+    flags: u64,
+    dl_tensor: DLTensor,
+}
+
+/// What an exporter gave, to be given back when it is no longer read.
+pub(crate) enum Managed {
+    Versioned(NonNull<DLManagedTensorVersioned>),
+    Plain(NonNull<DLManagedTensor>),
+}
+
+// SAFETY: the exporters' deleters take the interpreter's lock where they need it, so that any thread may call them.
+unsafe impl Send for Managed {}
+// SAFETY: as for `Send`; shared access reads nothing.
+unsafe impl Sync for Managed {}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        match self {
+            // SAFETY: whoever took the tensor out of its capsule calls its deleter once, here.
+            Managed::Versioned(t) => unsafe {
+                if let Some(delete) = t.as_ref().deleter {
+                    delete(t.as_ptr());
+                }
+            },
+            // SAFETY: as above.
+            Managed::Plain(t) => unsafe {
+                if let Some(delete) = t.as_ref().deleter {
+                    delete(t.as_ptr());
+                }
+            },
+        }
+    }
+}
+
+/// The memory that a DLPack tensor describes.
+///
+/// # Safety
+/// The tensor is as `dlpack.h` says, and `owner` keeps its memory.
+pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
+    if t.device.kind != CPU && !PINNED.contains(&t.device.kind) {
+        return Err(PyTypeError::new_err(format!(
+            "the tensor is on {}, but fxc computes on the CPU; move it with `.cpu()` (or `.to(\"cpu\")`) first",
+            device_name(t.device.kind)
+        )));
+    }
+    let (code, bits, lanes) = (t.dtype.code, t.dtype.bits, t.dtype.lanes);
+    let known = dtype::from_dlpack(code, bits).filter(|_| lanes == 1);
+    let dtype = known.ok_or_else(|| {
+        let shown = format!("DLPack code {code} of {bits} bits in {lanes} lanes");
+        PyTypeError::new_err(format!("fxc has no such element type: {shown}"))
+    })?;
+    let rank = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor has a negative rank"))?;
+    let mut shape = SmallVec::<[usize; 6]>::with_capacity(rank);
+    let mut strides = SmallVec::<[isize; 6]>::with_capacity(rank);
+    for i in 0..rank {
+        // SAFETY: the shape has as many items as the rank says.
+        let n = unsafe { *t.shape.add(i) };
+        shape.push(usize::try_from(n).map_err(|_| PyBufferError::new_err("a tensor has a negative size"))?);
+        if !t.strides.is_null() {
+            // SAFETY: so have the strides, where there are any.
+            strides.push(unsafe { *t.strides.add(i) } as isize);
+        }
+    }
+    let dense = t.strides.is_null();
+    Ok(Array {
+        dtype,
+        shape,
+        strides: (!dense).then_some(strides),
+        // An offset of a null address is not computed.
+        data: if t.data.is_null() {
+            std::ptr::null()
+        } else {
+            // SAFETY: the first element is within the exporter's memory.
+            unsafe { t.data.cast::<u8>().cast_const().add(t.byte_offset as usize) }
+        },
+        owner,
+    })
+}
+
+fn device_name(kind: i32) -> String {
+    let name = match kind {
+        2 | 13 => "a CUDA GPU",
+        4 => "an OpenCL device",
+        7 => "a Vulkan device",
+        8 => "a Metal GPU",
+        10 => "a ROCm GPU",
+        14 => "a oneAPI device",
+        15 => "a WebGPU device",
+        18 => "a Trainium device",
+        n => return format!("device {n} of DLPack's list"),
+    };
+    name.to_string()
+}
+
+/// The memory of an object with `__dlpack__`.
+pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Array> {
+    let py = object.py();
+    let device = object.call_method0("__dlpack_device__")?;
+    let (kind, _): (i32, i32) = device.extract()?;
+    if kind != CPU && !PINNED.contains(&kind) {
+        let what = device_name(kind);
+        let of = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "the {of} is on {what}, but fxc computes on the CPU; move it to the CPU first"
+        )));
+    }
+    let kwargs = PyDict::new(py);
+    kwargs.set_item("max_version", (MAJOR, 0))?;
+    let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
+        Ok(c) => c,
+        // A library from before DLPack 1.0 has no such parameter.
+        Err(e) if e.is_instance_of::<PyTypeError>(py) => object.call_method0("__dlpack__")?,
+        Err(e) => return Err(e),
+    };
+    take_capsule(capsule.cast::<PyCapsule>()?)
+}
+
+/// Takes the tensor out of a capsule.
+fn take_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Array> {
+    let raw = capsule.as_ptr();
+    // SAFETY: `raw` is a capsule; its name says what it holds, and renaming it says that the tensor is taken.
+    unsafe {
+        if pyo3::ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
+            let t = pyo3::ffi::PyCapsule_GetPointer(raw, VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
+            let t = NonNull::new(t).ok_or_else(|| PyErr::fetch(capsule.py()))?;
+            pyo3::ffi::PyCapsule_SetName(raw, VERSIONED_USED.as_ptr());
+            let managed = Managed::Versioned(t);
+            if t.as_ref().version.major != MAJOR {
+                return Err(PyBufferError::new_err(
+                    "the tensor is of a version of DLPack that fxc does not know",
+                ));
+            }
+            return describe(&t.as_ref().dl_tensor, Owner::Managed(managed));
+        }
+        if pyo3::ffi::PyCapsule_IsValid(raw, PLAIN.as_ptr()) == 1 {
+            let t = pyo3::ffi::PyCapsule_GetPointer(raw, PLAIN.as_ptr()).cast::<DLManagedTensor>();
+            let t = NonNull::new(t).ok_or_else(|| PyErr::fetch(capsule.py()))?;
+            pyo3::ffi::PyCapsule_SetName(raw, PLAIN_USED.as_ptr());
+            return describe(&t.as_ref().dl_tensor, Owner::Managed(Managed::Plain(t)));
+        }
+    }
+    Err(PyBufferError::new_err(
+        "`__dlpack__` gave no DLPack capsule that is still unused",
+    ))
+}
+
+/// A tensor of fxc's with the structs that describe it.
+struct Exported {
+    managed: DLManagedTensorVersioned,
+    shape: SmallVec<[i64; 6]>,
+    strides: SmallVec<[i64; 6]>,
+    /// Keeps the memory.
+    _tensor: Tensor,
+}
+
+unsafe extern "C" fn delete_exported(t: *mut DLManagedTensorVersioned) {
+    // SAFETY: the context is the box that `export` made, and the consumer calls this once.
+    unsafe {
+        if !t.is_null() {
+            drop(Box::from_raw((*t).manager_ctx.cast::<Exported>()));
+        }
+    }
+}
+
+/// A tensor of fxc's for another library, which owns it from then on. The memory must be the tensor's alone if it is written.
+pub(crate) fn export(tensor: Tensor) -> Option<NonNull<DLManagedTensorVersioned>> {
+    let (code, bits) = dtype::to_dlpack(tensor.dtype())?;
+    let mut exported = Box::new(Exported {
+        managed: DLManagedTensorVersioned {
+            version: DLPackVersion { major: MAJOR, minor: 0 },
+            manager_ctx: std::ptr::null_mut(),
+            deleter: Some(delete_exported),
+            flags: 0,
+            dl_tensor: DLTensor::empty(),
+        },
+        shape: tensor.shape().iter().map(|&n| n as i64).collect(),
+        strides: tensor.strides().iter().map(|&n| n as i64).collect(),
+        _tensor: tensor,
+    });
+    let t = &mut exported.managed.dl_tensor;
+    t.device = DLDevice { kind: CPU, id: 0 };
+    t.dtype = DLDataType { code, bits, lanes: 1 };
+    t.ndim = exported.shape.len() as i32;
+    t.data = exported._tensor.bytes().as_ptr().cast_mut().cast();
+    (t.shape, t.strides) = (exported.shape.as_mut_ptr(), exported.strides.as_mut_ptr());
+    let raw = Box::into_raw(exported);
+    // SAFETY: the box was just given up, and its fields stay where they are.
+    unsafe {
+        (*raw).managed.manager_ctx = raw.cast();
+        Some(NonNull::from(&mut (*raw).managed))
+    }
+}
+
+/// A capsule of a tensor of fxc's, as `__dlpack__` gives it.
+pub(crate) fn capsule(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyAny>> {
+    let exported = export(tensor).ok_or_else(|| PyBufferError::new_err("DLPack has no such element type"))?;
+    // SAFETY: the pointer is not null; the destructor deletes a tensor that nobody took.
+    unsafe {
+        let raw = pyo3::ffi::PyCapsule_New(exported.as_ptr().cast(), VERSIONED.as_ptr(), Some(delete_capsule));
+        Bound::from_owned_ptr_or_err(py, raw)
+    }
+}
+
+unsafe extern "C" fn delete_capsule(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: a capsule that still has its first name holds the tensor that `export` made.
+    unsafe {
+        if pyo3::ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            let t = pyo3::ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr());
+            delete_exported(t.cast());
+        }
+    }
+}

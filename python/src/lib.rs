@@ -1,0 +1,39 @@
+//! The native half of the Python package `fxc`: calls of compiled models, and everything that works on graphs.
+//!
+//! ```text
+//!   args, kwargs ──args──▶ Arguments ──inputs──▶ fxc::Compiled ──results──▶ arrays, tensors, numbers
+//!                   │ ndarray, torch, dlpack: memory of Python's objects, borrowed
+//! ```
+//!
+//! The Python half (`fxc/*.py`) exports modules, shows progress and writes HTML.
+
+mod args;
+mod array;
+mod dlpack;
+mod dtype;
+mod errors;
+mod inputs;
+mod model;
+mod ndarray;
+mod process;
+mod results;
+mod session;
+mod torch;
+mod tree;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _fxc {
+    #[pymodule_export]
+    use crate::errors::{PyDiagnostic, PyLabel, PySpan, PySuggestion, explain};
+    #[pymodule_export]
+    use crate::model::CompiledModel;
+    #[pymodule_export]
+    use crate::process::{_after_fork_in_child, get_num_threads, set_num_threads};
+    #[pymodule_export]
+    use crate::session::Session;
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

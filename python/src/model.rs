@@ -1,0 +1,310 @@
+//! Compiled models as Python calls them.
+
+use crate::args::{Arguments, Signature};
+use crate::process::{Era, detached};
+use crate::results::Maker;
+use crate::session::Session;
+use crate::{errors, inputs, tree};
+use fxc::graph::GraphModule;
+use fxc::pass::PassOptions;
+use fxc::{Compiled, Model, Options};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A model that its graphs refer to as well.
+pub(crate) type SharedModel = Arc<Mutex<Model>>;
+
+/// The lock of something that Python's threads share. Nothing that may panic is done with it held.
+pub(crate) fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    shared.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a model is compiled.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    /// 0 for the package's number.
+    pub(crate) threads: usize,
+    pub(crate) exact: bool,
+    pub(crate) fast_math: bool,
+    pub(crate) skip: Vec<String>,
+    pub(crate) dims: BTreeMap<String, i64>,
+}
+
+impl Settings {
+    /// The settings that keyword arguments give.
+    pub(crate) fn from_kwargs(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
+        let mut made = Settings::default();
+        for (key, value) in kwargs.into_iter().flatten() {
+            match &*key.extract::<String>()? {
+                "threads" => made.threads = value.extract::<Option<usize>>()?.unwrap_or(0),
+                "exact" => made.exact = value.extract()?,
+                "fast_math" => made.fast_math = value.extract()?,
+                "skip_passes" => made.skip = value.extract()?,
+                "dims" => made.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
+                other => {
+                    let words = format!("there is no option `{other}`");
+                    return Err(pyo3::exceptions::PyTypeError::new_err(words));
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// How the graph is optimised.
+    pub(crate) fn pass_options(&self) -> PassOptions {
+        let mut passes = PassOptions::default();
+        passes.fast_math = self.fast_math;
+        passes.skip = self.skip.clone();
+        passes
+    }
+
+    fn options(&self, era: Era) -> Options {
+        let options = Options::new()
+            .threads(era.thread_count())
+            .exact(self.exact)
+            .passes(self.pass_options());
+        let dims = self.dims.iter();
+        dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size))
+    }
+}
+
+/// The code of a model with how it is called.
+#[derive(Clone)]
+pub(crate) struct Code {
+    pub(crate) era: Era,
+    pub(crate) compiled: Compiled,
+    pub(crate) signature: Arc<Signature>,
+}
+
+/// What a model, its graphs and its sessions share.
+pub(crate) struct ModelState {
+    pub(crate) model: SharedModel,
+    pub(crate) settings: Settings,
+    code: Mutex<Option<Code>>,
+    /// Makes the classes of results that are not tuples, lists and dicts.
+    pub(crate) restore: Option<Py<PyAny>>,
+    pub(crate) path: Option<PathBuf>,
+    was_called: AtomicBool,
+}
+
+impl ModelState {
+    /// The code for this process and the present number of threads; compiles if there is none.
+    pub(crate) fn code(&self, py: Python<'_>) -> PyResult<Code> {
+        let era = Era::now(self.settings.threads);
+        {
+            let code = lock(py, &self.code);
+            if let Some(code) = code.as_ref().filter(|c| c.era == era) {
+                return Ok(code.clone());
+            }
+        }
+        self.compile(py, era)
+    }
+
+    fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Code> {
+        let model = lock(py, &self.model).clone();
+        let signature = Arc::new(Signature::of(model.module()));
+        let options = self.settings.options(era);
+        let _watch = Watch::start(py, &format!("compiling {}", model.module().name))?;
+        let compiled = detached(py, || model.compile(&options))?;
+        py.check_signals()?;
+        let compiled = compiled.map_err(|e| errors::raise(py, &e))?;
+        let code = Code {
+            era,
+            compiled,
+            signature,
+        };
+        let before = lock(py, &self.code).replace(code.clone());
+        if let Some(before) = before.filter(|c| !c.era.is_of_this_process()) {
+            // Its threads stayed in the other process; to drop it would be to wait for them.
+            std::mem::forget(before);
+        }
+        Ok(code)
+    }
+
+    /// Lets the next call compile again: the graphs were edited.
+    pub(crate) fn forget_code(&self, py: Python<'_>) {
+        if let Some(before) = lock(py, &self.code).take().filter(|c| !c.era.is_of_this_process()) {
+            std::mem::forget(before);
+        }
+    }
+
+    /// Whether no call was made yet, which then may compile for its sizes.
+    pub(crate) fn is_first_call(&self) -> bool {
+        !self.was_called.load(Relaxed) && !self.was_called.swap(true, Relaxed)
+    }
+
+    /// A copy of the graphs.
+    pub(crate) fn module(&self, py: Python<'_>) -> GraphModule {
+        lock(py, &self.model).module().clone()
+    }
+}
+
+/// Shows on a terminal or in a notebook that something takes time, as long as it is kept.
+pub(crate) struct Watch<'py>(Bound<'py, PyAny>);
+
+impl<'py> Watch<'py> {
+    pub(crate) fn start(py: Python<'py>, what: &str) -> PyResult<Watch<'py>> {
+        let module = py.import(intern!(py, "fxc._progress"))?;
+        Ok(Watch(module.call_method1(intern!(py, "start"), (what,))?))
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        // A line that cannot be cleared is no reason to fail.
+        let _ = self.0.call_method0("stop");
+    }
+}
+
+/// A model that is called like the module it was made of.
+#[pyclass(subclass, frozen, weakref, module = "fxc._fxc", name = "CompiledModel")]
+pub(crate) struct CompiledModel {
+    pub(crate) state: Arc<ModelState>,
+}
+
+impl CompiledModel {
+    pub(crate) fn from_model(
+        py: Python<'_>,
+        model: Model,
+        settings: Settings,
+        path: Option<PathBuf>,
+    ) -> PyResult<CompiledModel> {
+        let restore = match &model.module().call_spec {
+            Some(spec) if !tree::is_plain(&spec.results) => {
+                let module = py.import(intern!(py, "fxc._tree"))?;
+                Some(module.call_method1("Restorer", (&*spec.results,))?.unbind())
+            }
+            _ => None,
+        };
+        Ok(CompiledModel {
+            state: Arc::new(ModelState {
+                model: Arc::new(Mutex::new(model)),
+                settings,
+                code: Mutex::new(None),
+                restore,
+                path,
+                was_called: AtomicBool::new(false),
+            }),
+        })
+    }
+}
+
+#[pymethods]
+impl CompiledModel {
+    /// Reads a model from a file, or from a text if `text` is true. `keep_path`: whether the file stays, so that a copy may be read from
+    /// it. Keyword arguments are options of compiling.
+    #[new]
+    #[pyo3(signature = (source, *, text = false, keep_path = true, **options))]
+    fn new(
+        py: Python<'_>,
+        source: PathBuf,
+        text: bool,
+        keep_path: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<CompiledModel> {
+        let settings = Settings::from_kwargs(options)?;
+        let _watch = Watch::start(py, "reading the model")?;
+        let read = detached(py, || match text {
+            true => Model::from_text(&source.to_string_lossy()),
+            false => Model::open(&source),
+        })?;
+        let model = read.map_err(|e| errors::raise(py, &e))?;
+        let path = (!text && keep_path).then_some(source);
+        CompiledModel::from_model(py, model, settings, path)
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let code = self.state.code(py)?;
+        let arguments = code.signature.read(args, kwargs)?;
+        let watch = self
+            .state
+            .is_first_call()
+            .then(|| Watch::start(py, "compiling for these sizes"))
+            .transpose()?;
+        let run = detached(py, || code.compiled.run(inputs::of_call(&arguments, &code.signature)?))?;
+        drop(watch);
+        let outputs = run.map_err(|e| errors::raise(py, &e))?;
+        Maker::new(py, arguments.library)?.outputs(outputs, self.state.restore.as_ref())
+    }
+
+    /// Compiles now what can be compiled without inputs.
+    fn compile(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.code(py).map(|_| ())
+    }
+
+    /// Compiles again after the graphs were edited.
+    fn recompile(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.forget_code(py);
+        self.compile(py)
+    }
+
+    /// The model with a memory of its own for what calls change.
+    fn session(&self, py: Python<'_>) -> PyResult<Session> {
+        Session::new(py, self.state.clone())
+    }
+
+    /// What reading and compiling warned of so far.
+    #[getter]
+    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let code = lock(py, &self.state.code).clone();
+        let model = lock(py, &self.state.model).clone();
+        let mut found: Vec<_> = model.warnings().cloned().collect();
+        found.extend(code.into_iter().flat_map(|c| c.compiled.warnings()));
+        errors::to_list(py, found, model.sources())
+    }
+
+    /// The parameters, as Python writes them.
+    #[getter]
+    fn signature_text(&self, py: Python<'_>) -> String {
+        Signature::of(lock(py, &self.state.model).module()).text()
+    }
+
+    /// The model's name.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> String {
+        lock(py, &self.state.model).module().name.clone()
+    }
+
+    /// The file that the model was read from.
+    #[getter]
+    fn path(&self) -> Option<PathBuf> {
+        self.state.path.clone()
+    }
+
+    /// The specification of the result's nesting, if the model came from an archive.
+    #[getter]
+    fn result_spec(&self, py: Python<'_>) -> Option<String> {
+        let model = lock(py, &self.state.model);
+        model.module().call_spec.as_ref().map(|c| c.results.to_string())
+    }
+
+    /// Writes the model as FXIR, with its weights beside it.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let model = lock(py, &self.state.model).clone();
+        let saved = detached(py, || model.save(&path))?;
+        saved.map_err(|e| errors::raise(py, &e))
+    }
+}
+
+/// Reads the arguments of a call of a model, for the tools that look at one.
+pub(crate) fn read_arguments<'py>(
+    state: &ModelState,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Signature, Arguments)> {
+    let signature = Signature::of(lock(args.py(), &state.model).module());
+    let arguments = signature.read(args, kwargs)?;
+    Ok((signature, arguments))
+}

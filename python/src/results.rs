@@ -1,0 +1,105 @@
+//! From the results of a call to Python objects.
+
+use crate::args::Library;
+use crate::ndarray;
+use crate::torch::{self, Torch};
+use fxc::types::{Dim, Val};
+use fxc::{Outputs, Tensor};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyComplex, PyDict, PyList, PyRange, PySlice, PyTuple};
+
+/// Makes Python objects of values.
+pub(crate) struct Maker<'py> {
+    py: Python<'py>,
+    torch: Option<&'static Torch>,
+}
+
+impl<'py> Maker<'py> {
+    pub(crate) fn new(py: Python<'py>, library: Library) -> PyResult<Maker<'py>> {
+        let torch = match library {
+            Library::Torch => torch::loaded(py)?,
+            Library::Numpy => None,
+        };
+        Ok(Maker { py, torch })
+    }
+
+    /// A tensor as an array of the library's.
+    pub(crate) fn tensor(&self, mut tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
+        // What Python writes there must reach neither the model nor later results: memory that is shared is copied.
+        tensor.bytes_mut();
+        match self.torch {
+            Some(torch) => torch.make(self.py, tensor),
+            None => ndarray::make(self.py, tensor),
+        }
+    }
+
+    /// The results of a call. `restore` makes the classes of the exported function's result again.
+    pub(crate) fn outputs(&self, outputs: Outputs, restore: Option<&Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let mut leaves = restore.map(|_| PyList::empty(self.py));
+        let plain = self.value(outputs.into_value(), &mut leaves)?;
+        match (restore, leaves) {
+            (Some(restore), Some(leaves)) => restore.bind(self.py).call1((leaves, plain)),
+            _ => Ok(plain),
+        }
+    }
+
+    fn value(&self, value: Val<Tensor>, leaves: &mut Option<Bound<'py, PyList>>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        let mut items = |v: Vec<Val<Tensor>>| {
+            v.into_iter()
+                .map(|x| self.value(x, leaves))
+                .collect::<PyResult<Vec<_>>>()
+        };
+        let made = match value {
+            Val::Tuple(v) => return Ok(PyTuple::new(py, items(v)?)?.into_any()),
+            Val::List(v) => return Ok(PyList::new(py, items(v)?)?.into_any()),
+            Val::Dict(v) => {
+                let dict = PyDict::new(py);
+                for (k, x) in v {
+                    dict.set_item(self.value(k, &mut None)?, self.value(x, leaves)?)?;
+                }
+                return Ok(dict.into_any());
+            }
+            Val::Leaf(t) => self.tensor(t)?,
+            other => self.scalar(other)?,
+        };
+        if let Some(leaves) = leaves {
+            leaves.append(&made)?;
+        }
+        Ok(made)
+    }
+
+    fn scalar(&self, value: Val<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        Ok(match value {
+            Val::None => py.None().into_bound(py),
+            Val::Bool(b) => b.into_pyobject(py)?.to_owned().into_any(),
+            Val::Int(Dim::Const(i)) => i.into_pyobject(py)?.into_any(),
+            Val::Float(x) => x.into_pyobject(py)?.into_any(),
+            Val::Complex(re, im) => PyComplex::from_doubles(py, re, im).into_any(),
+            Val::Str(s) => s.as_ref().into_pyobject(py)?.into_any(),
+            Val::Ellipsis => py.Ellipsis().into_bound(py),
+            Val::Slice(v) => {
+                let [a, b, c] = (*v).map(|x| self.scalar(x));
+                let class = py.get_type::<PySlice>();
+                class.call1((a?, b?, c?))?
+            }
+            Val::Range(v) => {
+                let [a, b, c] = (*v).map(|x| self.scalar(x));
+                let class = py.get_type::<PyRange>();
+                class.call1((a?, b?, c?))?
+            }
+            Val::DType(d) => match self.torch {
+                Some(_) => py.import(intern!(py, "torch"))?.getattr(d.torch_name())?,
+                None => d.torch_name().into_pyobject(py)?.into_any(),
+            },
+            Val::Device(s) | Val::TorchName(s) => s.as_ref().into_pyobject(py)?.into_any(),
+            other => {
+                let words = format!("a result is {}, which has no Python object", other.kind_name());
+                return Err(PyRuntimeError::new_err(words));
+            }
+        })
+    }
+}

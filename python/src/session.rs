@@ -1,0 +1,135 @@
+//! A model with state.
+
+use crate::args::{Library, Signature};
+use crate::model::{ModelState, lock};
+use crate::process::{Era, detached};
+use crate::results::Maker;
+use crate::{errors, inputs, ndarray, torch};
+use fxc::Tensor;
+use fxc::graph::AttributeKind;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A model that remembers what calls change: each call finds the buffers as the last one left them.
+#[pyclass(frozen, module = "fxc", name = "Session")]
+pub(crate) struct Session {
+    model: Arc<ModelState>,
+    signature: Arc<Signature>,
+    live: Mutex<Live>,
+}
+
+struct Live {
+    era: Era,
+    /// Always there but while it is replaced.
+    session: Option<fxc::Session>,
+}
+
+impl Session {
+    pub(crate) fn new(py: Python<'_>, model: Arc<ModelState>) -> PyResult<Session> {
+        let code = model.code(py)?;
+        Ok(Session {
+            signature: code.signature.clone(),
+            live: Mutex::new(Live {
+                era: code.era,
+                session: Some(code.compiled.session()),
+            }),
+            model,
+        })
+    }
+
+    /// Does something with the session. In a process that was forked off the code is made again, and the state goes over.
+    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut fxc::Session) -> R + Send) -> PyResult<R> {
+        let mut live = lock(py, &self.live);
+        if !live.era.is_of_this_process() || live.session.is_none() {
+            let code = self.model.code(py)?;
+            let mut next = code.compiled.session();
+            if let Some(before) = live.session.take() {
+                for (path, t) in before.state() {
+                    next.set_state(&path, t).map_err(|e| errors::raise(py, &e))?;
+                }
+                std::mem::forget(before);
+            }
+            (live.era, live.session) = (code.era, Some(next));
+        }
+        let Some(session) = live.session.as_mut() else {
+            return Err(PyTypeError::new_err("the session is being replaced"));
+        };
+        detached(py, || work(session))
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let arguments = self.signature.read(args, kwargs)?;
+        let run = self.with(py, |s| s.run(inputs::of_call(&arguments, &self.signature)?))?;
+        let outputs = run.map_err(|e| errors::raise(py, &e))?;
+        Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())
+    }
+
+    /// The buffers by name, with their present values: copies, as torch tensors if torch is loaded and as arrays if not.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut all: BTreeMap<String, Tensor> = BTreeMap::new();
+        for (path, a) in &lock(py, &self.model.model).module().attributes {
+            if let (AttributeKind::Buffer, Some(t)) = (a.kind, &a.value) {
+                all.insert(path.to_string(), t.clone());
+            }
+        }
+        all.extend(self.with(py, |s| s.state())?);
+        let library = match torch::loaded(py)? {
+            Some(_) => Library::Torch,
+            None => Library::Numpy,
+        };
+        let maker = Maker::new(py, library)?;
+        let dict = PyDict::new(py);
+        for (path, t) in all {
+            dict.set_item(path, maker.tensor(t)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// Gives buffers the values that the next call finds.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut values = vec![];
+        for (key, value) in state.iter() {
+            let path: String = key.extract()?;
+            values.push((path.clone(), to_tensor(&value, &path)?));
+        }
+        let done = self.with(py, |s| {
+            values.into_iter().try_for_each(|(path, t)| s.set_state(&path, t))
+        })?;
+        done.map_err(|e| errors::raise(py, &e))
+    }
+
+    /// Gives all buffers their first values again.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, fxc::Session::reset)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<fxc.Session of {}>", lock(py, &self.model.model).module().name)
+    }
+}
+
+/// A copy of an array or tensor of Python's.
+pub(crate) fn to_tensor(value: &Bound<'_, PyAny>, place: &str) -> PyResult<Tensor> {
+    let py = value.py();
+    let array = match torch::loaded(py)? {
+        Some(torch) if torch.is_tensor(value)? => torch.read(&value.call_method0("detach")?)?,
+        _ if ndarray::is_array(value) => ndarray::read(value)?,
+        _ => {
+            let words = format!("`{place}` is neither a tensor nor an array");
+            return Err(PyTypeError::new_err(words));
+        }
+    };
+    Ok(inputs::to_tensor(&array))
+}

@@ -1,0 +1,158 @@
+//! torch's tensors, by the C functions of DLPack that torch offers. torch is never imported here: an object that is a tensor says that
+//! it is loaded.
+
+use crate::array::{Array, Owner};
+use crate::dlpack::{self, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+use fxc::Tensor;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyType};
+use std::ffi::{c_char, c_int, c_void};
+
+#[repr(C)]
+struct ExchangeHeader {
+    version: DLPackVersion,
+    prev: *mut ExchangeHeader,
+}
+
+type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
+
+/// Describes the memory of a tensor, which stays the tensor's.
+type BorrowFn = unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int;
+
+/// Makes a tensor around memory that it takes.
+type ImportFn = unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int;
+
+/// `DLPackExchangeAPI` of `dlpack.h`.
+#[repr(C)]
+struct ExchangeApi {
+    header: ExchangeHeader,
+    _allocate:
+        Option<unsafe extern "C" fn(*mut DLTensor, *mut *mut DLManagedTensorVersioned, *mut c_void, SetError) -> c_int>,
+    _export: Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
+    import: Option<ImportFn>,
+    borrow: Option<BorrowFn>,
+    _stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
+}
+
+/// What calls need of torch.
+pub(crate) struct Torch {
+    tensor: Py<PyType>,
+    is_grad_enabled: Py<PyAny>,
+    from_dlpack: Py<PyAny>,
+    borrow: Option<BorrowFn>,
+    import: Option<ImportFn>,
+}
+
+static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+
+/// torch, if the program has imported it.
+pub(crate) fn loaded(py: Python<'_>) -> PyResult<Option<&'static Torch>> {
+    if let Some(torch) = TORCH.get(py) {
+        return Ok(Some(torch));
+    }
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let Ok(torch) = modules.get_item(intern!(py, "torch")) else {
+        return Ok(None);
+    };
+    // While torch is being imported its module is there without its content.
+    let (Ok(tensor), Ok(grad)) = (torch.getattr("Tensor"), torch.getattr("is_grad_enabled")) else {
+        return Ok(None);
+    };
+    let api = exchange_api(&tensor);
+    let found = Torch {
+        borrow: api.and_then(|api| api.borrow),
+        import: api.and_then(|api| api.import),
+        tensor: tensor.cast_into::<PyType>()?.unbind(),
+        is_grad_enabled: grad.unbind(),
+        from_dlpack: torch.getattr("from_dlpack")?.unbind(),
+    };
+    Ok(Some(TORCH.get_or_init(py, || found)))
+}
+
+/// The table of functions that a class of tensors has, if they are of the version that this module knows.
+fn exchange_api(class: &Bound<'_, PyAny>) -> Option<&'static ExchangeApi> {
+    let capsule = class.getattr("__dlpack_c_exchange_api__").ok()?;
+    let capsule = capsule.cast_into::<PyCapsule>().ok()?;
+    let table = capsule.pointer_checked(Some(c"dlpack_exchange_api")).ok()?;
+    // SAFETY: the capsule's name says what it points to, and the library keeps the table as long as the process lives.
+    let header = unsafe { table.cast::<ExchangeHeader>().as_ref() };
+    // SAFETY: as above; the version says that the table has these members.
+    let known = header.version.major == dlpack::MAJOR;
+    known.then(|| unsafe { table.cast::<ExchangeApi>().as_ref() })
+}
+
+impl Torch {
+    /// Whether an object is a tensor.
+    pub(crate) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = object.py();
+        Ok(object.get_type().is(self.tensor.bind(py)) || object.is_instance(self.tensor.bind(py))?)
+    }
+
+    /// The memory of a tensor. What torch itself would not let a library read is an error.
+    pub(crate) fn read(&self, object: &Bound<'_, PyAny>) -> PyResult<Array> {
+        let py = object.py();
+        let needs_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
+        if needs_grad && self.is_grad_enabled.bind(py).call0()?.is_truthy()? {
+            let words = "a tensor that requires grad was given, but fxc computes no gradients; call the model under \
+                         `torch.no_grad()`, or pass `x.detach()`";
+            return Err(PyRuntimeError::new_err(words));
+        }
+        if object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+            // DLPack has no bit for a negation that is still to be done.
+            return self.read(&object.call_method0("resolve_neg")?);
+        }
+        let exact = object.get_type().is(self.tensor.bind(py));
+        match self.borrow.filter(|_| exact) {
+            Some(borrow) => borrow_tensor(object, borrow),
+            None => dlpack::import(&object.call_method0("detach")?),
+        }
+    }
+
+    /// A tensor around the memory of one of fxc's.
+    pub(crate) fn make<'py>(&self, py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
+        let Some(import) = self.import else {
+            let capsule = dlpack::capsule(py, tensor)?;
+            return self.from_dlpack.bind(py).call1((capsule,));
+        };
+        let dtype = tensor.dtype();
+        let exported = dlpack::export(tensor)
+            .ok_or_else(|| PyValueError::new_err(format!("DLPack has no element type for {dtype}")))?;
+        let mut out = std::ptr::null_mut();
+        // SAFETY: the function takes the exported tensor, and gives a new reference or sets an exception.
+        unsafe {
+            match import(exported.as_ptr(), &mut out) {
+                0 => Bound::from_owned_ptr_or_err(py, out.cast()),
+                _ => Err(PyErr::fetch(py)),
+            }
+        }
+    }
+}
+
+fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array> {
+    let mut t = DLTensor::empty();
+    let owner = Owner::Object {
+        _object: object.clone().unbind(),
+    };
+    // SAFETY: the object is exactly of the class that the function is of; the owner keeps it, and with it the memory.
+    unsafe {
+        match borrow(object.as_ptr().cast(), &mut t) {
+            0 => dlpack::describe(&t, owner),
+            _ => Err(unreadable(object, PyErr::fetch(object.py()))),
+        }
+    }
+}
+
+/// Why torch does not export a tensor, as an error of fxc's.
+fn unreadable(object: &Bound<'_, PyAny>, why: PyErr) -> PyErr {
+    let py = object.py();
+    let layout = object.getattr("layout").and_then(|l| l.str()).map(|s| s.to_string());
+    let error = PyTypeError::new_err(format!(
+        "torch does not lend the memory of this tensor (layout {})",
+        layout.as_deref().unwrap_or("unknown")
+    ));
+    error.set_cause(py, Some(why));
+    error
+}
