@@ -143,8 +143,6 @@ def export(
     if path.endswith(".pt2"):
         _save(_program(module, args, kwargs, dynamic_shapes, strict), path)
     elif path.endswith(".fxir"):
-        compile(
-            module, *args, dynamic_shapes=dynamic_shapes, strict=strict, options={"lazy": True}, **kwargs
-        ).save(path)
+        compile(module, *args, dynamic_shapes=dynamic_shapes, strict=strict, options={"lazy": True}, **kwargs).save(path)
     else:
         raise ValueError(f"`{path}` has no ending that says what to write: .pt2 or .fxir")

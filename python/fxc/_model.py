@@ -60,7 +60,7 @@ def load(
     dims: fixes symbolic sizes, by name.
     lazy: compiles with the first call, for graphs that are edited first.
     """
-    options = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 
@@ -78,7 +78,7 @@ def loads(
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model from a text: FXIR, or what torch prints of a graph. The options are those of `load`."""
-    options = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     return _made(Model(text, text=True, **options), options, lazy)
 
 

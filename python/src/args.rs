@@ -312,7 +312,7 @@ impl<'py> Reader<'py> {
         } else if is_numpy_scalar(value)? {
             return self.read_number(&value.call_method0("item")?);
         } else {
-            return Ok(self.read_torch_name(value)?);
+            return self.read_torch_name(value);
         }))
     }
 

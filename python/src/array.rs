@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 /// Sizes or strides.
 pub(crate) type Sizes<T> = SmallVec<[T; 6]>;
 
-/// What keeps memory while it is read.
+/// What keeps memory while it is read; nothing else is asked of it.
+#[allow(dead_code, reason = "the fields are there to be dropped")]
 pub(crate) enum Owner {
     /// The Python object.
-    Object { _object: Py<PyAny> },
+    Object(Py<PyAny>),
     /// An exporter's tensor.
     Managed(Managed),
 }
@@ -23,7 +24,7 @@ pub(crate) struct Array {
     /// In elements; `None` for row-major memory without gaps.
     pub(crate) strides: Option<Sizes<isize>>,
     pub(crate) data: *const u8,
-    pub(crate) owner: Owner,
+    pub(crate) _owner: Owner,
 }
 
 // SAFETY: the memory is only read, and the owner keeps it on whatever thread.

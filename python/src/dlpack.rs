@@ -164,7 +164,7 @@ pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
             // SAFETY: the first element is within the exporter's memory.
             unsafe { t.data.cast::<u8>().cast_const().add(t.byte_offset as usize) }
         },
-        owner,
+        _owner: owner,
     })
 }
 

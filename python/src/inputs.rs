@@ -2,52 +2,77 @@
 
 use crate::args::{Arguments, Signature};
 use crate::array::Array;
-use fxc::types::Val;
-use fxc::{Error, Input, Tensor};
+use fxc::types::{DType, Val};
+use fxc::{Input, LayoutError, Tensor, View};
+use smallvec::SmallVec;
 
-/// The inputs of a call.
-pub(crate) fn of_call(arguments: &Arguments, signature: &Signature) -> Result<Vec<Input>, Error> {
+/// The inputs of a call. They borrow the arrays' memory, which the arrays' owners keep.
+pub(crate) fn of_call<'a>(
+    arguments: &'a Arguments,
+    signature: &'a Signature,
+) -> Result<SmallVec<[Input<'a>; 4]>, LayoutError> {
     let all = arguments.slots.iter().all(Option::is_some);
-    let given = arguments.slots.iter().zip(&signature.inputs);
-    let given = given.filter_map(|(slot, name)| {
-        let value = to_value(slot.as_ref()?, &arguments.arrays);
-        Some(match all {
-            true => Input::new(value),
-            false => Input::named(name.clone(), value),
-        })
-    });
-    Ok(given.collect())
+    let mut inputs = SmallVec::new();
+    for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {
+        let Some(value) = slot else { continue };
+        let input = match value {
+            Val::Leaf(i) => array_input(&arguments.arrays[*i])?,
+            value => Input::new(to_value(value, &arguments.arrays)?),
+        };
+        inputs.push(match all {
+            true => input,
+            false => Input::from((name.as_str(), input)),
+        });
+    }
+    Ok(inputs)
 }
 
-/// A value with the tensors of its arrays.
-pub(crate) fn to_value(value: &Val<usize>, arrays: &[Array]) -> Val<Tensor> {
-    value.map(|&i| to_tensor(&arrays[i]))
+fn array_input(array: &Array) -> Result<Input<'_>, LayoutError> {
+    Ok(match array.dtype {
+        DType::B8 if !are_bools_clean(array) => bools(array)?.into(),
+        _ => view(array)?.into(),
+    })
+}
+
+/// A value with the tensors of its arrays, copied.
+fn to_value(value: &Val<usize>, arrays: &[Array]) -> Result<Val<Tensor>, LayoutError> {
+    value.try_map(&mut |&i| to_tensor(&arrays[i]).map(Val::Leaf))
 }
 
 /// A tensor with the elements of an array, copied.
-pub(crate) fn to_tensor(array: &Array) -> Tensor {
-    let mut t = Tensor::zeros(array.dtype, &array.shape);
-    let size = array.dtype.size();
-    let strides: Vec<isize> = match &array.strides {
-        Some(s) => s.to_vec(),
-        None => t.strides().iter().map(|&s| s as isize).collect(),
-    };
-    if t.numel() == 0 {
-        return t;
+pub(crate) fn to_tensor(array: &Array) -> Result<Tensor, LayoutError> {
+    Ok(match array.dtype {
+        DType::B8 => bools(array)?,
+        _ => view(array)?.to_tensor(),
+    })
+}
+
+/// An array's memory.
+fn view(array: &Array) -> Result<View<'_>, LayoutError> {
+    // SAFETY: the shape and strides are the array's own, and its owner keeps the memory. Who writes it meanwhile from another thread
+    // has that race with the library that owns it as well.
+    unsafe { View::from_raw_parts(array.dtype, &array.shape, array.strides.as_deref(), array.data) }
+}
+
+/// Bools as 0 and 1, whatever their bytes are: numpy can look at any bytes as bools.
+fn bools(array: &Array) -> Result<Tensor, LayoutError> {
+    // SAFETY: as in `view`; bytes have any value.
+    let bytes = unsafe { View::from_raw_parts(DType::U8, &array.shape, array.strides.as_deref(), array.data) }?;
+    let bytes = bytes.to_tensor();
+    let truths: Vec<bool> = bytes.as_slice::<u8>().iter().map(|&b| b != 0).collect();
+    Ok(View::from_bools(&array.shape, &truths)?.to_tensor())
+}
+
+/// Whether all bytes of an array of bools are 0 or 1.
+fn are_bools_clean(array: &Array) -> bool {
+    if array.strides.is_some() {
+        return false;
     }
-    let mut index = vec![0usize; array.shape.len()];
-    for to in t.bytes_mut().chunks_exact_mut(size) {
-        let at: isize = index.iter().zip(&strides).map(|(&i, &s)| i as isize * s).sum();
-        // SAFETY: the index is within the shape, whose elements lie in the array's memory, which its owner keeps.
-        let from = unsafe { std::slice::from_raw_parts(array.data.offset(at * size as isize), size) };
-        to.copy_from_slice(from);
-        for d in (0..index.len()).rev() {
-            index[d] += 1;
-            if index[d] < array.shape[d] {
-                break;
-            }
-            index[d] = 0;
-        }
+    let count = array.shape.iter().product();
+    if count == 0 {
+        return true;
     }
-    t
+    // SAFETY: the array is row-major without gaps, and its owner keeps the memory.
+    let bytes = unsafe { std::slice::from_raw_parts(array.data, count) };
+    bytes.iter().fold(0, |all, b| all | b) <= 1
 }

@@ -1,17 +1,18 @@
 //! Compiled models as Python calls them.
 
 use crate::args::{Arguments, Signature};
-use crate::process::{Era, detached};
+use crate::process::{Era, detached, interruptible, signal_token};
 use crate::results::Maker;
 use crate::session::Session;
 use crate::{errors, inputs, tree};
-use fxc::graph::GraphModule;
 use fxc::pass::PassOptions;
-use fxc::{Compiled, Model, Options};
+use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -64,8 +65,9 @@ impl Settings {
         passes
     }
 
-    fn options(&self, era: Era) -> Options {
+    fn options(&self, era: Era, token: &CancelToken) -> Options {
         let options = Options::new()
+            .cancel(token.clone())
             .threads(era.thread_count())
             .exact(self.exact)
             .passes(self.pass_options());
@@ -91,6 +93,8 @@ pub(crate) struct ModelState {
     pub(crate) restore: Option<Py<PyAny>>,
     pub(crate) path: Option<PathBuf>,
     was_called: AtomicBool,
+    /// Ends compilations and calls on Ctrl-C.
+    token: CancelToken,
 }
 
 impl ModelState {
@@ -109,10 +113,9 @@ impl ModelState {
     fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Code> {
         let model = lock(py, &self.model).clone();
         let signature = Arc::new(Signature::of(model.module()));
-        let options = self.settings.options(era);
+        let options = self.settings.options(era, &self.token);
         let _watch = Watch::start(py, &format!("compiling {}", model.module().name))?;
-        let compiled = detached(py, || model.compile(&options))?;
-        py.check_signals()?;
+        let compiled = interruptible(py, &self.token, || model.compile(&options))?;
         let compiled = compiled.map_err(|e| errors::raise(py, &e))?;
         let code = Code {
             era,
@@ -120,28 +123,33 @@ impl ModelState {
             signature,
         };
         let before = lock(py, &self.code).replace(code.clone());
-        if let Some(before) = before.filter(|c| !c.era.is_of_this_process()) {
-            // Its threads stayed in the other process; to drop it would be to wait for them.
-            std::mem::forget(before);
-        }
+        // Not with the lock held: it may be the last to know the code.
+        drop(before);
         Ok(code)
+    }
+
+    /// Runs a call without the interpreter's lock.
+    pub(crate) fn run<'a>(
+        &self,
+        py: Python<'_>,
+        arguments: &'a Arguments,
+        signature: &'a Signature,
+        mut call: impl FnMut(SmallVec<[Input<'a>; 4]>) -> Result<Outputs, Error> + Send,
+    ) -> PyResult<Outputs> {
+        let inputs = inputs::of_call(arguments, signature).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let run = interruptible(py, &self.token, || call(inputs.clone()))?;
+        run.map_err(|e| errors::raise(py, &e))
     }
 
     /// Lets the next call compile again: the graphs were edited.
     pub(crate) fn forget_code(&self, py: Python<'_>) {
-        if let Some(before) = lock(py, &self.code).take().filter(|c| !c.era.is_of_this_process()) {
-            std::mem::forget(before);
-        }
+        let before = lock(py, &self.code).take();
+        drop(before);
     }
 
     /// Whether no call was made yet, which then may compile for its sizes.
     pub(crate) fn is_first_call(&self) -> bool {
         !self.was_called.load(Relaxed) && !self.was_called.swap(true, Relaxed)
-    }
-
-    /// A copy of the graphs.
-    pub(crate) fn module(&self, py: Python<'_>) -> GraphModule {
-        lock(py, &self.model).module().clone()
     }
 }
 
@@ -190,6 +198,7 @@ impl CompiledModel {
                 restore,
                 path,
                 was_called: AtomicBool::new(false),
+                token: signal_token(),
             }),
         })
     }
@@ -233,9 +242,11 @@ impl CompiledModel {
             .is_first_call()
             .then(|| Watch::start(py, "compiling for these sizes"))
             .transpose()?;
-        let run = detached(py, || code.compiled.run(inputs::of_call(&arguments, &code.signature)?))?;
+        let run = self
+            .state
+            .run(py, &arguments, &code.signature, |inputs| code.compiled.run(inputs));
         drop(watch);
-        let outputs = run.map_err(|e| errors::raise(py, &e))?;
+        let outputs = run?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.state.restore.as_ref())
     }
 
@@ -296,15 +307,4 @@ impl CompiledModel {
         let saved = detached(py, || model.save(&path))?;
         saved.map_err(|e| errors::raise(py, &e))
     }
-}
-
-/// Reads the arguments of a call of a model, for the tools that look at one.
-pub(crate) fn read_arguments<'py>(
-    state: &ModelState,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<(Signature, Arguments)> {
-    let signature = Signature::of(lock(args.py(), &state.model).module());
-    let arguments = signature.read(args, kwargs)?;
-    Ok((signature, arguments))
 }

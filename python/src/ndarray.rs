@@ -39,9 +39,7 @@ pub(crate) fn read(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         strides,
         // SAFETY: the object is an array, whose struct has the address of its first element.
         data: unsafe { (*array.as_array_ptr()).fields.data }.cast_const().cast(),
-        owner: Owner::Object {
-            _object: object.clone().unbind(),
-        },
+        _owner: Owner::Object(object.clone().unbind()),
     })
 }
 

@@ -1,8 +1,14 @@
-//! What the package knows of its process: how many threads models run on, and forks.
+//! What the package knows of its process: how many threads models run on, forks, and signals.
 
+use fxc::CancelToken;
+use fxc::diag::Code;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 /// The threads of models that do not say otherwise; 0 until [`set_num_threads`].
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -87,12 +93,73 @@ pub(crate) fn _after_fork_in_child() {
     FORKS.fetch_add(1, Relaxed);
 }
 
+thread_local! {
+    /// When this thread's work began.
+    static BEGIN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// What a signal's handler raised while this thread worked.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// The thread that Python gives signals to.
+static MAIN_THREAD: OnceLock<ThreadId> = OnceLock::new();
+
+/// Work that takes less looks for no signals: they can wait so long.
+const UNNOTICED: Duration = Duration::from_millis(100);
+
+/// A token that ends work when a signal's handler raises an exception, as that of Ctrl-C does.
+pub(crate) fn signal_token() -> CancelToken {
+    CancelToken::polling(Duration::from_millis(20), || {
+        let here = MAIN_THREAD.get() == Some(&std::thread::current().id());
+        let is_long = BEGIN.get().is_some_and(|b| b.elapsed() > UNNOTICED);
+        here && is_long
+            && Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(e) => {
+                    RAISED.set(Some(e));
+                    true
+                }
+            })
+    })
+}
+
+/// Called when the package is imported, and in processes that are forked off.
+pub(crate) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?;
+    if threading.call_method0("current_thread")?.is(&main) {
+        // A fork keeps the thread that it was called on, under its id.
+        MAIN_THREAD.get_or_init(|| std::thread::current().id());
+    }
+    Ok(())
+}
+
 /// Counts a thread as within the library.
 struct Within;
 
 impl Drop for Within {
     fn drop(&mut self) {
         BUSY.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Runs work that may be cancelled by a [`signal_token`], until it is done or a signal's handler raises an exception.
+pub(crate) fn interruptible<R: Send>(
+    py: Python<'_>,
+    token: &CancelToken,
+    mut work: impl FnMut() -> Result<R, fxc::Error> + Send,
+) -> PyResult<Result<R, fxc::Error>> {
+    loop {
+        BEGIN.set(Some(Instant::now()));
+        let done = detached(py, &mut work)?;
+        if let Some(raised) = RAISED.take() {
+            token.reset();
+            return Err(raised);
+        }
+        match done {
+            // The signal was for the main thread, which has the same token.
+            Err(e) if e.code() == Some(Code::E0512) => token.reset(),
+            done => return Ok(done),
+        }
     }
 }
 

@@ -25,10 +25,8 @@ impl<'py> Maker<'py> {
         Ok(Maker { py, torch })
     }
 
-    /// A tensor as an array of the library's.
-    pub(crate) fn tensor(&self, mut tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
-        // What Python writes there must reach neither the model nor later results: memory that is shared is copied.
-        tensor.bytes_mut();
+    /// A tensor as an array of the library's, in the same memory: Python may write there.
+    pub(crate) fn tensor(&self, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
         match self.torch {
             Some(torch) => torch.make(self.py, tensor),
             None => ndarray::make(self.py, tensor),

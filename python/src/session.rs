@@ -2,12 +2,12 @@
 
 use crate::args::{Library, Signature};
 use crate::model::{ModelState, lock};
-use crate::process::{Era, detached};
+use crate::process::Era;
 use crate::results::Maker;
 use crate::{errors, inputs, ndarray, torch};
 use fxc::Tensor;
 use fxc::graph::AttributeKind;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Does something with the session. In a process that was forked off the code is made again, and the state goes over.
-    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut fxc::Session) -> R + Send) -> PyResult<R> {
+    fn with<R>(&self, py: Python<'_>, work: impl FnOnce(&mut fxc::Session) -> PyResult<R>) -> PyResult<R> {
         let mut live = lock(py, &self.live);
         if !live.era.is_of_this_process() || live.session.is_none() {
             let code = self.model.code(py)?;
@@ -50,14 +50,13 @@ impl Session {
                 for (path, t) in before.state() {
                     next.set_state(&path, t).map_err(|e| errors::raise(py, &e))?;
                 }
-                std::mem::forget(before);
             }
             (live.era, live.session) = (code.era, Some(next));
         }
         let Some(session) = live.session.as_mut() else {
             return Err(PyTypeError::new_err("the session is being replaced"));
         };
-        detached(py, || work(session))
+        work(session)
     }
 }
 
@@ -71,8 +70,9 @@ impl Session {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         let arguments = self.signature.read(args, kwargs)?;
-        let run = self.with(py, |s| s.run(inputs::of_call(&arguments, &self.signature)?))?;
-        let outputs = run.map_err(|e| errors::raise(py, &e))?;
+        let outputs = self.with(py, |s| {
+            self.model.run(py, &arguments, &self.signature, |inputs| s.run(inputs))
+        })?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())
     }
 
@@ -84,7 +84,7 @@ impl Session {
                 all.insert(path.to_string(), t.clone());
             }
         }
-        all.extend(self.with(py, |s| s.state())?);
+        all.extend(self.with(py, |s| Ok(s.state()))?);
         let library = match torch::loaded(py)? {
             Some(_) => Library::Torch,
             None => Library::Numpy,
@@ -92,7 +92,7 @@ impl Session {
         let maker = Maker::new(py, library)?;
         let dict = PyDict::new(py);
         for (path, t) in all {
-            dict.set_item(path, maker.tensor(t)?)?;
+            dict.set_item(path, maker.tensor(t.deep_copy())?)?;
         }
         Ok(dict)
     }
@@ -104,15 +104,18 @@ impl Session {
             let path: String = key.extract()?;
             values.push((path.clone(), to_tensor(&value, &path)?));
         }
-        let done = self.with(py, |s| {
-            values.into_iter().try_for_each(|(path, t)| s.set_state(&path, t))
-        })?;
-        done.map_err(|e| errors::raise(py, &e))
+        self.with(py, |s| {
+            let done = values.into_iter().try_for_each(|(path, t)| s.set_state(&path, t));
+            done.map_err(|e| errors::raise(py, &e))
+        })
     }
 
     /// Gives all buffers their first values again.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, fxc::Session::reset)
+        self.with(py, |s| {
+            s.reset();
+            Ok(())
+        })
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -131,5 +134,5 @@ pub(crate) fn to_tensor(value: &Bound<'_, PyAny>, place: &str) -> PyResult<Tenso
             return Err(PyTypeError::new_err(words));
         }
     };
-    Ok(inputs::to_tensor(&array))
+    inputs::to_tensor(&array).map_err(|e| PyValueError::new_err(e.to_string()))
 }

@@ -79,9 +79,11 @@ fn exchange_api(class: &Bound<'_, PyAny>) -> Option<&'static ExchangeApi> {
     let table = capsule.pointer_checked(Some(c"dlpack_exchange_api")).ok()?;
     // SAFETY: the capsule's name says what it points to, and the library keeps the table as long as the process lives.
     let header = unsafe { table.cast::<ExchangeHeader>().as_ref() };
+    if header.version.major != dlpack::MAJOR {
+        return None;
+    }
     // SAFETY: as above; the version says that the table has these members.
-    let known = header.version.major == dlpack::MAJOR;
-    known.then(|| unsafe { table.cast::<ExchangeApi>().as_ref() })
+    Some(unsafe { table.cast::<ExchangeApi>().as_ref() })
 }
 
 impl Torch {
@@ -133,9 +135,7 @@ impl Torch {
 
 fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array> {
     let mut t = DLTensor::empty();
-    let owner = Owner::Object {
-        _object: object.clone().unbind(),
-    };
+    let owner = Owner::Object(object.clone().unbind());
     // SAFETY: the object is exactly of the class that the function is of; the owner keeps it, and with it the memory.
     unsafe {
         match borrow(object.as_ptr().cast(), &mut t) {

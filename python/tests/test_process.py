@@ -29,9 +29,7 @@ graph main {
 
 
 def run_python(code: str, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **env}
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -214,3 +214,36 @@ fn inputs_and_results_are_described() {
         ["output.0: f32[2]", "output.1: f32[2]"]
     );
 }
+
+/// Hosts such as Python let their users write to results.
+#[test]
+fn results_share_no_memory_with_the_model() {
+    let text = "const total : f32[2] = [0, 0]
+        const scale : f32[2] = [1, 10]
+        graph main {
+            %x : f32[2] = placeholder x
+            %t = get_attr total
+            %old = call_method clone(%t)
+            %u = call_method add_(%t, %x)
+            %s = get_attr scale
+            INTERPRETED
+            output (%t, %s, %old)
+        }";
+    let interpreted = "%n = call_function torch.nonzero(%x)";
+    for text in [
+        text.replace("INTERPRETED", ""),
+        text.replace("INTERPRETED", interpreted),
+    ] {
+        let compiled = compiled(&text);
+        let mut session = compiled.session();
+        for _ in 0..2 {
+            let out = session.run([Tensor::from_slice(&[2], &[1.0f32, 2.0]).into()]).unwrap();
+            let state = session.state();
+            let scale = compiled.model().module().attributes["scale"].value.clone().unwrap();
+            for t in out.tensors() {
+                assert!(t.bytes().as_ptr() != state["total"].bytes().as_ptr());
+                assert!(t.bytes().as_ptr() != scale.bytes().as_ptr());
+            }
+        }
+    }
+}

@@ -57,11 +57,14 @@ pub struct CallResult {
 }
 
 impl CallResult {
-    /// The result in memory that outlives the call's inputs.
-    fn detach(self) -> CallResult {
+    /// The result in memory that outlives the call's inputs, and is not the model's: executables see to that, interpreters do not.
+    fn detach(self, is_compiled: bool) -> CallResult {
         let written = self.written.into_iter().map(|(m, t)| (m, t.detach()));
         CallResult {
-            result: self.result.map(|t| t.clone().detach()),
+            result: self.result.map(|t| match is_compiled {
+                true => t.clone().detach(),
+                false => t.deep_copy(),
+            }),
             written: written.collect(),
         }
     }
@@ -186,7 +189,8 @@ impl Function {
         let version = self.versions.last_mut().ok_or(Reported)?;
         let result = version.ready.run(&version.module, bound, &self.state);
         let is_tuple = returns_tuple(&self.module);
-        let called = result.map(|v| split_results(&version.module, v, is_tuple).detach());
+        let is_compiled = version.ready.whole_executable().is_some();
+        let called = result.map(|v| split_results(&version.module, v, is_tuple).detach(is_compiled));
         self.state_of = Some(version.id);
         match called {
             Ok(called) => {

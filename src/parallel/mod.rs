@@ -88,6 +88,8 @@ pub struct Pool {
     workers: Vec<PoolWorker>,
     /// How many threads were asked for.
     asked: usize,
+    /// The process that has the threads: a process that is forked off has none of them.
+    process: u32,
     /// Set while a job runs; a job started meanwhile (from a chunk, or from another thread) runs inline.
     busy: AtomicBool,
 }
@@ -95,12 +97,16 @@ pub struct Pool {
 impl Pool {
     /// The pool of `threads` threads that all models of this process share. Models that run one after the other must not each have
     /// workers of their own: those of the last would spin for a while beside those of the next. Models that run at the same time get
-    /// one of them on all threads, the others on their caller's.
+    /// one of them on all threads, the others on their caller's. A process that was forked off has pools of its own; what was compiled
+    /// before the fork must not run there.
     pub fn shared(threads: usize) -> Arc<Pool> {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|p| p.strong_count() > 0);
-        let found = pools.iter().filter_map(Weak::upgrade).find(|p| p.asked == threads);
+        let found = pools
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|p| p.asked == threads && p.process == std::process::id());
         found.unwrap_or_else(|| {
             let pool = Arc::new(Pool::new(threads));
             pools.push(Arc::downgrade(&pool));
@@ -124,6 +130,7 @@ impl Pool {
             shared,
             workers,
             asked: threads,
+            process: std::process::id(),
             busy: AtomicBool::new(false),
         }
     }
@@ -189,6 +196,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The threads are another process's: they would not end here.
+            return;
+        }
         self.shared.quit.store(true, SeqCst);
         for w in &mut self.workers {
             w.thread.unpark();

@@ -58,6 +58,7 @@ fn kernel_names(p: &Program) -> Vec<String> {
 
 /// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
 /// changes.
+#[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the command line writes them"))]
 pub(crate) fn named_constants(p: &Program) -> Vec<(String, &Tensor)> {
     let buffers = p.buffers.iter().enumerate().filter_map(|(i, b)| match &b.place {
         BufferPlace::Constant(t) => Some((format!("b{i}"), t)),

@@ -3,7 +3,7 @@
 use super::code;
 use super::input::RunInput;
 use super::plan::{self, Action};
-use super::results::{result_leaves, result_memory};
+use super::results::{kept_results, result_leaves, result_memory};
 use super::shared;
 use super::tables::Tables;
 use crate::code::{CompileKernels, CompiledKernels};
@@ -76,6 +76,8 @@ pub struct Executable {
     outputs: Vec<*mut u8>,
     /// The results, flattened: buffers, and the shapes in which they are handed out.
     pub(super) result_leaves: Vec<(BufferId, Vec<usize>)>,
+    /// Which of them are handed out as copies.
+    pub(super) kept_results: Vec<bool>,
     /// Memory that the caller lends for results of this run; null for the others.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
@@ -121,7 +123,7 @@ impl Executable {
         check_memory(&program, scratch)?;
         let scratch = AlignedBytes::zeroed(scratch);
         let arena = AlignedBytes::zeroed(program.arena);
-        let results = result_memory(&program);
+        let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
         let mut tensors = 0..;
@@ -145,7 +147,8 @@ impl Executable {
             spare: vec![None; results.len()],
             outputs: vec![std::ptr::null_mut(); results.len()],
             lent: vec![std::ptr::null_mut(); results.len()],
-            result_leaves: result_leaves(&program),
+            kept_results: kept_results(&program, &leaves),
+            result_leaves: leaves,
             cancel: options.cancel.clone(),
             results,
             tables: Tables::find_in(&program),

@@ -58,9 +58,15 @@ impl Executable {
         matches!(self.program.buffers[b.0].place, BufferPlace::Output(n) if self.lent[n] == target.address())
     }
 
+    /// The results in their structure. Those after the new values of buffers share no memory with the model and its state: hosts let
+    /// their users write there.
     pub(super) fn collect_output<I: RunInput>(&self, inputs: &[I]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
-        output.map(|(b, shape)| self.result_tensor(*b, shape, inputs))
+        let mut kept = self.kept_results.iter();
+        output.map(|(b, shape)| {
+            let t = self.result_tensor(*b, shape, inputs);
+            if kept.next() == Some(&true) { t.deep_copy() } else { t }
+        })
     }
 
     /// What a buffer that is handed out holds.
@@ -115,6 +121,18 @@ pub fn check_result_memory<'a>(
 pub(super) fn result_leaves(program: &Program) -> Vec<(BufferId, Vec<usize>)> {
     let output = program.output.iter();
     output.flat_map(Val::leaves).cloned().collect()
+}
+
+/// For each result whether the user would share its memory with the model: a constant, or a buffer's value.
+pub(super) fn kept_results(program: &Program, leaves: &[(BufferId, Vec<usize>)]) -> Vec<bool> {
+    let (values, results) = leaves.split_at(program.mutations.len().min(leaves.len()));
+    let kept = |b: &BufferId| match &program.buffers[b.0].place {
+        BufferPlace::Input(n) => program.inputs[*n].state.is_some(),
+        BufferPlace::Constant(_) => true,
+        _ => values.iter().any(|(v, _)| v == b),
+    };
+    let results = results.iter().map(|(b, _)| kept(b));
+    values.iter().map(|_| false).chain(results).collect()
 }
 
 /// Memory for the results that have their own.

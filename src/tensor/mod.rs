@@ -144,12 +144,15 @@ impl Tensor {
     /// The tensor in memory of its own if the elements are a caller's, which lasts for one call; else the tensor.
     pub fn detach(self) -> Tensor {
         match &*self.storage {
-            Storage::Borrowed(_) => {
-                let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
-                Tensor::from_storage(self.dtype, &self.shape, own)
-            }
+            Storage::Borrowed(_) => self.deep_copy(),
             _ => self,
         }
+    }
+
+    /// The tensor in memory that nothing else shares.
+    pub fn deep_copy(&self) -> Tensor {
+        let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
+        Tensor::from_storage(self.dtype, &self.shape, own)
     }
 
     /// Tells as long as it is kept whether the elements are still those of now.
