@@ -44,12 +44,17 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The tensor of an input by position.
+    /// Its name; `None` by position.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The tensor, if it is one.
     pub(super) fn as_view(&self) -> Option<View<'_>> {
-        match (&self.name, &self.value) {
-            (None, InputValue::View(v)) => Some(v.clone()),
-            (None, InputValue::Value(Val::Leaf(t))) => Some(t.into()),
-            _ => None,
+        match &self.value {
+            InputValue::View(v) => Some(v.clone()),
+            InputValue::Value(Val::Leaf(t)) => Some(t.into()),
+            InputValue::Value(_) => None,
         }
     }
 

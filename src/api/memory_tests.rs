@@ -133,6 +133,28 @@ fn memory_for_results_must_have_their_types() {
 }
 
 #[test]
+fn a_call_that_fails_leaves_the_buffers_as_they_were() {
+    let text = "const total : f32[2] = [0, 0]
+        graph main {
+            %x : f32[N] = placeholder x
+            %t = get_attr total
+            %u = call_method add_(%t, %x)
+            output %x
+        }";
+    let x = Tensor::from_slice(&[2], &[1.0f32, 2.0]);
+    for name in [None, Some("x")] {
+        let mut session = compiled(text).session();
+        for calls in 0..3 {
+            let input = || name.map_or(Input::from(&x), |n| Input::from((n, &x)));
+            assert!(session.run_into([input()], &mut []).is_err());
+            let total = session.state().get("total").map_or(0.0, |t| t.get(0).to_f64());
+            assert_eq!(total, calls as f64);
+            session.run([input()]).unwrap();
+        }
+    }
+}
+
+#[test]
 fn inputs_that_a_call_changes_come_back() {
     let text = "graph main { %x : f32[2] = placeholder x  %u = call_method add_(%x, 1)  %y = call_function torch.neg(%u)  output %y }";
     let compiled = compiled(text);

@@ -24,6 +24,8 @@ pub(super) struct ModelWorker {
     session: driver::Session,
     pub(super) function: Function,
     options: Options,
+    /// The names of the inputs, in order.
+    names: Vec<String>,
 }
 
 impl ModelWorker {
@@ -34,6 +36,7 @@ impl ModelWorker {
         session.cancel = options.cancel.clone();
         let loaded = driver::LoadedModel::new(model.name.clone(), model.module.clone());
         ModelWorker {
+            names: input_names(&model.module),
             session,
             function: Function::new(loaded, options.to_request()),
             options: options.clone(),
@@ -72,9 +75,8 @@ impl ModelWorker {
     }
 
     fn bind_inputs(&mut self, inputs: &[Input<'_>]) -> Result<BoundInputs, Error> {
-        let names = input_names(self.function.module());
-        let count = names.len();
-        let mut names = names.into_iter();
+        let count = self.names.len();
+        let mut names = self.names.iter().cloned();
         let given: Option<Vec<_>> = inputs.iter().map(|i| i.to_provided(&mut names)).collect();
         let Some(given) = given else {
             let title = format!("the model takes {count} inputs, but more are given by position");
@@ -89,7 +91,7 @@ impl ModelWorker {
     /// Calls the model, whose buffers keep their new values.
     pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
         let copies = copy_strided(inputs);
-        let views = dense_views(inputs, &copies);
+        let views = dense_views(inputs, &copies, &self.names);
         let direct = views.and_then(|views| self.function.call_direct(&mut self.session, &views));
         let called = match direct {
             Some(called) => called,
@@ -107,19 +109,24 @@ impl ModelWorker {
     /// [`ModelWorker::run`] with the tensors of the result in memory of the caller's.
     pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
         let copies = copy_strided(inputs);
-        let views = dense_views(inputs, &copies);
+        let views = dense_views(inputs, &copies, &self.names);
         let direct = views.and_then(|views| self.function.call_direct_into(&mut self.session, &views, outputs));
         match direct {
             Some(Ok(())) => Ok(()),
             Some(Err(driver::Reported)) => Err(self.take_error()),
-            None => {
-                let results = self.run(inputs)?;
-                results.copy_into(outputs).map_err(|d| {
-                    self.session.report(d);
-                    self.take_error()
-                })
-            }
+            None => self.run_and_copy(inputs, outputs),
         }
+    }
+
+    fn run_and_copy(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        let before = self.function.state().clone();
+        let results = self.run(inputs)?;
+        results.copy_into(outputs).map_err(|d| {
+            // A call that fails changes nothing.
+            self.function.restore_state(&before);
+            self.session.report(d);
+            self.take_error()
+        })
     }
 }
 
@@ -133,11 +140,30 @@ fn copy_strided(inputs: &[Input<'_>]) -> SmallVec<[Option<Tensor>; 4]> {
     inputs.iter().map(copy).collect()
 }
 
-/// The inputs as tensors without gaps, if all are tensors given by position.
-fn dense_views<'a>(inputs: &'a [Input<'_>], copies: &'a [Option<Tensor>]) -> Option<SmallVec<[View<'a>; 4]>> {
-    let view = |(i, copy): (&'a Input<'_>, &'a Option<Tensor>)| match copy {
-        Some(t) => Some(t.into()),
-        None => i.as_view(),
-    };
-    inputs.iter().zip(copies).map(view).collect()
+/// The inputs in the model's order as tensors without gaps, if all of them are tensors and each is given once.
+fn dense_views<'a>(
+    inputs: &'a [Input<'_>],
+    copies: &'a [Option<Tensor>],
+    names: &[String],
+) -> Option<SmallVec<[View<'a>; 4]>> {
+    if inputs.len() != names.len() {
+        return None;
+    }
+    let mut places: SmallVec<[Option<View<'a>>; 4]> = SmallVec::from_elem(None, names.len());
+    let mut next = 0;
+    for (input, copy) in inputs.iter().zip(copies) {
+        let place = match input.name() {
+            Some(name) => names.iter().position(|n| n == name)?,
+            None => next,
+        };
+        next += usize::from(input.name().is_none());
+        let view = match copy {
+            Some(t) => t.into(),
+            None => input.as_view()?,
+        };
+        if places[place].replace(view).is_some() {
+            return None;
+        }
+    }
+    places.into_iter().collect()
 }

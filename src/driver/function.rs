@@ -135,6 +135,17 @@ impl Function {
         self.state_of = None;
     }
 
+    /// Gives the buffers that calls have changed the values of `before`, or their first ones.
+    pub fn restore_state(&mut self, before: &BufferState) {
+        for (path, value) in &mut self.state {
+            let first = || self.module.attributes.get(path)?.value.clone();
+            if let Some(v) = before.get(path).cloned().or_else(first) {
+                *value = v;
+            }
+        }
+        self.state_of = None;
+    }
+
     /// Whether calls are known to change the buffer, so that their code takes its value as an input.
     fn changes_buffer(&self, path: &str) -> bool {
         let graph = self.versions.last().and_then(|v| v.module.entry());

@@ -1,0 +1,88 @@
+//! Compiled models.
+
+use crate::outputs::fxc_outputs;
+use crate::session::fxc_session;
+use crate::status::{Failure, borrow, free, fxc_status, give, guard};
+use crate::tensor::{call_inputs, call_outputs, fxc_buffer, fxc_tensor};
+use fxc_rust::{Compiled, Outputs};
+
+/// A model's code. Any number of threads may call it at the same time.
+pub struct fxc_compiled(pub(crate) Compiled);
+
+/// The tensors of a result, named by their places.
+pub(crate) fn name_outputs(outputs: &Outputs) -> fxc_outputs {
+    let tensors = outputs.tensors().into_iter().enumerate();
+    fxc_outputs::new(tensors.map(|(i, t)| (format!("output.{i}"), t)))
+}
+
+/// Calls the model on `input_count` tensors. Buffers that the model writes have their first values again in the next call: see
+/// fxc_compiled_session.
+///
+/// # Safety
+/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `out` is valid for
+/// writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_compiled_run(
+    compiled: *const fxc_compiled,
+    inputs: *const fxc_tensor,
+    input_count: usize,
+    out: *mut *mut fxc_outputs,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (compiled, inputs) = unsafe {
+            (
+                borrow(compiled, "the compiled model")?,
+                call_inputs(inputs, input_count)?,
+            )
+        };
+        let outputs = compiled.0.run(inputs)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(out, name_outputs(&outputs)) }
+    })
+}
+
+/// Calls the model with the tensors of its result, in flattened order, in memory of the caller's, which must be of their types.
+///
+/// # Safety
+/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `outputs` points to
+/// `output_count` buffers that overlap neither the inputs nor each other and that nobody else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_compiled_run_into(
+    compiled: *const fxc_compiled,
+    inputs: *const fxc_tensor,
+    input_count: usize,
+    outputs: *const fxc_buffer,
+    output_count: usize,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let compiled = unsafe { borrow(compiled, "the compiled model") }?;
+        // SAFETY: the caller's promise.
+        let (inputs, mut outputs) =
+            unsafe { (call_inputs(inputs, input_count)?, call_outputs(outputs, output_count)?) };
+        compiled.0.run_into(inputs, &mut outputs).map_err(Failure::from)
+    })
+}
+
+/// The compiled model with a memory of its own for what calls change. The compiled model may be freed afterwards.
+///
+/// # Safety
+/// `compiled` is a compiled model; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_compiled_session(compiled: *const fxc_compiled, out: *mut *mut fxc_session) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { give(out, fxc_session(borrow(compiled, "the compiled model")?.0.session())) }
+    })
+}
+
+/// Frees a compiled model.
+///
+/// # Safety
+/// `compiled` is NULL, or a compiled model that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_compiled_free(compiled: *mut fxc_compiled) {
+    // SAFETY: the caller's promise.
+    unsafe { free(compiled) }
+}

@@ -1,0 +1,223 @@
+//! Models: files, texts, what goes in and comes out.
+
+use crate::compiled::fxc_compiled;
+use crate::options::fxc_options;
+use crate::status::{
+    Failure, borrow, borrow_mut, borrow_slice, borrow_text, c_text, free, fxc_status, give, guard, guard_value,
+};
+use crate::tensor::{FXC_UNKNOWN, dtype_number, fxc_dtype};
+use fxc_rust::types::Val;
+use fxc_rust::{Model, Options, ValueInfo};
+use std::ffi::{CString, c_char};
+
+/// A model as it was read.
+pub struct fxc_model {
+    model: Model,
+    inputs: Vec<Described>,
+    /// Found when they are asked for: that checks the graph.
+    outputs: Option<Vec<Described>>,
+}
+
+struct Described {
+    name: CString,
+    ty: CString,
+    dtype: fxc_dtype,
+    /// -1 for a size that is open; `None` if the value is no tensor of known rank.
+    shape: Option<Vec<i64>>,
+}
+
+/// An input or a result of a model. The texts and the shape are the model's and valid until it is freed.
+#[repr(C)]
+pub struct fxc_value_info {
+    /// Its name.
+    pub name: *const c_char,
+    /// Its type as FXIR writes it: "f32[N, 3]"; empty if it is not known.
+    pub type_text: *const c_char,
+    /// Element type; FXC_UNKNOWN if it is not known, or not a tensor.
+    pub dtype: fxc_dtype,
+    /// How many dimensions there are; -1 if it is not known, or not a tensor.
+    pub rank: i64,
+    /// The sizes, -1 for one that is open.
+    pub shape: *const i64,
+}
+
+impl Described {
+    fn new(v: &ValueInfo) -> Described {
+        let tensor = match &v.ty {
+            Some(Val::Leaf(t)) => Some(t),
+            _ => None,
+        };
+        let sizes = tensor.and_then(|t| t.shape.as_ref());
+        Described {
+            name: c_text(&v.name),
+            ty: c_text(&v.ty.as_ref().map(|t| t.to_string()).unwrap_or_default()),
+            dtype: tensor.map_or(FXC_UNKNOWN, |t| dtype_number(t.dtype)),
+            shape: sizes.map(|s| s.iter().map(|d| d.as_const().unwrap_or(-1)).collect()),
+        }
+    }
+
+    fn as_info(&self) -> fxc_value_info {
+        let shape = self.shape.as_deref();
+        fxc_value_info {
+            name: self.name.as_ptr(),
+            type_text: self.ty.as_ptr(),
+            dtype: self.dtype,
+            rank: shape.map_or(-1, |s| s.len() as i64),
+            shape: shape.unwrap_or_default().as_ptr(),
+        }
+    }
+}
+
+fn describe_all(values: &[ValueInfo]) -> Vec<Described> {
+    values.iter().map(Described::new).collect()
+}
+
+impl From<Model> for fxc_model {
+    fn from(model: Model) -> fxc_model {
+        fxc_model {
+            inputs: describe_all(&model.inputs()),
+            outputs: None,
+            model,
+        }
+    }
+}
+
+impl fxc_model {
+    fn find_outputs(&mut self) -> Result<&[Described], Failure> {
+        if self.outputs.is_none() {
+            self.outputs = Some(describe_all(&self.model.outputs()?));
+        }
+        Ok(self.outputs.as_deref().unwrap_or_default())
+    }
+}
+
+fn nth(values: &[Described], index: usize) -> Result<fxc_value_info, Failure> {
+    let found = values.get(index).map(Described::as_info);
+    found.ok_or_else(|| {
+        Failure::Argument(format!(
+            "there are {} values, but number {index} is asked for",
+            values.len()
+        ))
+    })
+}
+
+/// Reads a model from a file: a .pt2 archive of torch.export, FXIR, or what torch prints of a graph. Weights are mapped, not read.
+///
+/// # Safety
+/// `path` is a NUL-terminated text; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_open(path: *const c_char, out: *mut *mut fxc_model) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { give(out, Model::open(borrow_text(path, "the path")?)?.into()) }
+    })
+}
+
+/// Reads a model from a text of `len` bytes: FXIR, or what torch prints of a graph.
+///
+/// # Safety
+/// `text` points to `len` bytes; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_from_text(text: *const c_char, len: usize, out: *mut *mut fxc_model) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { borrow_slice(text.cast::<u8>(), len, "the text") }?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("the text is not UTF-8".into()))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(out, Model::from_text(text)?.into()) }
+    })
+}
+
+/// How many inputs the model has.
+///
+/// # Safety
+/// `model` is a model.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_input_count(model: *const fxc_model) -> usize {
+    // SAFETY: the caller's promise.
+    guard_value(0, || Ok(unsafe { borrow(model, "the model") }?.inputs.len()))
+}
+
+/// Input `index` of the model.
+///
+/// # Safety
+/// `model` is a model; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_input(
+    model: *const fxc_model,
+    index: usize,
+    out: *mut fxc_value_info,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, out) = unsafe {
+            (
+                borrow(model, "the model")?,
+                borrow_mut(out, "the place for the result")?,
+            )
+        };
+        *out = nth(&model.inputs, index)?;
+        Ok(())
+    })
+}
+
+/// How many tensors, numbers and texts the model's result has; 0 with a last error if the graph is wrong.
+///
+/// # Safety
+/// `model` is a model that no other thread uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_output_count(model: *mut fxc_model) -> usize {
+    guard_value(0, || {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { borrow_mut(model, "the model") }?.find_outputs()?.len())
+    })
+}
+
+/// Item `index` of the model's result.
+///
+/// # Safety
+/// `model` is a model that no other thread uses meanwhile; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_output(model: *mut fxc_model, index: usize, out: *mut fxc_value_info) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, out) = unsafe {
+            (
+                borrow_mut(model, "the model")?,
+                borrow_mut(out, "the place for the result")?,
+            )
+        };
+        *out = nth(model.find_outputs()?, index)?;
+        Ok(())
+    })
+}
+
+/// Compiles the model; `options` may be NULL. The model may be freed afterwards.
+///
+/// # Safety
+/// `model` is a model; `options` are options or NULL; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_compile(
+    model: *const fxc_model,
+    options: *const fxc_options,
+    out: *mut *mut fxc_compiled,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, options) = unsafe { (borrow(model, "the model")?, options.as_ref()) };
+        let default = Options::new();
+        let compiled = model.model.compile(options.map_or(&default, |o| &o.0))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(out, fxc_compiled(compiled)) }
+    })
+}
+
+/// Frees a model.
+///
+/// # Safety
+/// `model` is NULL, or a model that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_free(model: *mut fxc_model) {
+    // SAFETY: the caller's promise.
+    unsafe { free(model) }
+}

@@ -1,0 +1,66 @@
+//! Tensors that fxc gives: results of calls, state of sessions.
+
+use crate::status::{Failure, borrow, borrow_mut, c_text, free, fxc_status, guard, guard_value};
+use crate::tensor::fxc_tensor;
+use fxc_rust::Tensor;
+use std::ffi::CString;
+
+/// Tensors that own their memory: later calls do not change them.
+pub struct fxc_outputs(Vec<(CString, Tensor)>);
+
+impl fxc_outputs {
+    pub(crate) fn new<'a>(tensors: impl IntoIterator<Item = (String, &'a Tensor)>) -> fxc_outputs {
+        let named = tensors.into_iter().map(|(name, t)| (c_text(&name), t.clone()));
+        fxc_outputs(named.collect())
+    }
+}
+
+/// How many tensors there are, in the order of the flattened result.
+///
+/// # Safety
+/// `outputs` are outputs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_outputs_count(outputs: *const fxc_outputs) -> usize {
+    // SAFETY: the caller's promise.
+    guard_value(0, || Ok(unsafe { borrow(outputs, "the outputs") }?.0.len()))
+}
+
+/// Tensor `index`; what `out` points to is valid until the outputs are freed.
+///
+/// # Safety
+/// `outputs` are outputs; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_outputs_get(
+    outputs: *const fxc_outputs,
+    index: usize,
+    out: *mut fxc_tensor,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (all, out) = unsafe {
+            (
+                &borrow(outputs, "the outputs")?.0,
+                borrow_mut(out, "the place for the result")?,
+            )
+        };
+        let found = all.get(index).ok_or_else(|| {
+            Failure::Argument(format!(
+                "there are {} tensors, but number {index} is asked for",
+                all.len()
+            ))
+        });
+        let (name, tensor) = found?;
+        *out = fxc_tensor::describe(tensor, name.as_ptr());
+        Ok(())
+    })
+}
+
+/// Frees outputs.
+///
+/// # Safety
+/// `outputs` is NULL, or outputs that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_outputs_free(outputs: *mut fxc_outputs) {
+    // SAFETY: the caller's promise.
+    unsafe { free(outputs) }
+}
