@@ -1,4 +1,4 @@
-//! What of a module is known to be wrong, so that later checks say nothing of what follows from it.
+//! Known defects of a module, so that later checks do not report their consequences.
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::Span;
@@ -6,19 +6,19 @@ use crate::syntax::ast::{self, Dialect, Item};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Statements and names that were reported already.
+/// Statements and names that already have an error.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// The first bytes of findings that leave a statement without meaning, in order.
+    /// File and first byte of each error that invalidates its statement, in order.
     places: Vec<(u32, u32)>,
     /// Modules, attributes and graphs whose declarations could not be read.
     names: HashSet<Arc<str>>,
-    /// Graphs of which statements could not be read.
+    /// Graphs with statements that could not be read.
     graphs: HashSet<Arc<str>>,
 }
 
-/// Whether a finding leaves the statement that it is in without meaning. What is wrong with one argument does not: its
-/// value alone is unknown.
+/// Whether an error invalidates the whole statement. An error in one argument does not: only the value of that argument
+/// is unknown.
 fn spoils_statement(code: Code) -> bool {
     use Code::*;
     matches!(code, E0002 | E0003 | E0004 | E0005 | E0006 | E0007 | E0008)
@@ -26,7 +26,8 @@ fn spoils_statement(code: Code) -> bool {
 }
 
 impl Gaps {
-    /// What `found` leaves of the file. `None` if so little is known of it that nothing more can be said.
+    /// The gaps that the diagnostics `found` leave in the file. `None` if too little is known of the file to check it
+    /// any further.
     pub fn from_findings(tree: &ast::File, found: &Diagnostics) -> Option<Gaps> {
         let mut gaps = Gaps {
             names: tree.lost.iter().cloned().collect(),
@@ -36,7 +37,7 @@ impl Gaps {
         let errors: Vec<Span> = found.iter().filter(|d| d.is_error()).filter_map(primary_span).collect();
         for item in &tree.items {
             let Item::Graph(g) = item else { continue };
-            // What torch printed is read as a whole or not at all.
+            // Text printed by torch is read as a whole or not at all.
             if g.dialect != Dialect::Fxir {
                 return None;
             }
@@ -49,7 +50,7 @@ impl Gaps {
         (!unreadable).then_some(gaps)
     }
 
-    /// Adds what `found` says.
+    /// Adds the gaps that the diagnostics `found` leave.
     pub fn add_findings(&mut self, found: &Diagnostics) {
         let errors = found.iter().filter(|d| d.is_error() && spoils_statement(d.code));
         self.places
@@ -57,7 +58,7 @@ impl Gaps {
         self.places.sort_unstable();
     }
 
-    /// Whether something was reported that leaves the statement at `span` without meaning.
+    /// Whether an error that invalidates the statement at `span` was reported.
     pub fn covers(&self, span: Option<Span>) -> bool {
         let Some(s) = span.filter(|_| !self.places.is_empty()) else {
             return false;
@@ -68,12 +69,12 @@ impl Gaps {
             .is_some_and(|&(file, start)| file == s.file.0 && start < s.end)
     }
 
-    /// Whether a declaration of that name could not be read.
+    /// Whether a declaration of this name exists that could not be read.
     pub fn may_declare(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// Whether statements of the graph could not be read.
+    /// Whether the graph has statements that could not be read.
     pub fn in_graph(&self, graph: &str) -> bool {
         self.graphs.contains(graph)
     }

@@ -2,14 +2,15 @@
 //!
 //! A [`Graph`] is an ordered list of [`Node`]s of six opcodes whose arguments nest lists, tuples, dicts and slices
 //! around other nodes. Nodes live in an arena and keep their id for good; the order is a linked list, so inserting
-//! before or after a node is O(1). Every edit goes through the graph, which keeps `users` true at all times:
+//! before or after a node is O(1). Every edit goes through the graph, which keeps these invariants:
 //!
 //! * `b` is in `users(a)` exactly when `a` occurs in the arguments of `b`, and neither is erased;
 //! * names are unique and follow torch's rules ([`namer`]);
 //! * arguments only name nodes of the same graph.
 //!
-//! What torch.fx leaves to convention (one output, at the end; placeholders first; definitions before uses) is checked
-//! by `lint`. One graph type serves every tensor level: torch functions and modules, ATen, core ATen, canonical ops.
+//! Constraints that torch.fx leaves to convention are checked by `lint`: exactly one output, at the end; placeholders
+//! first; definitions before uses. One graph type represents every level: torch functions and modules, ATen, core ATen,
+//! and canonical ops.
 
 pub mod arbitrary;
 mod draw;
@@ -62,17 +63,18 @@ pub struct Graph {
     len: usize,
     insert: InsertPoint,
     namer: Namer,
-    /// How it was written.
+    /// The source text that the graph was read from.
     texts: GraphTexts,
-    /// What the module around it calls the graph, where that is not its name here: torch names graphs within their parent.
+    /// The attribute of the parent module that holds this graph, if it differs from the graph's name here. torch names
+    /// graphs within their parent.
     pub attribute: Option<Arc<str>>,
-    /// What the inputs and results of an exported program stand for, as long as they are lifted.
+    /// The meaning of the inputs and results of an exported program, while they are still lifted.
     pub signature: Option<Signature>,
-    /// Leading results that are new values of buffers or inputs rather than results the user sees.
+    /// Leading results that are the new values of buffers or inputs, not results that the user sees.
     pub mutations: Vec<Mutation>,
-    /// How the function around the graph is called, where its parameters and result nest.
+    /// The calling convention of the function around the graph, if its parameters and result are nested.
     pub called: Option<PyTreeParams>,
-    /// What was edited since [`Graph::start_journal`].
+    /// The edits made since [`Graph::start_journal`].
     journal: Option<Vec<Edit>>,
 }
 
@@ -82,22 +84,22 @@ impl Graph {
         Graph::default()
     }
 
-    /// The node, erased or not. Panics for an id of another graph that is out of range here.
+    /// Returns the node, erased or not. Panics if `id` is out of range, as an id of another graph may be.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
     }
 
-    /// A node's metadata for writing.
+    /// A node's metadata, mutable.
     pub fn meta_mut(&mut self, id: NodeId) -> &mut Meta {
         &mut self.nodes[id].meta
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the graph has no nodes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -112,7 +114,7 @@ impl Graph {
         }
     }
 
-    /// The nodes' ids in order, collected, so that the graph may be edited while going over them.
+    /// The ids of the nodes in order, collected so that the graph can be edited during iteration.
     pub fn ids(&self) -> Vec<NodeId> {
         self.iter().collect()
     }
@@ -137,8 +139,8 @@ impl Graph {
         self.nodes[id].prev
     }
 
-    /// Whether the graph gives the buffer `path` a new value ([`Graph::mutations`]): the next call sees that value, so that
-    /// the buffer is not a constant.
+    /// Whether the graph assigns a new value to the buffer `path` (see [`Graph::mutations`]). The next call then sees
+    /// that value, so the buffer is not a constant.
     pub fn writes_buffer(&self, path: &str) -> bool {
         let writes = |m: &Mutation| matches!(m, Mutation::Buffer(b) if **b == *path);
         self.mutations.iter().any(writes)
@@ -161,7 +163,7 @@ impl Graph {
             .collect()
     }
 
-    /// The nodes that are calls of `target` in any of the three ways, in order.
+    /// The nodes that call `target` (function, method or module), in order.
     pub fn find_calls(&self, target: &str) -> Vec<NodeId> {
         self.iter()
             .filter(|&n| self[n].op().is_call() && self[n].target() == target)
@@ -173,7 +175,7 @@ impl Graph {
         self.iter().find(|&n| self[n].name == name)
     }
 
-    /// An upper bound of ids, for side tables.
+    /// An exclusive upper bound of the node ids, for side tables.
     pub fn id_bound(&self) -> usize {
         self.nodes.len()
     }
@@ -186,7 +188,7 @@ impl Index<NodeId> for Graph {
     }
 }
 
-/// The nodes of a graph in order, from either end.
+/// An iterator over the nodes of a graph in order, from either end.
 #[derive(Clone)]
 pub struct Nodes<'a> {
     graph: &'a Graph,

@@ -1,4 +1,4 @@
-//! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
+//! The graphs of a file and what they refer to: modules, parameters, buffers, constants and sizes.
 
 use super::{Graph, Signature};
 use crate::op::modules::Constructed;
@@ -22,11 +22,11 @@ pub struct ModuleDecl {
     pub kwargs: Vec<(Arc<str>, Literal)>,
     /// Where it is declared.
     pub span: Option<Span>,
-    /// Where the parts of the declaration stand.
+    /// The source spans of the parts of the declaration.
     pub places: Option<Box<DeclPlaces>>,
 }
 
-/// Where the parts of a module's declaration stand.
+/// The source spans of the parts of a module declaration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclPlaces {
     /// The class.
@@ -37,68 +37,68 @@ pub struct DeclPlaces {
     pub kwargs: Vec<(Span, Span)>,
 }
 
-/// What kind of attribute a `get_attr` reads.
+/// The kind of an attribute that a `get_attr` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttributeKind {
-    /// A parameter: in the weights file.
+    /// A parameter, stored in the weights file.
     Parameter,
-    /// A buffer: in the weights file.
+    /// A buffer, stored in the weights file.
     Buffer,
-    /// A constant written out in the file, or lifted by the exporter.
+    /// A constant, written in the source file or lifted by the exporter.
     Constant,
 }
 
 /// A parameter, buffer or constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// Which.
+    /// Its kind.
     pub kind: AttributeKind,
-    /// Its declared type, if it is declared.
+    /// Its declared type, if any.
     pub ty: Option<Type>,
-    /// Its value, once it is known. Shared, and mapped where it comes from a file.
+    /// Its value, once it is known. The data is shared, and memory-mapped if it comes from a file.
     pub value: Option<Tensor>,
     /// Where it is declared.
     pub span: Option<Span>,
 }
 
-/// `dim N in 1..4096`: bounds of a size, both included.
+/// `dim N in 1..4096`: the bounds of a size, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DimRange {
-    /// Least value.
+    /// The minimum.
     pub min: i64,
-    /// Greatest value, if bounded.
+    /// The maximum, if bounded.
     pub max: Option<i64>,
     /// Where it is declared.
     pub span: Option<Span>,
 }
 
-/// `pointwise "squareplus(Tensor x) -> Tensor" = "(x + sqrt(x * x + 4)) / 2"`: an op of the file's own.
+/// `pointwise "squareplus(Tensor x) -> Tensor" = "(x + sqrt(x * x + 4)) / 2"`: an op that the file defines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpDecl {
-    /// torch's schema.
+    /// Its schema, in torch's notation.
     pub schema: Arc<str>,
-    /// What it computes for each element.
+    /// The expression that it computes for each element.
     pub expr: Arc<str>,
-    /// The op.
+    /// The registered op.
     pub op: &'static Op,
     /// Where it is declared.
     pub span: Option<Span>,
 }
 
-/// A condition on sizes that a program was traced under: it holds only for sizes that meet it.
+/// A condition on sizes under which a program was traced. The program is valid only for sizes that satisfy it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeGuard {
-    /// One size.
+    /// The left size.
     pub left: Dim,
-    /// How it must compare.
+    /// The comparison.
     pub compare: Compare,
-    /// With this one.
+    /// The right size.
     pub right: Dim,
 }
 
 impl SizeGuard {
-    /// Whether sizes meet the condition; `None` if they do not decide it.
+    /// Whether the sizes satisfy the condition; `None` if `size` does not know all of them.
     pub fn holds(&self, size: &dyn Fn(&str) -> Option<i64>) -> Option<bool> {
         let (a, b) = (self.left.eval(size)?, self.right.eval(size)?);
         Some(match self.compare {
@@ -141,7 +141,7 @@ pub struct CallSpec {
 /// The graphs of a file and what they refer to.
 #[derive(Clone, Debug, Default)]
 pub struct GraphModule {
-    /// Its name: the file's, or the model's class.
+    /// Its name: that of the file, or the model's class.
     pub name: String,
     /// The graphs by name, in order.
     pub graphs: IndexMap<Arc<str>, Graph>,
@@ -149,29 +149,30 @@ pub struct GraphModule {
     pub modules: IndexMap<Arc<str>, ModuleDecl>,
     /// Parameters, buffers and constants by path, in order.
     pub attributes: IndexMap<Arc<str>, Attribute>,
-    /// The types of weights that no file or declaration has, by path, as the declarations of their modules imply them.
-    /// Inference finds them.
+    /// The types of weights that are neither in a file nor declared, by path. Inference derives them from the
+    /// declarations of their modules.
     pub implied: IndexMap<Arc<str>, Type>,
-    /// Pointwise ops of the file's own, by name.
+    /// Pointwise ops that the file defines, by name.
     pub ops: IndexMap<Arc<str>, OpDecl>,
-    /// Declared bounds of sizes.
+    /// The declared bounds of sizes.
     pub dims: IndexMap<Arc<str>, DimRange>,
     /// Further conditions on sizes: `dim where N % 8 == 0`.
     pub guards: Vec<SizeGuard>,
-    /// What the entry graph was exported as, after [`unlift`](super::unlift); [`lift`](super::lift) makes it that again. Passes
-    /// may leave a graph that it does not fit any more.
+    /// The signature that the entry graph was exported with, kept by [`unlift`](super::unlift); [`lift`](super::lift)
+    /// applies it again. After passes, the graph may no longer match it.
     pub exported: Option<Signature>,
-    /// The weights file as the source names it (relative to the source), and where it does.
+    /// The weights file as the source names it (relative to the source), and the span of that name.
     pub weights: Option<(String, Option<Span>)>,
-    /// Whether torch printed the graphs: the text then says nothing of parameters and buffers, though they exist.
+    /// Whether the graphs were printed by torch. Such text does not mention parameters and buffers, although they
+    /// exist.
     pub printed: bool,
     /// How the entry graph is called from Python, where an archive says so.
     pub call_spec: Option<CallSpec>,
 }
 
 impl ModuleDecl {
-    /// Where the constructor's argument for `param` stands: its name, if it is written, and its value. `index` is the
-    /// parameter's place in the constructor.
+    /// The spans of the constructor argument for `param`: of its name, if it is a keyword argument, and of its value.
+    /// `index` is the position of the parameter in the constructor.
     pub fn argument_place(&self, param: &str, index: Option<usize>) -> Option<(Option<Span>, Span)> {
         let places = self.places.as_ref()?;
         let named = self.kwargs.iter().position(|(k, _)| &**k == param);
@@ -181,7 +182,7 @@ impl ModuleDecl {
         Some((None, *places.args.get(index?)?))
     }
 
-    /// The class with the constructor's arguments.
+    /// The class with its constructor arguments.
     pub fn constructed(&self) -> Constructed<'_> {
         Constructed {
             class: &self.class,
@@ -192,8 +193,8 @@ impl ModuleDecl {
 }
 
 impl GraphModule {
-    /// The op of the file's own that a path means: by the name it is declared with, with torch's `.default` or not, or by
-    /// its canonical name.
+    /// The op defined in this file that a path refers to. The path is the declared name, with or without torch's
+    /// `.default`, or the canonical name.
     pub fn declared_op(&self, path: &str) -> Option<&'static Op> {
         let name = path.strip_suffix(".default").unwrap_or(path);
         let decl = self
@@ -203,15 +204,15 @@ impl GraphModule {
         decl.map(|d| d.op)
     }
 
-    /// Whether a tracer or an exporter made the graphs, not a person: torch printed them, they have the signature of an exported
-    /// program, or their nodes say which lines of Python they come from.
+    /// Whether a tracer or an exporter made the graphs rather than a person. This holds if torch printed them, if they
+    /// have the signature of an exported program, or if their nodes record the Python lines they come from.
     pub fn is_traced(&self) -> bool {
         let exported = self.exported.is_some() || self.graphs.values().any(|g| g.signature.is_some());
         let placed = |g: &Graph| g.iter().any(|n| g[n].meta.loc.is_some());
         self.printed || exported || self.graphs.values().any(placed)
     }
 
-    /// A module with one graph.
+    /// Creates a module with one graph.
     pub fn new(name: &str, graph: Graph) -> GraphModule {
         GraphModule {
             name: name.into(),
@@ -233,13 +234,13 @@ impl GraphModule {
         self.graphs.get(self.entry_name()?)
     }
 
-    /// The entry graph for editing.
+    /// The entry graph, mutable.
     pub fn entry_mut(&mut self) -> Option<&mut Graph> {
         let name = self.entry_name()?.clone();
         self.graphs.get_mut(&name)
     }
 
-    /// Adds a constant under a name made from `hint` that is not taken, and gives the name.
+    /// Adds a constant under an unused name derived from `hint`, and returns that name.
     pub fn add_constant(&mut self, hint: &str, value: Tensor) -> Arc<str> {
         let mut name: Arc<str> = hint.into();
         let mut n = 0;

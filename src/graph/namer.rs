@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The names of one graph: those in use, and the last number given to each base.
+/// The names of one graph: those in use, and the last number used for each base.
 #[derive(Clone, Debug, Default)]
 pub struct Namer {
     used: HashSet<String>,
@@ -10,7 +10,8 @@ pub struct Namer {
 }
 
 impl Namer {
-    /// A fresh name for `candidate`: snake case, legal in Python, not taken: `add`, `add_1`, `add_2`.
+    /// Creates a fresh name from `candidate`: in snake case, legal in Python and unused, such as `add`, `add_1`,
+    /// `add_2`.
     pub fn create(&mut self, candidate: &str) -> String {
         let clean = sanitise_name(candidate);
         let (base, num) = split_number(&clean);
@@ -34,7 +35,7 @@ impl Namer {
         name
     }
 
-    /// Takes `name` as it is, if it is free: for names that a file gives.
+    /// Reserves `name` unchanged, as a file gives it. Returns whether it was free.
     pub fn reserve(&mut self, name: &str) -> bool {
         let fresh = self.used.insert(name.to_string());
         let (base, num) = split_number(name);
@@ -44,15 +45,15 @@ impl Namer {
     }
 }
 
-/// The name a target suggests: the last part of a function's path (with the overload of an ATen op: `add_tensor`), the
-/// whole path of a module or attribute (`layer1_0_conv1`), in snake case.
+/// The name that a target suggests, in snake case: for a function, the last part of its path (with the overload of an
+/// ATen op: `add_tensor`); for a module or attribute, the whole path (`layer1_0_conv1`).
 pub fn candidate_name(target: &str, is_function: bool) -> String {
     let last = if is_function {
         match target
             .strip_prefix("torch.ops.")
             .or(target.strip_prefix("aten.").map(|_| target))
         {
-            // `torch.ops.aten.add.Tensor` has the `__name__` `add.Tensor`.
+            // The `__name__` of `torch.ops.aten.add.Tensor` is `add.Tensor`.
             Some(op) => op.split_once('.').map_or(op, |(_, rest)| rest),
             None => target.rsplit('.').next().unwrap_or(target),
         }
@@ -101,7 +102,7 @@ fn sanitise_name(candidate: &str) -> String {
     out
 }
 
-/// `add_12` is `("add", Some(12))`: the expression `^([a-zA-Z_]\w*?)(?:_(\d+))?$`.
+/// Splits off a number: `add_12` is `("add", Some(12))`. This is the regular expression `^([a-zA-Z_]\w*?)(?:_(\d+))?$`.
 fn split_number(name: &str) -> (&str, Option<u64>) {
     match name.rsplit_once('_') {
         Some((base, digits))
@@ -113,8 +114,8 @@ fn split_number(name: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// Whether a name may not stand for a value in generated Python: keywords, builtins, and the names that generated code
-/// always has. torch forgets `None`; it is illegal here.
+/// Whether generated Python cannot use a name for a value: keywords, builtins, and names that generated code always
+/// defines. torch's list lacks `None`.
 pub fn is_illegal(name: &str) -> bool {
     const NAMES: &str = " False None True and as assert async await break class continue def del elif else except finally \
         for from global if import in is lambda nonlocal not or pass raise return try while with yield \

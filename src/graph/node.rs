@@ -9,7 +9,7 @@ use indexmap::IndexSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names a node of one graph. Ids are stable under edits and never reused.
+/// Identifies a node of one graph. Ids are stable under edits and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 entity_impl!(NodeId, "n");
@@ -45,7 +45,7 @@ impl Opcode {
         Opcode::Output,
     ];
 
-    /// torch's name: `call_function`.
+    /// torch's name for it: `call_function`.
     pub fn name(self) -> &'static str {
         match self {
             Opcode::Placeholder => "placeholder",
@@ -57,12 +57,12 @@ impl Opcode {
         }
     }
 
-    /// The opcode of torch's name.
+    /// The opcode with this torch name.
     pub fn from_name(name: &str) -> Option<Opcode> {
         Self::ALL.into_iter().find(|o| o.name() == name)
     }
 
-    /// Whether this is one of the three calls.
+    /// Whether it is `call_function`, `call_method` or `call_module`.
     pub fn is_call(self) -> bool {
         matches!(self, Opcode::CallFunction | Opcode::CallMethod | Opcode::CallModule)
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// A module around a node, as the tracer entered it (an entry of torch's `nn_module_stack`).
+/// A module that encloses a node, as the tracer entered it (an entry of torch's `nn_module_stack`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleFrame {
     /// Its path in the model: `layer1.0.conv1`; empty for the model itself.
@@ -90,12 +90,12 @@ impl ModuleFrame {
     }
 }
 
-/// A frame of a stack trace, with those around it.
+/// A frame of a stack trace, linked to its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The line.
+    /// The source line.
     pub loc: Loc,
-    /// What stands on it, if the source says so.
+    /// The code on that line, if known.
     pub code: Option<Arc<str>>,
     /// The frame that called this one.
     pub caller: Option<Arc<Frame>>,
@@ -103,10 +103,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// How many frames a trace may have; calls do not nest deeper in Python either.
+    /// The maximum depth of a trace: Python's default limit on nested calls.
     pub const MAX_DEPTH: usize = 1000;
 
-    /// A frame within another one; `None` if that makes the trace deeper than [`Frame::MAX_DEPTH`].
+    /// A frame called by `caller`; `None` if the trace would be deeper than [`Frame::MAX_DEPTH`].
     pub fn new(loc: Loc, code: Option<Arc<str>>, caller: Option<Arc<Frame>>) -> Option<Arc<Frame>> {
         let depth = caller.as_ref().map_or(1, |c| c.depth + 1);
         (depth <= Self::MAX_DEPTH).then(|| {
@@ -119,43 +119,44 @@ impl Frame {
         })
     }
 
-    /// This frame and those around it, innermost first.
+    /// This frame and its callers, innermost first.
     pub fn chain(&self) -> impl Iterator<Item = &Frame> {
         std::iter::successors(Some(self), |f| f.caller.as_deref())
     }
 }
 
-/// What is known of a node beside its operation.
+/// What is known about a node apart from its operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
-    /// The type a file or caller declares, or inference found.
+    /// Its type, declared by a file or the caller, or inferred.
     pub ty: Option<Type>,
-    /// Whether `ty` was written by the user (and is therefore checked) rather than inferred.
+    /// Whether `ty` was written by the user (and is therefore checked) and not inferred.
     pub declared: bool,
-    /// Whether the declared type says more than the op does (sizes that depend on values): runs check it, and no pass drops
-    /// the node.
+    /// Whether the declared type says more than the op implies (sizes that depend on values). It is then checked at run
+    /// time, and no pass removes the node.
     pub claimed: bool,
-    /// Whether the attribute that it reads may be missing from the weights: it is None then.
+    /// Whether the attribute that the node reads may be missing from the weights. It is then `None`.
     pub optional: bool,
-    /// The statement in an FXIR file.
+    /// The span of the statement in an FXIR file.
     pub span: Option<Span>,
-    /// The place in the user's Python, innermost frame.
+    /// The innermost frame of its location in the user's Python.
     pub loc: Option<Loc>,
-    /// The modules around it when it was traced, outermost first.
+    /// The modules that enclosed it during tracing, outermost first.
     pub modules: Arc<[ModuleFrame]>,
-    /// The function that it was traced from, numbered within the model, and what that is: `conv2d_1` and
-    /// `builtin_function_or_method.conv2d` (torch's `torch_fn`).
+    /// The function it was traced from, numbered within the model, and the qualified name of that function: `conv2d_1`
+    /// and `builtin_function_or_method.conv2d` (torch's `torch_fn`).
     pub function: Option<(Arc<str>, Arc<str>)>,
-    /// The innermost frame of torch's stack trace of that place, where the source holds one.
+    /// The innermost frame of torch's stack trace, if the source has one.
     pub frame: Option<Arc<Frame>>,
-    /// What the user wrote on it, by key (torch's `fx.traceback.annotate`, `meta["custom"]`).
+    /// The user's annotations, as pairs of key and value (torch's `fx.traceback.annotate`, `meta["custom"]`).
     pub custom: Vec<(Arc<str>, Arc<str>)>,
-    /// Names of the nodes and passes this one came from.
+    /// Names of the nodes and passes that this node came from.
     pub provenance: Vec<Arc<str>>,
 }
 
 impl Meta {
-    /// Takes the place in the user's program of another node: statement, Python line, modules, function and annotations.
+    /// Copies the location of another node in the user's program: statement, Python line, modules, function and
+    /// annotations.
     pub fn take_place_of(&mut self, other: &Meta) {
         self.span = other.span;
         self.loc = other.loc.clone();
@@ -166,7 +167,7 @@ impl Meta {
     }
 }
 
-/// One node. Edited through its [`Graph`](super::Graph), which keeps the users true.
+/// One node. It is edited through its [`Graph`](super::Graph), which keeps the users up to date.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(super) name: String,
@@ -178,7 +179,7 @@ pub struct Node {
     pub(super) prev: Option<NodeId>,
     pub(super) next: Option<NodeId>,
     pub(super) erased: bool,
-    /// What is known of it.
+    /// What is known about it.
     pub meta: Meta,
 }
 
@@ -199,7 +200,7 @@ impl Node {
         &self.target
     }
 
-    /// The row of the op table that a call names by its canonical name.
+    /// The op that a `call_function` names by its canonical name.
     pub fn op_id(&self) -> Option<OpId> {
         match self.op {
             Opcode::CallFunction => OpId::from_name(&self.target),
@@ -207,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Whether it calls this row by its canonical name.
+    /// Whether it calls this op by its canonical name.
     pub fn calls(&self, id: OpId) -> bool {
         self.op == Opcode::CallFunction && &*self.target == id.name()
     }
@@ -227,12 +228,12 @@ impl Node {
         self.kwargs.iter().find(|(k, _)| &**k == name).map(|(_, v)| v)
     }
 
-    /// The nodes that use this one, each once, in the order they began to.
+    /// The nodes that use this one, each once, in the order in which the uses were added.
     pub fn users(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         self.users.iter().copied()
     }
 
-    /// The nodes this one uses, each once, in the order they are written (torch's `all_input_nodes`).
+    /// The nodes that this one uses, each once, in the order of its arguments (torch's `all_input_nodes`).
     pub fn inputs(&self) -> Vec<NodeId> {
         let mut seen = IndexSet::new();
         for a in self.args.iter().chain(self.kwargs.iter().map(|(_, v)| v)) {
@@ -243,7 +244,7 @@ impl Node {
         seen.into_iter().collect()
     }
 
-    /// Whether it was erased from the graph.
+    /// Whether it has been erased from the graph.
     pub fn is_erased(&self) -> bool {
         self.erased
     }

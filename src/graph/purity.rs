@@ -1,7 +1,7 @@
-//! What a node does beside computing its value: torch's `Node.is_impure`, made strict.
+//! The side effects of a node: a stricter version of torch's `Node.is_impure`.
 //!
-//! torch counts in-place methods (`x.add_(1)`), `torch.relu_`, `operator.iadd`, `out=` and `inplace=True` as pure, and its
-//! dead code elimination deletes them. Here they are effects.
+//! torch treats in-place methods (`x.add_(1)`), `torch.relu_`, `operator.iadd`, `out=` and `inplace=True` as pure, so
+//! its dead code elimination deletes them. Here they have effects.
 
 use super::torch::form::graph_names;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
@@ -9,7 +9,8 @@ pub use crate::op::Effect;
 use crate::op::{self, Op, Schema, modules};
 use crate::types::Val;
 
-/// Functions that change a setting, which the table has no rows for (`torch/fx/node.py`, `_side_effectful_functions`).
+/// Functions that change a setting and that the op table does not have (`torch/fx/node.py`,
+/// `_side_effectful_functions`).
 const SETTINGS: &[&str] = &[
     "torch._C._set_grad_enabled",
     "torch.amp.autocast_mode._enter_autocast",
@@ -23,9 +24,9 @@ const SETTINGS: &[&str] = &[
     "profiler._record_function_exit",
 ];
 
-/// Says that calls of a function do something beside computing their value, so that they are never dropped, merged or
-/// moved across each other, from now on and in every graph (torch's `has_side_effect`). `target` is the function in any spelling; a method
-/// is written `torch.Tensor.name`.
+/// Declares that a function has side effects, so that its calls are never removed, merged or reordered, from now on and
+/// in every graph (torch's `has_side_effect`). `target` is the function in any spelling; a method is written
+/// `torch.Tensor.name`.
 ///
 /// ```
 /// use fxc::graph::{Graph, purity};
@@ -46,18 +47,18 @@ pub fn has_side_effect(target: &str) {
     op::custom::add_effects(rows.chain([path.clone()]).collect());
 }
 
-/// Whether a caller has said that a function has effects.
+/// Whether the user registered a function as having side effects.
 fn is_registered(target: &str, is_method: bool) -> bool {
     op::custom::has_effect(|| op::canonical_path(target, is_method))
 }
 
-/// Whether dead code elimination must keep the node though nothing uses it. `module` gives the declarations of the
+/// Whether dead code elimination must keep the node even if it has no users. `module` has the declarations of the
 /// modules that `call_module` nodes name.
 pub fn is_impure(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> bool {
     node_effect(graph, n, module) != Effect::Pure
 }
 
-/// What the node does beside computing its value.
+/// The side effect of the node.
 pub fn node_effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect {
     let node = &graph[n];
     if is_registered_call(node) {
@@ -75,7 +76,7 @@ pub fn node_effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Ef
     }
 }
 
-/// Whether the node calls a function or method that a caller has said to have effects.
+/// Whether the node calls a function or method that the user registered as having side effects.
 fn is_registered_call(node: &Node) -> bool {
     let method = node.op() == Opcode::CallMethod;
     (method || node.op() == Opcode::CallFunction) && is_registered(node.target(), method)
@@ -84,8 +85,8 @@ fn is_registered_call(node: &Node) -> bool {
 fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
     let target = node.target();
     if let Some(graph) = module.and_then(|m| m.graphs.get(target)) {
-        // A graph of the file: whatever it holds. Calls may not be cyclic, but that is not known here: one level is
-        // looked at, deeper calls count as effects.
+        // A graph of the file has the effects of its nodes. Cyclic calls are not allowed, but they have not been ruled
+        // out here, so only one level is examined and deeper calls count as effects.
         return called_graph_effect(graph, module);
     }
     let path = op::canonical_path(target, false);
@@ -107,7 +108,7 @@ fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
     table_effect(node, false)
 }
 
-/// Whether an argument is a graph (`@then_graph`) that does anything beside computing.
+/// Whether an argument is a graph (`@then_graph`) with side effects.
 fn names_impure_graph(node: &Node, module: Option<&GraphModule>) -> bool {
     let Some(m) = module else { return false };
     let mut names = vec![];
@@ -143,7 +144,7 @@ fn is_mutating_name(name: &str) -> bool {
     name.ends_with('_') && !name.ends_with("__") && !matches!(name, "and_" | "or_" | "not_" | "is_")
 }
 
-/// `__iadd__` and its like.
+/// Whether the name is that of an in-place dunder method: `__iadd__` and so on.
 fn in_place_dunder(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "iadd",
@@ -166,13 +167,13 @@ fn in_place_dunder(name: &str) -> bool {
         .is_some_and(|n| NAMES.contains(&n))
 }
 
-/// What the op table says of a spelling: the row's effect, arguments that its schema marks as written to, a true
-/// `inplace`.
+/// The effect according to the op table: that of the op, of arguments that its schema marks as written to, and of
+/// `inplace=True`.
 fn table_effect(node: &Node, is_method: bool) -> Effect {
     let path = op::canonical_path(node.target(), is_method);
     let readings = op::candidates(&path);
     if readings.is_empty() {
-        // An overload that the table does not have does what the others do.
+        // An overload that is missing from the table has the effect of the other overloads.
         let others = op::candidates(packet_and_name(&path).0);
         let mut effects = others.iter().map(|c| row_effect(c.op, c.schema(), node));
         return effects.find(|e| *e != Effect::Pure).unwrap_or(Effect::Pure);
@@ -195,13 +196,13 @@ fn table_effect(node: &Node, is_method: bool) -> Effect {
     result
 }
 
-/// The argument that a node gives for a parameter.
+/// The argument that a node passes for a parameter.
 fn named_arg<'n>(schema: &Schema, node: &'n Node, name: &str) -> Option<&'n Arg> {
     let by_position = schema.index_of(name).and_then(|i| node.args().get(i));
     by_position.or_else(|| node.kwarg(name))
 }
 
-/// The row's effect in a call by one of its schemas.
+/// The effect of an op when it is called by one of its schemas.
 fn row_effect(op: &Op, schema: &Schema, node: &Node) -> Effect {
     op.effect_where(|name| match named_arg(schema, node, name) {
         Some(v) => v.as_f64(),
@@ -209,10 +210,10 @@ fn row_effect(op: &Op, schema: &Schema, node: &Node) -> Effect {
     })
 }
 
-/// What the canonical call `n` of `op` does beside computing.
+/// The side effect of the canonical call `n` of `op`.
 pub fn canonical_effect(op: &Op, graph: &Graph, n: NodeId, module: &GraphModule) -> Effect {
     if op.control().is_some() {
-        // What the graphs that it calls do.
+        // It has the effects of the graphs that it calls.
         return node_effect(graph, n, Some(module));
     }
     match is_registered_call(&graph[n]) {
@@ -267,7 +268,7 @@ fn called_graph_effect(graph: &Graph, module: Option<&GraphModule>) -> Effect {
     Effect::Pure
 }
 
-/// The argument that a node writes to, when it does: the tensor that `add_`, `setitem`, `relu(inplace=True)` or `out=`
+/// The argument that a node writes to, if it does: the tensor that `add_`, `setitem`, `relu(inplace=True)` or `out=`
 /// changes.
 pub fn mutated_arg(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option<NodeId> {
     if node_effect(graph, n, module) != Effect::Mutates {

@@ -1,8 +1,9 @@
-//! How nodes were written in the text that a graph was read from: what findings underline, and what torch's printers give back.
+//! The source text of nodes: the spans that diagnostics underline, and what torch's printers need to reproduce the
+//! text.
 //!
-//! A graph holds this beside its nodes, as compilers hold source locations. The graph's own edits keep the table true: what copies a
-//! node copies its text, what erases it drops it, and an argument that is replaced has no place in the text any more. Whoever
-//! edits a graph need not know of it.
+//! A graph stores this next to its nodes, as compilers store source locations. The graph's own edits keep the table up
+//! to date: copying a node copies its text, erasing a node drops it, and replacing an argument drops that argument's
+//! span. Code that edits a graph does not have to handle it.
 
 use super::{Arg, Graph, NodeId, TorchForm};
 use crate::source::Span;
@@ -10,16 +11,16 @@ use crate::syntax::ast::TorchPrint;
 use cranelift_entity::SecondaryMap;
 use std::sync::Arc;
 
-/// How a node was written.
+/// The source text of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeText {
-    /// The type within the statement.
+    /// The span of the type within the statement.
     pub type_span: Option<Span>,
-    /// The target within it.
+    /// The span of the target within the statement.
     pub target_span: Option<Span>,
-    /// The leading positional arguments within it, as far as they are those that were written.
+    /// The spans of the leading positional arguments that are still the ones written.
     pub arg_spans: Vec<Span>,
-    /// Each keyword argument within it: its name, where that stands and where the value does.
+    /// For each keyword argument, its name, the span of the name and the span of the value.
     pub keyword_spans: Vec<(Arc<str>, Span, Span)>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`).
     pub annotation: Option<Arc<str>>,
@@ -27,24 +28,24 @@ pub struct NodeText {
     pub torch: Option<Box<TorchLine>>,
 }
 
-/// How torch wrote a node's line, as far as the node does not say it.
+/// The parts of a node's line in torch's text that the node itself does not determine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchLine {
-    /// What stands before `%` or `return`.
+    /// The indentation before `%` or `return`.
     pub indent: Arc<str>,
-    /// The word of the users tag: `num_users`, or an older one.
+    /// The word in the users tag: `num_users`, or an older one.
     pub tag: Option<Arc<str>>,
-    /// How many more users the tag counts than the text shows: those outside of a fragment or inside of objects.
+    /// How many more users the tag counts than the text shows: users outside of a fragment or inside of objects.
     pub hidden_users: i64,
-    /// The target as it was read.
+    /// The target as it was parsed.
     pub target: Arc<str>,
-    /// The target as it is written, which differs for `<built-in function add>`.
+    /// The target as it is written. It differs from `target` for `<built-in function add>`.
     pub written: Arc<str>,
-    /// How the rest is written; `None` for a node that the text only implies.
+    /// The form of the rest of the line; `None` for a node that is not in the text but only implied by it.
     pub form: Option<TorchForm>,
 }
 
-/// The text of a node that was made, not read.
+/// The text of a node that was created and not read.
 const UNWRITTEN: &NodeText = &NodeText {
     type_span: None,
     target_span: None,
@@ -54,7 +55,7 @@ const UNWRITTEN: &NodeText = &NodeText {
     torch: None,
 };
 
-/// The texts of a graph's nodes, and what stands around them.
+/// The texts of a graph's nodes, and of what surrounds them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GraphTexts {
     frame: Option<TorchPrint>,
@@ -62,33 +63,33 @@ pub(super) struct GraphTexts {
 }
 
 impl Graph {
-    /// How the node was written.
+    /// The source text of a node.
     pub fn text(&self, n: NodeId) -> &NodeText {
         self.texts.nodes[n].as_deref().unwrap_or(UNWRITTEN)
     }
 
-    /// How the node was written, for those who read it.
+    /// The source text of a node, mutable, for readers of graphs.
     pub fn text_mut(&mut self, n: NodeId) -> &mut NodeText {
         let text = self.texts.nodes[n].get_or_insert_with(|| Arc::new(UNWRITTEN.clone()));
         Arc::make_mut(text)
     }
 
-    /// The frame of torch's text, if the graph was read from one.
+    /// The frame of torch's text, if the graph was read from such text.
     pub fn torch_frame(&self) -> Option<&TorchPrint> {
         self.texts.frame.as_ref()
     }
 
-    /// Notes the frame of torch's text.
+    /// Sets the frame of torch's text.
     pub(super) fn set_torch_frame(&mut self, frame: Option<TorchPrint>) {
         self.texts.frame = frame;
     }
 
-    /// Where the target of a node was written; where only the statement's place is known, that.
+    /// The span of a node's target; the span of its statement if only that is known.
     pub fn target_span(&self, n: NodeId) -> Option<Span> {
         self.text(n).target_span.or(self[n].meta.span)
     }
 
-    /// A graph without nodes that writes what this one writes and has its frame: what a rewritten one begins as.
+    /// A graph without nodes that has this graph's frame and mutations: the start of a rewritten graph.
     pub fn empty_like(&self) -> Graph {
         let mut new = Graph::new();
         new.texts.frame = self.texts.frame.clone();
@@ -96,12 +97,12 @@ impl Graph {
         new
     }
 
-    /// Node `new` was made as a copy of `old` in `from`.
+    /// Copies the text of `old` in `from` to its copy `new`.
     pub(super) fn copy_text(&mut self, from: &Graph, old: NodeId, new: NodeId) {
         self.put_text(new, from.texts.nodes[old].clone());
     }
 
-    /// Node `new` takes the place of `old`, text and all.
+    /// Gives `new`, which replaces `old`, the text of `old`.
     pub(super) fn take_text(&mut self, old: NodeId, new: NodeId) {
         self.put_text(new, self.texts.nodes[old].clone());
     }
@@ -112,12 +113,12 @@ impl Graph {
         }
     }
 
-    /// Removes the text of an erased node.
+    /// Drops the text of an erased node.
     pub(super) fn drop_text(&mut self, n: NodeId) {
         self.texts.nodes.remove(n);
     }
 
-    /// Drops the places of positional arguments from the first on that `args` changes.
+    /// Drops the spans of positional arguments, from the first one that `args` changes.
     pub(super) fn keep_arg_spans(&mut self, n: NodeId, args: &[Arg]) {
         let same = self.nodes[n].args.iter().zip(args).take_while(|(a, b)| a == b).count();
         if self.text(n).arg_spans.len() > same {
@@ -125,7 +126,7 @@ impl Graph {
         }
     }
 
-    /// Drops the places of keyword arguments that `kwargs` changes.
+    /// Drops the spans of keyword arguments that `kwargs` changes.
     pub(super) fn keep_keyword_spans(&mut self, n: NodeId, kwargs: &[(Arc<str>, Arg)]) {
         if self.text(n).keyword_spans.is_empty() {
             return;
@@ -160,7 +161,7 @@ mod tests {
         (g, y)
     }
 
-    /// What of the text is known of a node: its target, positional and keyword arguments.
+    /// The parts of the source text that are recorded for a node: its target, positional and keyword arguments.
     fn written(g: &Graph, n: NodeId) -> String {
         let t = g.text(n);
         let text = |s: &Span| &TEXT[s.start as usize..s.end as usize];
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(edited(&|g| g.set_kwargs(y, kwargs.clone())), "torch.add %x 1 2");
         assert_eq!(edited(&|g| g.set_kwargs(y, vec![])), "torch.add %x 1");
         assert_eq!(edited(&|g| g.update_kwarg(y, "alpha", Val::int(5))), "torch.add %x 1");
-        // A node in the place of another stands where that was written.
+        // A node that replaces another takes its place in the text.
         assert_eq!(edited(&|g| g.map_args(y, Val::Leaf)), "torch.add %x 1 2");
         let gone = edited(&|g| {
             g.set_args(g.output().unwrap(), vec![]);

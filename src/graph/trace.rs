@@ -1,4 +1,4 @@
-//! Recording: a Rust closure over proxies becomes a graph, as torch's `symbolic_trace` does with Python.
+//! Tracing: a Rust closure over proxies becomes a graph, as a Python function does in torch's `symbolic_trace`.
 //!
 //! ```
 //! use fxc::graph::Graph;
@@ -12,11 +12,11 @@
 //! assert_eq!(targets, ["x", "y", "operator.add", "operator.mul", "operator.sub", "relu", "sum", "output"]);
 //! ```
 //!
-//! Ops of the table are methods of [`Tracer`]: their parameters are those that have no default, and [`Proxy::with`] gives others
-//! (`t.softmax(x, 1).with("dtype", DType::F64)`). Functions by other names are called through [`Tracer::function`].
+//! Ops of the table are methods of [`Tracer`]. Their parameters are those without a default; [`Proxy::with`] sets the
+//! others (`t.softmax(x, 1).with("dtype", DType::F64)`). [`Tracer::function`] calls a function by any other name.
 //!
-//! Modules ([`Module`]) are called through [`Tracer::module`]: those that are leaves become `call_module` nodes, others are
-//! recorded as what they compute. Control flow on a proxy's value cannot be written: a proxy is not a `bool`.
+//! [`Tracer::module`] calls a [`Module`]. A leaf module becomes a `call_module` node; the calls of any other module are
+//! recorded individually. Control flow cannot depend on the value of a proxy, since a proxy is not a `bool`.
 
 mod calls;
 
@@ -28,37 +28,37 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Which modules are leaves, by path.
+/// Decides by path whether a module is a leaf.
 type IsLeaf = dyn Fn(&str, &dyn Module) -> bool;
 
-/// Where a closure's calls are recorded.
+/// Records the calls that a closure makes.
 pub struct Tracer {
     recording: SharedRecording,
     leaf: Rc<IsLeaf>,
 }
 
-/// A value of the graph that is being recorded.
+/// A value of the graph being recorded.
 #[derive(Clone)]
 pub struct Proxy {
     node: NodeId,
     recording: SharedRecording,
 }
 
-/// What is recorded, and where the closure stands.
+/// The graph recorded so far, and the context of the next node.
 #[derive(Default)]
 struct Recording {
     graph: Graph,
-    /// Whether nodes get the place of their call in the Rust source.
+    /// Whether nodes get the location of their call in the Rust source.
     places: bool,
-    /// The modules that are being recorded, outermost first.
+    /// The modules being recorded, outermost first.
     modules: Vec<ModuleFrame>,
-    /// What nodes are annotated with.
+    /// The annotations of new nodes.
     custom: Vec<(Arc<str>, Arc<str>)>,
 }
 
 type SharedRecording = Rc<RefCell<Recording>>;
 
-/// Records a call that stands at `at`.
+/// Records a call that is located at `at`.
 fn record_call(
     recording: &SharedRecording,
     op: Opcode,
@@ -87,42 +87,43 @@ fn record_call(
     }
 }
 
-/// A module whose call is recorded.
+/// A module whose call can be recorded.
 pub trait Module {
-    /// What it computes.
+    /// Records the module's computation and returns its result.
     fn forward(&self, tracer: &Tracer, inputs: &[Proxy]) -> Proxy;
 
-    /// What its class is called in the nodes' [`Meta::modules`](super::Meta::modules): by default the Rust type.
+    /// The name of its class in the nodes' [`Meta::modules`](super::Meta::modules), by default the name of the Rust
+    /// type.
     fn class(&self) -> &str {
         let path = std::any::type_name::<Self>();
         path.rsplit("::").next().unwrap_or(path)
     }
 
-    /// Whether its call is one node rather than what it computes. torch's own modules are leaves.
+    /// Whether a call of it is recorded as one `call_module` node. torch's own modules are leaves.
     fn is_leaf(&self) -> bool {
         false
     }
 }
 
-/// What can be an argument of a recorded call.
+/// A type that can be an argument of a recorded call.
 pub trait IntoArg {
-    /// The argument.
+    /// Converts it to an argument.
     fn into_arg(self) -> Arg;
 }
 
-/// What can be the positional arguments of a recorded call: tuples, lists of proxies.
+/// A type that can be the positional arguments of a recorded call: a tuple or a list of proxies.
 pub trait IntoArgs {
-    /// The arguments.
+    /// Converts it to arguments.
     fn into_args(self) -> Vec<Arg>;
 }
 
 impl Graph {
-    /// The graph of what `f` does with one proxy per name of `inputs`. Its result becomes the graph's.
+    /// Records what `f` does with one proxy for each name of `inputs`. The result of `f` becomes the graph's output.
     pub fn trace<R: IntoArg>(inputs: &[&str], f: impl FnOnce(&Tracer, &[Proxy]) -> R) -> Graph {
         Graph::trace_with(inputs, |_, m| m.is_leaf(), f)
     }
 
-    /// [`Graph::trace`], where `leaf` says by path which modules are leaves (torch's `is_leaf_module`).
+    /// [`Graph::trace`], but `leaf` decides by path which modules are leaves (torch's `is_leaf_module`).
     pub fn trace_with<R: IntoArg>(
         inputs: &[&str],
         leaf: impl Fn(&str, &dyn Module) -> bool + 'static,
@@ -148,13 +149,14 @@ impl Graph {
 }
 
 impl Tracer {
-    /// Gives the nodes that are recorded from now on the place in the Rust source where they are called (torch's
+    /// From now on, gives each recorded node the location of its call in the Rust source (torch's
     /// `record_stack_traces`).
     pub fn record_stack_traces(&self) {
         self.recording.borrow_mut().places = true;
     }
 
-    /// Annotates the nodes that `f` records (torch's `fx.traceback.annotate`). Passes hand annotations on with a node's place.
+    /// Annotates the nodes that `f` records (torch's `fx.traceback.annotate`). Passes propagate annotations together
+    /// with a node's location.
     pub fn annotate<R>(&self, key: &str, value: &str, f: impl FnOnce() -> R) -> R {
         self.recording.borrow_mut().custom.push((key.into(), value.into()));
         let result = f();
@@ -162,7 +164,7 @@ impl Tracer {
         result
     }
 
-    /// A call of a function by its path: `torch.nn.functional.gelu`, or one of fxc's own ops.
+    /// Calls a function by its path: `torch.nn.functional.gelu`, or one of fxc's own ops.
     #[track_caller]
     pub fn function(&self, target: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let args = args.into_args();
@@ -170,7 +172,7 @@ impl Tracer {
         record_call(&self.recording, op, target, args, owned_kwargs(kwargs), at)
     }
 
-    /// A parameter, buffer or constant of the module.
+    /// Reads a parameter, buffer or constant of the module.
     #[track_caller]
     pub fn attribute(&self, path: &str) -> Proxy {
         record_call(
@@ -183,7 +185,7 @@ impl Tracer {
         )
     }
 
-    /// A call of a module: one node if it is a leaf, else what it computes.
+    /// Calls a module. A leaf becomes one node; any other module records its own computation.
     #[track_caller]
     pub fn module(&self, path: &str, module: &dyn Module, inputs: &[Proxy]) -> Proxy {
         let frame = ModuleFrame {
@@ -204,7 +206,7 @@ impl Tracer {
 }
 
 impl Proxy {
-    /// The node it stands for.
+    /// The node that the proxy represents.
     pub fn node(&self) -> NodeId {
         self.node
     }
@@ -215,13 +217,13 @@ impl Proxy {
         record_call(&self.recording, op, target, args, vec![], at)
     }
 
-    /// A call of a method.
+    /// Calls a method.
     #[track_caller]
     pub fn method(&self, name: &str, args: impl IntoArgs) -> Proxy {
         self.method_with(name, args, &[])
     }
 
-    /// A call of a method with keyword arguments.
+    /// Calls a method with keyword arguments.
     #[track_caller]
     pub fn method_with(&self, name: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let mut all = vec![Val::Leaf(self.node)];
@@ -230,7 +232,7 @@ impl Proxy {
         record_call(&self.recording, op, name, all, owned_kwargs(kwargs), at)
     }
 
-    /// `self[index]`: a slice, a list of them, an item of a tuple.
+    /// `self[index]`, where the index is a slice, a list of slices, or the number of a tuple item.
     #[track_caller]
     pub fn item(&self, index: impl IntoArg) -> Proxy {
         self.function("operator.getitem", vec![Val::Leaf(self.node), index.into_arg()])
@@ -248,7 +250,7 @@ impl Proxy {
         self.function("operator.pow", vec![Val::Leaf(self.node), other.into_arg()])
     }
 
-    /// Gives the node a name of the caller's choice; torch's rules make it unique.
+    /// Names the node. torch's rules make the name unique.
     pub fn named(self, name: &str) -> Proxy {
         self.recording.borrow_mut().graph.rename(self.node, name);
         self
@@ -340,7 +342,7 @@ macro_rules! operators {
                 ops::$trait::$method(&self, other)
             }
         }
-        // One type a kind of number, so that a literal needs no suffix.
+        // One impl for each number type, so that a literal needs no suffix.
         operators!(@left $trait $method $target i64 f64);)*
     };
     (@left $trait:ident $method:ident $target:literal $($n:ty)*) => {

@@ -1,12 +1,12 @@
-//! The first difference between two modules or graphs, in words.
+//! Describes the first difference between two modules or graphs.
 
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::tensor::Tensor;
 use crate::types::Val;
 
-/// The first difference of two modules in what they mean, places in files aside; `None` if they are the same.
+/// The first difference in meaning between two modules, ignoring source locations; `None` if they are the same.
 pub fn module_difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
-    // Debug text compares NaN equal to itself, unlike `==`.
+    // Unlike `==`, the debug text treats NaN as equal to itself.
     let same = |what: &str, x: String, y: String| (x != y).then(|| format!("{what}: {x} and {y}"));
     let weights = |m: &GraphModule| format!("{:?}", m.weights.as_ref().map(|w| &w.0));
     let dims = |m: &GraphModule| {
@@ -45,7 +45,7 @@ fn element_texts(t: &Tensor) -> Vec<String> {
     (0..t.numel()).map(|i| t.get(i).to_string()).collect()
 }
 
-/// The first difference of two graphs in what they mean.
+/// The first difference in meaning between two graphs.
 pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
     if a.len() != b.len() || a.mutations != b.mutations || a.attribute != b.attribute {
         return Some(format!(

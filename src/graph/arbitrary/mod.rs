@@ -1,7 +1,8 @@
 //! Random graphs, for tests and fuzzing: the same seed gives the same graph.
 //!
-//! [`module`] makes modules of every form the language has, for what must hold of any graph (printing, parsing,
-//! editing); their ops need not exist. [`program`] makes graphs that run: every op exists and every shape fits.
+//! [`module`] generates modules with every construct of the language, to test properties of all graphs (printing,
+//! parsing, editing); their ops need not exist. [`program`] generates graphs that can be run: every op exists and every
+//! shape fits.
 
 mod difference;
 mod program;
@@ -92,7 +93,7 @@ fn random_dim(r: &mut Rng) -> Dim {
     }
 }
 
-/// A value without leaves, nested up to `depth`.
+/// A literal, nested up to `depth`. Its leaves come from `leaf`.
 fn random_literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Val<T> {
     if r.one_in(3)
         && let Some(v) = leaf(r)
@@ -158,7 +159,7 @@ fn tensor_type(r: &mut Rng) -> TensorType {
     }
 }
 
-/// A size that a type may have: not negative when it is a number.
+/// A size that is valid in a type: a constant is not negative.
 fn dim_type(r: &mut Rng) -> Dim {
     match random_dim(r) {
         Dim::Const(c) => Dim::Const(c.abs()),
@@ -191,7 +192,7 @@ fn random_constant(r: &mut Rng) -> Tensor {
     })
 }
 
-/// Any module: declarations and up to three graphs of every opcode, nested arguments, types and places.
+/// Generates a module: declarations and up to three graphs with every opcode, nested arguments, types and locations.
 pub fn module(seed: u64) -> GraphModule {
     let r = &mut Rng::new(seed);
     let mut m = GraphModule {
@@ -226,7 +227,7 @@ pub fn module(seed: u64) -> GraphModule {
 
 fn module_decl(r: &mut Rng) -> ModuleDecl {
     let mut none = |_: &mut Rng| -> Option<Literal> { None };
-    // A bare name is a string there.
+    // A bare name would be a string here.
     let plain = |v: Literal| match &v {
         Val::Int(d) if d.as_var().is_some() => Val::Bool(true),
         _ => v,
@@ -316,7 +317,7 @@ fn random_graph(r: &mut Rng) -> Graph {
     g
 }
 
-/// Types, annotations and places.
+/// Adds types, annotations and locations.
 fn decorate_nodes(r: &mut Rng, g: &mut Graph) {
     for n in g.ids() {
         let (typed, placed, python) = (r.one_in(3), r.one_in(4), r.one_in(8));
@@ -336,7 +337,7 @@ fn decorate_nodes(r: &mut Rng, g: &mut Graph) {
     }
 }
 
-/// Frames, modules, the function and annotations. Few of each, so that some are shared.
+/// Adds frames, modules, the function and annotations. There are few different ones, so some are shared.
 fn random_trace(r: &mut Rng, meta: &mut Meta) {
     for _ in 0..r.next_below(8).saturating_sub(4) {
         let loc = Loc {

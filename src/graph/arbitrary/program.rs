@@ -1,10 +1,11 @@
-//! Random graphs that run: every op exists and every shape fits.
+//! Random graphs that can be run: every op exists and every shape fits.
 
 use super::Rng;
 use crate::graph::{Arg, Graph, NodeId};
 use crate::types::{DType, TensorType, Val};
 
-/// A graph that runs: `nodes` canonical ops on f32 tensors of fitting shapes, typed placeholders, one to three results.
+/// Generates a graph of `nodes` canonical ops on f32 tensors of fitting shapes, with typed placeholders and one to
+/// three results.
 pub fn program(seed: u64, nodes: usize) -> Graph {
     let r = &mut Rng::new(seed);
     let mut g = Graph::new();
@@ -30,7 +31,7 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
     g
 }
 
-/// One op on `x`.
+/// Adds one op on `x`.
 fn add_step(
     r: &mut Rng,
     g: &mut Graph,
@@ -94,7 +95,7 @@ fn add_step(
     }
 }
 
-/// The shape two shapes broadcast to; `None` if they do not, or to more than 4096 elements.
+/// The broadcast shape of two shapes; `None` if there is none, or if it has more than 4096 elements.
 fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);

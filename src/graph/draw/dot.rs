@@ -1,9 +1,10 @@
-//! Graphviz's dot of a graph, as torch's `FxGraphDrawer` draws it (`torch/fx/passes/graph_drawer.py`): a record for each
-//! node with its name, opcode, target, literal arguments and number of users, filled by opcode, functions and methods in
-//! a colour made from the target's MD5. Netron and every Graphviz tool open it.
+//! Graphviz's dot output, as torch's `FxGraphDrawer` produces it (`torch/fx/passes/graph_drawer.py`). Each node is a
+//! record with its name, opcode, target, literal arguments and number of users. The opcode determines the fill colour;
+//! for functions and methods it is derived from the MD5 of the target. Netron and every Graphviz tool can open the
+//! file.
 //!
-//! Beyond torch's: what a record label gives a meaning to (`<`, `>`, `|`, `\`) is escaped, modules show their
-//! declaration, and nodes whose type is known show dtype and shape.
+//! There are three additions to torch's output: characters with a meaning in record labels (`<`, `>`, `|`, `\`) are
+//! escaped, modules show their declaration, and nodes of known type show dtype and shape.
 
 use super::svg::Groups;
 use crate::graph::torch::form::torch_form;
@@ -14,7 +15,7 @@ use indexmap::IndexMap;
 use md5::{Digest, Md5};
 use std::fmt::Write;
 
-/// Lists longer than this are cut, as torch cuts them.
+/// Lists longer than this are truncated, as torch does.
 const MAX_LIST: usize = 8;
 
 /// Fill colours of functions and methods.
@@ -37,7 +38,7 @@ const COLOURS: [&str; 16] = [
     "Wheat1",
 ];
 
-/// The dot text of `graph` under `name`, with the parameters and buffers that `module` declares for its submodules.
+/// The dot text of `graph`, called `name`, with the parameters and buffers that `module` declares for its submodules.
 pub fn dot(graph: &Graph, name: &str, module: Option<&GraphModule>) -> String {
     with_groups(graph, name, module, &Groups::new())
 }
@@ -75,7 +76,7 @@ pub fn with_groups(graph: &Graph, name: &str, module: Option<&GraphModule>, grou
     out
 }
 
-/// The clusters of the groups, in the order of their first nodes.
+/// One cluster for each group, in the order of their first nodes.
 fn group_clusters(graph: &Graph, groups: &Groups) -> String {
     let mut members: IndexMap<&str, Vec<&str>> = IndexMap::new();
     for n in graph.iter() {
@@ -127,7 +128,7 @@ fn node_label(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> String 
     out + "}"
 }
 
-/// The arguments that are not nodes: the edges show those. torch tells by the `%` in their text.
+/// The literal arguments, which edges do not show. Like torch, this excludes arguments with a `%` in their text.
 fn literal_arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
     let show = |v: &Arg| {
         Some(short_arg(graph, v))
@@ -172,7 +173,7 @@ fn label_section(open: &str, items: &[String], close: &str) -> String {
         }
         _ => format!("{open}{}{close}", items.join(",\\n")),
     };
-    // The braces of the section itself; those of the items are escaped already.
+    // Escapes the braces of the section itself; those of the items have been escaped already.
     match text.strip_prefix("|kwargs={") {
         Some(rest) => {
             let at = rest.rfind('}').unwrap_or(rest.len());
@@ -199,7 +200,7 @@ fn type_label(out: &mut String, ty: &Type) {
     }
 }
 
-/// The parameters and buffers of the submodule that `node` calls, as nodes of their own.
+/// Writes the parameters and buffers of the submodule that `node` calls as separate nodes.
 fn write_weights(out: &mut String, node: &Node, module: &GraphModule) {
     let prefix = format!("{}.", node.target());
     for (path, a) in &module.attributes {
@@ -250,7 +251,7 @@ fn node_colour(graph: &Graph, n: NodeId) -> &'static str {
         Opcode::GetAttr => "LightGrey",
         Opcode::Output => "PowderBlue",
         _ => {
-            // torch's drawer picks colours by MD5: the same op has the same colour in its drawings and in ours.
+            // torch's drawer picks colours by MD5, so an op has the same colour in its drawings and in ours.
             let hash = Md5::digest(torch_print::pretty_target(graph, n));
             let first = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
             COLOURS[first as usize % COLOURS.len()]
@@ -258,7 +259,7 @@ fn node_colour(graph: &Graph, n: NodeId) -> &'static str {
     }
 }
 
-/// Text inside a record label.
+/// Escapes text for a record label.
 fn escape_label(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     for c in s.chars() {
@@ -277,7 +278,7 @@ fn quote_text(s: &str) -> String {
     )
 }
 
-/// A dot identifier, quoted unless it is a plain one.
+/// A dot identifier, quoted if necessary.
 fn quote_id(s: &str) -> String {
     const KEYWORDS: [&str; 6] = ["graph", "subgraph", "digraph", "node", "edge", "strict"];
     let plain = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -1,4 +1,4 @@
-//! Graphs as pictures: Graphviz's dot, as torch draws it, and SVG with a layout of its own.
+//! Graph drawings: Graphviz's dot format, as torch draws it, and SVG with our own layout.
 
 pub mod dot;
 pub mod layout;

@@ -1,7 +1,7 @@
-//! A graph as a drawing: SVG without Graphviz.
+//! Draws a graph as SVG, without Graphviz.
 //!
-//! A box shows a node's name, what it calls with its arguments that are not nodes, its type, and the group it is of (the
-//! kernel that computes it); boxes of one group have one colour. The place in the user's Python is the box's tooltip.
+//! A box shows a node's name, the call with its literal arguments, its type, and its group (the kernel that computes
+//! it). Boxes of the same group have the same colour. The tooltip of a box is the location in the user's Python.
 
 use super::layout::{Boxes, compute_layout};
 use crate::graph::{Graph, Node, NodeId, Opcode, pyrepr};
@@ -10,15 +10,15 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The group that each node is of, by name.
+/// The name of each node's group.
 pub type Groups = HashMap<NodeId, Arc<str>>;
 
 const FONT: f64 = 11.0;
 const LINE: f64 = 14.0;
 const MARGIN: f64 = 12.0;
-/// A letter's width, in sizes of a monospaced font.
+/// The width of a character relative to the font size, for a monospaced font.
 const LETTER: f64 = 0.602;
-/// Lines longer than this are cut.
+/// Lines longer than this are truncated.
 const MAX_LINE: usize = 48;
 
 /// Colours of groups.
@@ -26,7 +26,7 @@ const COLOURS: [&str; 10] = [
     "#cfe8ff", "#d9f2d0", "#fde3c8", "#f5d3e6", "#e3dcf7", "#fff3b8", "#cdeeea", "#f8d0cc", "#e4e9c2", "#d8dee6",
 ];
 
-/// The drawing of `graph` under the title `name`.
+/// The drawing of `graph`, with the title `name`.
 pub fn svg(graph: &Graph, name: &str, groups: &Groups) -> String {
     let nodes = graph.ids();
     let number: HashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &n)| (n, i)).collect();
@@ -67,7 +67,7 @@ pub fn svg(graph: &Graph, name: &str, groups: &Groups) -> String {
     out
 }
 
-/// A colour for each group, in the order in which they appear.
+/// Assigns a colour to each group, in order of appearance.
 fn group_colours(nodes: &[NodeId], groups: &Groups) -> HashMap<Arc<str>, &'static str> {
     let mut out = HashMap::new();
     for g in nodes.iter().filter_map(|n| groups.get(n)) {
@@ -108,7 +108,7 @@ fn draw_node(out: &mut String, graph: &Graph, n: NodeId, at: BoxGeometry, fill: 
     out.push_str("</g>\n");
 }
 
-/// The colour of a node that is of no group.
+/// The colour of a node that is in no group.
 fn default_colour(node: &Node) -> &'static str {
     match node.op() {
         Opcode::Placeholder => "#eaf4ff",
@@ -137,7 +137,7 @@ fn label_lines(graph: &Graph, n: NodeId, groups: &Groups) -> Vec<String> {
     lines.into_iter().map(cut_line).collect()
 }
 
-/// The arguments that are not nodes: edges show those.
+/// The literal arguments, which edges do not show.
 fn literal_arguments(graph: &Graph, node: &Node) -> String {
     let name = |n: &NodeId| format!("%{}", graph[*n].name());
     let mut out: Vec<String> = vec![];
@@ -161,7 +161,7 @@ fn cut_line(s: String) -> String {
     }
 }
 
-/// A smooth line through the points: straight along the joints, curved between layers.
+/// A smooth path through the points: straight at the joints, curved between layers.
 fn curve_path(points: &[(f64, f64)]) -> String {
     let at = |p: &(f64, f64)| (p.0 + MARGIN, p.1 + MARGIN);
     let mut out = String::new();
@@ -190,7 +190,7 @@ fn escape_xml(s: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Not allowed in XML, however they are written.
+            // XML does not allow control characters, not even escaped.
             c if (c as u32) < 0x20 => out.push(' '),
             c => out.push(c),
         }

@@ -1,17 +1,17 @@
-//! Dead code and order, on graphs at any level.
+//! Dead code elimination and topological sorting, on graphs at any level.
 
 use crate::graph::{EditResult, Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use std::collections::{BTreeSet, HashMap};
 
 impl Graph {
-    /// Erases what nothing uses and what has no effect, and gives how many nodes that were (torch's
-    /// `eliminate_dead_code`, but in-place calls, `out=` and random numbers are effects here).
+    /// Erases unused nodes without side effects, and returns how many (torch's `eliminate_dead_code`, except that here
+    /// in-place calls, `out=` and random numbers are side effects).
     pub fn eliminate_dead_code(&mut self, module: Option<&GraphModule>) -> usize {
         self.eliminate_dead_code_with(|g, n| is_impure(g, n, module))
     }
 
-    /// [`Graph::eliminate_dead_code`], where the caller says what has an effect (torch's `is_impure_node`). Placeholders and
-    /// the output stay in any case.
+    /// [`Graph::eliminate_dead_code`] with a caller-defined predicate for side effects (torch's `is_impure_node`).
+    /// Placeholders and the output are always kept.
     pub fn eliminate_dead_code_with(&mut self, impure: impl Fn(&Graph, NodeId) -> bool) -> usize {
         let mut erased = 0;
         for n in self.ids().into_iter().rev() {
@@ -23,13 +23,14 @@ impl Graph {
         erased
     }
 
-    /// Brings the nodes into an order in which definitions stand before uses, and which is the old one wherever that is
-    /// possible (torch's `stable_topological_sort`, `legalize_graph`). Placeholders come first, the output last.
+    /// Sorts the nodes so that definitions precede uses. The sort is stable: nodes keep their order wherever possible
+    /// (torch's `stable_topological_sort`, `legalize_graph`). Placeholders come first, the output last.
     ///
-    /// Order among nodes with effects is not looked at: a graph that writes in place must not be out of order.
+    /// The order of nodes with side effects is not considered, so a graph with in-place writes must be in order
+    /// already.
     ///
     /// # Errors
-    /// A node that depends on itself, in torch's words; the graph is as it was then.
+    /// A node depends on itself; the error has torch's text, and the graph is unchanged.
     pub fn topological_sort(&mut self) -> EditResult<()> {
         let order = self.ids();
         let rank = |n: NodeId, i: usize| match self[n].op() {

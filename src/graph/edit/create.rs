@@ -1,4 +1,4 @@
-//! Making nodes, where torch's `Graph.create_node` and `inserting_before` do: at the insert point, under a free name.
+//! Node creation at the insert point with a unique name, as in torch's `Graph.create_node` and `inserting_before`.
 
 use super::{EditResult, GraphError};
 use crate::graph::{Arg, Edit, Graph, InsertPoint, Node, NodeId, Opcode, namer};
@@ -7,7 +7,7 @@ use indexmap::IndexSet;
 use std::sync::Arc;
 
 impl Graph {
-    /// Adds a node at the insertion point. `name` is a wish: torch's rules make it unique.
+    /// Adds a node at the insertion point. `name` is a suggestion: torch's rules make it unique.
     pub fn create_node(
         &mut self,
         op: Opcode,
@@ -24,7 +24,7 @@ impl Graph {
         self.push(op, target, args, kwargs, name)
     }
 
-    /// Adds a node at the insertion point with exactly this name, as a file gives it. An error if it is taken.
+    /// Adds a node at the insertion point with exactly this name, as a file gives it. Fails if the name is taken.
     pub fn create_named(
         &mut self,
         op: Opcode,
@@ -58,42 +58,42 @@ impl Graph {
         id
     }
 
-    /// A parameter of the graph.
+    /// Adds a parameter of the graph.
     pub fn placeholder(&mut self, name: &str, default: Option<Arg>) -> NodeId {
         self.create_node(Opcode::Placeholder, name, default.into_iter().collect(), vec![], None)
     }
 
-    /// A parameter, buffer or constant of the module.
+    /// Adds a read of a parameter, buffer or constant of the module.
     pub fn get_attr(&mut self, path: &str) -> NodeId {
         self.create_node(Opcode::GetAttr, path, vec![], vec![], None)
     }
 
-    /// A call of a function.
+    /// Adds a call of a function.
     pub fn call_function(&mut self, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
         self.create_node(Opcode::CallFunction, target, args, kwargs, None)
     }
 
-    /// A call of a row of the op table.
+    /// Adds a call of an op of the op table.
     pub fn call_op(&mut self, op: OpId, args: Vec<Arg>) -> NodeId {
         self.call_function(op.name(), args, vec![])
     }
 
-    /// A call of a method of `args[0]`.
+    /// Adds a call of a method of `args[0]`.
     pub fn call_method(&mut self, method: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
         self.create_node(Opcode::CallMethod, method, args, kwargs, None)
     }
 
-    /// A call of a submodule.
+    /// Adds a call of a submodule.
     pub fn call_module(&mut self, path: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
         self.create_node(Opcode::CallModule, path, args, kwargs, None)
     }
 
-    /// The graph's result.
+    /// Adds the graph's output.
     pub fn set_output(&mut self, result: Arg) -> NodeId {
         self.create_node(Opcode::Output, "output", vec![result], vec![], None)
     }
 
-    /// Runs `f` with new nodes going before `n`; `None` is the start of the graph.
+    /// Runs `f` with the insertion point before `n`; `None` is the start of the graph.
     pub fn inserting_before<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
         if n.is_some_and(|n| !self.is_live(n)) {
             return Err(GraphError("Node to insert before is not in graph.".into()));
@@ -102,7 +102,7 @@ impl Graph {
         Ok(self.inserting_at(point, f))
     }
 
-    /// Runs `f` with new nodes going after `n`, in the order they are made; `None` is the end of the graph.
+    /// Runs `f` with the insertion point after `n`, in creation order; `None` is the end of the graph.
     pub fn inserting_after<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
         if n.is_some_and(|n| !self.is_live(n)) {
             return Err(GraphError("Node to insert after is not in graph.".into()));
@@ -120,12 +120,12 @@ impl Graph {
         r
     }
 
-    /// Where new nodes go now.
+    /// The current insertion point.
     pub fn insert_point(&self) -> InsertPoint {
         self.insert
     }
 
-    /// Sets where new nodes go from now on.
+    /// Sets the insertion point.
     pub fn set_insert_point(&mut self, point: InsertPoint) {
         self.insert = point;
     }

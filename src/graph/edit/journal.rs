@@ -1,7 +1,7 @@
-//! A record of edits: which nodes were made, erased and put in another's place (torch's create, erase and replace hooks).
+//! A journal of edits: which nodes were created, erased and replaced (torch's create, erase and replace hooks).
 //!
-//! torch calls functions while the graph changes; here the edits are written down and read when the caller likes, so
-//! that a reader never sees a graph that is half changed.
+//! torch calls hooks while the graph changes. Here edits are recorded and read later, so a reader never sees a
+//! half-edited graph.
 
 use crate::graph::{Graph, NodeId};
 
@@ -9,7 +9,7 @@ use crate::graph::{Graph, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Edit {
-    /// The node was made.
+    /// The node was created.
     Created(NodeId),
     /// The node was erased.
     Erased(NodeId),
@@ -25,12 +25,12 @@ pub enum Edit {
 }
 
 impl Graph {
-    /// Writes edits down from now on. What was written down before is forgotten.
+    /// Starts to record edits. Discards earlier records.
     pub fn start_journal(&mut self) {
         self.journal = Some(vec![]);
     }
 
-    /// The edits since [`Graph::start_journal`], in order. Nothing is written down any more.
+    /// Returns the edits since [`Graph::start_journal`], in order, and stops recording.
     pub fn take_journal(&mut self) -> Vec<Edit> {
         self.journal.take().unwrap_or_default()
     }

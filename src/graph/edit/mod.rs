@@ -1,4 +1,4 @@
-//! Editing: torch.fx's `Graph` and `Node` methods, with its error texts.
+//! Graph editing: the methods of torch.fx's `Graph` and `Node`, with torch's error texts.
 
 mod clean;
 mod create;
@@ -14,17 +14,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where new nodes go.
+/// The position of new nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InsertPoint {
-    /// Behind the last node.
+    /// After the last node.
     #[default]
     End,
     /// Before this node.
     Before(NodeId),
 }
 
-/// An edit that would break the graph. The text is torch's where torch has one.
+/// An edit that would make the graph invalid. The text is torch's if torch has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphError(pub String);
 
@@ -39,9 +39,9 @@ impl std::error::Error for GraphError {}
 /// The result of an edit.
 pub type EditResult<T> = Result<T, GraphError>;
 
-/// Changing.
+/// Edits.
 impl Graph {
-    /// Removes a node that nothing uses.
+    /// Erases a node without users.
     pub fn erase_node(&mut self, n: NodeId) -> EditResult<()> {
         if !self.is_live(n) {
             return Err(GraphError(format!(
@@ -73,12 +73,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes every user of `old` use `new` instead, and gives the users changed.
+    /// Makes every user of `old` use `new` instead, and returns the changed users.
     pub fn replace_all_uses_with(&mut self, old: NodeId, new: NodeId) -> Vec<NodeId> {
         self.replace_uses_where(old, new, |_, _| true)
     }
 
-    /// Makes the users of `old` for which `pick` is true use `new` instead, and gives the users changed.
+    /// Makes the users of `old` for which `pick` is true use `new` instead, and returns the changed users.
     pub fn replace_uses_where(
         &mut self,
         old: NodeId,
@@ -98,11 +98,11 @@ impl Graph {
         self.record_edit(Edit::Replaced { user, old, new });
     }
 
-    /// [`Graph::replace_all_uses_with`], and gives `new`, which must be as it was made, everything that is known of `old`
-    /// (torch's `propagate_meta`).
+    /// [`Graph::replace_all_uses_with`] that also gives `new` the metadata of `old` (torch's `propagate_meta`). `new`
+    /// must not have any yet.
     ///
     /// # Errors
-    /// Something is known of `new` already.
+    /// `new` already has metadata.
     pub fn replace_with_meta(&mut self, old: NodeId, new: NodeId) -> EditResult<Vec<NodeId>> {
         if self.nodes[new].meta != Meta::default() {
             return Err(GraphError(
@@ -116,7 +116,7 @@ impl Graph {
         Ok(self.replace_all_uses_with(old, new))
     }
 
-    /// Rebuilds a node's arguments with every node in them mapped.
+    /// Rebuilds a node's arguments with `f` applied to every node in them.
     pub fn map_args(&mut self, user: NodeId, mut f: impl FnMut(NodeId) -> Arg) {
         self.remove_uses(user);
         let map = |v: &Arg, f: &mut dyn FnMut(NodeId) -> Arg| -> Arg {
@@ -171,7 +171,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Sets the keyword argument `name`, in its place if it is there.
+    /// Sets the keyword argument `name`, at its position if it is already there.
     pub fn update_kwarg(&mut self, n: NodeId, name: &str, value: Arg) {
         let mut kwargs = self.nodes[n].kwargs.clone();
         match kwargs.iter_mut().find(|(k, _)| &**k == name) {
@@ -181,7 +181,7 @@ impl Graph {
         self.set_kwargs(n, kwargs);
     }
 
-    /// Changes opcode and target, keeping name, arguments and users: a respelling.
+    /// Changes opcode and target but keeps name, arguments and users, to respell a call.
     pub fn set_target(&mut self, n: NodeId, op: Opcode, target: &str) {
         let node = &mut self.nodes[n];
         node.op = op;
@@ -195,7 +195,7 @@ impl Graph {
         }
     }
 
-    /// Gives all nodes the names of `names`, which must be unique and say one for each.
+    /// Renames all nodes. `names` must be unique and have a name for each node.
     pub(crate) fn set_names(&mut self, names: impl IntoIterator<Item = (NodeId, String)>) {
         let mut namer = namer::Namer::default();
         for (n, name) in names {
@@ -221,7 +221,8 @@ impl Graph {
         }
     }
 
-    /// Copies a node of another graph to the insertion point, its arguments mapped by `transform` (torch's `node_copy`).
+    /// Copies a node of another graph to the insertion point, with its arguments mapped by `transform` (torch's
+    /// `node_copy`).
     pub fn node_copy(&mut self, from: &Graph, n: NodeId, mut transform: impl FnMut(NodeId) -> Arg) -> NodeId {
         let node = &from[n];
         let map = |v: &Arg, f: &mut dyn FnMut(NodeId) -> Arg| -> Arg {
@@ -242,9 +243,9 @@ impl Graph {
         new
     }
 
-    /// Copies all nodes of another graph but its output to the insertion point. `map` holds the values for nodes that
-    /// are not to be copied (placeholders bound to values here) and receives those that are; the result is what the
-    /// other graph's output node returns, in terms of this graph (torch's `graph_copy`).
+    /// Copies all nodes of another graph except its output to the insertion point (torch's `graph_copy`). `map` has the
+    /// values of nodes that are not to be copied (placeholders bound to values of this graph), and receives those of
+    /// the copied nodes. Returns the argument of the other graph's output node, in terms of this graph.
     pub fn graph_copy(&mut self, from: &Graph, map: &mut HashMap<NodeId, Arg>) -> EditResult<Option<Arg>> {
         for n in from.iter() {
             if map.contains_key(&n) {
@@ -270,16 +271,17 @@ impl Graph {
     }
 }
 
-/// The list and the users.
+/// The linked list and the users.
 impl Graph {
-    /// Whether `a` stands before `b` (torch's `a < b`). Takes time in proportion to their distance.
+    /// Whether `a` comes before `b` (torch's `a < b`). Takes time proportional to their distance.
     pub fn is_before(&self, a: NodeId, b: NodeId) -> bool {
         let (mut from_a, mut from_b) = (self.nodes[a].next, self.nodes[b].next);
         loop {
             match (from_a, from_b) {
                 (Some(n), _) if n == b => return true,
                 (_, Some(n)) if n == a => return false,
-                // Whoever reaches the end without meeting the other is the later one, or they are the same node.
+                // The node that reaches the end without meeting the other is the later one, unless they are the same
+                // node.
                 (None, _) => return false,
                 (_, None) => return a != b,
                 (Some(x), Some(y)) => (from_a, from_b) = (self.nodes[x].next, self.nodes[y].next),
@@ -287,7 +289,7 @@ impl Graph {
         }
     }
 
-    /// Whether `n` is a node of this graph that was not erased.
+    /// Whether `n` is a node of this graph that has not been erased.
     pub fn is_live(&self, n: NodeId) -> bool {
         self.nodes.get(n).is_some_and(|n| !n.erased)
     }

@@ -1,4 +1,4 @@
-//! Adding and removing what graphs refer to, by dotted path (torch's `GraphModule` methods).
+//! Adds and removes what graphs refer to, by dotted path (torch's `GraphModule` methods).
 
 use crate::graph::{
     Arg, Attribute, AttributeKind, EditResult, Graph, GraphError, GraphModule, ModuleDecl, Mutation, Opcode,
@@ -9,18 +9,18 @@ use crate::types::Val;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Whether `path` is `of` or lies below it.
+/// Whether `path` is `of` or a path below it.
 fn is_below(path: &str, of: &str) -> bool {
     path.strip_prefix(of)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl GraphModule {
-    /// Declares a module of the class `class` at `path`, as `module path = class(args, kwargs)` does in a file. Its
-    /// parameters are added by [`GraphModule::add_parameter`] under `path.weight` and the like.
+    /// Declares a module of the class `class` at `path`, as `module path = class(args, kwargs)` does in a file. Add its
+    /// parameters with [`GraphModule::add_parameter`] under `path.weight` and so on.
     ///
     /// # Errors
-    /// An attribute stands at `path`.
+    /// There is an attribute at `path`.
     pub fn add_submodule(
         &mut self,
         path: &str,
@@ -42,12 +42,12 @@ impl GraphModule {
         Ok(())
     }
 
-    /// Gives the parameter at `path` this value.
+    /// Sets the value of the parameter at `path`.
     pub fn add_parameter(&mut self, path: &str, value: Tensor) {
         self.add_attribute(path, AttributeKind::Parameter, value);
     }
 
-    /// Gives the buffer at `path` this value.
+    /// Sets the value of the buffer at `path`.
     pub fn add_buffer(&mut self, path: &str, value: Tensor) {
         self.add_attribute(path, AttributeKind::Buffer, value);
     }
@@ -62,8 +62,8 @@ impl GraphModule {
         self.attributes.insert(path.into(), attribute);
     }
 
-    /// Removes the modules and attributes at and below `path`, and says whether there were any. Nodes that refer to them
-    /// stay: lint finds them.
+    /// Removes the modules and attributes at and below `path`, and returns whether there were any. Nodes that refer to
+    /// them stay; lint reports them.
     pub fn delete_submodule(&mut self, path: &str) -> bool {
         let before = self.modules.len() + self.attributes.len();
         self.modules.retain(|m, _| !is_below(m, path));
@@ -71,7 +71,7 @@ impl GraphModule {
         self.modules.len() + self.attributes.len() < before
     }
 
-    /// Removes the declared modules that no graph calls and whose attributes no graph reads, with those attributes
+    /// Removes each declared module that no graph calls and whose attributes no graph reads, with those attributes
     /// (torch's `delete_all_unused_submodules`).
     pub fn delete_all_unused_submodules(&mut self) {
         let used = self.referred_paths();
@@ -85,7 +85,7 @@ impl GraphModule {
         self.attributes.retain(|a, _| !gone.iter().any(|m| is_below(a, m)));
     }
 
-    /// Removes the declared modules and the attributes that no graph calls, reads or gives a new value.
+    /// Removes the declared modules and attributes that no graph calls, reads or mutates.
     pub fn delete_unused(&mut self) {
         self.delete_all_unused_submodules();
         let used = self.referred_paths();
@@ -109,8 +109,8 @@ impl GraphModule {
             .collect()
     }
 
-    /// A module of its own that has `graph` as its entry, the graphs of this module that it calls, and of the modules and
-    /// attributes those that they refer to (torch's `lift_subgraph_as_module`).
+    /// Creates a separate module with `graph` as its entry, the graphs of this module that it calls, and the modules
+    /// and attributes that these refer to (torch's `lift_subgraph_as_module`).
     pub fn lift(&self, name: &str, graph: Graph) -> GraphModule {
         let mut out = GraphModule {
             name: name.into(),
@@ -146,7 +146,7 @@ impl GraphModule {
         out
     }
 
-    /// Erases dead code in every graph, graphs that are called first. See [`Graph::eliminate_dead_code`].
+    /// Erases dead code in every graph, called graphs first. See [`Graph::eliminate_dead_code`].
     pub fn eliminate_dead_code(&mut self) -> usize {
         let names: Vec<Arc<str>> = self.graphs.keys().rev().cloned().collect();
         let mut erased = 0;

@@ -1,5 +1,5 @@
-//! Graphs from graphs: copying with a say in every node ([`Transformer`]), taking a part out ([`extract`]), and telling two
-//! apart ([`diff`]).
+//! Operations that map graphs to graphs: copying with a hook for every node ([`Transformer`]), extracting a part
+//! ([`extract`]), and comparing two graphs ([`diff`]).
 
 use super::EditResult;
 use crate::graph::fxir::print::print_node;
@@ -19,8 +19,8 @@ pub struct Copied<'a> {
     old: (&'a Graph, NodeId),
 }
 
-/// A copy of a graph in which each opcode has a method that may write something else (torch's `Transformer`). What a method
-/// gives stands for the node from then on. By default a node is copied with its name, type and place.
+/// Copies a graph with one method for each opcode, which can emit something else (torch's `Transformer`). The returned
+/// argument replaces the node in the rest of the copy. By default, a node is copied with its name, type and location.
 pub trait Transformer {
     /// A parameter of the graph.
     fn placeholder(&mut self, new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
@@ -53,7 +53,7 @@ pub trait Transformer {
     }
 }
 
-/// Writes the node as it is.
+/// Copies the node unchanged.
 pub fn copy_node(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
     let id = new.create_node(n.node.op(), n.node.target(), n.args, n.kwargs, Some(n.node.name()));
     *new.meta_mut(id) = n.node.meta.clone();
@@ -61,10 +61,10 @@ pub fn copy_node(new: &mut Graph, n: Copied<'_>) -> EditResult<Arg> {
     Ok(Val::Leaf(id))
 }
 
-/// The graph that `t` makes of `graph`.
+/// Returns the graph that `t` makes of `graph`.
 ///
 /// # Errors
-/// A node that is used before it is defined, and what `t` reports.
+/// A node is used before it is defined, or `t` fails.
 pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
     let mut new = graph.empty_like();
     let mut map: HashMap<NodeId, Arg> = HashMap::new();
@@ -104,11 +104,11 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
     Ok(new)
 }
 
-/// The part of a graph that computes `outputs` from `inputs`: a graph with a placeholder for each input, named after it
-/// (torch's `extract_subgraph`). Attributes come along.
+/// Extracts the part of a graph that computes `outputs` from `inputs` (torch's `extract_subgraph`): a graph with a
+/// placeholder for each input, named after it. Attributes are copied too.
 ///
 /// # Errors
-/// A placeholder that is needed and is not an input.
+/// The part needs a placeholder that is not in `inputs`.
 pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResult<Graph> {
     let mut needed: HashSet<NodeId> = HashSet::new();
     let mut todo: Vec<NodeId> = outputs.to_vec();
@@ -146,7 +146,7 @@ pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResu
     Ok(new)
 }
 
-/// How a node of two graphs differs.
+/// A difference between two graphs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -154,16 +154,17 @@ pub enum Change {
     Removed(String),
     /// Only the second graph has it.
     Added(String),
-    /// Both have a node of this name, and it does something else.
+    /// Both graphs have a node of this name, and the nodes differ.
     Changed {
-        /// As the first graph has it.
+        /// The node of the first graph.
         before: String,
-        /// As the second graph has it.
+        /// The node of the second graph.
         after: String,
     },
 }
 
-/// The nodes by name that differ, as FXIR lines: those of `a` in its order, then those that only `b` has.
+/// Compares nodes by name and returns the differences as FXIR lines: nodes of `a` in order, then those that only `b`
+/// has.
 pub fn diff(a: &Graph, b: &Graph) -> Vec<Change> {
     let lines = |g: &Graph| -> Vec<(String, String)> {
         g.iter()

@@ -1,9 +1,9 @@
-//! Syntax tree to graphs: names are looked up, types and values resolved.
+//! Builds graphs from a syntax tree: looks up names, and resolves types and values.
 //!
-//! What a graph cannot hold is reported here: undefined nodes, names taken twice, types that are none. What it can
-//! hold and should not (uses before definitions, a missing output, unknown modules) is for [`lint`](crate::graph::lint) to say.
-//! A node with errors is built all the same, with [`Val::Unknown`] for what could not be told, so that one run finds
-//! everything.
+//! Errors that a graph cannot represent are reported here: undefined nodes, duplicate names, invalid types. Errors that
+//! it can represent (uses before definitions, a missing output, unknown modules) are left to
+//! [`lint`](crate::graph::lint). A node with errors is still built, with [`Val::Unknown`] for what could not be
+//! resolved, so that one run finds all errors.
 
 use super::constants;
 use super::origins::DeclaredOrigins;
@@ -23,7 +23,7 @@ use crate::types::{Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Builds the graphs of a file. `name` is the module's name: the file's, without its ending.
+/// Builds the graphs of a file. `name` is the name of the module: that of the file, without its extension.
 pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
     let mut b = Builder {
         module: GraphModule {
@@ -43,7 +43,7 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
     (b.module, b.out)
 }
 
-/// Whether torch printed it.
+/// Whether torch printed the item.
 fn is_printed(item: &Item) -> bool {
     matches!(item, Item::Graph(g) if g.dialect != Dialect::Fxir)
 }
@@ -52,12 +52,12 @@ struct Builder {
     module: GraphModule,
     graph_spans: HashMap<Arc<str>, Span>,
     origins: DeclaredOrigins,
-    /// How many graphs without a name were met.
+    /// The number of graphs without a name so far.
     unnamed: usize,
     out: Diagnostics,
 }
 
-/// A name of a file that is taken already.
+/// Reports a name that is declared twice in a file.
 fn name_taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", name.text));
     let d = d.at(name.span, "declared again here");
@@ -91,7 +91,7 @@ impl Builder {
                     self.out.push(d.help("a file has one signature, the entry graph's"));
                 }
             }
-            // Rules are the rewriter's; frames and scopes have been read.
+            // The rewriter reads rules; frames and scopes have already been read.
             Item::Rewrite(_) | Item::Frame(_) | Item::Scope(_) => {}
         }
     }
@@ -118,7 +118,8 @@ impl Builder {
         self.module.modules.insert(m.name.text.clone(), decl);
     }
 
-    /// A hyper-parameter. A bare name that is not a dtype is a string, as torch prints `padding_mode=circular`.
+    /// Builds a hyper-parameter. A bare name that is not a dtype is a string, since torch prints
+    /// `padding_mode=circular`.
     fn build_literal(&mut self, v: &ast::Value) -> Literal {
         let mut nodes = vec![];
         let value = resolve::value(
@@ -273,7 +274,7 @@ impl Builder {
         self.module.graphs.insert(name, graph);
     }
 
-    /// A graph that torch printed has no name: it is `main`, or `main_1` and so on.
+    /// The name of a graph that torch printed, which has none: `main`, then `main_1` and so on.
     fn free_graph_name(&mut self) -> Arc<str> {
         loop {
             let name = match self.unnamed {
@@ -288,8 +289,8 @@ impl Builder {
     }
 }
 
-/// Moves the placeholders that torch's tracer made after its checks of `concrete_args` to the front: they are parameters
-/// wherever they stand.
+/// Moves placeholders to the front. torch's tracer creates some after its checks of `concrete_args`, but they are
+/// parameters wherever they are.
 fn placeholders_first(graph: &mut Graph) {
     let is_parameter = |n: NodeId| matches!(graph[n].op(), Opcode::Placeholder | Opcode::GetAttr);
     let Some(first) = graph.iter().find(|&n| !is_parameter(n)) else {

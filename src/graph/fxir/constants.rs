@@ -1,4 +1,4 @@
-//! Constants written out in a file, as tensors and back.
+//! Constants written in a file: conversion to tensors and back.
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::Span;
@@ -6,10 +6,10 @@ use crate::syntax::ast::{UnaryOp, Value, ValueKind};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, TensorType};
 
-/// Constants of more elements than this are not written out: the weights file holds them.
+/// Constants with more elements than this are not written in the text; the weights file stores them.
 pub const INLINE_ELEMENTS: usize = 64;
 
-/// The tensor that `value` writes, which must be of type `ty`. `None` after reporting what does not fit.
+/// The tensor of type `ty` that `value` describes. Reports a mismatch and returns `None`.
 pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
     let Some(shape) = ty.fixed_shape() else {
         let e = unfit_constant("the sizes of a constant are numbers", at, "a symbolic or unknown size");
@@ -32,7 +32,7 @@ pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diag
     let mut elements = vec![];
     let before = d.len();
     collect_elements(value, &shape, ty.dtype, &mut elements, d);
-    // An empty tensor has no elements to disagree about; a mismatch of lists was reported.
+    // An empty tensor has no elements to compare; a mismatch of lists has been reported.
     (d.len() == before).then(|| Tensor::from_scalars(ty.dtype, &shape, &elements))
 }
 
@@ -71,7 +71,8 @@ fn collect_elements(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scal
     }
 }
 
-/// The element, if `dtype` has it: floats round, integers must be in range, bools are `True`, `False`, 0 or 1.
+/// Converts an element to `dtype` if possible: floats are rounded, integers must be in range, bools are `True`,
+/// `False`, 0 or 1.
 fn to_element(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
     match kind {
         ValueKind::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
@@ -87,9 +88,10 @@ fn to_element(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
     }
 }
 
-/// A tensor as a value that [`read_tensor`] gives back bit for bit (NaN payloads aside); `None` if it is better stored.
+/// The tensor as a value from which [`read_tensor`] restores it bit for bit (except NaN payloads); `None` if it should
+/// be stored instead.
 pub(super) fn write_tensor(t: &Tensor) -> Option<Value> {
-    // An empty dimension before another hides the inner sizes, but the type says them.
+    // An empty dimension hides the sizes of those inside it, but the type has them.
     if t.numel() > INLINE_ELEMENTS || !t.dtype().is_computed() || t.rank() > 8 {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Graphs and FXIR: [`build`] makes graphs of a file's syntax tree, [`print`] writes them as text that gives them back.
+//! Conversion between graphs and FXIR: [`build`] makes graphs from a file's syntax tree, and [`print`] writes them as
+//! text from which `build` restores them.
 
 pub(super) mod build;
 mod constants;
@@ -12,7 +13,7 @@ mod tests;
 use crate::source::{FileId, Span};
 use crate::syntax::ast::Name;
 
-/// The place of what is printed and was in no file.
+/// The span of printed items, which come from no file.
 const NOWHERE: Span = Span {
     file: FileId(0),
     start: 0,

@@ -1,5 +1,5 @@
-//! Where nodes came from, as FXIR writes it: frames of stack traces and modules are declared once, after the graphs, each within
-//! the one around it; statements name the innermost.
+//! The origins of nodes in FXIR text. Frames of stack traces and modules are declared once, after the graphs, each
+//! within its parent. Statements name the innermost one.
 //!
 //! ```text
 //! %conv2d = call_function …  loc("nets.py":23 in forward, frame=f2, scope=s2, call=("conv2d_1", "function.conv2d"))
@@ -18,10 +18,10 @@ use indexmap::IndexSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many modules a node may stand in, in a text.
+/// The maximum nesting depth of modules in a text.
 const MAX_MODULES: usize = 64;
 
-/// The frames and modules of graphs, numbered, each with the number of the one around it.
+/// The frames and modules of graphs, numbered, each with the number of its parent.
 #[derive(Default)]
 pub(super) struct Origins {
     frames: IndexSet<(Option<usize>, Loc, Option<Arc<str>>)>,
@@ -29,7 +29,7 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// The declarations of what [`Origins::origin_of`] named.
+    /// The declarations of all origins that [`Origins::origin_of`] named.
     pub(super) fn into_items(self) -> impl Iterator<Item = Item> {
         let frames = self.frames.into_iter().enumerate().map(|(i, (parent, loc, code))| {
             Item::Frame(ast::FrameDecl {
@@ -54,7 +54,7 @@ impl Origins {
         frames.chain(scopes)
     }
 
-    /// What a statement says of its node beside the line.
+    /// The origin of a node, apart from its line.
     pub(super) fn origin_of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
         let mut frame = None;
         let chain: Vec<&Frame> = meta.frame.iter().flat_map(|f| f.chain()).collect();
@@ -84,7 +84,7 @@ fn scope_name(i: usize) -> ast::Name {
     unplaced_name(&format!("s{}", i + 1))
 }
 
-/// A line as the tree has it.
+/// Converts a line to its form in the syntax tree.
 pub(super) fn to_ast_loc(l: &Loc) -> ast::Loc {
     ast::Loc {
         file: l.file.clone(),
@@ -95,7 +95,7 @@ pub(super) fn to_ast_loc(l: &Loc) -> ast::Loc {
     }
 }
 
-/// The line that the tree has.
+/// Converts a line from its form in the syntax tree.
 pub(super) fn from_ast_loc(l: &ast::Loc) -> Loc {
     Loc {
         file: l.file.clone(),
@@ -104,7 +104,7 @@ pub(super) fn from_ast_loc(l: &ast::Loc) -> Loc {
     }
 }
 
-/// What a file declares of frames and modules.
+/// The frames and modules that a file declares.
 #[derive(Default)]
 pub(super) struct DeclaredOrigins {
     frames: HashMap<Arc<str>, Arc<Frame>>,
@@ -112,7 +112,7 @@ pub(super) struct DeclaredOrigins {
 }
 
 impl DeclaredOrigins {
-    /// The declarations of a file. Each names what stands before it.
+    /// Reads the declarations of a file. Each may only name earlier ones.
     pub(super) fn from_file(file: &ast::File, out: &mut Diagnostics) -> DeclaredOrigins {
         let mut d = DeclaredOrigins::default();
         for item in &file.items {
@@ -156,7 +156,7 @@ impl DeclaredOrigins {
         }
     }
 
-    /// Notes what a statement says of where its node came from. A line with its code is a trace of one frame.
+    /// Records the origin that a statement gives its node. A line with its code is a trace of one frame.
     pub(super) fn note_origin(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
         meta.loc = stmt.loc.as_ref().map(from_ast_loc);
         let line = stmt.loc.as_ref().filter(|l| l.code.is_some());

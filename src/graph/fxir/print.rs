@@ -1,4 +1,4 @@
-//! Graphs as FXIR: `parse` and [`build`](crate::graph::build) of the text give the graphs back.
+//! Prints graphs as FXIR. `parse` and [`build`](crate::graph::build) restore the graphs from the text.
 
 use super::origins::{Origins, to_ast_loc};
 use super::{NOWHERE, constants, unplaced_name};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use super::constants::INLINE_ELEMENTS;
 
-/// The canonical FXIR text of a module: what it refers to, then its graphs.
+/// The canonical FXIR text of a module: its declarations, then its graphs.
 pub fn print(module: &GraphModule) -> String {
     let mut file = ast::File {
         items: module_items(module),
@@ -27,7 +27,7 @@ pub fn print(module: &GraphModule) -> String {
     format(&file, "")
 }
 
-/// The FXIR text of one graph, with the lines that its nodes came from and no more of where that was.
+/// The FXIR text of one graph. Of the nodes' origins, it has only the lines.
 pub fn print_graph(name: &str, graph: &Graph) -> String {
     let file = ast::File {
         items: vec![graph_item(name, graph, None)],
@@ -41,7 +41,7 @@ pub fn print_node(graph: &Graph, n: NodeId) -> String {
     node_statement(graph, n, None).to_string()
 }
 
-/// Whether the attribute has a value that [`print()`] does not write out: a weights file has to hold it.
+/// Whether the attribute has a value that [`print()`] does not write in the text, so that a weights file must store it.
 pub fn is_stored(attribute: &Attribute) -> bool {
     let is_inline = |t| attribute.kind == AttributeKind::Constant && constants::write_tensor(t).is_some();
     attribute.value.as_ref().is_some_and(|t| !is_inline(t))
@@ -68,7 +68,7 @@ fn module_items(m: &GraphModule) -> Vec<Item> {
         let condition = unplaced_value(ValueKind::Name(g.to_string().into()));
         items.push(Item::Guard(ast::GuardDecl { condition, span }));
     }
-    // A size that only arguments name would not be known for one.
+    // A size that occurs only in arguments has to be declared; otherwise it would not be recognised as a size.
     for n in sizes_of_arguments(m) {
         if !m.dims.contains_key(&*n) && !is_torch_symbol(&n) {
             let (name, min, max) = (unplaced_name(&n), 0, None);
@@ -96,7 +96,7 @@ fn module_items(m: &GraphModule) -> Vec<Item> {
     items
 }
 
-/// The names of the sizes in arguments that stand in no type.
+/// The names of sizes that occur in arguments but in no type.
 fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
     fn visit_dims<T>(v: &Val<T>, leaf: &mut dyn FnMut(&T), f: &mut dyn FnMut(&Dim)) {
         match v {
@@ -140,7 +140,7 @@ fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
     &used - &typed
 }
 
-/// The declaration of an attribute; `None` if nothing is known of it.
+/// The declaration of an attribute; `None` if neither its type nor its value is known.
 fn attribute_item(n: &str, a: &Attribute) -> Option<Item> {
     let ty = a.ty.clone().or_else(|| a.value.as_ref().map(|t| Val::Leaf(t.ty())))?;
     let (name, ty, span) = (unplaced_name(n), type_of(&ty), NOWHERE);
@@ -160,7 +160,7 @@ fn attribute_item(n: &str, a: &Attribute) -> Option<Item> {
     })
 }
 
-/// What the entry graph was exported as, if it is still the program that was exported.
+/// The signature of the exported program, if the entry graph still matches it.
 fn exported_item(m: &GraphModule) -> Option<Item> {
     lift(&mut m.clone()).ok()?;
     let s = m.exported.as_ref()?;
@@ -235,7 +235,7 @@ fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
         },
     };
     let ty = statement_type(g, n);
-    // An output needs no name where reading the text would give it the same.
+    // An output needs no name if parsing would give it the same one.
     let anonymous = node.op() == Opcode::Output && node.name() == "output" && ty.is_none();
     Stmt {
         name: (!anonymous).then(|| unplaced_name(node.name())),
@@ -248,7 +248,7 @@ fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
     }
 }
 
-/// The type that is known, or else the Python annotation.
+/// The type of a node if it is known, else its Python annotation.
 fn statement_type(g: &Graph, n: NodeId) -> Option<ast::Type> {
     match (&g[n].meta.ty, &g.text(n).annotation) {
         (Some(ty), _) if *ty != Val::Unknown => Some(type_of(ty)),
@@ -268,7 +268,7 @@ fn literal_value(v: &crate::op::Literal) -> ast::Value {
     to_ast_value(v, &|n| match *n {})
 }
 
-/// A value of a graph as one of the tree. Sizes are written by their own normal form.
+/// Converts a value of a graph to its form in the syntax tree. Sizes are written in their normal form.
 fn to_ast_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
     let one = |x: &Val<T>| to_ast_value(x, leaf);
     let seq = |v: &[Val<T>]| v.iter().map(one).collect::<Vec<_>>();
@@ -295,12 +295,12 @@ fn to_ast_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
         Val::Slice(v) => ValueKind::Slice(three(v)),
         Val::Range(v) => ValueKind::Range(three(v)),
         Val::Opaque(s) => ValueKind::Opaque(s.clone()),
-        // Of types, and of values that an error was reported for.
+        // Occurs in types, and for values with a reported error.
         Val::Any(_) | Val::Unknown => ValueKind::Unknown,
     })
 }
 
-/// A type of inference as one of the tree, by its own text.
+/// Converts an inferred type to its form in the syntax tree, using its text.
 fn type_of(ty: &Type) -> ast::Type {
     let kind = match ty {
         Val::Tuple(v) => TypeKind::Tuple(v.iter().map(type_of).collect()),

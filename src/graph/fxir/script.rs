@@ -1,8 +1,8 @@
-//! Calls as TorchScript writes them, as torch.fx does.
+//! Resolves calls in TorchScript to calls in torch.fx.
 //!
-//! TorchScript names no overload, gives every argument by position (those after the `*` of the schema too), and has
-//! integers for dtypes, layouts and memory formats. The op table's schemas tell which overload is meant and what its
-//! arguments are.
+//! TorchScript does not name overloads, passes every argument by position (even those after the `*` of the schema), and
+//! writes dtypes, layouts and memory formats as integers. The schemas of the op table determine the overload and its
+//! arguments.
 
 use crate::graph::{Arg, Opcode};
 use crate::op::{self, ParamType};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// A call: target, positional and keyword arguments.
 pub(super) type ResolvedCall = (Arc<str>, Vec<Arg>, Vec<(Arc<str>, Arg)>);
 
-/// The call of `torch.ops.aten.NAME` with these arguments, by the overload that they fit best. What the op table does not
-/// know stays as it is.
+/// Resolves a call of `torch.ops.aten.NAME` with these arguments to the overload that fits them best. Functions that
+/// the op table does not have stay unchanged.
 pub(super) fn resolve_call(op: Opcode, target: &str, args: Vec<Arg>) -> ResolvedCall {
     let unchanged = |args| (target.into(), args, vec![]);
     if op != Opcode::CallFunction || !target.starts_with("torch.ops.") {
@@ -38,7 +38,8 @@ pub(super) fn resolve_call(op: Opcode, target: &str, args: Vec<Arg>) -> Resolved
     let mut by_name = false;
     for (p, a) in best.schema().params.iter().zip(args) {
         let a = decode_int_arg(&p.ty, a);
-        // Most overloads take the dtype by name only, and none refuses it so; nor what comes after it.
+        // Most overloads take the dtype by keyword only, and all accept a keyword. Arguments after a keyword must be
+        // keywords too.
         by_name |= p.keyword_only || p.name == "dtype";
         if !by_name {
             positional.push(a);
@@ -49,7 +50,8 @@ pub(super) fn resolve_call(op: Opcode, target: &str, args: Vec<Arg>) -> Resolved
     (target, positional, keyword)
 }
 
-/// How many arguments do not fit the parameters, and how many parameters have none; `None` if there are too few parameters.
+/// The number of arguments that do not fit their parameters, and the number of parameters without an argument; `None`
+/// if there are too few parameters.
 fn match_cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
     let params = &schema.params;
     let misfits = params
@@ -60,7 +62,7 @@ fn match_cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
     (params.len() >= args.len()).then(|| (misfits, params.len() - args.len()))
 }
 
-/// The overload of a packet that takes the arguments: the one of torch's that they fit best, of those that mean the row.
+/// The overload of a packet that fits the arguments best, among torch's overloads that map to this op.
 fn best_overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
     let packet = target.trim_start_matches("torch.ops.");
     let mut paths = row.form?.paths();
@@ -73,8 +75,8 @@ fn best_overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<Stri
     best.or_else(|| paths.find(own).map(str::to_string))
 }
 
-/// The arguments without layout, device and pinning (and a memory format that is not given) at their end, which say where a
-/// new tensor is: the op table's schemas leave them out.
+/// The arguments without a trailing layout, device and pinning flag (and an unset memory format). They determine the
+/// placement of a new tensor, and the op table's schemas omit them.
 fn without_tail(args: &[Arg]) -> Option<Vec<Arg>> {
     let tail = |a: &[Arg]| match a {
         [.., layout, device, pin] => {
@@ -92,7 +94,7 @@ fn without_tail(args: &[Arg]) -> Option<Vec<Arg>> {
     Some(shorter[..shorter.len() - 3].to_vec())
 }
 
-/// Whether an argument may be of this type. Of a node nothing is known.
+/// Whether an argument may have this type. Nothing is known about the type of a node.
 fn param_accepts(ty: &ParamType, a: &Arg) -> bool {
     match (ty, a) {
         (ParamType::Any, _) => true,
@@ -112,7 +114,7 @@ fn param_accepts(ty: &ParamType, a: &Arg) -> bool {
     }
 }
 
-/// The value that an integer stands for where the parameter is of another type.
+/// Decodes an integer if the parameter has another type.
 fn decode_int_arg(ty: &ParamType, a: Arg) -> Arg {
     let ty = match ty {
         ParamType::Optional(inner) => inner,
@@ -164,7 +166,7 @@ mod tests {
         let (target, args, kwargs) = resolve_call(Opcode::CallFunction, "torch.ops.aten.zeros", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
         assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));
-        // What comes after a dtype goes by name with it.
+        // Arguments after a dtype are keywords too.
         let args = vec![x.clone(), int(7), Val::Bool(false), Val::Bool(true), Val::None];
         let (target, args, kwargs) = resolve_call(Opcode::CallFunction, "torch.ops.aten.to", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.to.dtype", 1));

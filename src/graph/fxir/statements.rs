@@ -1,4 +1,4 @@
-//! The statements of one graph on their way to nodes.
+//! Converts the statements of one graph to nodes.
 
 use super::origins::DeclaredOrigins;
 use super::script;
@@ -14,19 +14,19 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// One graph, half built.
+/// A graph under construction.
 pub(super) struct Statements<'a> {
     graph: Graph,
     nodes: HashMap<Arc<str>, NodeId>,
-    /// Nodes whose statements could not be read, which was reported.
+    /// Nodes with statements that could not be read, which has been reported.
     broken: HashSet<&'a str>,
-    /// Nodes with the statement that each is built from.
+    /// Each node with the statement it is built from.
     built: Vec<(NodeId, &'a ast::Stmt)>,
-    /// The names of the text, for what undefined ones may be meant for.
+    /// The names in the text, to suggest one for an undefined name.
     known: OnceCell<NameIndex<'a>>,
-    /// Whether functions are called by the names that generated Python gives them.
+    /// Whether functions have the names that generated Python gives them.
     python: bool,
-    /// Whether calls are written as TorchScript writes them.
+    /// Whether calls are in TorchScript form.
     script: bool,
     /// The frames and modules that statements name.
     origins: &'a DeclaredOrigins,
@@ -34,7 +34,7 @@ pub(super) struct Statements<'a> {
 }
 
 impl<'a> Statements<'a> {
-    /// The graph of `g`, with what is wrong in `out`.
+    /// Builds the graph of `g` and adds errors to `out`.
     pub(super) fn build(g: &'a ast::Graph, origins: &'a DeclaredOrigins, out: &'a mut Diagnostics) -> Graph {
         let (torch, fragment) = match &g.dialect {
             Dialect::Fxir | Dialect::Python(_) | Dialect::Script => (None, false),
@@ -73,10 +73,11 @@ impl<'a> Statements<'a> {
         s.graph
     }
 
-    /// All nodes, without arguments: a statement may name one that comes after it, which lint reports better.
+    /// Creates all nodes, without arguments. A statement may name a later node; lint reports that with a better
+    /// message.
     fn create_nodes(&mut self, body: &'a ast::Body) {
         let mut first: HashMap<&str, Span> = HashMap::new();
-        // Names that the text gives come before those that are made.
+        // Explicit names take precedence over generated ones.
         let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
         let given: HashSet<&str> = named.map(|n| &*n.text).collect();
         for stmt in &body.stmts {
@@ -123,17 +124,17 @@ impl<'a> Statements<'a> {
     fn set_meta(&mut self, id: NodeId, stmt: &ast::Stmt) {
         let ty = stmt.ty.as_ref().map(|t| resolve::ty(t, self.out));
         let meta = self.graph.meta_mut(id);
-        // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
+        // Python does not enforce annotations, so those are not facts. The types of tensors that torch prints are.
         let known = |t: &Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
         meta.ty = ty.filter(known);
-        // A number's size is what the tracer found, not what somebody says.
+        // The size of a number comes from the tracer and is not a declaration of the user.
         meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
         meta.optional = matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::OptionalTensor));
         meta.span = Some(stmt.span);
         self.origins.note_origin(stmt, meta, self.out);
     }
 
-    /// Notes how a node was written, whose arguments are as they were.
+    /// Records the source text of a node whose arguments have not been changed since parsing.
     fn note_text(&mut self, id: NodeId, stmt: &ast::Stmt) {
         let text = self.graph.text_mut(id);
         text.type_span = stmt.ty.as_ref().filter(|_| stmt.torch.is_none()).map(|t| t.span);
@@ -156,7 +157,7 @@ impl<'a> Statements<'a> {
         text.annotation = annotation.filter(|a| !a.is_empty()).map(Arc::from).or(python);
     }
 
-    /// In a fragment, a name that nothing defines is a value from outside: a placeholder.
+    /// In a fragment, an undefined name is a value from outside and becomes a placeholder.
     fn imply_placeholders(&mut self) {
         let mut names = vec![];
         for (_, stmt) in &self.built {
@@ -175,7 +176,7 @@ impl<'a> Statements<'a> {
         }
     }
 
-    /// A fragment without `return` gives what nothing in it uses.
+    /// A fragment without `return` returns its unused values.
     fn imply_output(&mut self) {
         let loose = |n: &NodeId| self.graph[*n].users().len() == 0 && self.graph[*n].op() != Opcode::Placeholder;
         let ends: Vec<Arg> = self.graph.iter().filter(loose).map(Val::Leaf).collect();
@@ -232,7 +233,7 @@ impl<'a> Statements<'a> {
             }
         };
         let value = resolve::value(v, &mut node, self.out);
-        // A rule's `$literal` was reported where it was read.
+        // A `$literal` of a rule has been reported by the parser.
         for (name, span) in missing.into_iter().filter(|(n, _)| !n.starts_with('$')) {
             let d = undefined_node(&name, span, self.known.get_or_init(|| known_names(&self.built)));
             self.out.push(d);
@@ -252,7 +253,7 @@ impl<'a> Statements<'a> {
         }
     }
 
-    /// What torch's printer needs to give the text back, now that users are known.
+    /// Records what torch's printer needs to reproduce the text, now that users are known.
     fn note_torch_lines(&mut self) {
         if self.graph.torch_frame().is_none() {
             return;
@@ -277,7 +278,7 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
+/// The path of a function that generated Python calls by its path with underscores for dots, if the op table has it.
 fn global_path(name: Arc<str>) -> Arc<str> {
     let known = ["torch.", "operator.", "builtins.", "math."]
         .iter()
@@ -313,7 +314,7 @@ fn opcode_and_target(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
     }
 }
 
-/// A function's path where old versions of torch print the object: `<built-in function add>`.
+/// The path of a function that old versions of torch print as an object: `<built-in function add>`.
 fn function_path(text: &Arc<str>) -> Arc<str> {
     let object = text.strip_prefix('<').and_then(|t| t.strip_suffix('>'));
     let path = object.and_then(|t| match t.split_once(' ') {
@@ -334,7 +335,7 @@ fn function_path(text: &Arc<str>) -> Arc<str> {
     path.map_or_else(|| text.clone(), Arc::from)
 }
 
-/// The target as the text writes it.
+/// The target as written in the text.
 fn written_target(stmt: &ast::Stmt) -> Option<Arc<str>> {
     match &stmt.op {
         Op::Placeholder { target, .. } | Op::GetAttr { target } | Op::Call { target, .. } => Some(target.text.clone()),
@@ -351,7 +352,7 @@ fn undefined_node(name: &str, span: Span, known: &NameIndex<'_>) -> Diagnostic {
         .at(span, "no node of this graph has this name");
     match known.nearest(name) {
         Some(near) => {
-            // Torch's `return` and slices name nodes without `%`.
+            // torch's `return` and slices write node names without `%`.
             let sign = if (span.end - span.start) as usize == name.len() {
                 ""
             } else {

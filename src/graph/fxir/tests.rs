@@ -154,7 +154,7 @@ fn torchs_text_comes_back_byte_for_byte() {
     torch_round_trip(include_str!("../../syntax/testdata/metadata.txt"));
     let core = torch_round_trip(include_str!("../../syntax/testdata/core_aten.txt"));
     let g = core.entry().expect("a graph");
-    // Every use was seen: the counts that torch printed are those of the graph.
+    // Every use was found: the counts that torch printed are those of the graph.
     assert!(
         g.iter()
             .all(|n| g.text(n).torch.as_ref().is_some_and(|t| t.hidden_users == 0))
@@ -178,7 +178,7 @@ fn fragments_imply_their_inputs_and_results() {
     assert!(crate::graph::lint::lint(&m).is_empty());
 }
 
-/// The first block of an explain page shows the finding, the last one has none.
+/// The first block of an explain page shows the error; the last one has no errors.
 #[test]
 fn explain_pages_tell_the_truth() {
     let mine = |c: &&Code| c.name().starts_with("E00") || matches!(c, Code::E0101 | Code::E0112);

@@ -1,9 +1,9 @@
-//! `lint`: whether graphs hold together.
+//! `lint`: checks that graphs are well-formed.
 //!
-//! torch's `Graph.lint()` checks ownership, order of definitions, duplicate names and, with an owning module, that
-//! targets exist; its texts are the `note:` lines here. It does not see a missing, second or misplaced output, misplaced
-//! or repeated placeholders, a `call_method` without a receiver, users that are not true, graphs that call themselves,
-//! or dead code. All findings are reported at once, each with the node and its place.
+//! torch's `Graph.lint()` checks ownership, definition order, duplicate names and, with an owning module, that targets
+//! exist. Its texts are the `note:` lines here. It does not detect a missing, second or misplaced output, misplaced or
+//! repeated placeholders, a `call_method` without a receiver, inconsistent users, graphs that call themselves, or dead
+//! code. This lint reports all findings at once, each with the node and its location.
 
 mod targets;
 
@@ -15,12 +15,12 @@ use crate::source::Span;
 use std::collections::{HashMap, HashSet};
 use targets::{KnownTargets, check_cycles, check_targets};
 
-/// Checks every graph of a module. Warnings (dead code) are among the findings.
+/// Checks every graph of a module. The findings include warnings (dead code).
 pub fn lint(module: &GraphModule) -> Diagnostics {
     lint_around(module, &Gaps::default())
 }
 
-/// [`lint`] of a module of which parts could not be read: what follows from these is not reported.
+/// [`lint`] of a module with parts that could not be read. Consequences of those parts are not reported.
 pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
     let mut out = Diagnostics::new();
     let known = KnownTargets::new(Some(module), gaps);
@@ -31,8 +31,8 @@ pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
     out
 }
 
-/// Checks one graph, called `name` in messages. Without a `module` the targets of attributes, modules and graphs are not
-/// checked, as in torch.
+/// Checks one graph, called `name` in messages. Without a `module`, the targets of attributes, modules and graphs are
+/// not checked, as in torch.
 pub fn lint_graph(name: &str, graph: &Graph, module: Option<&GraphModule>) -> Diagnostics {
     lint_with(name, graph, module, &KnownTargets::new(module, &Gaps::default()))
 }
@@ -55,7 +55,7 @@ fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &Kn
     lint.out
 }
 
-/// The user's Python place of a node, as a note.
+/// A note with the node's location in the user's Python.
 pub fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
     let loc = graph[n].meta.loc.as_ref()?;
     let function = if loc.function.is_empty() {
@@ -80,7 +80,7 @@ struct Lint<'a, 'k> {
 }
 
 impl Lint<'_, '_> {
-    /// The finding, placed at the node's statement.
+    /// A diagnostic at the node's statement.
     fn at_node(&self, code: Code, n: NodeId, title: String, text: &str) -> Diagnostic {
         let d = Diagnostic::new(code, title).at_opt(self.graph[n].meta.span, text);
         match place_note(self.graph, n) {
@@ -89,7 +89,8 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// Arguments are live nodes of this graph, and users say so. False if an argument cannot even be looked up.
+    /// Checks that arguments are live nodes of this graph and that users are consistent. False if an argument cannot
+    /// even be looked up.
     fn check_links(&mut self) -> bool {
         let g = self.graph;
         let mut sound = true;
@@ -135,7 +136,7 @@ impl Lint<'_, '_> {
         ))
     }
 
-    /// Names are legal and not taken twice; nothing is used before it is defined.
+    /// Checks that names are legal and unique, and that definitions precede uses.
     fn check_order(&mut self) {
         let g = self.graph;
         let mut seen: HashMap<&str, NodeId> = HashMap::new();
@@ -196,7 +197,8 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// One output, at the end, with one argument; placeholders first, each name once.
+    /// Checks that there is one output, at the end, with one argument, and that placeholders come first, each name
+    /// once.
     fn check_interface(&mut self) {
         let g = self.graph;
         let outputs = g.find_nodes(Opcode::Output, None);
@@ -266,7 +268,7 @@ impl Lint<'_, '_> {
         for n in g.iter() {
             let node = &g[n];
             if node.op() != Opcode::Placeholder {
-                // torch's own lowering puts attributes first, which does no harm.
+                // torch's own lowering puts attributes first, which is harmless.
                 if node.op() != Opcode::GetAttr {
                     before.get_or_insert(n);
                 }
@@ -292,7 +294,7 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// Methods have a receiver, targets exist.
+    /// Checks that methods have a receiver and that targets exist.
     fn check_calls(&mut self) {
         let g = self.graph;
         for n in g.iter() {
@@ -314,10 +316,10 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// Nodes that nothing uses and that do nothing: a warning each, not also for those that only they use.
+    /// Warns about each unused node without side effects, but not about nodes that only such nodes use.
     fn check_dead_code(&mut self) {
         let g = self.graph;
-        // Whoever unpacks a tuple takes all its items.
+        // Unpacking a tuple takes all items, even those that are not used.
         let unpacks = |n: NodeId| matches!(g[n].target(), "operator.getitem" | "_operator.getitem");
         for n in g.iter() {
             if g[n].users().len() == 0 && !unpacks(n) && !is_impure(g, n, self.module) {

@@ -1,4 +1,4 @@
-//! Whether the targets of nodes exist: attributes, modules and graphs; and whether graphs call themselves.
+//! Checks that the targets of nodes exist (attributes, modules and graphs) and that graphs do not call themselves.
 
 use crate::diag::{Code, Diagnostic, Diagnostics, NameIndex};
 use crate::graph::torch::form::graph_names;
@@ -7,10 +7,10 @@ use crate::op::modules;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-/// What of a module is looked up again and again.
+/// The names of a module, indexed once for repeated lookups.
 pub(super) struct KnownTargets<'m> {
     module: Option<&'m GraphModule>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub(super) gaps: &'m Gaps,
     modules: OnceCell<NameIndex<'m>>,
     attributes: OnceCell<NameIndex<'m>>,
@@ -44,7 +44,7 @@ impl<'m> KnownTargets<'m> {
     }
 }
 
-/// Findings about what one node refers to in its module.
+/// Checks what one node refers to in its module.
 pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets<'_>) -> Diagnostics {
     let mut out = Diagnostics::new();
     let node = &g[n];
@@ -66,13 +66,13 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &Known
         return out;
     }
     match node.op() {
-        // A text that declares nothing cannot be checked: torch's own `print(graph)` never does.
+        // Text without declarations cannot be checked. torch's own `print(graph)` never has any.
         Opcode::CallModule
             if declares && !is_module(m, target) && !modules::is_guards(target) && !m.graphs.contains_key(target) =>
         {
             out.push(unknown_module(g, n, m, known));
         }
-        // With a weights file the attributes are what it holds: binding it reports those that are missing.
+        // With a weights file, the attributes are those in the file. Binding the file reports missing ones.
         Opcode::GetAttr if m.weights.is_none() && declares_attributes && !is_known(m, target) => {
             out.push(unknown_attribute(g, n, m, known));
         }
@@ -85,12 +85,12 @@ fn is_module(m: &GraphModule, target: &str) -> bool {
     m.modules.contains_key(target)
 }
 
-/// Whether `get_attr` can read it: an attribute, a graph, a module.
+/// Whether `get_attr` can read the target: an attribute, a graph or a module.
 fn is_known(m: &GraphModule, target: &str) -> bool {
     m.attributes.contains_key(target) || m.graphs.contains_key(target) || is_module(m, target) || is_weight(m, target)
 }
 
-/// Whether a declared module has a parameter or buffer there by its constructor.
+/// Whether the target is a parameter or buffer that the constructor of a declared module creates.
 fn is_weight(m: &GraphModule, target: &str) -> bool {
     let mut modules = target.rmatch_indices('.').filter_map(|(i, _)| {
         let decl = m.modules.get(&target[..i])?;
@@ -167,7 +167,7 @@ fn torch_text(g: &Graph, n: NodeId, m: &GraphModule) -> String {
     format!("torch.fx: `{target}` is a module without a forward of its own")
 }
 
-/// Graphs that call themselves, directly or through others: each cycle once.
+/// Reports graphs that call themselves, directly or through others, each cycle once.
 pub(super) fn check_cycles(m: &GraphModule, out: &mut Diagnostics) {
     let calls: Vec<Vec<(usize, NodeId)>> = m.graphs.values().map(|g| calls_of(g, m)).collect();
     // Depth-first with an explicit stack: 0 is not visited, 1 is on the path, 2 is done.
@@ -214,7 +214,7 @@ fn cycle_found(m: &GraphModule, caller: usize, node: NodeId, cycle: &[usize]) ->
         .help("graphs are inlined, so calls may not be circular; a loop is `while_loop` or `scan`")
 }
 
-/// The graphs that `g` calls or names, as indices, with the nodes that do.
+/// The graphs that `g` calls or names, by index, each with the node that does.
 fn calls_of(g: &Graph, m: &GraphModule) -> Vec<(usize, NodeId)> {
     let mut out = vec![];
     for n in g.iter() {

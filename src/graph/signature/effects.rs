@@ -1,6 +1,8 @@
-//! Ops whose order torch keeps by tokens: `with_effects(token, op, …)` gives the next token and the op's results.
+//! Ops whose order torch maintains with effect tokens: `with_effects(token, op, …)` returns the next token and the op's
+//! results.
 //!
-//! Nodes of a graph are in order, and ops with effects stay in theirs, so the tokens go.
+//! The nodes of a graph are ordered, and ops with side effects keep their order, so tokens are not needed and are
+//! removed.
 
 use super::Signature;
 use crate::graph::{Arg, Graph, NodeId, Opcode};
@@ -8,8 +10,8 @@ use crate::types::Val;
 
 const WRAPPER: &str = "torch.ops.higher_order.with_effects";
 
-/// Calls the ops themselves, and takes tokens out of the inputs and the results. The error says which node is not what torch
-/// writes.
+/// Calls the wrapped ops directly, and removes tokens from inputs and results. The error names the node that does not
+/// have torch's form.
 pub(super) fn without_tokens(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
     if signature.inputs.len() == graph.placeholders().len() {
         tokens_of_results(graph, signature);
@@ -47,7 +49,8 @@ fn tokens_of_results(graph: &mut Graph, signature: &mut Signature) {
     signature.outputs.retain(|s| &*s.kind != "TOKEN");
 }
 
-/// Puts a call of the op before the wrapper `n`. What is left of the wrapper is noted as dead.
+/// Inserts a direct call of the op before the wrapper `n`. The wrapper and what remains of its uses are added to
+/// `dead`.
 fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result<(), String> {
     let Some((Val::Opaque(op), args)) = graph[n]
         .args()
@@ -66,7 +69,7 @@ fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result
         Some(Val::Tuple(types)) if !types.is_empty() => types,
         _ => vec![],
     };
-    // The token, then one result or several.
+    // The tuple has the token and then one or more results.
     let single = types.len() <= 2;
     meta.ty = match types.len() {
         0 | 1 => None,

@@ -1,12 +1,13 @@
-//! An exported program as it was exported, from the one with attributes: what [`unlift`](crate::graph::unlift) undid.
+//! Restores the form of an exported program from the form with attributes, the inverse of
+//! [`unlift`](crate::graph::unlift).
 
 use crate::graph::{Arg, Graph, GraphModule, InputSpec, NodeId, Opcode, OutputSpec, Signature, type_output};
 use crate::types::Val;
 use std::sync::Arc;
 
-/// Makes inputs of the entry graph's attributes and results of its writes, as [`GraphModule::exported`] says, which becomes the
-/// graph's [`signature`](Graph::signature). Does nothing to a module that was not exported. The error says where graph and
-/// signature disagree; the module is then not to be used.
+/// Turns attributes of the entry graph into inputs and its writes into results, as [`GraphModule::exported`] says,
+/// which becomes the graph's [`signature`](Graph::signature). Does nothing to a module that was not exported. The error
+/// says where graph and signature disagree; the module must not be used after an error.
 pub fn lift(module: &mut GraphModule) -> Result<(), String> {
     let Some(mut signature) = module.exported.take() else {
         return Ok(());
@@ -33,7 +34,8 @@ fn attribute_type(module: &GraphModule, spec: &InputSpec) -> Option<crate::types
         .filter(|_| spec.attribute_kind().is_some())
 }
 
-/// A placeholder for each input, in the signature's order. Attributes that nothing uses have lost their nodes.
+/// Makes a placeholder for each input, in the signature's order. Unused attributes no longer have a node, so one is
+/// created.
 fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
     let mut before: Option<NodeId> = None;
     for spec in &mut signature.inputs {
@@ -45,7 +47,7 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
                 let make = |g: &mut Graph| g.create_node(Opcode::Placeholder, &spec.name, vec![], vec![], None);
                 let at = before.map_or(graph.first(), |b| graph.next(b));
                 let made = graph.inserting_before(at, make).map_err(|e| e.to_string())?;
-                // The name may be that of the node which was erased; no other has it.
+                // No other node has this name, but the erased node may still reserve it, so the name is set directly.
                 graph.namer.reserve(&spec.name);
                 graph.nodes[made].name = spec.name.to_string();
                 made
@@ -82,7 +84,8 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
     }
 }
 
-/// All results in one tuple: new values of buffers and inputs, which the graph's last nodes write, then what the user sees.
+/// Makes one tuple of all results: first the new values of buffers and inputs, which the graph's last nodes write, then
+/// the user's.
 fn lift_outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
     let output = graph.output().ok_or("the graph has no output")?;
     let mut seen = vec![];
@@ -110,7 +113,7 @@ fn lift_outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether a node is what [`unlift`](crate::graph::unlift) writes a buffer or an input by.
+/// Whether the node is the write that [`unlift`](crate::graph::unlift) creates for a buffer or an input.
 fn writes_of(graph: &Graph, n: NodeId, target: Option<&Arc<str>>) -> bool {
     let node = &graph[n];
     let [Val::Leaf(to), _] = node.args() else { return false };
@@ -118,7 +121,7 @@ fn writes_of(graph: &Graph, n: NodeId, target: Option<&Arc<str>>) -> bool {
     node.target() == "torch.ops.aten.copy_.default" && target.is_some_and(|t| names.contains(&&**t))
 }
 
-/// The values around which a result nests lists, tuples and dicts, and how it does.
+/// Appends the values inside a nested result to `out`, and returns the nesting of lists, tuples and dicts.
 fn flatten_result(v: &Arg, out: &mut Vec<Arg>) -> Val<usize> {
     match v {
         Val::List(v) => Val::List(v.iter().map(|x| flatten_result(x, out)).collect()),
@@ -170,7 +173,7 @@ mod tests {
                 .contains("    b_count: BUFFER target='count' persistent=True\n")
         );
         unlift(&mut m).unwrap();
-        // The name of the node that wrote the buffer is not free any more.
+        // The node that wrote the buffer still reserves its name.
         assert_eq!(print(&m).replace("copy__default", "copy_"), printed);
         assert_eq!(print(&read(&printed)), printed);
     }

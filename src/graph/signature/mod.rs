@@ -1,9 +1,9 @@
-//! Exported programs: what their inputs and results stand for, and the same program with attributes instead.
+//! Exported programs: the meaning of their inputs and results, and conversion to a program with attributes.
 //!
-//! `torch.export` lifts parameters, buffers and constants to inputs of the graph, and new values of buffers and inputs to
-//! results; the signature says which is which. [`print(exported_program)`](crate::graph::readable) shows a graph so, and archives
-//! hold it so. [`unlift`] undoes it, as `ExportedProgram.module()` does: attributes are read by `get_attr` nodes of the
-//! inputs' names, new values are written by `aten.copy_`, and the results are nested as the model nests them.
+//! `torch.export` lifts parameters, buffers and constants to inputs of the graph, and new values of buffers and inputs
+//! to results. The signature records which is which. [`print(exported_program)`](crate::graph::readable) and archives
+//! have this form. [`unlift`] reverts it, as `ExportedProgram.module()` does: `get_attr` nodes with the names of the
+//! inputs read attributes, `aten.copy_` writes new values, and the results have the nesting of the model's.
 
 mod effects;
 mod lift;
@@ -16,47 +16,47 @@ use crate::types::{Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the inputs and results of an exported graph stand for.
+/// The meaning of the inputs and results of an exported graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signature {
     /// One for each placeholder, in order.
     pub inputs: Vec<InputSpec>,
     /// One for each result, in order.
     pub outputs: Vec<OutputSpec>,
-    /// The ranges of sizes as torch prints them: `s40` and `VR[2, int_oo]`.
+    /// The ranges of sizes, as torch prints them: `s40` and `VR[2, int_oo]`.
     pub ranges: Vec<(Arc<str>, Arc<str>)>,
-    /// How the model nests the results that its user sees, which are numbered here; a tuple where that is not known.
+    /// The nesting of the user's results, which are numbered here; a tuple if it is not known.
     pub results: Option<Val<usize>>,
 }
 
-/// What an input stands for.
+/// The meaning of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputSpec {
     /// The placeholder.
     pub name: Arc<str>,
-    /// torch's word: `USER_INPUT`, `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`, `TOKEN`.
+    /// torch's name of the kind: `USER_INPUT`, `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`, `TOKEN`.
     pub kind: Arc<str>,
     /// The path of the attribute.
     pub target: Option<Arc<str>>,
     /// Whether a buffer is saved with the module.
     pub persistent: Option<bool>,
-    /// The value that tracing fixed.
+    /// The constant value that tracing specialised the input to.
     pub constant: Option<Literal>,
 }
 
-/// What a result stands for.
+/// The meaning of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputSpec {
-    /// The node; empty for a constant.
+    /// The name of the node; empty for a constant.
     pub name: Arc<str>,
-    /// torch's word: `USER_OUTPUT`, `BUFFER_MUTATION`, `USER_INPUT_MUTATION`.
+    /// torch's name of the kind: `USER_OUTPUT`, `BUFFER_MUTATION`, `USER_INPUT_MUTATION`.
     pub kind: Arc<str>,
-    /// The buffer, parameter or input that it is the new value of.
+    /// The buffer, parameter or input that this is the new value of.
     pub target: Option<Arc<str>>,
 }
 
 impl InputSpec {
-    /// What kind of attribute the input is; `None` if the caller gives it.
+    /// The kind of the attribute that the input was lifted from; `None` if the caller passes the input.
     pub fn attribute_kind(&self) -> Option<AttributeKind> {
         match &*self.kind {
             "PARAMETER" => Some(AttributeKind::Parameter),
@@ -74,8 +74,8 @@ impl OutputSpec {
     }
 }
 
-/// Makes attributes of the lifted inputs of the entry graph, if it has a signature, and writes of the results that are
-/// new values. The error says where graph and signature disagree.
+/// If the entry graph has a signature, turns its lifted inputs into attributes, and results that are new values into
+/// writes. The error says where graph and signature disagree.
 pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     let Some(mut signature) = module.entry_mut().and_then(|g| g.signature.take()) else {
         return Ok(());
@@ -88,7 +88,8 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     unlift_outputs(graph, &signature)?;
     for n in graph.find_nodes(Opcode::GetAttr, None) {
         if graph[n].users().len() == 0 {
-            // It has no users, which is the one thing that could fail. The exporter lifts all attributes there are.
+            // Erasing fails only for nodes with users, and this one has none. The exporter lifts all attributes, even
+            // unused ones.
             let _ = graph.erase_node(n);
         }
     }
@@ -182,7 +183,7 @@ fn nest_results(nesting: &Val<usize>, results: &[Arg]) -> Option<Arg> {
     nesting.try_map(&mut |&i| results.get(i).cloned().ok_or(())).ok()
 }
 
-/// Gives the output node its type: that of its argument.
+/// Sets the type of the output node to that of its argument.
 pub fn type_output(graph: &mut Graph, output: NodeId) {
     let ty = |n: &NodeId| -> Result<Type, std::convert::Infallible> {
         Ok(graph[*n].meta.ty.clone().unwrap_or(Val::Unknown))
@@ -193,7 +194,7 @@ pub fn type_output(graph: &mut Graph, output: NodeId) {
     }
 }
 
-/// The bounds of sizes that the signature's ranges give and nothing else does.
+/// Declares the bounds of sizes that only the signature's ranges have.
 fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
     let mut found: HashMap<Arc<str>, DimRange> = HashMap::new();
     for (name, range) in &signature.ranges {
@@ -218,8 +219,8 @@ fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
     }
 }
 
-/// The tracer takes every size for at least 2, because 0 and 1 would be traced on their own; the program runs at those
-/// sizes too (`_check_input_constraints_for_graph` lets them pass).
+/// The tracer assumes that every size is at least 2, because it specialises 0 and 1. The program also runs at those
+/// sizes (`_check_input_constraints_for_graph` accepts them).
 pub fn traced_minimum(min: i64) -> i64 {
     if min <= 2 { 0 } else { min }
 }

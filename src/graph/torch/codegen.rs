@@ -1,8 +1,9 @@
-//! How a graph becomes a Python function, for those who want another one: torch's `CodeGen`, `on_generate_code`,
-//! `process_inputs` and `process_outputs`.
+//! Customisation of the Python function that a graph becomes: torch's `CodeGen`, `on_generate_code`, `process_inputs`
+//! and `process_outputs`.
 //!
-//! [`python::code_with`](super::python::code_with) asks a [`CodeGen`] for the head of the function, for its `return` and for
-//! its lines; a default method gives torch's text. One method is enough to change how the code is called:
+//! [`python::code_with`](super::python::code_with) gets the head of the function, its `return` and the lines of its
+//! body from a [`CodeGen`]. The default methods produce torch's text. Overriding one method is enough to change the
+//! calling convention:
 //!
 //! ```
 //! use fxc::graph::codegen::CodeGen;
@@ -34,49 +35,48 @@ use crate::tensor::Tensor;
 use crate::types::Val;
 use std::convert::Infallible;
 
-/// How a graph becomes a Python function, and how that function is called. By default as torch's own `CodeGen` does.
+/// How a graph becomes a Python function, and how that function is called. The defaults are those of torch's `CodeGen`.
 pub trait CodeGen {
-    /// The head of the function, without an end of line, and what stands before the body (torch's `gen_fn_def`). `params` are
-    /// `self` and the parameters with their annotations and defaults, `returns` is empty or ` -> T`. Lines after the first
-    /// are indented here.
+    /// The head of the function, without a final newline, and everything before the body (torch's `gen_fn_def`).
+    /// `params` has `self` and the parameters with their annotations and defaults; `returns` is empty or ` -> T`. Lines
+    /// after the first must be indented.
     fn function(&self, params: &[String], returns: &str) -> String {
         format!("def forward({}){returns}:", params.join(", "))
     }
 
-    /// The last statement, for the text of the result (torch's `generate_output`).
+    /// The last statement; `value` is the text of the result (torch's `generate_output`).
     fn output(&self, value: &str) -> String {
         format!("return {value}").trim_end().to_string()
     }
 
-    /// The statements of the body, without indentation (what torch gives to `on_generate_code`).
+    /// The statements of the body, without indentation (what torch passes to `on_generate_code`).
     fn body(&self, lines: Vec<String>) -> Vec<String> {
         lines
     }
 
-    /// Names that the text takes from outside beside those of the graph, each with its path (torch's
-    /// `additional_globals`).
+    /// Names that the text uses in addition to those of the graph, each with its path (torch's `additional_globals`).
     fn additional_globals(&self) -> Vec<(String, String)> {
         vec![]
     }
 
-    /// What the function is called with as arguments of the graph (torch's `process_inputs`).
+    /// Converts the arguments of the function to those of the graph (torch's `process_inputs`).
     fn process_inputs(&self, inputs: Vec<Val<Tensor>>) -> Vec<Val<Tensor>> {
         inputs
     }
 
-    /// The graph's result as the function gives it (torch's `process_outputs`).
+    /// Converts the graph's result to that of the function (torch's `process_outputs`).
     fn process_outputs(&self, result: Val<Tensor>) -> Val<Tensor> {
         result
     }
 }
 
-/// Torch's own text: `gm.code`.
+/// torch's own text: `gm.code`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forward;
 
 impl CodeGen for Forward {}
 
-/// Parameters come in one list, which is emptied, so that each is freed when its last user has read it (torch's
+/// Parameters are passed in one list. The list is cleared, so that each value is freed after its last use (torch's
 /// `_BoxedCodeGen`).
 ///
 /// ```
@@ -114,8 +114,8 @@ impl CodeGen for Boxed {
     }
 }
 
-/// Parameters and results that nest, over a graph whose inputs and results are flat (torch's `_PyTreeCodeGen`): the code
-/// flattens and builds them by `self._in_spec` and `self._out_spec`.
+/// Nested parameters and results for a graph whose inputs and results are flat (torch's `_PyTreeCodeGen`). The code
+/// flattens and unflattens them with `self._in_spec` and `self._out_spec`.
 ///
 /// ```
 /// use fxc::graph::codegen::{CodeGen, PyTree};
@@ -155,31 +155,33 @@ impl CodeGen for Boxed {
 pub struct PyTree {
     /// The parameters of the function, in order (torch's `orig_args`).
     pub args: Vec<String>,
-    /// Keyword parameters, where the specification of the inputs is `(args, kwargs)`.
+    /// The keyword parameters, if the specification of the inputs is `(args, kwargs)`.
     pub kwargs: Option<Vec<String>>,
-    /// How the result nests, with a leaf for each value of the graph's result; `None` gives it as it is.
+    /// The nesting of the result, with a leaf for each value of the graph's result; `None` returns the result
+    /// unchanged.
     pub output: Option<Val<()>>,
 }
 
-/// How the function around a graph takes its arguments where these nest (torch's `_PyTreeInfo`, as far as the text of the function
-/// shows it): the graph's inputs are their values in a row, and its results the values of a nested result.
+/// The calling convention of a function with nested arguments (torch's `_PyTreeInfo`, as far as the text of the
+/// function shows it). The graph's inputs are the flattened arguments, and its results are the leaves of a nested
+/// result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PyTreeParams {
-    /// The parameters by position.
+    /// The positional parameters.
     pub args: Vec<String>,
-    /// The parameters by name, where the specification of the inputs is `(args, kwargs)`.
+    /// The keyword parameters, if the specification of the inputs is `(args, kwargs)`.
     pub kwargs: Option<Vec<String>>,
-    /// How many inputs the graph has.
+    /// The number of inputs of the graph.
     pub inputs: usize,
 }
 
 impl PyTreeParams {
-    /// Whether the graph still has the inputs that the parameters are flattened to.
+    /// Whether the graph still has as many inputs as the parameters are flattened to.
     pub fn matches_inputs(&self, graph: &Graph) -> bool {
         self.inputs == graph.placeholders().len()
     }
 
-    /// The function that is called so.
+    /// The code generator for this calling convention.
     pub(super) fn to_pytree(&self) -> PyTree {
         PyTree {
             args: self.args.clone(),
@@ -189,7 +191,7 @@ impl PyTreeParams {
     }
 }
 
-/// A graph's result as the values that `tree_unflatten` takes: in a row.
+/// A graph's result as the flat sequence of values that `tree_unflatten` takes.
 pub(super) fn flatten_result(result: &Arg) -> Arg {
     let nests = |v: &Arg| matches!(v, Val::List(_) | Val::Tuple(_) | Val::Dict(_));
     match result {
@@ -267,7 +269,7 @@ impl CodeGen for PyTree {
     }
 }
 
-/// The values of a nested argument, in torch's order: lists, tuples and dicts nest, all else is a value.
+/// The leaves of a nested argument, in torch's order. Lists, tuples and dicts nest; everything else is a leaf.
 fn nested_leaves<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.iter().flat_map(nested_leaves).collect(),

@@ -1,8 +1,8 @@
-//! A graph in the form that torch itself can hold: what torch's printers see.
+//! Converts a graph to a form that torch can represent, for torch's printers.
 //!
-//! FXIR has two conveniences that torch.fx lacks: a graph named as an argument (`@then_graph`) or called by name, and
-//! canonical op names (`call_function gelu`). In torch the first is a `get_attr` node whose attribute is a `GraphModule`,
-//! the second a `call_module`, the third an ATen overload.
+//! FXIR has conveniences that torch.fx lacks: a graph as an argument (`@then_graph`), a graph called by name, and
+//! canonical op names (`call_function gelu`). In torch, the first is a `get_attr` node whose attribute is a
+//! `GraphModule`, the second is a `call_module`, and the third is an ATen overload.
 
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// `graph` with the spellings that only fxc knows replaced by torch's. `module` tells which bare names are graphs.
+/// Returns `graph` with fxc's own spellings replaced by torch's. `module` determines which bare names are graphs.
 pub(crate) fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a, Graph> {
     let is_graph = |name: &str| module.is_some_and(|m| m.graphs.contains_key(name));
     let foreign = graph.iter().any(|n| {
@@ -39,7 +39,7 @@ pub(crate) fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> 
                 } else {
                     Opcode::CallFunction
                 };
-                // Python's own functions have no module in torch's text.
+                // torch's text names Python's own functions without their module.
                 let target = s.target.strip_prefix("builtins.").unwrap_or(&s.target);
                 g.set_target(n, opcode, target);
                 g.set_args(n, s.args);
@@ -53,8 +53,8 @@ pub(crate) fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> 
     Cow::Owned(g)
 }
 
-/// A canonical call as torch spells it: by the overload of ATen that takes its arguments, or, where these are Python's numbers or may
-/// be some, by Python's own function: `eq(%flag, True)` is `operator.eq(%flag, True)`.
+/// The torch spelling of a canonical call: the ATen overload that accepts its arguments or, if these are or may be
+/// Python numbers, Python's own function: `eq(%flag, True)` is `operator.eq(%flag, True)`.
 fn spell_node(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
     let node = &graph[n];
     let op = op::by_name(node.target()).filter(|op| has_parameters(op, node))?;
@@ -104,7 +104,8 @@ pub(crate) fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
     })
 }
 
-/// Whether an op has a parameter for each argument of the node. `max(%x, 1)` is not the canonical `max`, but `torch.max`.
+/// Whether the op has a parameter for each argument of the node. `max(%x, 1)` is not the canonical `max` but
+/// `torch.max`.
 fn has_parameters(op: &op::Op, node: &Node) -> bool {
     let named = |name: &str| op.schema.index_of(name).is_some() || op::imported_path(node.target()).is_none();
     node.args().len() <= op.schema.params.len() && node.kwargs().iter().all(|(k, _)| named(k))
@@ -120,7 +121,7 @@ fn names_graph(v: &Arg) -> bool {
     }
 }
 
-/// Puts a `get_attr` node before the first use of each graph that is an argument.
+/// Inserts a `get_attr` node before the first use of each graph that is an argument.
 fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
     let mut made: HashMap<Arc<str>, Arg> = HashMap::new();
     for n in g.ids() {
@@ -157,7 +158,7 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
     }
 }
 
-/// The graphs that a value names, in order.
+/// Collects the names of the graphs in a value, in order.
 pub(in crate::graph) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
     match v {
         Val::Graph(n) => out.push(n.clone()),

@@ -1,4 +1,4 @@
-//! Graphs as torch writes them, byte for byte: `print(graph)`, `print_tabular()`, `gm.code`, `print_readable()`.
+//! Prints graphs as torch does, byte for byte: `print(graph)`, `print_tabular()`, `gm.code`, `print_readable()`.
 
 pub mod codegen;
 pub(super) mod form;

@@ -1,4 +1,4 @@
-//! Names in generated Python: one fresh namespace for values, functions and types, as torch's `_Namespace` gives them.
+//! Names in generated Python: a single namespace for values, functions and types, like torch's `_Namespace`.
 
 use super::pyrepr::{is_identifier, is_keyword};
 use crate::graph::{Arg, Graph, Namer, NodeId, namer};
@@ -6,10 +6,10 @@ use crate::types::Val;
 use indexmap::IndexMap;
 use std::collections::{HashMap, HashSet};
 
-/// How deep a type annotation may nest before it is taken as one opaque name.
+/// The maximum nesting depth of a type annotation. Deeper ones are treated as one opaque name.
 const TYPE_DEPTH: usize = 64;
 
-/// Methods of `torch.Tensor` that are written in Python, which alone have a module and keep their dotted path.
+/// Methods of `torch.Tensor` that are implemented in Python. Only these have a module and keep their dotted path.
 const PYTHON_METHODS: &[&str] = &[
     "backward",
     "dim_order",
@@ -33,12 +33,12 @@ pub(super) struct PythonNames {
     namer: Namer,
     nodes: HashMap<NodeId, String>,
     globals: IndexMap<String, String>,
-    /// Names of Python's and torch's that the source uses.
+    /// Names from Python and torch that the source uses.
     needed: HashSet<String>,
 }
 
 impl PythonNames {
-    /// The namespace for a graph: `self` is the module, unless that is the first parameter's name.
+    /// The namespace of a graph. `self` is the module, unless the first parameter has that name.
     pub(super) fn new(graph: &Graph) -> PythonNames {
         let mut namer = Namer::default();
         let first = graph.placeholders().first().map(|&p| graph[p].target());
@@ -53,7 +53,7 @@ impl PythonNames {
         }
     }
 
-    /// The name of a value whose node is called `wish`.
+    /// The name of a value, given the name `wish` of its node.
     pub(super) fn node(&mut self, n: NodeId, wish: &str) -> String {
         if let Some(name) = self.nodes.get(&n) {
             return name.clone();
@@ -63,12 +63,12 @@ impl PythonNames {
         name
     }
 
-    /// The name of a value that has one already.
+    /// The name of a value that already has one.
     pub(super) fn known_name(&self, n: NodeId) -> &str {
         self.nodes.get(&n).map_or("None", String::as_str)
     }
 
-    /// What the source calls the function `target`, and torch's qualified name of it.
+    /// The name of the function `target` in the source, and torch's qualified name for it.
     pub(super) fn function(&mut self, target: &str) -> (String, String) {
         if let Some(name) = target.strip_prefix("builtins.") {
             self.require_name(name);
@@ -94,7 +94,7 @@ impl PythonNames {
         match path {
             "torch.device" | "device" => return "device".into(),
             "NoneType" | "None" => return "NoneType".into(),
-            // A builtin is known by its own name, which is why no value may have it.
+            // A builtin keeps its own name. For that reason no value may have that name.
             _ if !path.contains('.') && namer::is_illegal(path) && !is_keyword(path) => {
                 self.require_name(path);
                 return path.into();
@@ -110,7 +110,7 @@ impl PythonNames {
         name
     }
 
-    /// Whether torch can only have met the function `path` while tracing because it was wrapped.
+    /// Whether torch can record the function `path` during tracing only if it was wrapped.
     pub(super) fn is_wrapped(&self, path: &str) -> bool {
         let head = path.split('.').next().unwrap_or(path);
         path.contains('.') && head != "_operator" && head != "torch" && is_identifier(head)
@@ -156,7 +156,7 @@ impl PythonNames {
         format!("{origin}[{}]", args.join(","))
     }
 
-    /// Records the names that the source of `v` uses.
+    /// Records the names that the text of `v` uses.
     pub(super) fn note_names(&mut self, v: &Arg) {
         match v {
             Val::Float(x) => self.note_float(*x),
@@ -204,7 +204,7 @@ impl PythonNames {
         self.needed.contains(name)
     }
 
-    /// The functions and types taken from outside: name and path.
+    /// The functions and types from outside: name and path.
     pub(super) fn into_globals(self) -> Vec<(String, String)> {
         self.globals.into_iter().map(|(path, name)| (name, path)).collect()
     }
@@ -237,7 +237,7 @@ fn is_torch(path: &str) -> bool {
     }
 }
 
-/// The parts of `s` between separators that stand outside of brackets.
+/// Splits `s` at the separators that are outside of brackets.
 fn split_top<'a>(s: &'a str, separator: &str) -> Vec<&'a str> {
     let mut depth = 0usize;
     let mut out = vec![];

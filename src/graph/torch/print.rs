@@ -13,7 +13,7 @@ use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, NodeText, Opcode, Torc
 use crate::types::Val;
 use std::fmt::Write;
 
-/// torch's text of a graph, without a newline at the end. `module` tells which names are graphs of the same file.
+/// torch's text of a graph, without a final newline. `module` determines which names are graphs of the same file.
 pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
     let graph = torch_form(graph, module);
     let mut lines: Vec<String> = match graph.torch_frame() {
@@ -24,7 +24,7 @@ pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
         let line = format_node(&graph, n);
         match graph.text(n).torch.as_deref() {
             None => lines.push(format!("    {line}")),
-            // The header holds it, or the text only implies it.
+            // The parameter is in the header, or the text only implies it.
             Some(TorchLine {
                 form: None | Some(TorchForm::HeaderParam),
                 ..
@@ -35,7 +35,8 @@ pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
     lines.join("\n")
 }
 
-/// One line of [`print()`], without its indent: torch's `Node.format_node()`, or the older form the node was read in.
+/// One line of [`print()`] without its indentation: torch's `Node.format_node()`, or the older format that the node was
+/// read in.
 pub fn format_node(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     let name = |n: &NodeId| graph[*n].name().to_string();
@@ -96,7 +97,7 @@ fn percent_list(graph: &Graph, node: &Node) -> Option<String> {
     names.map(|n| n.join(","))
 }
 
-/// The text between ` : ` and the number of users. Inductor's tensor annotation has no space after it.
+/// The text between ` : ` and the number of users. Inductor's tensor annotation is not followed by a space.
 fn annotation_text(text: &NodeText) -> String {
     match text.annotation.as_deref() {
         None | Some("") => String::new(),
@@ -125,7 +126,7 @@ fn format_args(graph: &Graph, node: &Node) -> String {
     )
 }
 
-/// The target as torch prints it: methods, modules and attributes by name, functions by their full path.
+/// The target as torch prints it: methods, modules and attributes by name, functions by full path.
 pub fn pretty_target(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     if let Some(t) = graph.text(n).torch.as_ref().filter(|t| *t.target == *node.target()) {

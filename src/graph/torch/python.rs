@@ -7,18 +7,18 @@
 //!     return add
 //! ```
 //!
-//! Where torch's text computes something else than torch's own Interpreter does, or is not Python at all, the text here
-//! is the one that is right:
+//! Where torch's text does not compute what torch's own Interpreter does, or is not valid Python, the text here is the
+//! correct one:
 //!
-//! * `operator.pow(-2, x)` is `(-2) ** x`, and a method of a literal `(3).add(x)`;
-//! * a parameter that would hide a name the body needs (`nan`, `inf`, `torch`, `device`, `slice`), or that is no
-//!   identifier (`input.1`, `class`), is called by its node's name;
-//! * attribute names that are keywords or hold quotes go through `getattr`, keyword arguments that are not identifiers
-//!   through `**{"from": 1}`;
+//! * `operator.pow(-2, x)` is `(-2) ** x`, and a method of a literal is `(3).add(x)`;
+//! * a parameter is renamed to its node's name if it would hide a name that the body needs (`nan`, `inf`, `torch`,
+//!   `device`, `slice`), or if it is not an identifier (`input.1`, `class`);
+//! * attribute names that are keywords or contain quotes use `getattr`, and keyword arguments that are not identifiers
+//!   use `**{"from": 1}`;
 //! * `operator.iadd(a, b)` is `a += b` only if that cannot rebind a Python number that is used again; the value of
 //!   `operator.setitem` is `None`;
-//! * `print(graph)` does not hold the result's annotation; where all parameters of a graph read from it are tensors by
-//!   annotation and there is one result, `-> torch.Tensor` is supplied;
+//! * `print(graph)` omits the result's annotation. If all parameters of a graph read from it are annotated as tensors
+//!   and there is one result, `-> torch.Tensor` is added;
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
 use super::codegen::{CodeGen, Forward, PyTreeParams, flatten_result};
@@ -35,8 +35,8 @@ use std::collections::{HashMap, HashSet};
 pub struct PythonCode {
     /// `gm.code`.
     pub source: String,
-    /// The names that the source takes from outside and that are not torch's own, with the path each stands for:
-    /// `math_sqrt` is `math.sqrt`.
+    /// The names from outside that the source uses and that are not torch's own, each with its path: `math_sqrt` is
+    /// `math.sqrt`.
     pub globals: Vec<(String, String)>,
 }
 
@@ -80,22 +80,22 @@ const INPLACE: &[(&str, &str)] = &[
     ("ixor", "^="),
 ];
 
-/// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
+/// `gm.code` of a graph. `module` determines which names are graphs of the same file, which are then submodules.
 pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
     write_code(graph, module, false, None)
 }
 
-/// [`code`] with a head, body and result of the caller's ([`CodeGen`]).
+/// [`code`] with head, body and result from the caller's [`CodeGen`].
 pub fn code_with(graph: &Graph, module: Option<&GraphModule>, codegen: &dyn CodeGen) -> PythonCode {
     write_code(graph, module, false, Some(codegen))
 }
 
-/// [`code`] with the types of values and comments of where they come from, as `print_readable()` shows it.
+/// [`code`] with the types of values and comments on their origins, as `print_readable()` shows them.
 pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
     write_code(graph, module, true, None)
 }
 
-/// The graph by a writer of the caller's, or else by the one that its function is called by.
+/// Writes the code with the caller's [`CodeGen`] if given, else with the one for the graph's calling convention.
 fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given: Option<&dyn CodeGen>) -> PythonCode {
     let graph = torch_form(graph, module);
     let called = graph
@@ -116,13 +116,13 @@ fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given:
 
 struct Parameter {
     node: NodeId,
-    /// As torch prints it: `x`, `*args`.
+    /// The name as torch prints it: `x`, `*args`.
     target: String,
     /// ` : torch.Tensor = 3`.
     rest: String,
-    /// The line of the body that gives the node its name, where that differs from the parameter's.
+    /// The line of the body that binds the node's name, if it differs from the parameter's.
     line: Option<usize>,
-    /// Whether the parameter cannot be printed under its target.
+    /// Whether the parameter cannot have its target as its name.
     hidden: bool,
 }
 
@@ -137,13 +137,13 @@ struct PythonWriter<'a> {
     bound: HashSet<String>,
     wrapped: Vec<String>,
     returns: String,
-    /// Whether types and places are shown.
+    /// Whether types and origins are shown.
     verbose: bool,
-    /// Whether the graph is that of an exported program.
+    /// Whether the graph is from an exported program.
     exported: bool,
-    /// Whether the result is nested by the function around the graph.
+    /// Whether the function around the graph nests the result.
     nests: bool,
-    /// The place that was shown last.
+    /// The last origin shown.
     place: String,
 }
 
@@ -226,7 +226,7 @@ impl<'a> PythonWriter<'a> {
         self.lines.push(Some(text + &freed));
     }
 
-    /// Says where a node comes from, if the one before came from elsewhere.
+    /// Writes the origin of a node, unless it is that of the previous node.
     fn show_place(&mut self, n: NodeId) {
         let place = readable::origin_comment(&self.graph[n].meta);
         if place != self.place {
@@ -236,8 +236,8 @@ impl<'a> PythonWriter<'a> {
         }
     }
 
-    /// `print(graph)` leaves out the annotation of the result. Of a function whose parameters are all annotated as tensors
-    /// and that returns one value, the result is taken to be annotated as a tensor too.
+    /// `print(graph)` omits the annotation of the result. If all parameters are annotated as tensors and there is one
+    /// result, that is assumed to be annotated as a tensor too.
     fn returns_a_tensor(&self, output: NodeId) -> bool {
         let g = self.graph;
         let tensor = |n: NodeId| g.text(n).annotation.as_deref() == Some("torch.Tensor");
@@ -297,7 +297,7 @@ impl<'a> PythonWriter<'a> {
         format!("{name}{colon} = {global}({args})")
     }
 
-    /// The statement of an `operator` function that torch writes infix, if it can be written so.
+    /// The statement for an `operator` function, if it can be written infix.
     fn operator_statement(&mut self, n: NodeId, op: &str, colon: &str) -> Option<String> {
         let node = &self.graph[n];
         if !node.kwargs().is_empty() {
@@ -338,13 +338,13 @@ impl<'a> PythonWriter<'a> {
         Some(format!("{a} {sign} {b};  {name}{colon} = {a}"))
     }
 
-    /// Whether `target` may hold a Python number and is read after `n`, which `a += b` would change under the reader.
+    /// Whether `target` may be a Python number that is read after `n`. `a += b` would change the value for that reader.
     fn may_rebind_number(&self, target: NodeId, n: NodeId) -> bool {
         let freed_here = self.last_uses.get(&n).is_some_and(|l| l.contains(&target));
         !freed_here && !matches!(self.graph[target].meta.ty, Some(Val::Leaf(_)))
     }
 
-    /// `;  a = b = None` for the values whose last use this is, and for the node itself if nothing uses it.
+    /// `;  a = b = None` for the values whose last use this is, and for the node itself if it is unused.
     fn freed_names(&mut self, n: NodeId) -> String {
         let mut list = self.last_uses.get(&n).cloned().unwrap_or_default();
         if self.graph[n].users().len() == 0 {
@@ -370,7 +370,7 @@ impl<'a> PythonWriter<'a> {
         pyrepr::write_val(v, Style::Code, &|n, _| names.known_name(*n).to_string())
     }
 
-    /// A value as the operand of an operator: `power` if a `**` follows, which binds tighter than a sign.
+    /// The text of an operand. `power` says that `**` follows, which binds tighter than a sign.
     fn operand_text(&mut self, v: &Arg, power: bool) -> String {
         let text = self.value_text(v);
         let symbolic = matches!(v, Val::Int(d) if d.as_const().is_none() && d.as_var().is_none());
@@ -380,7 +380,7 @@ impl<'a> PythonWriter<'a> {
         text
     }
 
-    /// A value in front of a dot.
+    /// The text of a value before a dot.
     fn base_text(&mut self, v: &Arg) -> String {
         let text = self.value_text(v);
         match v {
@@ -415,7 +415,8 @@ impl<'a> PythonWriter<'a> {
         out.join(", ")
     }
 
-    /// Decides which parameters are called by their nodes' names: those that cannot keep theirs, and whose name one of them takes.
+    /// Decides which parameters are renamed to their nodes' names: those that cannot keep their own, and those whose
+    /// name one of these takes.
     fn hide_params(&mut self, params: &mut [Parameter]) {
         let raw = |p: &Parameter| p.target.trim_start_matches('*').to_string();
         let mut taken = HashSet::new();
@@ -481,7 +482,8 @@ impl<'a> PythonWriter<'a> {
     }
 }
 
-/// Python has no parameter without a default after one that has one; constant inputs of exported programs stand anywhere.
+/// Python allows no parameter without a default after one with a default, but constant inputs of exported programs can
+/// be anywhere.
 fn leave_out_early_defaults(params: &mut [Parameter]) {
     let last = params
         .iter()
@@ -491,7 +493,7 @@ fn leave_out_early_defaults(params: &mut [Parameter]) {
     }
 }
 
-/// For each node, the values that it is the last to use, in the order of its arguments.
+/// For each node, the values that it is the last to use, in argument order.
 fn last_uses(graph: &Graph) -> HashMap<NodeId, Vec<NodeId>> {
     let mut seen = HashSet::new();
     let mut out: HashMap<NodeId, Vec<NodeId>> = HashMap::new();

@@ -15,10 +15,10 @@ use crate::types::Val;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// How deep modules are shown within modules.
+/// The maximum depth at which nested modules are shown.
 const MAX_DEPTH: usize = 32;
 
-/// `print_readable()` of the entry graph, with the graphs that it uses as classes within. Empty if there is no graph.
+/// `print_readable()` of the entry graph, with the graphs that it uses as nested classes. Empty if there is no graph.
 pub fn print_readable(module: &GraphModule) -> String {
     let Some(graph) = module.entry() else {
         return String::new();
@@ -30,8 +30,8 @@ pub fn print_readable(module: &GraphModule) -> String {
     class_text(graph, name, module, 0)
 }
 
-/// `print(exported_program)`: the class, its signature and the ranges of its sizes. A graph without signature takes and
-/// gives only what its user does.
+/// `print(exported_program)`: the class, its signature and the ranges of its sizes. Without a signature, all inputs and
+/// results are the user's.
 pub fn print_program(module: &GraphModule) -> String {
     let code = print_readable(module).replace('\n', "\n    ");
     let (signature, ranges) = match module.entry() {
@@ -55,7 +55,7 @@ fn class_text(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> 
     indent_lines(&code) + &indent_lines(&children.join("\n"))
 }
 
-/// The graphs that a graph names or calls, each once, in the order it does.
+/// The graphs that a graph names or calls, each once, in order of first use.
 fn used_graphs(graph: &Graph, module: &GraphModule) -> Vec<Arc<str>> {
     let mut out = vec![];
     for n in graph.iter() {
@@ -72,7 +72,7 @@ fn used_graphs(graph: &Graph, module: &GraphModule) -> Vec<Arc<str>> {
     out
 }
 
-/// torch's `_addindent`: four spaces before all lines but the first, and nothing on blank ones.
+/// torch's `_addindent`: indents all lines but the first by four spaces, and empties blank lines.
 fn indent_lines(text: &str) -> String {
     let mut lines = text.split('\n');
     let mut out = lines.next().unwrap_or_default().to_string();
@@ -127,7 +127,7 @@ fn range_list(graph: &Graph) -> String {
     texts.join(", ")
 }
 
-/// The annotation of a value that is a tensor or a symbolic number: `"f32[s77, 4]"`, `"Sym(s77)"`.
+/// The annotation of a tensor or a symbolic number: `"f32[s77, 4]"`, `"Sym(s77)"`.
 pub(super) fn type_annotation(meta: &Meta) -> Option<String> {
     match meta.ty.as_ref()? {
         Val::Leaf(t) => {
@@ -139,7 +139,7 @@ pub(super) fn type_annotation(meta: &Meta) -> Option<String> {
     }
 }
 
-/// The comment that says where a node comes from.
+/// The comment with the origin of a node.
 pub(super) fn origin_comment(meta: &Meta) -> String {
     match (meta.frame.as_deref(), &meta.loc) {
         (Some(frame), _) => innermost_frame(frame),
@@ -149,8 +149,8 @@ pub(super) fn origin_comment(meta: &Meta) -> String {
     .unwrap_or_else(|| "# No stacktrace found for following nodes".into())
 }
 
-/// torch's `_parse_stack_trace`: the last frame that names a function, with the line of text below it. Below a frame without code
-/// that is the head of the next frame.
+/// torch's `_parse_stack_trace`: the last frame that names a function, with the line of text below it. Below a frame
+/// without code, that is the head of the next frame.
 fn innermost_frame(frame: &Frame) -> Option<String> {
     let mut below: Option<String> = None;
     for Frame { loc, code, .. } in frame.chain() {

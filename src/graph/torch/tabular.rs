@@ -1,15 +1,15 @@
 //! `Graph.print_tabular()` of torch, as the `tabulate` library lays it out.
 //!
-//! torch prints the target of a `call_function` as Python's `repr` of the function, which for most of torch is
-//! `<built-in method relu of type object at 0x7f44480bc100>`: an address of one process. Here it is the function's path,
-//! as `print(graph)` writes it: `torch.relu`.
+//! torch prints the target of a `call_function` as Python's `repr` of the function. For most of torch that is like
+//! `<built-in method relu of type object at 0x7f44480bc100>`, with an address that is valid in one process only. Here
+//! it is the function's path, as in `print(graph)`: `torch.relu`.
 
 use super::form::torch_form;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, pyrepr, torch_print};
 use crate::types::Val;
 
-/// The table: a row for each node with its opcode, name, target, positional and keyword arguments. No newline at the
-/// end. `module` tells which names are graphs of the same file.
+/// The table, with a row for each node: opcode, name, target, positional and keyword arguments. It has no final
+/// newline. `module` determines which names are graphs of the same file.
 pub fn print_tabular(graph: &Graph, module: Option<&GraphModule>) -> String {
     let graph = torch_form(graph, module);
     let name = |n: &NodeId| graph[*n].name().to_string();
@@ -32,8 +32,8 @@ pub fn print_tabular(graph: &Graph, module: Option<&GraphModule>) -> String {
     layout_table(&rows)
 }
 
-/// `tabulate`'s default format, "simple": columns two spaces apart, each at least two wider than its header, a line of
-/// dashes under the headers, no trailing spaces.
+/// `tabulate`'s default format, "simple": columns are two spaces apart and at least two characters wider than their
+/// header, a line of dashes follows the headers, and there are no trailing spaces.
 fn layout_table(rows: &[[String; 5]]) -> String {
     let width = |s: &str| s.lines().map(|l| l.chars().count()).max().unwrap_or(0);
     let columns: [usize; 5] = std::array::from_fn(|c| {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 macro_rules! ids {
     ($($variant:ident $name:literal $method:ident($($param:ident),* $(; $($keyword:ident),*)?))*) => {
-        /// Calls of rows of the op table, one method a row. The parameters are those that have no default, in the schema's order;
-        /// `self` is called `input`. [`Proxy::with`] gives others.
+        /// Calls of the ops of the table, one method for each. The parameters are those without a default, in the
+        /// schema's order; `self` is called `input`. [`Proxy::with`] sets the others.
         #[allow(
             non_snake_case,
             clippy::should_implement_trait,
@@ -41,7 +41,7 @@ impl Tracer {
 }
 
 impl Proxy {
-    /// Gives a parameter of the call by name: one that has a default.
+    /// Sets a parameter of the call that has a default, by name.
     ///
     /// ```
     /// use fxc::graph::Graph;

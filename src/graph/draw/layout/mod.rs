@@ -1,77 +1,79 @@
-//! Places for the nodes of a graph on paper: a layered layout, after Sugiyama.
+//! Places the nodes of a graph in a drawing: a layered layout, after Sugiyama.
 //!
-//! Each node gets the layer after all it uses. Edges over several layers get a joint in each layer between, and edges from one
-//! box share theirs. Layers are ordered by the medians of their neighbours, and the boxes of a layer move to where their
-//! neighbours are. All in one unit: points of the drawing.
+//! Each node is in a layer after all nodes it uses. An edge over several layers gets a joint in each layer between, and
+//! edges from the same box share their joints. Layers are ordered by the medians of their neighbours, then boxes move
+//! towards their neighbours within the order of their layer. All lengths are in points of the drawing.
 //!
-//! Longest paths are drawn straight: a box goes by its neighbours on the longest path alone, and gives way to boxes on longer
-//! ones. Where all neighbours count alike, as in the coordinates of Brandes and Köpf, the weights on one side of each call move
-//! it a little to that side of the call before, and a deep model becomes a diagonal.
+//! Longest paths are drawn straight: the position of a box depends only on its neighbours on the longest path, and
+//! boxes on shorter paths give way to boxes on longer ones. If all neighbours had the same weight, as in the
+//! coordinates of Brandes and Köpf, the parameters on one side of each call would shift it slightly to that side of the
+//! previous call, and a deep model would become a diagonal.
 
-/// How often the layers are gone over, down and up.
+/// The number of sweeps over all layers, half of them down and half up.
 const SWEEPS: usize = 8;
-/// Room between two boxes of a layer.
+/// The gap between two boxes of a layer.
 const GAP: f64 = 18.0;
-/// Room between two layers.
+/// The gap between two layers.
 const LAYER_GAP: f64 = 34.0;
-/// The room that an edge takes in a layer it only passes.
+/// The width of an edge in a layer that it passes through.
 const JOINT: f64 = 8.0;
-/// A drawing that needs more joints gets none, and its long edges go straight, over boxes. The number of joints is quadratic
-/// where everything is used at the end.
+/// If a drawing needs more joints than this, it gets none, and its long edges are straight lines across boxes. The
+/// number of joints is quadratic if every node is used at the end.
 const MAX_JOINTS: usize = 100_000;
-/// The whole is at most this many times as wide as the widest layer without holes.
+/// The maximum width of the drawing, relative to the widest layer without holes.
 const ROOM: f64 = 2.0;
-/// What a box counts beside one on the next longer path: all but nothing.
+/// The weight of a box relative to one on the next longer path. It is almost zero.
 const GIVING_WAY: f64 = 1e-5;
-/// Paths that count differently in a layer. `GIVING_WAY` to the power of this is still a normal number.
+/// The number of path lengths with different weights in a layer. `GIVING_WAY` to this power is still a normal number.
 const RANKS: usize = 40;
 
-/// What is to be placed.
+/// The input of the layout.
 #[derive(Clone, Debug, Default)]
 pub struct Boxes {
-    /// Width and height of each box, finite.
+    /// Width and height of each box; finite.
     pub sizes: Vec<(f64, f64)>,
-    /// From one box to another, by number. Edges lead from boxes to later ones.
+    /// Edges as pairs of box numbers. Edges lead from a box to a later one.
     pub edges: Vec<(usize, usize)>,
 }
 
-/// Where everything is.
+/// The result of the layout.
 #[derive(Clone, Debug, Default)]
 pub struct DrawingLayout {
-    /// The middle of each box.
+    /// The centre of each box.
     pub places: Vec<(f64, f64)>,
-    /// The points of each edge. It begins at its box, or where it leaves another edge of that box.
+    /// The points of each edge. An edge begins at its box, or where it branches off another edge of that box.
     pub lines: Vec<Vec<(f64, f64)>>,
-    /// Width and height of the whole.
+    /// Width and height of the drawing.
     pub size: (f64, f64),
 }
 
-/// Boxes, and after them joints, in layers.
+/// Boxes, followed by joints, in layers.
 #[derive(Default)]
 struct Layers {
     width: Vec<f64>,
     layer: Vec<usize>,
-    /// How many edges the longest path through each has; through a joint, to the last box that the joint leads to.
+    /// The number of edges on the longest path through each. For a joint, only paths to the last box that it leads to
+    /// count.
     length: Vec<usize>,
     rows: Vec<Vec<usize>>,
-    /// The neighbours in the layers before and after, each with the length of the longest path over that edge.
+    /// The neighbours in the previous and the next layer, each with the length of the longest path over that edge.
     near: [Vec<Vec<(usize, usize)>>; 2],
     x: Vec<f64>,
 }
 
-/// The sides of [`Layers::near`].
+/// Indices into [`Layers::near`].
 const ABOVE: usize = 0;
 const BELOW: usize = 1;
 
-/// Neighbours of a layer that touch and move as one.
+/// Adjacent boxes of a layer that touch and move together.
 struct Pool {
-    /// Where the members wish to be, times what they count.
+    /// The sum of the wanted positions, weighted.
     sum: f64,
     weight: f64,
     members: usize,
 }
 
-/// Places the boxes.
+/// Computes the layout.
 pub fn compute_layout(boxes: &Boxes) -> DrawingLayout {
     let count = boxes.sizes.len();
     let is_sound = |&(a, b): &(usize, usize)| a < b && b < count;
@@ -94,11 +96,11 @@ pub fn compute_layout(boxes: &Boxes) -> DrawingLayout {
     layers.finish(boxes, &chains)
 }
 
-/// How many edges the longest path to each box has, and the longest one from it.
+/// For each box, the number of edges on the longest path to it and on the longest path from it.
 fn longest_paths(count: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<usize>) {
     let (mut to, mut from) = (vec![0; count], vec![0; count]);
     let mut sorted = edges.to_vec();
-    // Edges lead to later boxes, so that what is read is final.
+    // Edges lead to later boxes, so in sorted order every value is final when it is read.
     sorted.sort_unstable();
     for &(a, b) in &sorted {
         to[b] = to[b].max(to[a] + 1);
@@ -109,7 +111,7 @@ fn longest_paths(count: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<usi
     (to, from)
 }
 
-/// The layer of each box: after all it uses. A box that uses nothing goes into the layer just before its first user.
+/// The layer of each box: after all boxes it uses. A box without inputs is in the layer just before its first user.
 fn layers_of(to: &[usize], edges: &[(usize, usize)]) -> Vec<usize> {
     let mut first = vec![usize::MAX; to.len()];
     for &(a, b) in edges {
@@ -123,7 +125,7 @@ fn layers_of(to: &[usize], edges: &[(usize, usize)]) -> Vec<usize> {
 }
 
 impl Layers {
-    /// Links boxes with their users, over joints where there are layers between. Gives the boxes and joints of each edge.
+    /// Links boxes with their users, with joints in the layers between. Returns the boxes and joints on each edge.
     fn connect(&mut self, edges: &[(usize, usize)], to: &[usize], from: &[usize]) -> Vec<Vec<usize>> {
         let mut users: Vec<Vec<usize>> = vec![vec![]; to.len()];
         for (e, &(a, _)) in edges.iter().enumerate() {
@@ -152,7 +154,7 @@ impl Layers {
         chains
     }
 
-    /// A joint in the layer after that of `above`.
+    /// Adds a joint in the layer after that of `above`.
     fn add_joint(&mut self, above: usize, length: usize) -> usize {
         let (joint, layer) = (self.width.len(), self.layer[above] + 1);
         self.width.push(JOINT);
@@ -169,7 +171,7 @@ impl Layers {
         self.near[BELOW][above].push((below, length));
     }
 
-    /// The layers in the order in which they are gone over, each with the side whose neighbours it goes by.
+    /// The layers in the order of the sweeps, each with the side of the neighbours that determine its positions.
     fn sweep_order(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let count = self.rows.len();
         let down = move || (0..count).map(|l| (l, ABOVE));
@@ -192,7 +194,7 @@ impl Layers {
         }
     }
 
-    /// Moves boxes to their neighbours, without changing the order of a layer.
+    /// Moves boxes towards their neighbours without changing the order of a layer.
     fn place(&mut self) {
         let packed = |row: &Vec<usize>| row.iter().map(|&n| self.width[n] + GAP).sum::<f64>();
         let widths: Vec<f64> = self.rows.iter().map(packed).collect();
@@ -208,8 +210,8 @@ impl Layers {
         }
     }
 
-    /// Puts as many boxes of a layer as each pool has where it is. Places are those of the pool's first box if nothing were on
-    /// its left: boxes that touch have the same.
+    /// Places the boxes of a layer: for each pool, its position and the number of its boxes. The position is that of
+    /// the pool's first box as if nothing were on its left, so touching boxes have the same position.
     fn put(&mut self, l: usize, pools: impl IntoIterator<Item = (f64, usize)>) {
         let mut left = 0.0;
         let mut row = self.rows[l].iter();
@@ -222,8 +224,8 @@ impl Layers {
         }
     }
 
-    /// The boxes of a layer as near to where they wish to be as their widths allow, by least squares: those that would overlap
-    /// are pooled. Gives the pools from left to right.
+    /// Finds the positions of a layer's boxes that are closest to the wanted ones by least squares, given their widths.
+    /// Boxes that would overlap are merged into a pool. Returns the pools from left to right.
     fn settle(&self, l: usize, side: usize) -> Vec<Pool> {
         let row = &self.rows[l];
         let mut lengths: Vec<usize> = row.iter().map(|&n| self.length[n]).collect();
@@ -254,7 +256,7 @@ impl Layers {
         pools
     }
 
-    /// Where the neighbours on the longest path are.
+    /// The median position of the neighbours on the longest path.
     fn wanted_position(&self, n: usize, side: usize) -> Option<f64> {
         let near = &self.near[side][n];
         let longest = near.iter().map(|e| e.1).max()?;

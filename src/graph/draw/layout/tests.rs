@@ -49,7 +49,7 @@ fn a_chain_is_straight() {
     assert_eq!(l.size, (80.0, 3.0 * 20.0 + 2.0 * LAYER_GAP));
 }
 
-/// Calls in a row, each with weights of its own, and every other one with what came three calls before.
+/// A sequence of calls, each with its own parameters; every other call also uses the result of three calls before.
 fn model(calls: usize, weights: usize) -> Boxes {
     let mut edges = vec![];
     for call in (1..=calls).map(|c| c * (weights + 1)) {
@@ -75,7 +75,7 @@ fn deep_models_are_upright() {
             "{:?}",
             calls().collect::<Vec<_>>()
         );
-        // A call, its weights, and two edges that pass.
+        // A call, its parameters, and two edges that pass through.
         let widest = (110.0 + GAP) * (weights + 1) as f64 + 2.0 * (JOINT + GAP);
         assert!(l.size.0 < 2.0 * widest, "{weights} weights: {:?}", l.size);
     }
