@@ -1,11 +1,11 @@
-//! Affine expressions of loop variables, and the indices and conditions made of them.
+//! Affine expressions of loop variables, and the indices and conditions built from them.
 
 use super::{Value, Var};
 use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 
-/// `base + Σ stride * variable`: terms sorted by variable, none zero. Arithmetic saturates, so that an absurd size ends
-/// as an index the verifier rejects and not as a wrapped one it accepts.
+/// `base + Σ stride * variable`. The terms are sorted by variable and have nonzero strides. Arithmetic saturates, so an
+/// absurdly large shape gives an index that the verifier rejects, not a wrapped one that it accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Affine {
     /// The constant part.
@@ -159,11 +159,12 @@ impl Mul<i64> for Var {
     }
 }
 
-/// Where an access goes, in elements of the buffer: an affine part and terms in values that are known only when the
-/// kernel runs. Each such value is the result of an [`Inst::Bounded`](super::Inst::Bounded), which is what makes the whole index provable.
+/// The element of a buffer that an access touches: an affine part plus terms in values that are known only at run time.
+/// Each such value is the result of an [`Inst::Bounded`](super::Inst::Bounded), so the verifier can bound the whole
+/// index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Index {
-    /// The part the loops decide.
+    /// The part that depends on loop variables alone.
     pub affine: Affine,
     /// `stride * value` terms.
     pub dynamic: Vec<(Value, i64)>,
@@ -189,11 +190,11 @@ impl<T: Into<Affine>> From<T> for Index {
 /// `lo <= expr < hi`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cond {
-    /// What is tested.
+    /// The expression that is tested.
     pub expr: Affine,
-    /// The least value that passes.
+    /// The least value that passes (inclusive lower bound).
     pub lo: i64,
-    /// The least value that no longer passes.
+    /// The exclusive upper bound.
     pub hi: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Scalar operations on single elements, for the interpreter of kernels.
+//! Scalar operations on single elements, for the kernel interpreter.
 
 use crate::scalar::functions::{self, wrap_int};
 use crate::scalar::{Binary, Compare, EvalError, ScalarOp, Unary, lower_case};
@@ -45,7 +45,7 @@ fn sign_bit(x: Scalar) -> bool {
     }
 }
 
-/// `op(a, b)`; both have one dtype, which is the result's.
+/// `op(a, b)`. Both operands have the same dtype, which is also the result's.
 pub(super) fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, EvalError> {
     let none = || EvalError::Undefined(lower_case(op), a.dtype());
     Ok(match (a, b) {
@@ -66,7 +66,7 @@ pub(super) fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, Ev
     })
 }
 
-/// `a op b`; both have one dtype.
+/// `a op b`. Both operands have the same dtype.
 pub(super) fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
     use std::cmp::Ordering::*;
     let order = match (a, b) {

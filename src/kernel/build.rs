@@ -1,12 +1,12 @@
-//! Writing kernels.
+//! The builder of kernels.
 
 use super::*;
 use crate::scalar::{Binary, Compare, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use std::collections::HashMap;
 
-/// Writes a [`Kernel`] statement by statement. Loops are closures that get the builder back together with their
-/// variables; equal values in scope are found again instead of computed twice; buffers, variables and values of another builder
-/// are not to be mixed in.
+/// Builds a [`Kernel`] statement by statement. A loop's body is a closure that receives the builder and the loop
+/// variables. The builder reuses equal values that are in scope instead of computing them twice. Buffers, variables and
+/// values of another builder must not be passed in.
 ///
 /// A pointwise map with a broadcast operand, `out[i, j] = relu(x[i, j] + b[j])`:
 /// ```
@@ -84,11 +84,11 @@ use std::collections::HashMap;
 /// ```
 pub struct KernelBuilder {
     kernel: Kernel,
-    /// Statements of the loops that are open, outermost first; the first entry is the kernel's body.
+    /// The statements of the open loops, outermost first. The first entry is the kernel's body.
     open: Vec<Vec<Stmt>>,
-    /// Values by what they are, one map for each open loop.
+    /// The values in scope by their encoded instruction, for value numbering. One map for each open loop.
     known: Vec<HashMap<Vec<u64>, Value>>,
-    /// The node that is being computed.
+    /// The graph node whose values are being computed.
     node: Option<Arc<str>>,
 }
 
@@ -151,7 +151,7 @@ impl KernelBuilder {
 
     // Values.
 
-    /// Values that are defined from now on belong to this node of the graph.
+    /// Attributes the values defined from now on to this node of the graph.
     pub fn at_node(&mut self, node: &Arc<str>) {
         self.node = Some(node.clone());
     }
@@ -181,7 +181,7 @@ impl KernelBuilder {
         v
     }
 
-    /// An operation on scalars; a conversion to the dtype that the operand has is the operand.
+    /// An operation on scalars. A cast to the operand's own dtype returns the operand.
     pub fn op(&mut self, op: ScalarOp<Value>) -> Value {
         match op {
             ScalarOp::Cast(to, x) if self.dtype(x) == to => x,
@@ -208,7 +208,7 @@ impl KernelBuilder {
         self.define_value(Inst::Load(b, at.into(), None), dtype)
     }
 
-    /// An element of a buffer where all conditions hold, `other` elsewhere.
+    /// An element of a buffer where all conditions hold, and `other` elsewhere.
     pub fn load_or(&mut self, b: Buf, at: impl Into<Index>, conds: Vec<Cond>, other: Scalar) -> Value {
         let dtype = self.buffer_dtype(b);
         self.define_value(Inst::Load(b, at.into(), Some(LoadGuard { conds, other })), dtype)
@@ -249,8 +249,8 @@ impl KernelBuilder {
         self.op(ScalarOp::Cast(to, x))
     }
 
-    /// A scalar expression: its roots, with `args` for its operands and `index[d]` for the output's index along dimension
-    /// `d` counted from the last.
+    /// Inlines a scalar expression and returns its roots. `args` are its operands, and `index[d]` is the output's index
+    /// along dimension `d`, counted from the last.
     pub fn inline(&mut self, e: &ScalarExpr, args: &[Value], index: &[Affine]) -> Vec<Value> {
         let mut map: Vec<Value> = Vec::with_capacity(e.len());
         for (_, node, _) in e.nodes() {
@@ -272,7 +272,7 @@ impl KernelBuilder {
         self.push(Stmt::Store(b, at.into(), v));
     }
 
-    /// Loads of a buffer that was written to are not the same value any more.
+    /// Forgets the known loads of a buffer after a store to it.
     fn forget_loads(&mut self, b: Buf) {
         for m in &mut self.known {
             m.retain(|k, _| !key::is_load_of(k, b));
@@ -281,7 +281,8 @@ impl KernelBuilder {
 
     // Loops.
 
-    /// Adds a loop variable, opens a loop, lets `body` fill it, and closes it. `body` gives what the loop's results need.
+    /// Adds a loop variable for each extent, opens a loop, lets `body` fill it, and closes it. `body` returns the
+    /// values that the loop's results need.
     fn build_loop<R>(
         &mut self,
         extents: &[usize],
@@ -291,7 +292,8 @@ impl KernelBuilder {
         self.kernel.extents.extend(extents);
         let vars: Vec<Var> = (first..first + extents.len() as u32).map(Var).collect();
         self.open.push(vec![]);
-        // An earlier iteration may have stored what this one loads, so loads from outside count only if read-only.
+        // An earlier iteration may have stored to the element that this one loads. Loads outside the loop are therefore
+        // reused only if their buffer is read-only.
         let read_only = |k: &Vec<u64>, kernel: &Kernel| {
             !kernel
                 .buffers
@@ -348,7 +350,7 @@ impl KernelBuilder {
         self.push_plain_loop(&[extent], false, false, |k, v| body(k, v[0]));
     }
 
-    /// Serial loops within each other around a vector loop over the last of `extents` (which are at least one).
+    /// Nested serial loops around a vector loop over the last of `extents`, which must not be empty.
     pub fn map_nest(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var])) {
         self.map_rest(extents, &mut vec![], body);
     }
@@ -365,8 +367,8 @@ impl KernelBuilder {
         });
     }
 
-    /// A loop with reductions: `of` gives each one's operation and initial values (see [`ReduceOp::arity`]), `body` the
-    /// values that an iteration adds, all in one list. Gives the results in the same order.
+    /// A loop with reductions. `of` lists each reduction's operation and initial values (see [`ReduceOp::arity`]).
+    /// `body` returns the values that an iteration contributes, all in one list. Returns the results in the same order.
     pub fn reduce(
         &mut self,
         extent: usize,
@@ -407,7 +409,7 @@ impl KernelBuilder {
         outs
     }
 
-    /// A vector loop with one reduction of values of `dtype`, begun with the operation's identity (for sums: 0).
+    /// A vector loop with one reduction of values of `dtype`. The initial value is [`KernelBuilder::initial_value`].
     pub fn vector_reduce(
         &mut self,
         op: ReduceOp,
@@ -418,7 +420,7 @@ impl KernelBuilder {
         self.one_reduce(op, dtype, extent, true, body)
     }
 
-    /// A serial loop with one reduction: for windows and columns inside a vector loop.
+    /// A serial loop with one reduction, for windows and columns inside a vector loop.
     pub fn serial_reduce(
         &mut self,
         op: ReduceOp,
@@ -442,7 +444,8 @@ impl KernelBuilder {
         self.reduce(extent, vector, &[(op, &[init])], |k, v| vec![body(k, v)])[0]
     }
 
-    /// The value that a reduction as torch defines it begins with: 0 for sums (so that a sum of nothing but -0 is 0), else the identity.
+    /// The initial value of a reduction as torch defines it: 0 for sums, so that a sum over only -0.0 is 0.0, and the
+    /// operation's identity otherwise.
     pub fn initial_value(&mut self, op: ReduceOp, dtype: DType) -> Value {
         self.constant(match op {
             ReduceOp::Add => Scalar::from_i64(dtype, 0),
@@ -450,8 +453,8 @@ impl KernelBuilder {
         })
     }
 
-    /// A serial loop with carried values (scans): `body` gets the values as they are before an iteration and gives them as they are after it.
-    /// Gives them as they are after the last.
+    /// A serial loop with carried values (a scan). `body` receives the values at the start of an iteration and returns
+    /// those at its end. Returns the values after the last iteration.
     pub fn scan(
         &mut self,
         extent: usize,
@@ -488,7 +491,7 @@ impl KernelBuilder {
         }
     }
 
-    /// The kernel, verified.
+    /// Finishes the kernel and verifies it.
     pub fn finish(mut self) -> Result<Kernel, VerifyError> {
         self.kernel.body = self.open.pop().expect("the kernel's body is always open");
         verify(&self.kernel)?;

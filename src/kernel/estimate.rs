@@ -1,9 +1,11 @@
-//! How much work a kernel is: what decides whether it is worth several threads, and which values are computed together.
+//! Estimates of a kernel's work. They decide whether a kernel is worth several threads and which values are computed
+//! together.
 
 use super::{Inst, Kernel, Stmt};
 use crate::scalar::{Binary, ScalarOp, Unary};
 
-/// How much faster vectors are: they do several iterations at a time; memory keeps wide ones from gaining all of their width.
+/// The estimated speedup of vector loops. It is less than the number of lanes of the widest vectors because memory
+/// limits them.
 pub const LANES: f64 = 8.0;
 
 /// Estimated nanoseconds of one whole run of a kernel on one thread.
@@ -37,7 +39,7 @@ fn inst_nanoseconds(inst: &Inst) -> f64 {
     }
 }
 
-/// Estimated nanoseconds of one function of one scalar.
+/// Estimated nanoseconds of one unary operation on a scalar.
 pub fn unary_nanoseconds(op: Unary) -> f64 {
     match op {
         Unary::Neg | Unary::Abs | Unary::Not | Unary::BitNot => 0.2,
@@ -46,7 +48,7 @@ pub fn unary_nanoseconds(op: Unary) -> f64 {
     }
 }
 
-/// Estimated nanoseconds of one function of two scalars.
+/// Estimated nanoseconds of one binary operation on scalars.
 pub fn binary_nanoseconds(op: Binary) -> f64 {
     match op {
         Binary::Pow | Binary::Atan2 | Binary::Fmod | Binary::Mod => 20.0,

@@ -1,10 +1,11 @@
-//! Loop-invariant code motion: what an iteration computes again moves before its loop.
+//! Loop-invariant code motion: moves values that do not change between iterations in front of the loop.
 
 use super::*;
 use std::collections::HashSet;
 
-/// The kernel with every invariant value moved out of the loops that it does not depend on, except out of the parallel
-/// loop, and without loops that never run. Constants stay, they cost nothing.
+/// Returns the kernel with every invariant value moved out of the loops that it does not depend on. Nothing moves out
+/// of the parallel loop or out of loops that never run. A constant moves only with a value that needs it: constants
+/// cost nothing in a loop.
 pub fn hoist_invariants(k: &Kernel) -> Kernel {
     let mut k = k.clone();
     let body = std::mem::take(&mut k.body);
@@ -44,7 +45,7 @@ fn out_of(k: &Kernel, mut l: Loop) -> (Vec<Stmt>, Loop) {
                 inside.remove(v);
                 moved.push(s);
             }
-            // Constants that what moved needs move with it; one more in front of the loop costs nothing.
+            // Constants stay, except those that a moved statement needs; they are moved with it below.
             _ => kept.push(s),
         }
     }
@@ -72,7 +73,8 @@ fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
     constants.collect()
 }
 
-/// Everything that a body defines (but constants, which may be used anywhere) and the buffers it writes.
+/// Collects the values that a body defines, except constants, which may be used anywhere, and the buffers that it
+/// writes.
 fn collect_defs_and_stores(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf>) {
     for s in body {
         match s {

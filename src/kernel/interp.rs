@@ -1,4 +1,5 @@
-//! Running a kernel statement by statement, in order, in the dtypes' own arithmetic: the oracle of the code generator.
+//! The interpreter of kernels: runs statements one by one, in order, in the arithmetic of each dtype. Compiled code is
+//! tested against it.
 
 use super::apply as eval;
 use super::*;
@@ -11,7 +12,8 @@ pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize
     let mut local = vec![];
     let places = k.buffers.iter().map(|b| {
         if b.role == BufferRole::Local {
-            // All ones is NaN in every float type: reading what was not written shows.
+            // All ones is NaN in every float type, so a read of an element that was never written shows up in the
+            // results.
             local.push(vec![0xffu8; b.numel() * b.dtype.size()]);
             BufferSlot::Local(local.len() - 1)
         } else {
@@ -117,8 +119,8 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// The value of an operation. A division by zero is recorded and gives 0. Panics where the operation has no value: such kernels
-    /// do not verify.
+    /// The value of an operation. Records a division by zero and returns 0 for it. Panics on an operation that its
+    /// dtype does not have; the verifier rejects such kernels.
     fn value_or_fault(&mut self, result: Result<Scalar, EvalError>, dtype: DType) -> Scalar {
         match result {
             Ok(v) => v,
@@ -170,7 +172,7 @@ impl Machine<'_, '_> {
             for r in &l.reduces {
                 self.combine_reduce(r);
             }
-            // All at once: one carried value's next may be another one's phi.
+            // Update all carried values at once: one's `next` may be another's `phi`.
             let next: Vec<Scalar> = l.carries.iter().map(|c| self.get(c.next)).collect();
             for (c, x) in l.carries.iter().zip(next) {
                 self.values[c.phi.0 as usize] = x;

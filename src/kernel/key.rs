@@ -1,13 +1,14 @@
-//! Kernels as words: equal words, equal code. Floats count by their bits, names do not count.
+//! Structural keys of kernels, as words. Kernels with equal keys compile to the same code. Floats compare by their
+//! bits; names do not count.
 
 use super::*;
 
-/// Buffers of this many bytes displace what is in the caches when they are written through these: what a machine's last cache has for
-/// a few cores. Of twice as much nothing is left there when the next kernel reads it.
+/// The size in bytes from which a buffer may be streamed (written past the caches): about what a few cores share of a
+/// machine's last-level cache. Of a buffer twice as large, nothing is left in that cache when the next kernel reads it.
 pub const LARGE: usize = 24 << 20;
 
-/// The kernel's structure. Kernels with equal keys differ at most in names, and in the shapes of buffers that are not their own
-/// and written past the caches or not alike.
+/// The structure of a kernel as words. Kernels with equal keys differ at most in names and in the shapes of their
+/// parameter buffers, provided that the same ones are streamed.
 pub fn structural_key(k: &Kernel) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
@@ -80,7 +81,7 @@ fn encode_scalar(s: Scalar, w: &mut Vec<u64>) {
 
 const LOAD: u64 = 2;
 
-/// The words of an instruction.
+/// Appends the words of an instruction.
 pub(super) fn encode_inst(i: &Inst, w: &mut Vec<u64>) {
     match i {
         Inst::Index(a) => {

@@ -1,20 +1,26 @@
 //! Kernel IR: loop nests over typed buffers.
 //!
-//! A [`Kernel`] reads and writes flat, typed buffers. Its body is loops ([`Loop`]) around values in SSA form; what a
-//! value is ([`Inst`]) is a [`scalar`](crate::scalar) operation, an index, or a load. Indices are affine in the loop variables
-//! ([`Affine`]), which is how strided, broadcast, permuted and sliced views cost nothing, plus terms in values
-//! read from memory (gathers), which are bounded first so that no access leaves its buffer. [`verify()`] proves it.
+//! A [`Kernel`] reads and writes flat, typed buffers. Its body is loops ([`Loop`]) around values in SSA form. A value
+//! ([`Inst`]) is a [`scalar`](crate::scalar) operation, an index, or a load. Indices are affine in the loop variables
+//! ([`Affine`]), so strided, broadcast, permuted and sliced views cost nothing. An index may also have terms in values
+//! read from memory (gathers). Those values are bounded first, so no access leaves its buffer; [`verify()`] proves it.
 //!
-//! A loop is serial, or *parallel* (its iterations are independent; at most one per kernel, outermost; the runtime
-//! hands out ranges of it), or *vector* (its iterations are independent and may run many at a time; innermost, or around serial loops),
-//! or both. Results come out of a loop as reductions ([`Reduce`]: order is the compiler's choice, the same in every run) or as
+//! A loop has one of these kinds:
+//!
+//! * serial: iterations run in order;
+//! * *parallel*: iterations are independent, and the runtime hands out ranges of them to threads. A kernel has at most one
+//!   parallel loop, the outermost;
+//! * *vector*: iterations are independent and several may run at a time. A vector loop is innermost or contains serial loops;
+//! * both parallel and vector.
+//!
+//! A loop's results are reductions ([`Reduce`]: the compiler chooses the order, which is the same in every run) or
 //! carried values ([`LoopCarry`]: in order, serial loops only).
 //!
-//! Buffers with the role [`BufferRole::Local`] are a thread's own scratch memory: rows that stay in the L1 cache between the
-//! phases of a softmax. They hold nothing at the start of a parallel iteration.
+//! Buffers with the role [`BufferRole::Local`] are a thread's own scratch memory, for example rows that stay in the L1
+//! cache between the phases of a softmax. Their contents are undefined at the start of a parallel iteration.
 //!
-//! [`KernelBuilder`] writes kernels; its documentation has examples. [`python`] prints them as Python that runs under numpy,
-//! [`interpret`] runs them statement by statement and is what compiled code is tested against.
+//! [`KernelBuilder`] builds kernels; its documentation has examples. [`python`] prints kernels as Python that runs
+//! under numpy. [`interpret`] runs them statement by statement; compiled code is tested against it.
 
 mod affine;
 mod apply;
@@ -39,43 +45,44 @@ use crate::tensor::Scalar;
 use crate::types::DType;
 use std::sync::Arc;
 
-/// A buffer of a kernel, by its position in [`Kernel::buffers`].
+/// A buffer of a kernel: its position in [`Kernel::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Buf(pub u32);
 
-/// A loop variable; it runs from 0 to its extent.
+/// A loop variable. It runs from 0 up to, but not including, its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Var(pub u32);
 
-/// An SSA value, defined once, visible to the end of the loop body that defines it.
+/// An SSA value. It is defined once and visible up to the end of the loop body that defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u32);
 
-/// What a buffer is to its kernel.
+/// How a kernel uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferRole {
     /// Read only.
     In,
-    /// Written; what it holds before is not defined. Elements written in the same iteration may be read back.
+    /// Written. The contents before are undefined. Elements written in the same iteration may be read back.
     Out,
     /// Read and written.
     InOut,
-    /// Scratch memory of the thread. Not among the buffers that the caller passes.
+    /// The thread's scratch memory. The caller does not pass it.
     Local,
 }
 
 /// A typed buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelBuffer {
-    /// An identifier, for print.
+    /// An identifier, for printing.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Sizes, for print; their product is the number of elements.
+    /// The sizes. Their product is the number of elements; otherwise they are only printed.
     pub shape: Vec<usize>,
-    /// What the kernel does with it.
+    /// How the kernel uses it.
     pub role: BufferRole,
-    /// Whether it is written past the caches, where the machine can: it would only displace what is needed there.
+    /// Whether stores to it bypass the caches where the machine can do so. Set for buffers so large that caching them
+    /// would only displace other data.
     pub streams: bool,
 }
 
@@ -86,34 +93,35 @@ impl KernelBuffer {
     }
 }
 
-/// How a value read from memory is made an index in `0..size`.
+/// How a value read from memory is turned into an index in `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexBound {
-    /// Out of range is [`Fault::Index`], as in `torch.gather` and `embedding`; the value is then 0.
+    /// An index out of range is a [`Fault::Index`], as in `torch.gather` and `embedding`. The value is then 0.
     Check,
     /// As `Check`, but `-size..0` counts from the end, as in `x[i]`.
     Wrap,
-    /// Out of range becomes the nearest end: for indices that are computed, as by interpolation and reflection.
+    /// An index out of range becomes the nearest bound. For computed indices, as in interpolation and reflection
+    /// padding.
     Clamp,
 }
 
-/// A condition on a load: where one of `conds` fails the value is `other` and memory is not touched.
+/// The condition of a load. Where one of `conds` fails, the value is `other` and memory is not accessed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadGuard {
-    /// All must hold.
+    /// All of these must hold.
     pub conds: Vec<Cond>,
-    /// The value elsewhere, of the buffer's dtype.
+    /// The value where they do not, of the buffer's dtype.
     pub other: Scalar,
 }
 
-/// What a value is.
+/// The instruction that defines a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inst {
     /// An affine expression of the loop variables, as an i64.
     Index(Affine),
     /// An element of a buffer.
     Load(Buf, Index, Option<LoadGuard>),
-    /// The i64 value, brought into `0..size`.
+    /// An i64 value brought into `0..size`.
     Bounded(Value, usize, IndexBound),
     /// An operation on scalars.
     Op(ScalarOp<Value>),
@@ -130,7 +138,7 @@ impl Inst {
         }
     }
 
-    /// Calls `f` with every affine expression of loop variables in this.
+    /// Calls `f` with every affine expression of loop variables that this contains.
     pub fn visit_affines(&self, f: &mut dyn FnMut(&Affine)) {
         match self {
             Inst::Index(a) => f(a),
@@ -143,29 +151,31 @@ impl Inst {
     }
 }
 
-/// How a reduction combines. The dtype is the operands'; integers wrap.
+/// How a reduction combines values. The result has the operands' dtype; integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Sum.
     Add,
     /// Product.
     Mul,
-    /// Largest; NaN if any is.
+    /// Largest value; NaN if any value is NaN.
     Max,
-    /// Smallest; NaN if any is.
+    /// Smallest value; NaN if any value is NaN.
     Min,
     /// Bitwise and; on b8 "all".
     And,
     /// Bitwise or; on b8 "any".
     Or,
-    /// Of pairs (value, i64 index): the largest value and its index. NaN counts as largest; of equals the smaller index wins.
+    /// The largest value and its index, over pairs (value, i64 index). NaN counts as largest; among equal values the
+    /// smaller index wins.
     ArgMax,
-    /// Of pairs (value, i64 index): the smallest value and its index. NaN counts as smallest; of equals the smaller index wins.
+    /// The smallest value and its index, over pairs (value, i64 index). NaN counts as smallest; among equal values the
+    /// smaller index wins.
     ArgMin,
 }
 
 impl ReduceOp {
-    /// How many values one element is: 2 for pairs.
+    /// The number of values in one element: 2 for pairs, else 1.
     pub fn arity(self) -> usize {
         match self {
             ReduceOp::ArgMax | ReduceOp::ArgMin => 2,
@@ -173,7 +183,7 @@ impl ReduceOp {
         }
     }
 
-    /// The function of two values that this repeats; none for pairs.
+    /// The binary operation that this repeats; `None` for pairs.
     pub fn as_binary(self) -> Option<Binary> {
         match self {
             ReduceOp::Add => Some(Binary::Add),
@@ -186,7 +196,7 @@ impl ReduceOp {
         }
     }
 
-    /// What leaves every other value of `dtype` as it is: the usual initial value. Pairs have index `i64::MAX` with it.
+    /// The identity element for `dtype`, which is the usual initial value. Pairs combine it with the index `i64::MAX`.
     pub fn identity(self, dtype: DType) -> Scalar {
         let float = dtype.is_float();
         match self {
@@ -222,49 +232,49 @@ pub fn highest_value(dtype: DType) -> Scalar {
 }
 
 /// A reduction over a loop: `out = init ⊕ value of iteration 0 ⊕ value of iteration 1 …`, in an order that codegen
-/// chooses. `value` is defined in the loop's body, `init` before the loop; `out` is defined after it. Each list has
+/// chooses. `value` is defined in the loop's body, `init` before the loop, and `out` after it. Each list has
 /// [`ReduceOp::arity`] values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// How to combine.
+    /// The combining operation.
     pub op: ReduceOp,
-    /// Before the first iteration.
+    /// The values before the first iteration.
     pub init: Vec<Value>,
-    /// What an iteration adds.
+    /// The values that an iteration contributes.
     pub value: Vec<Value>,
-    /// The result.
+    /// The results.
     pub out: Vec<Value>,
 }
 
-/// A value that goes from iteration to iteration in order: `phi` is `init` in the first and the previous one's `next` in the others;
-/// `out` is the last `next` (or `init` if there was no iteration).
+/// A value carried from iteration to iteration, in order. `phi` is `init` in the first iteration and the previous
+/// iteration's `next` in the others. `out` is the last `next`, or `init` if there was no iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopCarry {
-    /// Before the first iteration.
+    /// The value before the loop.
     pub init: Value,
-    /// Within an iteration, before it changes.
+    /// The value at the start of an iteration.
     pub phi: Value,
-    /// Within an iteration, after it changed.
+    /// The value at the end of an iteration.
     pub next: Value,
-    /// After the loop.
+    /// The value after the loop.
     pub out: Value,
 }
 
 /// A loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
-    /// Its variables, outermost first. More than one only in a parallel loop, which then runs over all their
-    /// combinations as one range.
+    /// The loop variables, outermost first. Only a parallel loop has more than one; it runs over all their combinations
+    /// as one range.
     pub vars: Vec<Var>,
-    /// Iterations are independent and are split over threads.
+    /// Whether iterations are independent and split over threads.
     pub parallel: bool,
-    /// Iterations are independent and may run several at a time.
+    /// Whether iterations are independent and several may run at a time.
     pub vector: bool,
-    /// Reductions over it.
+    /// The reductions over the loop.
     pub reduces: Vec<Reduce>,
-    /// Values carried through it.
+    /// The values carried through the loop.
     pub carries: Vec<LoopCarry>,
-    /// What an iteration does.
+    /// The statements of one iteration.
     pub body: Vec<Stmt>,
 }
 
@@ -273,35 +283,35 @@ pub struct Loop {
 pub enum Stmt {
     /// Defines a value.
     Let(Value, Inst),
-    /// Writes a value, of the buffer's dtype, to an element.
+    /// Stores a value, of the buffer's dtype, to an element.
     Store(Buf, Index, Value),
     /// A loop.
     Loop(Loop),
 }
 
-/// A kernel: buffers and a loop nest over them. If it has a parallel loop, that is the last statement of `body` and
+/// A kernel: buffers and a loop nest over them. A parallel loop, if there is one, is the last statement of `body`, and
 /// only constants come before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// An identifier, for print and profiles.
+    /// An identifier, for printing and profiles.
     pub name: String,
-    /// The buffers. The caller passes all but the locals, in this order.
+    /// The buffers. The caller passes all except the locals, in this order.
     pub buffers: Vec<KernelBuffer>,
     /// Extent of each loop variable.
     pub extents: Vec<usize>,
     /// Dtype of each value.
     pub values: Vec<DType>,
-    /// What it does.
+    /// The statements.
     pub body: Vec<Stmt>,
-    /// Exponentials of differences from the largest element of a row, as a softmax takes them: of nothing above zero, and to be divided by
-    /// their sum. Compiled code may compute them to 4e-7 of their value only.
+    /// The exponentials that a softmax divides by their sum: `exp(x - max)`, with `max` the largest element of the row,
+    /// so the exponent is never positive. Compiled code may compute them with a relative error of up to 4e-7.
     pub shares: Vec<Value>,
-    /// For each value the node of the graph that it was computed for first, if the kernel was made for a graph.
+    /// The graph node that each value was first computed for, if the kernel was made for a graph.
     pub nodes: Vec<Option<Arc<str>>>,
 }
 
 impl Kernel {
-    /// The node of the graph that a value was computed for first, if the kernel was made for one.
+    /// The graph node that a value was first computed for, if the kernel was made for a graph.
     pub fn node_of(&self, v: Value) -> Option<&str> {
         self.nodes.get(v.0 as usize)?.as_deref()
     }
@@ -329,7 +339,8 @@ impl Kernel {
         }
     }
 
-    /// How many iterations the parallel loop has; 1 for a kernel without one. The runtime runs `0..this` in chunks.
+    /// The number of iterations of the parallel loop; 1 for a kernel without one. The runtime runs
+    /// `0..parallel_extent()` in chunks.
     pub fn parallel_extent(&self) -> usize {
         self.parallel_loop()
             .map_or(1, |l| l.vars.iter().map(|&v| self.extent(v)).product())
@@ -341,8 +352,8 @@ impl Kernel {
         all.filter(|(_, b)| b.role != BufferRole::Local)
     }
 
-    /// Byte offset of each local buffer in the scratch memory (others: 0), and how much of it the kernel needs. Every
-    /// local begins at a multiple of 64 bytes.
+    /// The byte offset of each local buffer in the scratch memory (0 for the others), and the scratch bytes that the
+    /// kernel needs. Every local buffer starts at a multiple of 64 bytes.
     pub fn scratch_layout(&self) -> (Vec<usize>, usize) {
         let mut end = 0usize;
         let offsets = self.buffers.iter().map(|b| {
@@ -358,8 +369,8 @@ impl Kernel {
     }
 }
 
-/// What can go wrong while a kernel runs. A kernel never stops at a fault: it records it (the results are then
-/// unspecified) and the runtime reports it.
+/// What can go wrong while a kernel runs. A kernel does not stop at a fault. It records the fault, its results are then
+/// unspecified, and the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// An index is out of range: torch's `IndexError: index out of range`.
@@ -368,7 +379,7 @@ pub enum Fault {
     ZeroDivision,
 }
 
-/// The set of faults a run met, as bits: what compiled code returns.
+/// The set of faults that a run met, as bits. Compiled code returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -394,7 +405,7 @@ impl Status {
         Status(self.0 | other.0)
     }
 
-    /// One of the faults, if there are any.
+    /// One of the faults, or `None` if there are none.
     pub fn first_fault(self) -> Option<Fault> {
         [Fault::Index, Fault::ZeroDivision]
             .into_iter()

@@ -1,4 +1,5 @@
-//! What a kernel must satisfy, proven before it is compiled. A failure is a mistake of the stage that wrote the kernel, never of the user.
+//! The verifier: proves that a kernel is valid before it is compiled. A failure is a bug in the stage that built the
+//! kernel, never an error of the user.
 
 use super::*;
 use crate::scalar::Unary;
@@ -6,7 +7,7 @@ use crate::tensor::byte_len;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What does not hold, and where.
+/// The property that does not hold, and the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
     /// The kernel.
@@ -31,9 +32,14 @@ macro_rules! ensure {
     };
 }
 
-/// Checks a kernel: buffers have sizes that fit and dtypes that compute; values are defined once, before their uses, and in scope; dtypes agree
-/// with what each operation takes; loops nest as their kinds allow; every access, guarded or dynamic, lies within its buffer; iterations of
-/// parallel and vector loops do not write to each other's elements.
+/// Checks a kernel:
+///
+/// * buffers have sizes in range and dtypes that kernels can compute with;
+/// * values are defined once, before their uses, and in scope;
+/// * operands have the dtypes that each operation takes;
+/// * loops nest as their kinds allow;
+/// * every access, also a guarded or dynamic one, lies within its buffer;
+/// * different iterations of a parallel or vector loop do not write to the same element.
 pub fn verify(k: &Kernel) -> Result<(), VerifyError> {
     check_kernel(k).map_err(|message| VerifyError {
         kernel: k.name.clone(),
@@ -75,7 +81,7 @@ fn check_kernel(k: &Kernel) -> Checked {
     v.check_body(&k.body)
 }
 
-/// The most scratch memory that a kernel may ask for.
+/// The largest amount of scratch memory that a kernel may use, in bytes.
 const MAX_SCRATCH: usize = 1 << 30;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -93,7 +99,7 @@ struct Verifier<'k> {
     k: &'k Kernel,
     defined: Vec<ScopeState>,
     vars: Vec<ScopeState>,
-    /// Bounded values with their sizes.
+    /// The sizes of bounded values.
     sizes: HashMap<Value, usize>,
     open: Vec<OpenLoop<'k>>,
 }
@@ -217,7 +223,7 @@ impl<'k> Verifier<'k> {
         Ok(())
     }
 
-    /// Whether some enclosing loop never runs, so that nothing needs to be proven.
+    /// Whether an enclosing loop never runs, so that nothing needs to be proven.
     fn is_unreachable(&self) -> bool {
         self.open
             .iter()
@@ -232,7 +238,7 @@ impl<'k> Verifier<'k> {
         for &(v, s) in &i.dynamic {
             self.check_used(v)?;
             let n = *self.sizes.get(&v).ok_or(format!("the index v{} is not bounded", v.0))?;
-            // A bounded value is 0 at least, even if there is nothing to index: codegen must not reach the access then.
+            // A bounded value is at least 0 even for an empty dimension, where index 0 would be out of bounds.
             possible &= n > 0;
             let span = s as i128 * (n.max(1) as i128 - 1);
             dynamic = (dynamic.0 + span.min(0), dynamic.1 + span.max(0));
@@ -270,7 +276,7 @@ impl<'k> Verifier<'k> {
             return Ok(());
         }
         for o in &self.open {
-            // A thread's own memory is not shared between parallel iterations.
+            // Local buffers belong to one thread, so parallel iterations do not share them.
             if o.l.vector || (o.l.parallel && buffer.role != BufferRole::Local) {
                 ensure!(
                     self.are_disjoint(i, &o.l.vars),
@@ -283,8 +289,8 @@ impl<'k> Verifier<'k> {
         Ok(())
     }
 
-    /// Whether different values of `vars` certainly give different elements: each stride is larger than all the
-    /// smaller ones can reach together.
+    /// Whether different values of `vars` are certain to give different elements. The test: each stride is larger than
+    /// what all smaller strides can add up to.
     fn are_disjoint(&self, i: &Index, vars: &[Var]) -> bool {
         let missing = |&v: &Var| self.k.extent(v) > 1 && i.affine.stride(v) == 0;
         if vars.iter().any(missing) {
@@ -348,7 +354,8 @@ impl<'k> Verifier<'k> {
         Ok(())
     }
 
-    /// The body, and what the loop's results take from it: those values are in scope at its end only.
+    /// Checks the body and the values that the loop's results take from it, which are in scope only at the end of the
+    /// body.
     fn check_loop_body(&mut self, l: &'k Loop) -> Checked {
         self.check_body(&l.body)?;
         let in_body = |v: &Value| {
@@ -423,8 +430,9 @@ fn defines_value(s: &Stmt, v: Value) -> bool {
     }
 }
 
-/// The values that `index` takes where all `conds` hold, or `None` if they never do: each condition's expression is taken out of the index
-/// as often as it is in there and bounded by the condition, the rest by the loops.
+/// The range of `index` where all `conds` hold, or `None` if they never hold together. Each condition's expression is
+/// subtracted from the index as many times as the index contains it, and contributes the range that the condition
+/// allows. The loop extents bound the rest.
 fn guarded_range(index: &Affine, conds: &[Cond], extent: impl Fn(Var) -> usize + Copy) -> Option<(i128, i128)> {
     let extent = |v| extent(v).max(1);
     let mut rest = index.clone();

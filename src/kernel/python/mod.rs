@@ -1,8 +1,8 @@
 //! Kernels as Python: the readable artifact of the back end.
 //!
-//! The text runs under Python with numpy and computes what the compiled kernel computes, in the same dtypes: a serial
-//! loop is a `for`, a vector loop is one numpy array of all its values of the loop variable, a reduction over it a
-//! numpy reduction. `prelude.py` beside this file holds the few functions that numpy lacks.
+//! The text runs under Python with numpy and computes what the compiled kernel computes, in the same dtypes. A serial
+//! loop is a `for`. In a vector loop, the loop variable is one numpy array of all its values, and a reduction is a
+//! numpy reduction. `prelude.py` in this directory has the few functions that numpy lacks.
 
 mod scalar;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use scalar::{comparison_sign, print_binary, print_cast, print_scalar, print_unar
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What every text of kernels begins with.
+/// The prelude that precedes the printed kernels.
 pub const PRELUDE: &str = include_str!("prelude.py");
 
 /// One kernel as a Python function.
@@ -82,7 +82,8 @@ pub fn safe_identifier(name: &str) -> String {
         "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return",
         "try", "while", "with", "yield", "None", "True", "False", "np", "math",
     ];
-    // Values are v0, v1, …, loop variables i0, i1, …: names of that form, and names of the prelude, get a tail.
+    // Generated names are v0, v1, … for values and i0, i1, … for loop variables. Names of that form, and names of
+    // prelude functions, get a suffix.
     let generated = s.len() > 1 && s.starts_with(['v', 'i']) && s[1..].bytes().all(|b| b.is_ascii_digit());
     let function = PRELUDE.contains(&format!("def {s}("));
     if TAKEN.contains(&&*s) || generated || function {
@@ -94,7 +95,7 @@ pub fn safe_identifier(name: &str) -> String {
     s
 }
 
-/// numpy's type of the elements of a buffer: bits for bf16.
+/// The numpy dtype of a buffer's elements. bf16 is stored as its bits.
 pub fn numpy_dtype(d: DType) -> &'static str {
     match d {
         DType::F64 => "np.float64",
@@ -114,7 +115,7 @@ struct FunctionWriter<'a> {
     k: &'a Kernel,
     out: String,
     indent: usize,
-    /// Loop variables that are arrays here.
+    /// The loop variables that are numpy arrays here.
     vectors: BTreeSet<Var>,
 }
 

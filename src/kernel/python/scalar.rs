@@ -1,10 +1,10 @@
-//! The scalar operations as numpy expressions, each with the wrap-around and NaN of its dtype.
+//! Scalar operations as numpy expressions, each with its dtype's wrap-around and NaN semantics.
 
 use super::numpy_dtype;
 use crate::kernel::*;
 use crate::scalar::{Compare, Unary};
 
-/// A scalar as a literal.
+/// A scalar as a Python literal.
 pub(super) fn print_scalar(s: Scalar) -> String {
     let float = |x: f64| match x {
         x if x.is_nan() => "math.nan".to_string(),
@@ -13,7 +13,7 @@ pub(super) fn print_scalar(s: Scalar) -> String {
     };
     match s {
         Scalar::F64(x) => format!("np.float64({})", float(x)),
-        // The shortest text that gives the same f32.
+        // `{:?}` prints the shortest text that parses to the same f32.
         Scalar::F32(x) if x.is_finite() => format!("np.float32({x:?})"),
         Scalar::F32(x) => format!("np.float32({})", float(x as f64)),
         Scalar::Int(d, x) => format!("{}({x})", numpy_dtype(d)),

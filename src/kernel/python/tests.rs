@@ -1,4 +1,4 @@
-//! What is written is Python, and numpy computes the same with it.
+//! The printed text is valid Python, and numpy computes the same results with it.
 
 use super::*;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn reads_as_python() {
     assert!(text.contains("np.add.reduce(np.broadcast_to("), "{text}");
 }
 
-/// Runs a module with numpy; `None`, loudly, on a machine without it.
+/// Runs a module with numpy. Prints a notice and returns `None` on a machine without it.
 fn run(source: &str) -> Option<String> {
     let numpy = Command::new("python3").args(["-c", "import numpy"]).output();
     if !numpy.is_ok_and(|o| o.status.success()) {

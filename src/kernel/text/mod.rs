@@ -1,4 +1,4 @@
-//! Kernels as text that says exactly what they are: what tests of code generation are written in.
+//! The exact text form of kernels. Tests of code generation are written in it.
 //!
 //! ```text
 //! kernel softmax
@@ -27,11 +27,11 @@
 //! }
 //! ```
 //!
-//! A line is a buffer, a definition, a store, or belongs to a loop: `reduce` and `carry` lines in a loop's braces are its results.
-//! Operations have the names of [`scalar::text`](crate::scalar::text); `bounded(v3, 100, check)`, `index 8 * i0 + 3`, and
-//! `x[i0 - 1] where 0 <= i0 - 1 < 8 else f32(0.0)` are what only kernels have. `v1: f32 @relu` was computed for the node `relu`,
-//! `share` marks [`Kernel::shares`](super::Kernel::shares). `//` begins a comment. The runnable form of kernels is
-//! [`python`](super::python).
+//! Each line is a buffer, a definition, a store, or part of a loop. The `reduce` and `carry` lines in a loop's braces
+//! are the loop's results. Operations have the names of [`scalar::text`](crate::scalar::text). Three forms exist only
+//! in kernels: `bounded(v3, 100, check)`, `index 8 * i0 + 3`, and `x[i0 - 1] where 0 <= i0 - 1 < 8 else f32(0.0)`.
+//! `v1: f32 @relu` was computed for the node `relu`, and `share` marks [`Kernel::shares`](super::Kernel::shares). `//`
+//! starts a comment. [`python`](super::python) is the runnable form of kernels.
 
 mod parse;
 mod print;

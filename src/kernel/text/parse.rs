@@ -1,4 +1,4 @@
-//! Text to kernels.
+//! Parses the text form of kernels.
 
 use super::print::{reduce_op_name, role_name};
 use crate::kernel::{
@@ -12,10 +12,10 @@ use crate::types::DType;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is wrong with a kernel's text.
+/// An error in a kernel's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelTextError {
-    /// The line, from 1; 0 for what the verifier finds.
+    /// The line number, from 1; 0 for errors that the verifier finds.
     pub line: usize,
     /// What is wrong.
     pub message: String,
@@ -32,13 +32,14 @@ impl fmt::Display for KernelTextError {
 
 impl std::error::Error for KernelTextError {}
 
-/// How many loop variables and values a text may have: they are numbered, and there is one entry for each number.
+/// The largest number of loop variables or of values in a text. The parser allocates one entry for every number up to
+/// the largest.
 const MOST: u32 = 1 << 20;
 
 type ParseResult<T> = Result<T, String>;
 
 impl Kernel {
-    /// Reads what `Display` writes, and verifies it.
+    /// Parses what `Display` prints, and verifies the kernel.
     pub fn parse(text: &str) -> Result<Kernel, KernelTextError> {
         let mut r = KernelParser::new();
         for (i, line) in text.lines().enumerate() {
@@ -57,9 +58,9 @@ impl Kernel {
 
 struct KernelParser {
     kernel: Kernel,
-    /// The dtype of each value that is defined.
+    /// The dtype of each value defined so far.
     values: Vec<Option<DType>>,
-    /// The loops that are open; the first is the kernel's body.
+    /// The open loops. The first entry is the kernel's body.
     open: Vec<Loop>,
 }
 
@@ -247,7 +248,7 @@ impl KernelParser {
         text.expect_end()
     }
 
-    /// The buffer of `x[`.
+    /// The buffer in `x[`.
     fn parse_buffer_name(&self, text: &mut LineCursor) -> Option<Buf> {
         let (name, rest) = text.rest.trim_start().split_once('[')?;
         let numbered = name.split_once('#').and_then(|(_, n)| n.parse().ok());
@@ -301,7 +302,7 @@ impl KernelParser {
     }
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct LineCursor<'a> {
     rest: &'a str,
 }

@@ -1,4 +1,4 @@
-//! Kernels to text.
+//! Prints kernels as text.
 
 use crate::kernel::{Buf, BufferRole, Index, Inst, Kernel, Loop, LoopCarry, Reduce, ReduceOp, Stmt, Value};
 use crate::scalar::{ScalarOp, lower_case, text::print_constant};
@@ -31,7 +31,7 @@ pub(super) fn role_name(r: BufferRole) -> &'static str {
     }
 }
 
-/// A buffer's name; the second of a name has its number with it.
+/// A buffer's name. If an earlier buffer has the same name, the buffer's number is appended.
 fn buffer_name(k: &Kernel, b: Buf) -> String {
     let name = &k.buffer(b).name;
     let taken = k.buffers.iter().take(b.0 as usize).any(|o| o.name == *name);
@@ -117,7 +117,7 @@ fn value_name(v: &Value) -> String {
     format!("v{}", v.0)
 }
 
-/// A value where it is defined: with its dtype, and the node it was computed for.
+/// A value at its definition, with its dtype and the node that it was computed for.
 fn print_declaration(k: &Kernel, v: Value) -> String {
     let node = k.node_of(v).map_or(String::new(), |n| format!(" @{n}"));
     format!("{}: {}{node}", value_name(&v), k.dtype(v))

@@ -1,4 +1,4 @@
-//! Kernels come back from their text.
+//! Kernels survive printing and parsing.
 
 use crate::kernel::Kernel;
 
@@ -77,7 +77,7 @@ fn mistakes_name_their_line() {
     ] {
         assert_eq!(error(body), Err(message.into()), "{body}");
     }
-    // What can be read is verified.
+    // The parser verifies the kernels that it reads.
     let outside = error("v0: f32 = x[i0 + 1]\ny[i0] = v0");
     assert_eq!(outside, Err("kernel k: x[i0 + 1] reaches 1..=8 of 8 elements".into()));
 }

@@ -1,9 +1,9 @@
-//! Kernels that the verifier must reject, and close ones that it must accept.
+//! Kernels that the verifier must reject, and similar ones that it must accept.
 
 use super::*;
 use DType::*;
 
-/// The message that a kernel is rejected with.
+/// The message of the verifier's error.
 fn rejected(build: impl FnOnce(&mut KernelBuilder)) -> String {
     let mut k = KernelBuilder::new("k");
     build(&mut k);
@@ -40,7 +40,7 @@ fn accesses_stay_in_their_buffers() {
 
 #[test]
 fn guards_prove_padded_accesses() {
-    // A 3x3 window with padding 1 over 5x6: the guards bound rows and columns apart.
+    // A 3x3 window with padding 1 over 5x6. The guards bound rows and columns separately.
     let window = |rows: usize, cols: usize| {
         move |k: &mut KernelBuilder| {
             let (x, out) = (k.input("x", F32, &[2, 5, 6]), k.output("out", F32, &[2, 5, 6]));
@@ -103,7 +103,7 @@ fn iterations_do_not_write_to_each_other() {
     accepted(store(10, 10));
     assert!(rejected(store(10, 11)).contains("may write to the same element"));
     assert!(rejected(store(0, 10)).contains("may write to the same element"));
-    // A thread's own row may be written by every iteration.
+    // Every iteration may write to a local row.
     accepted(|k| {
         let row = k.local("row", I64, &[10]);
         k.parallel(&[4], |k, _| {
