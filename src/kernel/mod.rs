@@ -38,6 +38,7 @@ pub use build::KernelBuilder;
 pub use hoist::hoist_invariants;
 pub use interp::interpret;
 pub use key::{LARGE, structural_key};
+pub use text::IrTextError;
 pub use verify::{VerifyError, verify};
 
 use crate::scalar::{Binary, ScalarOp};

@@ -37,3 +37,5 @@ mod parse;
 mod print;
 #[cfg(test)]
 mod tests;
+
+pub use parse::IrTextError;

@@ -12,16 +12,16 @@ use crate::types::DType;
 use std::fmt;
 use std::sync::Arc;
 
-/// An error in a kernel's text.
+/// An error in the text of a kernel, or of an IR that is read line by line like one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelTextError {
+pub struct IrTextError {
     /// The line number, from 1; 0 for errors that the verifier finds.
     pub line: usize,
     /// What is wrong.
     pub message: String,
 }
 
-impl fmt::Display for KernelTextError {
+impl fmt::Display for IrTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.message),
@@ -30,7 +30,7 @@ impl fmt::Display for KernelTextError {
     }
 }
 
-impl std::error::Error for KernelTextError {}
+impl std::error::Error for IrTextError {}
 
 /// The largest number of loop variables or of values in a text. The parser allocates one entry for every number up to
 /// the largest.
@@ -40,16 +40,16 @@ type ParseResult<T> = Result<T, String>;
 
 impl Kernel {
     /// Parses what `Display` prints, and verifies the kernel.
-    pub fn parse(text: &str) -> Result<Kernel, KernelTextError> {
+    pub fn parse(text: &str) -> Result<Kernel, IrTextError> {
         let mut r = KernelParser::new();
         for (i, line) in text.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default().trim();
             if !line.is_empty() {
                 r.parse_line(line)
-                    .map_err(|message| KernelTextError { line: i + 1, message })?;
+                    .map_err(|message| IrTextError { line: i + 1, message })?;
             }
         }
-        let fault = |message: String| KernelTextError { line: 0, message };
+        let fault = |message: String| IrTextError { line: 0, message };
         let kernel = r.finish().map_err(fault)?;
         verify(&kernel).map_err(|e| fault(e.to_string()))?;
         Ok(kernel)

@@ -1,6 +1,7 @@
 //! Text to tensor IR.
 
 use super::print::combine_name;
+use crate::kernel::IrTextError;
 use crate::lower::ir::{Attend, Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::math::contract::{Activation, RecurrentCell};
 use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
@@ -9,38 +10,20 @@ use crate::scalar::text::{parse_constant, parse_expr};
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{DType, TensorType, Val};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// What is wrong with a text of tensor IR.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TirError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub message: String,
-}
-
-impl fmt::Display for TirError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
-    }
-}
-
-impl std::error::Error for TirError {}
 
 type ParseResult<T> = Result<T, String>;
 
 impl Tir {
     /// Reads what `Display` writes, but for calls. Constants are zeros.
-    pub fn parse(text: &str) -> Result<Tir, TirError> {
+    pub fn parse(text: &str) -> Result<Tir, IrTextError> {
         let mut reader = TirParser::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default().trim();
             if !line.is_empty() {
                 reader
                     .parse_line(line)
-                    .map_err(|message| TirError { line: i + 1, message })?;
+                    .map_err(|message| IrTextError { line: i + 1, message })?;
             }
         }
         Ok(reader.tir)
