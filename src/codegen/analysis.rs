@@ -1,14 +1,14 @@
-//! Facts about loop bodies that decide how loops are written.
+//! Facts about loop bodies that decide how loops are lowered.
 
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::HashSet;
 
-/// Loops are unrolled whose iterations times [`body_weight`] are at most this.
+/// A loop is unrolled if its iterations times [`body_weight`] are at most this.
 pub(super) const UNROLL: usize = 48;
 
-/// How many instructions a body is, roughly; loops make it too heavy to unroll.
+/// The approximate number of instructions in a body. A loop inside makes it too heavy to unroll.
 pub(super) fn body_weight(body: &[Stmt]) -> usize {
     body.iter()
         .map(|s| match s {
@@ -21,7 +21,7 @@ pub(super) fn body_weight(body: &[Stmt]) -> usize {
         .max(1)
 }
 
-/// Whether an instruction becomes many.
+/// Whether an instruction lowers to many machine instructions.
 fn is_heavy_inst(i: &Inst) -> bool {
     use Unary::*;
     let Inst::Op(ScalarOp::Unary(op, _)) = i else {
@@ -39,7 +39,7 @@ fn is_heavy_inst(i: &Inst) -> bool {
     )
 }
 
-/// The constants of a body, if there are no loops in it.
+/// Collects the constants of a body. Returns false if the body contains loops.
 pub(super) fn constants_of(body: &[Stmt], out: &mut Vec<(kernel::Value, Scalar)>) -> bool {
     for s in body {
         match s {
@@ -51,15 +51,15 @@ pub(super) fn constants_of(body: &[Stmt], out: &mut Vec<(kernel::Value, Scalar)>
     true
 }
 
-/// What decides the size of groups.
+/// Properties of a loop body that decide the group size.
 pub(super) struct BodyShape {
-    /// There are reductions in inner loops.
+    /// Whether an inner loop has reductions.
     pub reduces: bool,
-    /// One of them is long.
+    /// Whether one of those reductions is long.
     pub columns: bool,
-    /// There are operations of many instructions.
+    /// Whether there are operations that lower to many instructions.
     pub heavy: bool,
-    /// There are values of 64 bits.
+    /// Whether there are 64-bit values.
     pub wide: bool,
 }
 
@@ -91,7 +91,8 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
     r
 }
 
-/// Whether a kernel has no f64 and so may say by a store of two that it goes past the caches; see [`widen`](super::widen).
+/// Whether a kernel has no f64 values. In such kernels a store of two f64 is free to mean a streaming store; see
+/// [`widen`](super::widen).
 pub(super) fn may_stream(k: &Kernel) -> bool {
     let buffers = k.buffers.iter().map(|b| b.dtype);
     !k.values
@@ -101,7 +102,7 @@ pub(super) fn may_stream(k: &Kernel) -> bool {
         .any(|d| d == crate::types::DType::F64)
 }
 
-/// The conditions that depend on `var`.
+/// Collects the load conditions that depend on `var`.
 pub(super) fn collect_guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
     for s in body {
         match s {
@@ -114,7 +115,7 @@ pub(super) fn collect_guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond
     }
 }
 
-/// The stores of a body, however deep.
+/// Collects the stores of a body, including those in nested loops.
 pub(super) fn stores_of<'s>(body: &'s [Stmt], out: &mut Vec<(kernel::Buf, &'s kernel::Index)>) {
     for s in body {
         match s {
@@ -125,7 +126,7 @@ pub(super) fn stores_of<'s>(body: &'s [Stmt], out: &mut Vec<(kernel::Buf, &'s ke
     }
 }
 
-/// The variables of all loops in a body.
+/// Collects the variables of all loops in a body.
 pub(super) fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
     for s in body {
         if let Stmt::Loop(l) = s {
@@ -135,8 +136,8 @@ pub(super) fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
     }
 }
 
-/// Finds the values that differ over iterations of `var`'s loop, and tells `uniform` about each other operand of
-/// instructions that compute such values.
+/// Finds the values that vary over the iterations of `var`'s loop. Calls `uniform` with every other operand of the
+/// instructions that compute them.
 pub(super) fn find_varying(
     body: &[Stmt],
     var: Var,
@@ -164,7 +165,7 @@ pub(super) fn find_varying(
                 }
             }
             Stmt::Loop(l) => {
-                // Within a group everything that goes through a loop is in lanes.
+                // Within a group, every loop-carried value and reduction result has one lane per iteration.
                 varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
                 varying.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
                 find_varying(&l.body, var, varying, uniform);

@@ -1,8 +1,8 @@
-//! The machine code that runs, as text, with what its parts compute.
+//! Listings of the machine code that runs, annotated with what each part computes.
 //!
-//! Cranelift tells for each piece of code the statement of the kernel that it was made of; widening keeps the order of
-//! instructions, so that this is known of the wide code too. The text is of the final bytes: of the wide ones where the kernel
-//! was widened.
+//! Cranelift's source locations say which statement of the kernel each piece of code comes from. Widening keeps the
+//! order of instructions, so the mapping also holds for widened code. A listing always shows the final bytes: the
+//! widened ones where the kernel was widened.
 
 use crate::kernel::{Buf, Kernel, Value};
 use cranelift_codegen::ir::SourceLoc;
@@ -10,17 +10,17 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Int
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// The statement of a kernel that code was made of.
+/// The statement of a kernel that a piece of code comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodeSource {
     /// The definition of a value.
     Value(u32),
-    /// A store to a buffer.
+    /// A store to a buffer, by the buffer's number.
     Store(u32),
 }
 
 impl CodeSource {
-    /// As Cranelift carries it from the kernel to the code.
+    /// The statement encoded as the source location that Cranelift passes through to the machine code.
     pub(super) fn to_srcloc(self) -> SourceLoc {
         SourceLoc::new(match self {
             CodeSource::Value(v) => v << 1,
@@ -36,7 +36,7 @@ impl CodeSource {
         })
     }
 
-    /// The node that the statement computes, as far as the kernel says.
+    /// The graph node that the statement was computed for, if the kernel records one.
     fn node_name(self, k: &Kernel) -> Option<&str> {
         match self {
             CodeSource::Value(v) => k.node_of(Value(v)),
@@ -45,7 +45,7 @@ impl CodeSource {
     }
 }
 
-/// Which pieces of Cranelift's code were made of what: `(start, end, statement)`, sorted.
+/// The statement that each piece of Cranelift's code comes from: `(start, end, statement)`, sorted.
 pub(super) type Pieces = Vec<(u32, u32, CodeSource)>;
 
 /// The pieces of compiled code, from its source locations.
@@ -56,9 +56,9 @@ pub(super) fn collect_pieces(list: impl Iterator<Item = (u32, u32, SourceLoc)>) 
 
 /// One line of machine code.
 struct AsmLine {
-    /// Where it is.
+    /// The line's offset in the code.
     offset: u64,
-    /// Whether a branch goes there.
+    /// Whether a branch jumps here.
     target: bool,
     text: String,
     source: Option<CodeSource>,
@@ -69,8 +69,8 @@ struct AsmLine {
 pub(super) struct Listing(Vec<AsmLine>);
 
 impl Listing {
-    /// Of x86-64 code. `origins` tells for offsets of it, in rising order, the offsets of the code that `pieces` describes; none for
-    /// code that is that itself.
+    /// A listing of x86-64 code. `pieces` describes the original code. `origins` maps offsets of `code`, in ascending
+    /// order, to offsets of the original code; `None` if `code` is the original.
     pub(super) fn of_x86(code: &[u8], origins: Option<&[(u32, u32)]>, pieces: &Pieces) -> Listing {
         let original = |offset: u32| match origins {
             None => Some(offset),
@@ -101,7 +101,7 @@ impl Listing {
         Listing(lines.collect())
     }
 
-    /// Of code that only Cranelift can print.
+    /// A listing of code that only Cranelift can disassemble.
     pub(super) fn of_text(text: &str) -> Listing {
         let lines = text.lines().zip(0..).map(|(l, offset)| AsmLine {
             offset,
@@ -112,7 +112,8 @@ impl Listing {
         Listing(lines.collect())
     }
 
-    /// The text for kernel `k`. Before the code of each node stand its name and `place`, what is known of where it comes from.
+    /// The listing for kernel `k`. Each node's code is preceded by the node's name and by `place`, the node's source
+    /// location.
     pub(super) fn render_text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
         let (mut out, mut node) = (String::new(), None);
         for line in &self.0 {
@@ -148,7 +149,8 @@ fn intel_formatter() -> IntelFormatter {
     f
 }
 
-/// The instructions up to the constants after them: to the last return that nothing branches beyond.
+/// Decodes the instructions up to the constants that follow them: up to the first return that no branch so far jumps
+/// beyond.
 fn decode_instructions(code: &[u8]) -> Vec<Instruction> {
     let mut out = vec![];
     let mut farthest = 0;

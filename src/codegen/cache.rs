@@ -1,7 +1,8 @@
-//! Compiled functions that several sets of kernels share.
+//! A cache of compiled functions, shared between sets of kernels.
 //!
-//! A kernel's code depends on its structure, not on its name, and hardly on how far its parallel loop goes: the caller says which
-//! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
+//! A kernel's code depends on its structure, not on its name. It hardly depends on the extent of its parallel loop
+//! either, because the caller passes the range to run. So a model's kernels at one batch size are mostly the same as at
+//! another, and are compiled once.
 
 use super::CodegenOptions;
 use super::row_plan::ROWS;
@@ -11,15 +12,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// What a function was compiled from: a kernel's structure and the options.
+/// The key of a compiled function: the kernel's structure and the options.
 pub(super) type FunctionKey = (Vec<u64>, CodegenOptions);
 
-/// The functions that compiled kernels hold now; they go with the last kernels that have them.
+/// The functions that compiled kernels currently hold. A function is freed with the last kernels that use it.
 #[derive(Default)]
 pub struct Cache(Mutex<HashMap<FunctionKey, Weak<KernelFunction>>>);
 
 impl Cache {
-    /// The functions that all executables of this process share.
+    /// The cache that all executables of this process share.
     pub(super) fn of_process() -> Arc<Cache> {
         static CACHE: OnceLock<Arc<Cache>> = OnceLock::new();
         CACHE.get_or_init(Arc::default).clone()
@@ -38,17 +39,18 @@ impl Cache {
     }
 }
 
-/// What a kernel's function is found by.
+/// The cache key of a kernel's function.
 pub(super) fn function_key(k: &Kernel, options: CodegenOptions) -> FunctionKey {
     (structural_key(k), options)
 }
 
-/// Iterations from which on nothing is decided by how many there are.
+/// The number of iterations from which the extent no longer affects the code.
 const MANY: usize = 1 << 20;
 
-/// The kernel for every number of iterations of its outermost parallel loop that makes the same code: the code takes the range
-/// from its caller, and only the choice of vectors ([`wide`](super::wide)), of rows in step ([`rows`](super::rows)) and the
-/// length that counts as long (`analysis`) look at how many there are.
+/// Replaces the extent of the outermost parallel loop with a representative of all extents that give the same code. The
+/// code gets its range from the caller. Only these decisions depend on the extent: the vector width
+/// ([`wide`](super::wide)), running rows in lockstep ([`rows`](super::rows)), and which lengths count as long
+/// (`analysis`).
 pub(super) fn generalize_extent(k: &Kernel) -> Cow<'_, Kernel> {
     let Some(l) = k.parallel_loop() else {
         return Cow::Borrowed(k);
@@ -69,7 +71,7 @@ pub(super) fn generalize_extent(k: &Kernel) -> Cow<'_, Kernel> {
     Cow::Owned(k)
 }
 
-/// Whether a condition of a load depends on `var`: which of its iterations pass is decided from their number.
+/// Whether a load condition depends on `var`. Then the extent decides which iterations satisfy it.
 fn has_guard_on(body: &[Stmt], var: Var) -> bool {
     let on = |c: &Cond| c.expr.stride(var) != 0;
     body.iter().any(|s| match s {

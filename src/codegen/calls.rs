@@ -1,4 +1,4 @@
-//! Calls from compiled code into Rust: functions that have no vector code, lane by lane.
+//! Calls from compiled code into Rust, lane by lane, for functions without vector code.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::code::host_function;
@@ -8,10 +8,10 @@ use cranelift_codegen::ir::{
     AbiParam, ExtFuncData, ExternalName, FuncRef, Function, InstBuilder, Signature, Type, UserExternalName, Value,
 };
 
-/// The namespace of names that are places in the list of host functions, until the function is put into a module.
+/// The namespace of external names that index the list of host functions, until the function is added to a module.
 const HOST: u32 = 1;
 
-/// The place in the list of host functions that a name of a function being written stands for.
+/// The index of the host function that a name refers to while the function is being built.
 pub(super) fn host_function_of(name: &ExternalName, func: &Function) -> Option<usize> {
     let ExternalName::User(r) = name else { return None };
     let name = &func.params.user_named_funcs()[*r];
@@ -19,7 +19,7 @@ pub(super) fn host_function_of(name: &ExternalName, func: &Function) -> Option<u
 }
 
 impl Emitter<'_> {
-    /// Calls the host function `symbol` with arguments and result of one type.
+    /// Calls the host function `symbol`. Its arguments and result have the same type.
     fn call_host(&mut self, symbol: &str, ty: Type, args: &[Value]) -> Value {
         let f = self.import_host(symbol, ty, args.len());
         let call = self.b.ins().call(f, args);
@@ -47,13 +47,13 @@ impl Emitter<'_> {
         })
     }
 
-    /// A float function of one operand by calls.
+    /// A unary float function, by calls to the host.
     pub(super) fn call_unary(&mut self, op: Unary, c: RegisterClass, x: &Lanes) -> Lanes {
         let symbol = format!("fxc_{op:?}_{}", symbol_suffix(c));
         self.per_lane(&[(c, x)], c, |e, x| e.call_host(&symbol, c.scalar_type(), x))
     }
 
-    /// A float function of two operands by calls.
+    /// A binary float function, by calls to the host.
     pub(super) fn call_binary(&mut self, op: Binary, c: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
         let symbol = format!("fxc_{op:?}_{}", symbol_suffix(c));
         self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call_host(&symbol, c.scalar_type(), a))

@@ -1,4 +1,4 @@
-//! Conversions between dtypes, as torch casts.
+//! Conversions between dtypes, with torch's cast semantics.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::types::DType;
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The I32 lanes `x` wrapped to the width of `to`.
+    /// The I32 lanes `x`, wrapped to the width of `to`.
     pub(super) fn wrap_to_width(&mut self, to: DType, x: &Lanes) -> Lanes {
         match to {
             DType::I16 => {
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether `x` is not zero; NaN is not.
+    /// Whether `x` is nonzero. NaN counts as nonzero.
     fn is_nonzero(&mut self, from: DType, x: &Lanes) -> Lanes {
         let c = RegisterClass::from_dtype(from);
         if c.is_float() {
@@ -93,7 +93,7 @@ impl Emitter<'_> {
         self.icmp(IntCC::NotEqual, &x, &zero)
     }
 
-    /// 0 or 1 of a dtype that is not 16-bit float.
+    /// 0 or 1 in a dtype other than a 16-bit float.
     fn bool_to(&mut self, to: DType, x: &Lanes) -> Lanes {
         let c = RegisterClass::from_dtype(to);
         if self.scalar {
@@ -151,11 +151,12 @@ impl Emitter<'_> {
                 e.b.ins().fcvt_from_sint(F64X2, wide)
             });
         }
-        // An i64 goes to f32 in one rounding, which there is only a scalar instruction for.
+        // i64 to f32 must round once, and only a scalar instruction does that.
         self.per_lane(&[(ci, x)], cf, |e, x| e.b.ins().fcvt_from_sint(cf.scalar_type(), x[0]))
     }
 
-    /// Truncation. i64 straight, everything narrower through i32; what is out of range (and NaN) becomes the smallest integer of that width.
+    /// Truncates floats to integers: directly for i64, through i32 for narrower types. Out-of-range values and NaN
+    /// become the smallest integer of that width.
     fn float_to_int(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
         let c = RegisterClass::from_dtype(from);
         if to == DType::I64 {
@@ -175,7 +176,7 @@ impl Emitter<'_> {
         self.wrap_to_width(to, &x)
     }
 
-    /// A scalar truncated to `to`, I32 or I64; its smallest value where it does not fit.
+    /// A scalar truncated to `to`, I32 or I64. Gives the type's smallest value where the result does not fit.
     fn truncate_scalar(
         &mut self,
         from: RegisterClass,
@@ -204,8 +205,8 @@ impl Emitter<'_> {
         self.choose(&fits, &sat, &min)[0]
     }
 
-    /// The bits of an f16 as an f32: the exponent moved, its bias corrected by a product, which also makes denormals
-    /// right (F. Giesen's conversion).
+    /// Converts the bits of an f16 to an f32: shifts the exponent into place and corrects its bias with a
+    /// multiplication, which also handles denormals (F. Giesen's conversion).
     fn f16_to_f32(&mut self, h: &Lanes) -> Lanes {
         let mask = self.int_like(I, h, 0x7fff);
         let magnitude = self.band(h, &mask);
@@ -226,8 +227,8 @@ impl Emitter<'_> {
         self.bitcast_lanes(F, &r)
     }
 
-    /// An f32 rounded to the bits of an f16, half to even: normal results by adding the rounding bias to the bits,
-    /// denormal ones by adding a float that aligns the mantissa (F. Giesen's conversion).
+    /// Rounds an f32 to the bits of an f16, half to even. Normal results add the rounding bias to the bits; denormal
+    /// results add a float that aligns the mantissa (F. Giesen's conversion).
     fn f32_to_f16(&mut self, x: &Lanes) -> Lanes {
         let bits = self.bitcast_lanes(I, x);
         let mask = self.int_like(I, &bits, 0x7fff_ffff);
@@ -235,7 +236,7 @@ impl Emitter<'_> {
         let sign = self.shr(&bits, 16);
         let mask = self.int_like(I, &bits, 0x8000);
         let sign = self.band(&sign, &mask);
-        // Normal.
+        // Normal results.
         let odd = self.shr(&f, 13);
         let one = self.int_like(I, &f, 1);
         let odd = self.band(&odd, &one);
@@ -243,7 +244,7 @@ impl Emitter<'_> {
         let normal = self.iadd(&f, &bias);
         let normal = self.iadd(&normal, &odd);
         let normal = self.shr(&normal, 13);
-        // Denormal.
+        // Denormal results.
         let magic = ((127 - 15) + (23 - 10) + 1) << 23;
         let k = self.constant_bits(F, magic, f.len());
         let ff = self.bitcast_lanes(F, &f);
@@ -254,7 +255,7 @@ impl Emitter<'_> {
         let small = self.int_like(I, &f, 113 << 23);
         let small = self.icmp(IntCC::SignedLessThan, &f, &small);
         let r = self.choose(&small, &denormal, &normal);
-        // Too large, infinite, NaN.
+        // Overflow, infinity and NaN.
         let inf = self.int_like(I, &f, 255 << 23);
         let nan = self.icmp(IntCC::SignedGreaterThan, &f, &inf);
         let (qnan, inf) = (self.int_like(I, &f, 0x7e00), self.int_like(I, &f, 0x7c00));
@@ -265,7 +266,7 @@ impl Emitter<'_> {
         self.bor(&r, &sign)
     }
 
-    /// An f32 rounded to the bits of a bf16, half to even.
+    /// Rounds an f32 to the bits of a bf16, half to even.
     fn f32_to_bf16(&mut self, x: &Lanes) -> Lanes {
         let bits = self.bitcast_lanes(I, x);
         let high = self.shr(&bits, 16);

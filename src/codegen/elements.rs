@@ -1,4 +1,4 @@
-//! Elements in memory: one, or a group of consecutive ones, to registers and back.
+//! Loads and stores of one element or of a group of consecutive elements.
 
 use super::lanes::{Emitter, Lanes, MEM, RegisterClass};
 use crate::types::DType;
@@ -7,7 +7,7 @@ use cranelift_codegen::ir::types::{F32, F64, I8, I8X16, I16X8, I32, I32X4, I64, 
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Emitter<'_> {
-    /// One element.
+    /// Loads one element.
     pub(super) fn load_scalar(&mut self, d: DType, p: Value, off: i32) -> Value {
         let b = self.b.ins();
         match d {
@@ -19,7 +19,7 @@ impl Emitter<'_> {
             DType::U8 => b.uload8(I32, MEM, p, off),
             DType::F16 | DType::BF16 => b.uload16(I32, MEM, p, off),
             DType::B8 => {
-                // A file may hold other bytes than 0 and 1.
+                // The bytes of a b8 loaded from a file may be other than 0 and 1.
                 let x = b.load(I8, MEM, p, off);
                 self.b.ins().icmp_imm_u(IntCC::NotEqual, x, 0)
             }
@@ -36,7 +36,7 @@ impl Emitter<'_> {
         };
     }
 
-    /// A group of consecutive elements.
+    /// Loads a group of consecutive elements.
     pub(super) fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
         let c = RegisterClass::from_dtype(d);
         let n = self.value_count(c);
@@ -48,7 +48,7 @@ impl Emitter<'_> {
                 .collect();
         }
         if d.size() == 2 {
-            // Half as far apart as the lanes that they become.
+            // In memory the elements are half as far apart as their lanes.
             let at = |k: usize| off + (self.width / 2 * k) as i32;
             return (0..n)
                 .map(|k| match d {
@@ -61,7 +61,7 @@ impl Emitter<'_> {
         for k in 0..n {
             let at = off + (self.width / 4 * k) as i32;
             if self.width > 16 {
-                // What tells `widen` to make 32-bit lanes of bytes.
+                // `widen` turns this load into one that extends bytes to 32-bit lanes.
                 let v = match d {
                     DType::I8 => self.b.ins().sload8x8(MEM, p, at),
                     _ => self.b.ins().uload8x8(MEM, p, at),
@@ -91,7 +91,8 @@ impl Emitter<'_> {
         out
     }
 
-    /// A group of every second element, or of elements in reverse, of 32 bits: vectors shuffled. Reads nothing beyond them.
+    /// Loads a group of every second 32-bit element, or of elements in reverse order, by shuffling vectors. Reads
+    /// nothing beyond them.
     pub(super) fn load_strided(&mut self, c: RegisterClass, stride: i32, p: Value, off: i32) -> Lanes {
         let ty = c.vector_type();
         let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
@@ -125,7 +126,7 @@ impl Emitter<'_> {
         };
         for (k, &v) in x.iter().enumerate() {
             if self.width > 16 {
-                // What tells `widen` to write the low bits of every lane.
+                // `widen` turns this store into one of the low bits of every lane.
                 let ty = if d.size() == 2 { I16X8 } else { I8X16 };
                 let v = self.bitcast(ty, v);
                 let low = self.b.ins().extractlane(v, 0);
@@ -134,7 +135,7 @@ impl Emitter<'_> {
                     .store(MEM, low, p, off + (self.width / 4 * d.size() * k) as i32);
                 continue;
             }
-            // Values are in range, so that saturation changes nothing.
+            // The values are in range, so saturation does not change them.
             let half = match d {
                 DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),
                 _ => self.b.ins().snarrow(v, v),

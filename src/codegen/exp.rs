@@ -1,11 +1,11 @@
-//! The exponential and what is made of it: sigmoid, tanh, erf.
+//! The exponential and the functions built on it: sigmoid, tanh, erf.
 //!
-//! `2^n` times a polynomial of degree six on half a unit either side of zero. Where the result is about to be combined with
-//! one (sigmoid, tanh, erf) the argument may carry the error of one rounding, so that no reduction in two steps is needed.
-//! With 64-byte vectors the power of two is applied by `vscalefps`, which rounds once, as the two products of the other
-//! widths do; it needs no bounds, for it scales NaN by an infinite power to infinity or zero.
+//! `exp` is `2^n` times a polynomial of degree six over an interval of half a unit either side of zero. sigmoid, tanh
+//! and erf combine the result with one, so their argument may carry the error of one rounding and needs no two-step
+//! reduction. With 64-byte vectors, `vscalefps` applies the power of two. It rounds once, as do the two products of the
+//! other widths. It needs no bounds check: it scales NaN by an infinite power to infinity or zero.
 
-// Coefficients stay as they came out of the fits.
+// The coefficients have all the digits that the fits produced.
 #![allow(clippy::excessive_precision)]
 
 use super::lanes::{Emitter, Lanes};
@@ -15,7 +15,7 @@ use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I16X8;
 use std::f32::consts::{LN_2, LOG2_E};
 
-/// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm), 3e-9.
+/// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm) with error 3e-9.
 const EXP: [f32; 7] = [
     1.381455920636654e-3,
     8.368735201656818e-3,
@@ -26,7 +26,7 @@ const EXP: [f32; 7] = [
     1.0,
 ];
 
-/// `exp(r)` for `|r| <= ln(2) / 2` with one product less: 9.2e-8, and exact at 0.
+/// `exp(r)` for `|r| <= ln(2) / 2` with one multiplication less: error 9.2e-8, and exact at 0.
 const EXP_SHARE: [f32; 6] = [
     8.289500139653683e-3,
     4.1898176074028015e-2,
@@ -36,7 +36,7 @@ const EXP_SHARE: [f32; 6] = [
     1.0,
 ];
 
-/// `2^r` for `|r| <= 1/2`: likewise, 2e-9.
+/// `2^r` for `|r| <= 1/2`: a minimax fit with error 2e-9.
 const EXP2: [f32; 7] = [
     1.5353361959569156e-4,
     1.3398875016719103e-3,
@@ -58,8 +58,8 @@ const ERFC: [f32; 7] = [
     -1.6283952,
 ];
 
-/// `log2(1 - erf(t)) / t` for `0 <= t`: a fit with the weight of the error in `1 - erf(t)`, 6e-8; beyond 4.2, where that
-/// is below 3e-9, it falls on.
+/// `log2(1 - erf(t)) / t` for `0 <= t`: a fit weighted by the error in `1 - erf(t)`, which is 6e-8. Beyond 4.2, where
+/// `1 - erf(t)` is below 3e-9, the fit keeps decreasing.
 const ERFC_ALL: [f32; 8] = [
     -2.1814830688526854e-5,
     2.561190049163997e-4,
@@ -77,10 +77,11 @@ impl Emitter<'_> {
         !self.scalar && self.width == 64
     }
 
-    /// `p * 2^n` for integers `n`, of which `t` is `MAGIC + n`; `normal` if the result is neither denormal nor infinite.
+    /// `p * 2^n` for integers `n`, where `t` is `MAGIC + n`. `normal` asserts that the result is neither denormal nor
+    /// infinite.
     fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
         if self.has_scale_inst() {
-            // What tells `widen` to scale: kernels have no vectors of 16-bit integers that saturate.
+            // `widen` turns this into `vscalefps`. Kernels have no other use for saturating 16-bit integer vectors.
             return self.map2(p, n, |e, p, n| {
                 let ty = e.b.func.dfg.value_type(p);
                 let (p, n) = (e.bitcast(I16X8, p), e.bitcast(I16X8, n));
@@ -90,7 +91,7 @@ impl Emitter<'_> {
         }
         let t = self.bitcast_lanes(I, t);
         if normal {
-            // The low bits of t are n; those of MAGIC are shifted out.
+            // The low bits of t are n. The shift drops the bits of MAGIC.
             let s = self.power_of_two(&t);
             return self.fmul(p, &s);
         }
@@ -98,17 +99,18 @@ impl Emitter<'_> {
         let n = self.isub(&t, &zero);
         let half = self.sar(&n, 1);
         let rest = self.isub(&n, &half);
-        // Products, not sums of exponents: NaN must stay NaN whatever its payload.
+        // Multiplies instead of adding exponents, so that NaN stays NaN whatever its payload.
         let half = self.power_of_two(&half);
         let p = self.fmul(p, &half);
         let rest = self.power_of_two(&rest);
         self.fmul(&p, &rest)
     }
 
-    /// `2^y`. `normal` if results that are not normal numbers may be others as large or as small: it saves a step.
+    /// `2^y`. If `normal`, a result outside the normal range may be another number that is about as large or as small,
+    /// which saves a step.
     fn exp2_core(&mut self, y: &Lanes, normal: bool) -> Lanes {
         let y = match (self.has_scale_inst(), normal) {
-            // Scaling by any number, infinities included, gives what it should.
+            // `vscalefps` handles every exponent, including infinities.
             (true, _) => y.clone(),
             (false, true) => self.clamp_k(y, -126.0, 126.0),
             (false, false) => self.clamp_k(y, -151.0, 129.0),
@@ -126,13 +128,13 @@ impl Emitter<'_> {
         self.times_power(&p, &n, &t, normal)
     }
 
-    /// `max(k, x)`; NaN stays.
+    /// `max(k, x)`. NaN stays NaN.
     fn at_least(&mut self, x: &Lanes, k: f32) -> Lanes {
         let k = self.f32_like(x, k);
         self.max_xy(&k, x)
     }
 
-    /// `min(k, x)`; NaN stays.
+    /// `min(k, x)`. NaN stays NaN.
     fn at_most(&mut self, x: &Lanes, k: f32) -> Lanes {
         let k = self.f32_like(x, k);
         self.min_xy(&k, x)
@@ -152,8 +154,9 @@ impl Emitter<'_> {
         self.times_power(&p, &n, &t, false)
     }
 
-    /// `exp(x)` for `x <= 0` within 3e-7 of it (4e-7 where it is less than 1e-20), and exact at 0: what of a softmax's exponentials is
-    /// left when they have been divided by their sum. The reduction takes one step, whose error is `2e-9` for each bit of the result's exponent.
+    /// `exp(x)` for `x <= 0`, with relative error 3e-7 (4e-7 where the result is below 1e-20), and exact at 0. This is
+    /// the accuracy that a softmax keeps after dividing by the sum. The reduction takes one step, whose error is `2e-9`
+    /// for each unit of the result's exponent.
     pub(super) fn exp_share(&mut self, x: &Lanes) -> Lanes {
         let x = self.at_least(x, -104.0);
         let t = self.affine_k(&x, LOG2_E, MAGIC);
@@ -171,7 +174,7 @@ impl Emitter<'_> {
         }
         let t = self.affine_k(&x, -LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
-        // The rest with the other sign, and so with every second coefficient.
+        // The remainder is negated, and so is every second coefficient.
         let r = self.axpy(&n, 0.693359375, &x);
         let r = self.axpy(&n, -2.1219444e-4, &r);
         let mut alternating = EXP;
@@ -218,12 +221,12 @@ impl Emitter<'_> {
         let p = self.fmul(&p, &s);
         let small = self.fma(&p, &a, &a);
         let size = self.choose_below(&a, 0.625, &small, &big);
-        // Also that of a zero.
+        // Keeps the sign of a zero as well.
         self.or_sign(F, &size, x)
     }
 
-    /// `1 + tanh(c x)`, which is `2 / (1 + exp(-2 c x))`: to 1.8e-7; the sum of the rounded tanh is within 1.2e-7. If not `whole` the
-    /// denominator alone.
+    /// `1 + tanh(c x)`, computed as `2 / (1 + exp(-2 c x))`: error 1.8e-7. The sum with a rounded tanh has error
+    /// 1.2e-7. Without `whole`, returns the denominator alone.
     pub(super) fn one_plus_tanh(&mut self, x: &Lanes, c: f32, whole: bool) -> Lanes {
         let y = self.mul_k(x, (-2.0 * std::f64::consts::LOG2_E * c as f64) as f32);
         let e = self.exp2_core(&y, false);
@@ -262,7 +265,7 @@ impl Emitter<'_> {
         self.choose(&c, &big, &small)
     }
 
-    /// `1 + erf(x)`: to 1.8e-7; the sum of the rounded erf is within 1.2e-7.
+    /// `1 + erf(x)`: error 1.8e-7. The sum with a rounded erf has error 1.2e-7.
     pub(super) fn one_plus_erf(&mut self, x: &Lanes) -> Lanes {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC_ALL);

@@ -1,7 +1,9 @@
-//! Functions that are cheaper together with what is made of them: `1 + erf(x)`, `1 + tanh(c x)`, `0.5 x (1 + tanh(y))`.
+//! Peephole patterns: functions that are cheaper together with their users, such as `1 + erf(x)`, `1 + tanh(c x)` and
+//! `0.5 x (1 + tanh(y))`.
 //!
-//! What is wanted of `erf` and `tanh` in gelu is the sum with one ([`exp`](super::exp)): it is one function. Behind `tanh` stands
-//! `2 / (1 + exp(-2 x))`, which takes a constant factor of its argument into its own, and of which half a number's multiple is a quotient.
+//! gelu needs `1 + erf` or `1 + tanh`, and each sum is one function ([`exp`](super::exp)). `1 + tanh(x)` is
+//! `2 / (1 + exp(-2 x))`: a constant factor of the argument merges with the -2, and a product of the sum with `0.5 x`
+//! is one division.
 
 use crate::kernel::{Inst, Kernel, ReduceOp, Stmt, Value};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -9,27 +11,27 @@ use crate::tensor::Scalar;
 use crate::types::DType;
 use std::collections::{HashMap, HashSet};
 
-/// What is computed together.
+/// Patterns that are computed as one operation.
 #[derive(Default)]
 pub(super) struct Folds {
-    /// Values that stand for one more than themselves: `erf(x)` and `tanh(x)` of f32 that are used once, to add one.
+    /// Values that are computed with one already added: f32 `erf(x)` and `tanh(x)` whose only use adds one.
     pub plus_one: HashSet<Value>,
-    /// Of these, the tangents of a product with a constant: the other factor, and the constant.
+    /// Of these, the tanh of a product with a constant: the other factor and the constant.
     pub scaled: HashMap<Value, (Value, f32)>,
-    /// Of these, the tangents whose sum is used once, in a product with `0.5 x`: what stands for them is `1 + exp(-2 x)`.
+    /// Of these, the tanh whose sum is used once, in a product with `0.5 x`. They are computed as `1 + exp(-2 x)`.
     pub denominators: HashSet<Value>,
-    /// Those products: `x`, and the sum.
+    /// Those products: `x` and the sum.
     pub quotients: HashMap<Value, (Value, Value)>,
-    /// Products that nothing computes any more.
+    /// Products that are no longer computed.
     pub gone: HashSet<Value>,
-    /// Products of f32 that are only added up by a reduction, with their factors: multiplied and added in one rounding.
+    /// f32 products that are only summed by a reduction, with their factors. They become fused multiply-adds.
     pub added_up: HashMap<Value, (Value, Value)>,
-    /// Largest elements that are only taken off before a softmax's exponentials: a NaN need not go through them, since its own
-    /// exponential makes the sum, and so every share, NaN.
+    /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
+    /// exponential of a NaN element makes the sum, and so every share, NaN.
     pub numbers: HashSet<Value>,
 }
 
-/// Finds what is computed together.
+/// Finds the patterns in a kernel.
 pub(super) fn find_folds(k: &Kernel) -> Folds {
     let mut s = Uses {
         k,
@@ -65,19 +67,19 @@ struct Uses<'a> {
     k: &'a Kernel,
     counts: HashMap<Value, usize>,
     constants: HashMap<Value, f32>,
-    /// `erf` and `tanh` with their arguments.
+    /// Each `erf` and `tanh` with its argument.
     functions: HashMap<Value, (Unary, Value)>,
-    /// Sums with their operands.
+    /// Each sum with its operands.
     sums: Vec<(Value, Value, Value)>,
-    /// Products with their factors.
+    /// Each product with its factors.
     products: HashMap<Value, (Value, Value)>,
-    /// What comes out of maxima.
+    /// The results of max reductions.
     largest: Vec<Value>,
-    /// Differences with what they take off.
+    /// Each difference with its subtrahend.
     differences: HashMap<Value, Value>,
-    /// What sums add up.
+    /// The values that sum reductions add up.
     summands: Vec<Value>,
-    /// Of what exponentials are taken that are shares of a softmax.
+    /// The arguments of the exponentials in [`Kernel::shares`].
     exponents: Vec<Value>,
 }
 
@@ -86,7 +88,7 @@ impl Uses<'_> {
         self.counts.get(&v) == Some(&1)
     }
 
-    /// The factors of a product with a constant that is used once.
+    /// The factors of a product with a constant, if the product is used once.
     fn constant_multiple(&self, v: Value) -> Option<(Value, f32)> {
         let &(a, b) = self.products.get(&v).filter(|_| self.is_used_once(v))?;
         let known = |x: &Value| self.constants.get(x).copied();
@@ -97,12 +99,12 @@ impl Uses<'_> {
         }
     }
 
-    /// What the tangent `v`, of which `sum` is one more, takes in.
+    /// Folds the argument and the users of the tanh `v`, where `sum` is `1 + v`.
     fn fold_tanh(&self, folds: &mut Folds, v: Value, sum: Value) {
         let Some(&(Unary::Tanh, x)) = self.functions.get(&v) else {
             return;
         };
-        // A large or tiny factor would change what overflows.
+        // A very large or small factor would change which arguments overflow.
         if let Some((of, c)) = self.constant_multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
             folds.scaled.insert(v, (of, c));
             folds.gone.insert(x);
@@ -118,13 +120,13 @@ impl Uses<'_> {
         }
     }
 
-    /// Products that only a sum uses.
+    /// The products whose only use is a sum reduction.
     fn only_added_up(&self) -> impl Iterator<Item = (Value, (Value, Value))> {
         let products = self.summands.iter().filter(|v| self.is_used_once(**v));
         products.filter_map(|v| Some((*v, *self.products.get(v)?)))
     }
 
-    /// Maxima that only differences use of which only shares' exponentials are taken.
+    /// The maxima whose only uses are differences that are the arguments of softmax shares.
     fn only_taken_off(&self) -> HashSet<Value> {
         let mut below: HashMap<Value, usize> = HashMap::new();
         for x in self.exponents.iter().filter(|x| self.is_used_once(**x)) {
@@ -132,7 +134,7 @@ impl Uses<'_> {
                 *below.entry(largest).or_default() += 1;
             }
         }
-        // One that nothing uses is taken off nothing.
+        // A maximum without uses does not qualify.
         let all = |v: &&Value| below.get(v).is_some_and(|n| self.counts.get(v) == Some(n));
         self.largest.iter().filter(all).copied().collect()
     }

@@ -1,12 +1,12 @@
-//! Groups of lanes in other forms: a scalar spread over a group, a group's scalars, half-width and double-width vectors,
-//! conditions as masks.
+//! Conversions between forms of a group: splatting a scalar, extracting a group's scalars, half-width and double-width
+//! vectors, and conditions as masks.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use cranelift_codegen::ir::types::{I8, I8X16, I32, I32X4, I64X2};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Emitter<'_> {
-    /// One scalar in every lane of a group of class `c`.
+    /// Splats a scalar over a group of class `c`.
     pub(super) fn splat(&mut self, c: RegisterClass, s: Value) -> Lanes {
         let s = match c {
             RegisterClass::Bool => self.mask_of_bool(s),
@@ -16,13 +16,13 @@ impl Emitter<'_> {
         vec![v; self.value_count(c)]
     }
 
-    /// 0 or 1 as an I32 of all zeros or all ones.
+    /// Converts 0 or 1 to an I32 of all zeros or all ones.
     fn mask_of_bool(&mut self, s: Value) -> Value {
         let w = self.b.ins().uextend(I32, s);
         self.b.ins().ineg(w)
     }
 
-    /// The scalars of a group, in order; conditions as I8.
+    /// The scalars of a group, in order. Conditions become I8.
     pub(super) fn extract_scalars(&mut self, c: RegisterClass, x: &Lanes) -> Vec<Value> {
         let x = if c == RegisterClass::Bool {
             self.mask32(x)
@@ -46,7 +46,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// A group of these scalars.
+    /// A group made of these scalars.
     pub(super) fn insert_scalars(&mut self, c: RegisterClass, scalars: &[Value]) -> Lanes {
         let per = 16 / c.size();
         let mut out = vec![];
@@ -70,7 +70,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `f` on the scalars of groups, lane by lane.
+    /// Applies `f` to the scalars of groups, lane by lane.
     pub(super) fn per_lane(
         &mut self,
         args: &[(RegisterClass, &Lanes)],
@@ -91,7 +91,7 @@ impl Emitter<'_> {
         self.insert_scalars(result, &out)
     }
 
-    /// Bytes of two vectors, by the sixteen positions of `mask`.
+    /// Selects bytes of two vectors by the sixteen positions in `mask`.
     pub(super) fn shuffle(&mut self, x: Value, y: Value, mask: [u8; 16]) -> Value {
         let ty = self.b.func.dfg.value_type(x);
         let (x, y) = (self.bitcast(I8X16, x), self.bitcast(I8X16, y));
@@ -100,7 +100,7 @@ impl Emitter<'_> {
         self.bitcast(ty, r)
     }
 
-    /// 32-bit lanes of two vectors, by four positions of 0..8.
+    /// Selects 32-bit lanes of two vectors by four positions in 0..8.
     pub(super) fn shuffle32(&mut self, x: Value, y: Value, lanes: [u8; 4]) -> Value {
         let mut mask = [0; 16];
         for (i, m) in mask.iter_mut().enumerate() {
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         self.shuffle(x, y, mask)
     }
 
-    /// Vectors of 64-bit lanes as half as many of 32-bit lanes: the low halves.
+    /// Narrows vectors of 64-bit lanes to half as many vectors of 32-bit lanes: the low halves of the lanes.
     pub(super) fn narrow64(&mut self, x: &Lanes) -> Lanes {
         let mut out = vec![];
         for p in x.chunks_exact(2) {
@@ -119,14 +119,14 @@ impl Emitter<'_> {
         out
     }
 
-    /// Each vector as it is, then with its high half moved down.
+    /// Each vector as it is, followed by the vector with its high half moved down.
     pub(super) fn split_halves(&mut self, x: &Lanes) -> Lanes {
         x.iter()
             .flat_map(|&v| [v, self.shuffle32(v, v, [2, 3, 2, 3])])
             .collect()
     }
 
-    /// I32 lanes as I64 lanes, sign-extended.
+    /// Sign-extends I32 lanes to I64 lanes.
     pub(super) fn widen32(&mut self, x: &Lanes) -> Lanes {
         x.iter()
             .flat_map(|&v| [self.b.ins().swiden_low(v), self.b.ins().swiden_high(v)])
@@ -154,7 +154,7 @@ impl Emitter<'_> {
         if c.size() == 8 { self.mask64(m) } else { self.mask32(m) }
     }
 
-    /// An I8 that is not zero if the condition holds anywhere.
+    /// An I8 that is nonzero if the condition holds in any lane.
     pub(super) fn any_true(&mut self, c: &Lanes) -> Value {
         if self.scalar {
             return c[0];

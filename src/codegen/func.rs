@@ -1,4 +1,4 @@
-//! One kernel as one CLIF function.
+//! Lowers one kernel to one CLIF function.
 
 use super::analysis::may_stream;
 use super::asm::CodeSource;
@@ -22,15 +22,15 @@ pub(super) fn kernel_signature(isa: &dyn TargetIsa) -> cranelift_codegen::ir::Si
     s
 }
 
-/// Whether a flag of the target is set.
+/// Whether a flag of the target ISA is set.
 fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
     isa.isa_flags()
         .iter()
         .any(|f| f.name == name && f.as_bool() == Some(true))
 }
 
-/// Writes `k`, with vectors `width` bytes apart, into `func`, whose signature is [`kernel_signature`]'s. `places` keeps which statement the
-/// code comes from.
+/// Lowers `k` into `func`, whose signature is that of [`kernel_signature`]. The vectors of a group are `width` bytes
+/// apart. With `places`, each instruction records the statement that it comes from.
 pub(super) fn define_function(
     k: &Kernel,
     isa: &dyn TargetIsa,
@@ -47,7 +47,8 @@ pub(super) fn define_function(
     b.switch_to_block(entry);
     b.seal_block(entry);
     let p = b.block_params(entry).to_vec();
-    // One slot: the status, and in front of it room to take a wide vector apart.
+    // The function has one stack slot. It holds the status, after scratch space for taking a wide vector apart if there
+    // are any.
     let (bytes, status) = if width > 16 { (super::widen::SLOT, 64) } else { (4, 0) };
     let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 2));
     let e = Emitter {
@@ -104,7 +105,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Statements in order.
+    /// Lowers statements in order.
     pub(super) fn lower_body(&mut self, body: &[Stmt]) {
         for s in body {
             self.note_place(s);
@@ -122,7 +123,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// What is written from now on comes from this statement.
+    /// Attributes the code emitted from now on to this statement.
     fn note_place(&mut self, s: &Stmt) {
         if self.places {
             self.e.b.set_srcloc(match s {
@@ -133,7 +134,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// What a body defined is gone at its end.
+    /// Drops the values that a body defined; they go out of scope at its end.
     pub(super) fn forget(&mut self, body: &[Stmt]) {
         for s in body {
             match s {

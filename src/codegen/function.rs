@@ -1,4 +1,4 @@
-//! One kernel as one function of a Cranelift module, whichever back end that has.
+//! Compiles one kernel to one function of a Cranelift module, for either back end.
 
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeText, FunctionInfo, host_functions};
@@ -10,21 +10,21 @@ use cranelift_codegen::{CompiledCode, Context};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
 
-/// Writes kernels to a module, one function each.
+/// Adds kernels to a module, one function each.
 pub(super) struct FunctionWriter {
     ctx: Context,
     frontend: FunctionBuilderContext,
     options: CodegenOptions,
-    /// How many kernels were defined before.
+    /// The number of kernels defined so far.
     count: u32,
 }
 
-/// The code of a kernel before it is in a module.
+/// A kernel's code before it is added to a module.
 struct Code {
-    /// The widened bytes; `None` if Cranelift's own are to be used.
+    /// The widened code; `None` if Cranelift's own code is used.
     wide: Option<widen::Wide>,
     info: FunctionInfo,
-    /// The text before Cranelift changes the function, if texts are wanted.
+    /// The CLIF text before Cranelift changes the function, if texts were requested.
     clif: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl FunctionWriter {
         }
     }
 
-    /// Defines kernel `k` in `module` as the function `symbol`, with the widest vectors that suit it.
+    /// Defines kernel `k` in `module` as the function `symbol`, with the vector width that suits it best.
     pub(super) fn define(
         &mut self,
         k: &Kernel,
@@ -84,7 +84,7 @@ impl FunctionWriter {
             .min(wide::widest_vectors(target))
     }
 
-    /// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.
+    /// Compiles a kernel for vectors of `width` bytes. Fails if its code cannot be widened.
     fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, width: usize) -> Result<Code, String> {
         let (ctx, isa) = (&mut self.ctx, module.isa());
         let mut table = table::ConstantTable::default();
@@ -110,7 +110,7 @@ impl FunctionWriter {
         Ok(Code { wide, info, clif })
     }
 
-    /// Puts the code into the module.
+    /// Adds the code to the module.
     fn add_to_module(
         &mut self,
         module: &mut dyn Module,
@@ -139,7 +139,7 @@ fn is_x86(module: &dyn Module) -> bool {
     module.isa().name() == "x64"
 }
 
-/// The code in `ctx`, compiled and widened to vectors of `width` bytes.
+/// Compiles the function in `ctx` and widens it to vectors of `width` bytes.
 fn compile_widened(
     ctx: &mut Context,
     module: &dyn Module,
@@ -155,7 +155,7 @@ fn compile_widened(
     widen::widen(code.code_buffer(), width, may_stream).map_err(|e| e.to_string())
 }
 
-/// Declares in the module what the function calls, and gives its references the module's numbers.
+/// Declares in the module the host functions that the function calls, and renumbers its references to match.
 fn import_host_functions(ctx: &mut Context, module: &mut dyn Module) -> Result<(), String> {
     let imports: Vec<_> = ctx
         .func
@@ -199,7 +199,7 @@ impl CodeText for FunctionTexts {
     }
 }
 
-/// The machine code of a function.
+/// The listing of a function's machine code.
 fn assembly_listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::Listing {
     if !x86 {
         return asm::Listing::of_text(code.vcode.as_deref().unwrap_or_default());
@@ -212,10 +212,10 @@ fn assembly_listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool)
     }
 }
 
-/// The text of a function in Cranelift's IR.
+/// A function's CLIF text.
 fn clif_text(ctx: &Context) -> String {
     let mut plain = ctx.func.clone();
-    // They are of use to the assembly text alone.
+    // Only the assembly listing needs source locations.
     plain.srclocs.clear();
     plain.display().to_string()
 }

@@ -1,4 +1,5 @@
-//! Guarded loads in vector loops: where all iterations are inside, groups of lanes need no conditions.
+//! Loop splitting for guarded loads: groups of lanes run without conditions over the iterations where every guard
+//! holds.
 
 use super::analysis::{collect_guards, loop_vars};
 use super::state::{End, FunctionLowering, VarAt};
@@ -8,7 +9,8 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 
 impl FunctionLowering<'_> {
-    /// The part of `start..end` in which every condition on the loop's variable holds whatever the inner loops do.
+    /// The part of `start..end` in which every condition on the loop's variable holds for all iterations of the inner
+    /// loops.
     pub(super) fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
         let mut conds = vec![];
         collect_guards(&l.body, l.vars[0], &mut conds);
@@ -22,7 +24,7 @@ impl FunctionLowering<'_> {
         if conds.is_empty() {
             return (start, end);
         }
-        // start <= low <= high <= end, even where the conditions hold nowhere.
+        // Ensures start <= low <= high <= end even where the conditions never hold.
         low = self.max_or_min_end(low, end, false);
         high = self.max_or_min_end(high, low, true);
         (low, high)

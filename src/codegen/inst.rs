@@ -1,4 +1,4 @@
-//! Instructions of a kernel as instructions of Cranelift, in scalars or in lanes.
+//! Lowers instructions of a kernel to Cranelift instructions, in scalars or in lanes.
 
 use super::lanes::{Lanes, RegisterClass};
 use super::state::{FunctionLowering, LoweredValue};
@@ -9,7 +9,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl FunctionLowering<'_> {
-    /// Whether an operand differs over the group.
+    /// Whether an operand varies over the group.
     fn is_varying(&self, i: &Inst) -> bool {
         let mut any = false;
         i.visit_operands(&mut |v| any |= matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_)));
@@ -34,7 +34,7 @@ impl FunctionLowering<'_> {
                 }
                 return LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
             }
-            // The one is in the value already.
+            // The operand is computed with the one already added.
             Inst::Op(ScalarOp::Binary(Binary::Add, x, y))
                 if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) =>
             {
@@ -76,7 +76,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// A function of values that are not its instruction's operands.
+    /// Lowers an operation on values other than its instruction's operands.
     fn lower_folded(&mut self, args: &[kernel::Value], f: impl FnOnce(&mut Self, &[Lanes]) -> Lanes) -> LoweredValue {
         let lanes = |v: &kernel::Value| matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_));
         let varying = args.iter().any(lanes);
@@ -110,7 +110,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// An operation in the current form.
+    /// Lowers an operation in the current form.
     fn lower_operation(&mut self, i: &Inst, varying: bool) -> Lanes {
         match i {
             Inst::Bounded(x, n, how) => {
@@ -156,8 +156,8 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Max or min of floats where one operand is a constant that is not NaN: one instruction. The sign of a zero result
-    /// is right because the constant is compared first, or is not zero.
+    /// Max or min of floats where one operand is a constant that is not NaN: one instruction. A zero result has the
+    /// right sign because the constant is the first operand of the comparison, or is not zero.
     fn max_with_constant(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
         let larger = match op {
             Binary::Max => true,
@@ -177,7 +177,8 @@ impl FunctionLowering<'_> {
         Some(self.e.max_known(larger, &k, &x))
     }
 
-    /// A quotient of f32 by a power of two as the product with its inverse: the same number, rounded once.
+    /// An f32 quotient by a power of two, as the product with its inverse. Both are exact up to one rounding and so are
+    /// equal.
     fn by_power_of_two(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
         let LoweredValue::Const(Scalar::F32(d)) = self.vals[y.0 as usize] else {
             return None;

@@ -1,4 +1,4 @@
-//! Machine code in the memory of this process.
+//! The JIT: compiles kernels to machine code in this process's memory.
 
 use super::cache::{self, Cache};
 use super::function::FunctionWriter;
@@ -13,16 +13,16 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Compiles kernels into the memory of this process.
+/// Compiles kernels into this process's memory.
 #[derive(Clone, Default)]
 pub struct Jit {
     options: CodegenOptions,
-    /// The functions that there are already.
+    /// The functions that are already compiled.
     cache: Arc<Cache>,
 }
 
 impl Jit {
-    /// With the functions that all executables of this process share.
+    /// A compiler that uses the function cache shared by all executables of this process.
     pub fn new(options: CodegenOptions) -> Jit {
         Jit {
             options,
@@ -60,7 +60,7 @@ impl CompileKernels for Jit {
     }
 }
 
-/// Compiles kernels without what other executables have. They must be verified ([`verify`](crate::kernel::verify())).
+/// Compiles kernels without the shared cache. The kernels must be verified ([`verify`](crate::kernel::verify())).
 pub fn compile_kernels(kernels: &[Kernel], options: CodegenOptions) -> Result<CompiledKernels, CodeError> {
     let jit = Jit {
         options,
@@ -76,13 +76,14 @@ fn code_error(kernel: &str, message: String) -> CodeError {
     }
 }
 
-/// Where a function comes from.
+/// A function from the cache, or a new one.
 enum FunctionSource {
     Known(Arc<KernelFunction>),
     New(cache::FunctionKey, Box<(FuncId, FunctionInfo)>),
 }
 
-/// What functions are compiled with; made for the first that is.
+/// The module and writer of newly compiled functions, and the number of functions so far. Created for the first
+/// function that is not in the cache.
 #[derive(Default)]
 struct CompileUnit(Option<(JITModule, FunctionWriter, usize)>);
 
@@ -118,7 +119,8 @@ impl CompileUnit {
             FunctionSource::Known(f) => Ok(f),
             FunctionSource::New(key, made) => {
                 let entry = entries.next().ok_or("a function is not linked")?;
-                // SAFETY: the module defined the function with the convention of kernels, and `memory` owns the module.
+                // SAFETY: the module defined the function with the kernels' calling convention, and `memory` owns the
+                // module.
                 let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), made.1) });
                 cache.insert(key, &f);
                 Ok(f)
@@ -128,12 +130,12 @@ impl CompileUnit {
     }
 }
 
-/// The address of what compiled code calls.
+/// The address of a host function that compiled code calls.
 fn host_address(symbol: &str) -> Option<*const u8> {
     host_function(symbol).map(|n| host_functions()[n].address as *const u8)
 }
 
-/// The memory of functions that were compiled together; locked never, only kept.
+/// The memory of functions that were compiled together. The mutex is never locked; the module is only kept alive.
 struct JitMemory(Mutex<Option<JITModule>>);
 
 impl Drop for JitMemory {
@@ -143,7 +145,8 @@ impl Drop for JitMemory {
             Err(e) => e.into_inner().take(),
         };
         if let Some(m) = module {
-            // SAFETY: entries are reachable only through functions, each of which keeps its memory.
+            // SAFETY: entry points are reachable only through functions, and each function keeps its memory alive, so
+            // none is left.
             unsafe { m.free_memory() };
         }
     }

@@ -1,8 +1,8 @@
-//! Groups of lanes: one CLIF instruction per vector of a group, or one scalar instruction.
+//! Emits operations on groups of lanes: one CLIF instruction per vector of a group, or one scalar instruction.
 //!
-//! A group is the values of as many consecutive loop iterations as the loop runs at a time, spread over one or more
-//! vectors. Every operation is written once: [`Emitter::scalar`] decides between the scalar and the vector type. Constants are loads from
-//! a table, one for each use: CLIF folds such a load into its user, and nothing has to be kept in registers.
+//! A group is the values of the consecutive loop iterations that run at a time, spread over one or more vectors. Every
+//! operation is written once; [`Emitter::scalar`] selects the scalar or the vector type. Constants are loads from a
+//! table, one load for each use. CLIF folds such a load into its user, so constants occupy no registers.
 
 use super::table::ConstantTable;
 use crate::types::DType;
@@ -11,11 +11,11 @@ use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8, I32, I32X4, I64, 
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, StackSlot, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 
-/// The values of a group: one scalar, or the vectors in lane order.
+/// The values of a group: one scalar, or its vectors in lane order.
 pub(super) type Lanes = Vec<Value>;
 
-/// What holds a value in a register. Integers narrower than 32 bits are I32, sign- or zero-extended; f16 and bf16 are their
-/// bits in an I32; b8 is an I8 of 0 or 1 as a scalar and an all-ones or all-zeros mask as a vector.
+/// How a register holds a value. Integers narrower than 32 bits are I32, sign- or zero-extended. f16 and bf16 are their
+/// bits in an I32. b8 is an I8 of 0 or 1 as a scalar and a mask of all ones or all zeros as a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RegisterClass {
     F32,
@@ -26,7 +26,7 @@ pub(super) enum RegisterClass {
 }
 
 impl RegisterClass {
-    /// The class of a dtype's values.
+    /// The register class of a dtype.
     pub(super) fn from_dtype(d: DType) -> RegisterClass {
         match d {
             DType::F64 => RegisterClass::F64,
@@ -37,7 +37,7 @@ impl RegisterClass {
         }
     }
 
-    /// The type of a scalar.
+    /// The CLIF type of a scalar.
     pub(super) fn scalar_type(self) -> Type {
         match self {
             RegisterClass::F32 => F32,
@@ -48,7 +48,7 @@ impl RegisterClass {
         }
     }
 
-    /// The type of a vector.
+    /// The CLIF type of a vector.
     pub(super) fn vector_type(self) -> Type {
         match self {
             RegisterClass::F32 => F32X4,
@@ -67,7 +67,7 @@ impl RegisterClass {
         }
     }
 
-    /// Bytes of a lane.
+    /// The size of a lane in bytes.
     pub(super) fn size(self) -> usize {
         if matches!(self, RegisterClass::F64 | RegisterClass::I64) {
             8
@@ -76,43 +76,43 @@ impl RegisterClass {
         }
     }
 
-    /// F32 or F64.
+    /// Whether the class is F32 or F64.
     pub(super) fn is_float(self) -> bool {
         matches!(self, RegisterClass::F32 | RegisterClass::F64)
     }
 }
 
-/// Accesses that are proven to be in bounds. Elements need not be aligned to vectors.
+/// The flags of accesses that are proven in bounds. Elements need not be aligned to vectors.
 pub(super) const MEM: MemFlagsData = MemFlagsData::new().with_notrap();
 
-/// Writes instructions for groups of lanes.
+/// Emits instructions for groups of lanes.
 pub(super) struct Emitter<'a> {
     pub b: FunctionBuilder<'a>,
     pub table: &'a mut ConstantTable,
     pub table_ptr: Value,
     /// The function's one stack slot.
     pub slot: StackSlot,
-    /// Where in it faults are recorded: an I32 of [`Status`](crate::kernel::Status) bits.
+    /// The offset in the slot where faults are recorded, as an I32 of [`Status`](crate::kernel::Status) bits.
     pub status: i32,
-    /// Whether groups are single scalars at the moment.
+    /// Whether groups are currently single scalars.
     pub scalar: bool,
-    /// Iterations in a group when not scalar.
+    /// The number of iterations in a group when not scalar.
     pub elements: usize,
-    /// Bytes from one vector of a group to the next.
+    /// The distance between consecutive vectors of a group, in bytes.
     pub width: usize,
-    /// Whether the machine multiplies and adds in one rounding.
+    /// Whether the target has fused multiply-add.
     pub fma: bool,
-    /// Whether x86's own instructions may be used.
+    /// Whether x86-specific instructions may be used.
     pub x86: bool,
 }
 
 impl Emitter<'_> {
-    /// The type of a class in the current form.
+    /// The CLIF type of a class in the current form.
     pub(super) fn lane_type(&self, c: RegisterClass) -> Type {
         if self.scalar { c.scalar_type() } else { c.vector_type() }
     }
 
-    /// How many values a group of this class has.
+    /// The number of CLIF values in a group of this class.
     pub(super) fn value_count(&self, c: RegisterClass) -> usize {
         if self.scalar {
             1
@@ -131,7 +131,7 @@ impl Emitter<'_> {
 
     // Constants.
 
-    /// A constant of `c`'s type by its bits, `n` times, each a load of its own.
+    /// A constant of class `c` given by its bits, `n` times. Each is a separate load.
     pub(super) fn constant_bits(&mut self, c: RegisterClass, bits: u64, n: usize) -> Lanes {
         if self.scalar && !c.is_float() {
             let bits = if c == RegisterClass::I32 {
@@ -149,12 +149,12 @@ impl Emitter<'_> {
             .collect()
     }
 
-    /// An f32 for a group like `x`.
+    /// An f32 constant for a group shaped like `x`.
     pub(super) fn f32_like(&mut self, x: &Lanes, v: f32) -> Lanes {
         self.constant_bits(RegisterClass::F32, v.to_bits() as u64, x.len())
     }
 
-    /// A float of `c`, f32 or f64, for a group like `x`.
+    /// A float constant of class `c`, F32 or F64, for a group shaped like `x`.
     pub(super) fn float_like(&mut self, c: RegisterClass, x: &Lanes, v: f64) -> Lanes {
         match c {
             RegisterClass::F64 => self.constant_bits(c, v.to_bits(), x.len()),
@@ -162,7 +162,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An integer of `c`, I32 or I64, for a group like `x`.
+    /// An integer constant of class `c`, I32 or I64, for a group shaped like `x`.
     pub(super) fn int_like(&mut self, c: RegisterClass, x: &Lanes, v: i64) -> Lanes {
         let bits = if c == RegisterClass::I32 {
             v as u32 as u64
@@ -172,7 +172,7 @@ impl Emitter<'_> {
         self.constant_bits(c, bits, x.len())
     }
 
-    /// `0, 1, 2 …` over the lanes of a whole group, as I64.
+    /// The lane numbers `0, 1, 2, …` of a group, as I64.
     pub(super) fn lane_indices(&mut self) -> Lanes {
         let n = self.value_count(RegisterClass::I64);
         let per = self.width / 8;
@@ -184,14 +184,12 @@ impl Emitter<'_> {
             .collect()
     }
 
-    // Lane by lane.
-
-    /// `f` on each value.
+    /// Applies `f` to each value.
     pub(super) fn map1(&mut self, x: &Lanes, f: impl Fn(&mut Self, Value) -> Value) -> Lanes {
         x.iter().map(|&x| f(self, x)).collect()
     }
 
-    /// `f` on each pair of values.
+    /// Applies `f` to each pair of values.
     pub(super) fn map2(&mut self, x: &Lanes, y: &Lanes, f: impl Fn(&mut Self, Value, Value) -> Value) -> Lanes {
         debug_assert_eq!(x.len(), y.len());
         x.iter().zip(y).map(|(&x, &y)| f(self, x, y)).collect()
@@ -213,7 +211,7 @@ impl Emitter<'_> {
         self.map2(x, y, |e, x, y| e.b.ins().fdiv(x, y))
     }
 
-    /// `x * y + z`, in one rounding if the machine can.
+    /// `x * y + z`, rounded once if the target has fused multiply-add.
     pub(super) fn fma(&mut self, x: &Lanes, y: &Lanes, z: &Lanes) -> Lanes {
         if !self.fma {
             let p = self.fmul(x, y);
@@ -259,7 +257,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// The same bits as another type of that width.
+    /// Reinterprets the bits as another type of the same width.
     pub(super) fn bitcast(&mut self, ty: Type, x: Value) -> Value {
         let from = self.b.func.dfg.value_type(x);
         if from == ty {
@@ -272,7 +270,7 @@ impl Emitter<'_> {
         self.b.ins().bitcast(ty, flags, x)
     }
 
-    /// The bits of a float class as integers, or the integers' bits as the float class.
+    /// Reinterprets the bits of floats as integers, or of integers as floats.
     pub(super) fn bitcast_lanes(&mut self, to: RegisterClass, x: &Lanes) -> Lanes {
         let ty = self.lane_type(to);
         self.map1(x, |e, x| e.bitcast(ty, x))
@@ -306,7 +304,7 @@ impl Emitter<'_> {
         self.constant_bits(c, bits, x.len())
     }
 
-    /// `magnitude`, which is not negative, with the sign of `sign`.
+    /// `magnitude`, which must not be negative, with the sign of `sign`.
     pub(super) fn or_sign(&mut self, c: RegisterClass, magnitude: &Lanes, sign: &Lanes) -> Lanes {
         if self.scalar {
             return self.map2(magnitude, sign, |e, m, s| e.b.ins().fcopysign(m, s));
@@ -325,7 +323,7 @@ impl Emitter<'_> {
         self.or_sign(c, &m, sign)
     }
 
-    // Comparisons and choices. A condition is what `fcmp` or `icmp` gave for lanes of the choices' width.
+    // Comparisons and selects. A condition must come from an `fcmp` or `icmp` of lanes as wide as those selected.
 
     pub(super) fn fcmp(&mut self, cc: FloatCC, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fcmp(cc, x, y))

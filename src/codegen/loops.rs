@@ -1,4 +1,4 @@
-//! Loops: serial and parallel ones, and what goes from iteration to iteration. `vector` has those in groups of lanes.
+//! Lowers serial and parallel loops and the values they carry. `vector` lowers loops in groups of lanes.
 
 use super::analysis::{UNROLL, body_weight};
 use super::lanes::Lanes;
@@ -10,7 +10,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 
 impl FunctionLowering<'_> {
-    /// A loop and what comes out of it.
+    /// Lowers a loop and binds its results.
     pub(super) fn lower_loop(&mut self, l: &Loop) {
         let saved = self.partials.clone();
         if l.parallel {
@@ -45,7 +45,7 @@ impl FunctionLowering<'_> {
         self.close_loop(l);
     }
 
-    /// Binds the variables of a parallel loop from its flat index.
+    /// Computes the variables of a parallel loop from its flat index.
     pub(super) fn bind_parallel_vars(&mut self, vars: &[Var], flat: Value) {
         let mut rest = flat;
         for (n, &v) in vars.iter().enumerate().rev() {
@@ -66,7 +66,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Values and variables of a loop are gone after it.
+    /// Drops the values and variables of a loop after it.
     pub(super) fn close_loop(&mut self, l: &Loop) {
         self.forget(&l.body);
         for c in &l.carries {
@@ -77,14 +77,14 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Everything that goes through a loop: reductions, then carried values; as they are before it.
+    /// The initial values of a loop's reductions, followed by those of its carried values.
     fn initial_state(&mut self, l: &Loop) -> LoopState {
         let inits = l.reduces.iter().flat_map(|r| r.init.iter().copied());
         let all: Vec<_> = inits.chain(l.carries.iter().map(|c| c.init)).collect();
         all.into_iter().map(|v| self.registers_of(v)).collect()
     }
 
-    /// Binds what comes out of a loop.
+    /// Binds the results of a loop.
     pub(super) fn bind_results(&mut self, l: &Loop, state: &LoopState) {
         let outs = l.reduces.iter().flat_map(|r| r.out.iter().copied());
         let all: Vec<_> = outs.chain(l.carries.iter().map(|c| c.out)).collect();
@@ -93,7 +93,8 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// One iteration of the body: the state after it. A vector loop's first may have no state before it.
+    /// Lowers one iteration of the body and returns the state after it. The first iteration of a vector loop may have
+    /// no state before it.
     pub(super) fn lower_iteration(&mut self, l: &Loop, state: &LoopState) -> LoopState {
         let carried = &state[state.len() - l.carries.len()..];
         for (c, x) in l.carries.iter().zip(carried) {
@@ -121,7 +122,7 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// `acc + a * b`, in one rounding if the machine can; the product if there is nothing to add it to.
+    /// `acc + a * b`, rounded once if the target has fused multiply-add. Without an accumulator, the product.
     fn product_added(&mut self, a: kernel::Value, b: kernel::Value, acc: Option<Lanes>) -> Lanes {
         let [a, b] = [a, b].map(|v| self.registers_of(v));
         let lanes = self.lane.is_some();
@@ -131,7 +132,7 @@ impl FunctionLowering<'_> {
         })
     }
 
-    /// A loop in order, in scalars or within a group.
+    /// Lowers a serial loop, in scalars or within a group.
     fn lower_serial(&mut self, l: &Loop) {
         let n = self.k.extent(l.vars[0]);
         let mut state = self.initial_state(l);
@@ -160,7 +161,8 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// `while i + step <= end { state = body(i, state); i += step }` from `start`: the state and `i` after it.
+    /// Emits `i = start; while i + step <= end { state = body(i, state); i += step }`. Returns the state and `i` after
+    /// the loop.
     pub(super) fn emit_counted_loop(
         &mut self,
         start: End,
@@ -182,7 +184,7 @@ impl FunctionLowering<'_> {
         let inner = self.append_state_params(header, &state);
         let after_i = self.e.b.append_block_param(exit, I64);
         let after = self.append_state_params(exit, &state);
-        // The last start of a whole step; signed, because it may be negative.
+        // The last `i` at which a whole step fits. Compared as signed because it may be negative.
         let limit = match end {
             End::Const(c) => self.e.b.ins().iconst(I64, c - step),
             End::At(v) => self.e.b.ins().iadd_imm_s(v, -step),

@@ -11,7 +11,7 @@ fn access_key(b: Buf, i: &Index) -> AccessKey {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
 }
 
-/// Largest constant offset that goes into an instruction; groups of lanes add a little.
+/// The largest constant offset that is folded into an instruction. Groups of lanes add a little to it.
 const MAX_OFFSET: i64 = 1 << 30;
 
 impl FunctionLowering<'_> {
@@ -53,7 +53,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// What is known of an access's address so far, extended by all variables that have a value now.
+    /// The part of an access's address that is known so far, extended by all variables that have a value now.
     fn partial_address(&mut self, b: Buf, i: &Index) -> Partial {
         let key = access_key(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
@@ -81,7 +81,7 @@ impl FunctionLowering<'_> {
         p
     }
 
-    /// Computes, before a loop, what the loop's accesses share over all its iterations.
+    /// Before a loop, computes the parts of its accesses' addresses that are loop-invariant.
     pub(super) fn hoist_addresses(&mut self, body: &[Stmt]) {
         let mut accesses = vec![];
         collect_accesses(body, &mut accesses);
@@ -91,8 +91,8 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// The address of an access at the group's first iteration: a pointer and a constant offset. Values that differ over the
-    /// group are left out.
+    /// The address of an access at the group's first iteration, as a pointer and a constant offset. Dynamic terms that
+    /// vary over the group are not included.
     pub(super) fn access_address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
         let p = self.partial_address(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
@@ -107,8 +107,9 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// An I8 that says whether all conditions hold at this scalar iteration (in a group: those that do not depend on its variable; the
-    /// others are known to hold); `None` if there is nothing to test.
+    /// An I8 that says whether all conditions hold at this scalar iteration, or `None` if there is nothing to test.
+    /// Within a group it covers the conditions that do not depend on the group's variable; the others are known to
+    /// hold.
     fn lower_conditions(&mut self, conds: &[Cond]) -> Option<Value> {
         let lane = self.lane_var();
         let mut all = None;
@@ -128,13 +129,13 @@ impl FunctionLowering<'_> {
         all
     }
 
-    /// Whether the loops alone make a condition true.
+    /// Whether the loop extents alone make a condition true.
     pub(super) fn is_always_true(&self, c: &Cond) -> bool {
         let (lo, hi) = c.expr.value_range(|v| self.k.extent(v).max(1));
         lo >= c.lo as i128 && hi < c.hi as i128
     }
 
-    /// A load.
+    /// Lowers a load.
     pub(super) fn lower_load(&mut self, b: Buf, i: &Index, guard: &Option<LoadGuard>) -> LoweredValue {
         let varies = self.is_varying_access(i);
         let Some(g) = guard else {
@@ -180,7 +181,7 @@ impl FunctionLowering<'_> {
         self.e.b.ins().jump(to, &args);
     }
 
-    /// Whether an access goes to different elements within a group.
+    /// Whether an access touches different elements within a group.
     fn is_varying_access(&self, i: &Index) -> bool {
         self.lane_var().is_some_and(|v| i.affine.stride(v) != 0)
             || i.dynamic
@@ -227,7 +228,7 @@ impl FunctionLowering<'_> {
                 }
             })
             .collect();
-        // Dynamic terms are in the address already if none of them varies.
+        // If no dynamic term varies, the address already includes them.
         if i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
             return out;
         }
@@ -242,8 +243,8 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// Whether a store goes past the caches: to a buffer so large that it would only displace what is needed, in whole
-    /// cache lines.
+    /// Whether a store is a streaming store, which bypasses the caches. It must write whole cache lines of a buffer so
+    /// large that caching it would only displace other data.
     pub(super) fn is_streaming_store(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
         let large = self.e.width == 64 && self.may_stream && buffer.role == BufferRole::Out && buffer.streams;
@@ -255,7 +256,7 @@ impl FunctionLowering<'_> {
             && i.affine.terms().iter().all(line)
     }
 
-    /// A store.
+    /// Lowers a store.
     pub(super) fn lower_store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
         let dtype = self.k.buffer(b).dtype;
         if !self.is_varying_access(i) {
@@ -269,7 +270,7 @@ impl FunctionLowering<'_> {
         if stride == 1 && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
             let (p, off) = self.access_address(b, i);
             let x = if self.aligned && self.is_streaming_store(b, i) {
-                // What tells `widen` to write past the caches.
+                // `widen` turns stores of this type into streaming stores.
                 x.iter().map(|&v| self.e.bitcast(F64X2, v)).collect()
             } else {
                 x
@@ -285,7 +286,7 @@ impl FunctionLowering<'_> {
     }
 }
 
-/// Every access within a body, however deep.
+/// Collects every access in a body, including nested loops.
 fn collect_accesses<'s>(body: &'s [Stmt], out: &mut Vec<(Buf, &'s Index)>) {
     for s in body {
         match s {

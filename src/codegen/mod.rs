@@ -1,15 +1,17 @@
-//! Machine code for kernels, by Cranelift.
+//! Generates machine code for kernels with Cranelift.
 //!
-//! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): several F32X4, F64X2, I32X4 or I64X2
-//! vectors for as many iterations, then one vector, then scalars; everything has a vector form, if need be lane by
-//! lane. The optimisation level is `none`: it leaves constants beside their uses, where `speed` would
-//! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist_invariants()), addresses in `memory`).
+//! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): first several F32X4, F64X2, I32X4
+//! or I64X2 vectors of iterations, then one vector, then scalars. Every operation has a vector form, if necessary lane
+//! by lane. Cranelift's optimisation level is `none`, which leaves constants beside their uses; `speed` would hoist and
+//! spill them. This crate does the necessary hoisting itself: values in
+//! [`kernel::hoist`](crate::kernel::hoist_invariants()), addresses in `memory`.
 //!
-//! One path (`function`) writes a kernel through Cranelift's `Module`, with two back ends: memory of this process ([`Jit`])
-//! and the bytes of an emit_object file ([`emit_object()`]). Code names what it calls ([`code::host_functions`](crate::code::host_functions)).
+//! One code path (`function`) lowers a kernel through Cranelift's `Module` trait, with two back ends: this process's
+//! memory ([`Jit`]) and the bytes of an object file ([`emit_object()`]). The code calls
+//! [`code::host_functions`](crate::code::host_functions) by name.
 //!
-//! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
-//! the kernel decides, and lanes compute what scalars compute.
+//! Results do not depend on how the parallel loop is split. Reductions run within one iteration, in an order that
+//! depends only on the kernel, and lanes compute exactly what scalars compute.
 
 mod analysis;
 mod asm;
@@ -55,18 +57,18 @@ use crate::target::{Feature, Target};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 
-/// What to do besides compiling.
+/// Options of code generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CodegenOptions {
-    /// Keep each kernel's CLIF and assembly text.
+    /// Whether to keep each kernel's CLIF and assembly text.
     pub text: bool,
-    /// The widest vectors to use, in bytes: 16, 32 or 64; `None` for the machine's widest.
+    /// The widest vectors to use, in bytes: 16, 32 or 64. `None` for the widest of the machine.
     pub width: Option<usize>,
-    /// The features to use; `None` for the machine's.
+    /// The target whose features to use; `None` for this machine.
     pub target: Option<Target>,
 }
 
-/// Cranelift's description of the machine, or of a target that has fewer features.
+/// Cranelift's description of this machine, or of a target with fewer features.
 fn host_isa(target: Option<Target>) -> Result<OwnedTargetIsa, String> {
     let mut flags = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };

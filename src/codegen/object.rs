@@ -1,4 +1,4 @@
-//! Machine code as the bytes of an object file, for linkers, disassemblers and files of compiled models.
+//! Compiles kernels to an object file, for linkers, disassemblers and files of compiled models.
 
 use super::function::FunctionWriter;
 use super::{CodegenOptions, host_isa};
@@ -7,9 +7,9 @@ use crate::kernel::Kernel;
 use cranelift_module::{DataDescription, Linkage, Module, default_libcall_names};
 use cranelift_object::{ObjectBuilder, ObjectModule};
 
-/// The object file of verified kernels. Kernel `i` is the function `kernel{i}`; its constants are the data
-/// `kernel{i}_constants`, aligned to 64 bytes, whose address callers give as the last argument. Code refers by name to the
-/// [`host_functions`](crate::code::host_functions) that it calls.
+/// Compiles verified kernels to an object file. Kernel `i` is the function `kernel{i}`. Its constants are the data
+/// `kernel{i}_constants`, aligned to 64 bytes; callers pass their address as the last argument. The code refers by name
+/// to the [`host_functions`](crate::code::host_functions) that it calls.
 pub fn emit_object(kernels: &[Kernel], options: CodegenOptions) -> Result<Vec<u8>, CodeError> {
     let fail = |kernel: &str, message: String| CodeError {
         kernel: kernel.into(),

@@ -1,4 +1,4 @@
-//! Scalar operations by dtype.
+//! Lowers scalar operations for each dtype.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::kernel::{Fault, Status};
@@ -24,7 +24,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A condition negated.
+    /// The negation of a condition.
     fn not(&mut self, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().bxor_imm_u(x, 1));
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         self.map1(x, |e, x| e.b.ins().bnot(x))
     }
 
-    /// A condition like `x` that never holds.
+    /// A condition shaped like `x` that never holds.
     fn all_false(&mut self, x: &Lanes) -> Lanes {
         self.map1(x, |e, x| e.b.ins().bxor(x, x))
     }
@@ -163,7 +163,8 @@ impl Emitter<'_> {
                 let q = self.fdiv(x, y);
                 self.map1(&q, |e, x| e.b.ins().trunc(x))
             }
-            // The larger (smaller) one, the left of equals and of unordered; then the right one where only it is NaN.
+            // The larger (smaller) operand, or the left one if they are equal or unordered. Then the right one where
+            // only it is NaN.
             Binary::Max => {
                 let m = self.max_xy(y, x);
                 self.nan_of(y, &m)
@@ -185,19 +186,19 @@ impl Emitter<'_> {
         }
     }
 
-    /// `x` where it is NaN, else `y`.
+    /// `x` where `x` is NaN, else `y`.
     fn nan_of(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         let nan = self.fcmp(FloatCC::Unordered, x, x);
         self.choose(&nan, x, y)
     }
 
-    /// The larger (or smaller) of `x` and `y` where `x` is not NaN; `y` elsewhere.
+    /// `m`, the larger (or smaller) of `x` and `y`, where `x` is not NaN; `y` elsewhere.
     fn unless_nan(&mut self, x: &Lanes, y: &Lanes, m: &Lanes) -> Lanes {
         let nan = self.fcmp(FloatCC::Unordered, x, x);
         self.choose(&nan, y, m)
     }
 
-    /// `max(k, x)` (or min) where `k` is known not to be NaN and the sign of a zero does not matter: one instruction.
+    /// `max(k, x)` (or min) where `k` is not NaN and the sign of a zero does not matter: one instruction.
     pub(super) fn max_known(&mut self, larger: bool, k: &Lanes, x: &Lanes) -> Lanes {
         if larger { self.max_xy(k, x) } else { self.min_xy(k, x) }
     }
@@ -245,7 +246,8 @@ impl Emitter<'_> {
         self.wrap_to_width(dtype, &r)
     }
 
-    /// A scalar shift with counts out of range giving what is left of the number then.
+    /// A scalar shift. Counts out of range shift out every bit: a left shift gives 0, a right shift 0 or -1 by the
+    /// sign.
     fn shift_scalar(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
         let c = RegisterClass::from_dtype(dtype);
         let width = 8 * dtype.size() as i64;
@@ -261,8 +263,8 @@ impl Emitter<'_> {
         self.b.ins().select(ok, shifted, out)
     }
 
-    /// A scalar integer division or remainder. By zero it records a fault and gives 0; the smallest number by -1 wraps, which the machine
-    /// would trap on, so -1 divides as a negation.
+    /// A scalar integer division or remainder. Division by zero records a fault and gives 0. The smallest integer
+    /// divided by -1 wraps; the machine instruction would trap on it, so division by -1 is a negation.
     fn divide_scalar(&mut self, op: Binary, c: RegisterClass, x: Value, y: Value) -> Value {
         let ty = c.scalar_type();
         let zero = self.b.ins().icmp_imm_s(IntCC::Equal, y, 0);
@@ -277,7 +279,8 @@ impl Emitter<'_> {
         let (q, r) = match op {
             Binary::TruncDiv | Binary::Fmod => (q, r),
             _ => {
-                // Towards minus infinity: where the remainder is not zero and its sign is not the divisor's.
+                // Round towards minus infinity: adjust where the remainder is nonzero and its sign differs from the
+                // divisor's.
                 let sign = self.b.ins().bxor(r, safe);
                 let differ = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, sign, 0);
                 let some = self.b.ins().icmp_imm_s(IntCC::NotEqual, r, 0);
@@ -297,7 +300,7 @@ impl Emitter<'_> {
         self.b.ins().select(zero, none, q)
     }
 
-    /// Records `fault` if the I8 `cond` is not zero.
+    /// Records `fault` if the I8 `cond` is nonzero.
     pub(super) fn fault_if(&mut self, cond: Value, fault: Fault) {
         let (cold, join) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(cond, cold, &[], join, &[]);
@@ -314,7 +317,7 @@ impl Emitter<'_> {
         self.b.switch_to_block(join);
     }
 
-    /// The address of the recorded faults.
+    /// The address where faults are recorded.
     pub(super) fn status_address(&mut self) -> Value {
         self.b.ins().stack_addr(I64, self.slot, self.status)
     }
@@ -337,7 +340,7 @@ impl Emitter<'_> {
         if dtype == DType::B8 {
             (x, y) = (self.mask32(&x), self.mask32(&y));
             if !self.scalar {
-                // True is -1 in a mask: the order is the other way round.
+                // True is -1 in a mask, which reverses the order.
                 op = match op {
                     Compare::Lt => Compare::Gt,
                     Compare::Gt => Compare::Lt,

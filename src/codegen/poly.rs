@@ -1,10 +1,11 @@
-//! f32 functions as polynomials over groups of lanes, within 1 to 2 ULP of the true value, with torch's values at NaN,
-//! infinities, zeros and denormals.
+//! f32 functions as polynomials over groups of lanes, within 1 to 2 ULP of the true value. NaN, infinities, zeros and
+//! denormals give torch's values.
 //!
-//! Reductions are Cody and Waite's; the coefficients of exp, expm1, sin, cos and tanh are minimax fits made with Lawson's
-//! algorithm and rounded to f32 one after the other; those of log and erf follow N. Juffa's published approximations.
+//! Argument reductions are Cody and Waite's. The coefficients of exp, expm1, sin, cos and tanh are minimax fits made
+//! with Lawson's algorithm and rounded to f32 one after the other. Those of log and erf follow N. Juffa's published
+//! approximations.
 
-// Coefficients stay as they were published.
+// The coefficients have all their published digits.
 #![allow(clippy::excessive_precision)]
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
@@ -15,17 +16,17 @@ use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
 pub(super) const F: RegisterClass = RegisterClass::F32;
 pub(super) const I: RegisterClass = RegisterClass::I32;
 
-/// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
+/// 1.5 * 2^23. Adding it rounds a float to an integer, whose value is then in the low bits.
 pub(super) const MAGIC: f32 = 12582912.0;
 
-/// Beyond this, sin and cos reduce their argument in f64 through a call.
+/// Above this magnitude, sin and cos reduce their argument in f64 through a call.
 const TRIG_LIMIT: f32 = 48000.0;
 
-/// A function for the arguments that vector code does not reach.
+/// A fallback for the arguments that the vector code does not handle.
 pub(super) type Helper = fn(&mut Emitter, &Lanes) -> Lanes;
 
 impl Emitter<'_> {
-    /// The polynomial with coefficients from the highest power down.
+    /// The polynomial with these coefficients, from the highest power down, by Horner's method.
     pub(super) fn horner(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
         let mut p = self.f32_like(x, coefs[0]);
         for &c in &coefs[1..] {
@@ -35,13 +36,13 @@ impl Emitter<'_> {
         p
     }
 
-    /// `x * a + b` with constants.
+    /// `x * a + b` with constants `a` and `b`.
     pub(super) fn affine_k(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
         let (a, b) = (self.f32_like(x, a), self.f32_like(x, b));
         self.fma(x, &a, &b)
     }
 
-    /// `x * a + y` with a constant.
+    /// `x * a + y` with a constant `a`.
     pub(super) fn axpy(&mut self, x: &Lanes, a: f32, y: &Lanes) -> Lanes {
         let a = self.f32_like(x, a);
         self.fma(x, &a, y)
@@ -57,7 +58,7 @@ impl Emitter<'_> {
         self.fmul(x, &k)
     }
 
-    /// `x` within `lo..=hi`; NaN stays.
+    /// `x` clamped to `lo..=hi`. NaN stays NaN.
     pub(super) fn clamp_k(&mut self, x: &Lanes, lo: f32, hi: f32) -> Lanes {
         let lo = self.f32_like(x, lo);
         let x = self.max_xy(&lo, x);
@@ -82,7 +83,7 @@ impl Emitter<'_> {
         self.fma(&q, &r2, r)
     }
 
-    /// `x = n ln 2 + r`: n rounded (as MAGIC + n) and r. `x` must be clamped.
+    /// Splits `x = n ln 2 + r` into the rounded n (as MAGIC + n) and r. `x` must be clamped.
     fn reduce_ln2(&mut self, x: &Lanes) -> (Lanes, Lanes) {
         let t = self.affine_k(x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
@@ -115,7 +116,7 @@ impl Emitter<'_> {
         self.copysign(F, &y, x0)
     }
 
-    /// `a = 2^e m` with m in 2/3..4/3 for a normal positive a: e as a float, and m - 1.
+    /// Splits a normal positive `a = 2^e m`, with m in 2/3..4/3, into e as a float and m - 1.
     fn split_log(&mut self, a: &Lanes) -> (Lanes, Lanes) {
         let (e, m) = self.split_exponent(a);
         let e = self.int_to_f32(&e);
@@ -124,7 +125,7 @@ impl Emitter<'_> {
         (e, f)
     }
 
-    /// The exponent in place (times 2^23), and the mantissa m in 2/3..4/3.
+    /// The exponent times 2^23 (in its bit position), and the mantissa m in 2/3..4/3.
     fn split_exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
         let ai = self.bitcast_lanes(I, a);
         let c = self.int_like(I, &ai, 0x3f2a_aaab);
@@ -159,7 +160,7 @@ impl Emitter<'_> {
         self.fmul(&r, &s)
     }
 
-    /// A logarithm of base `b`: `e * log_b(2) + log_b(1 + f)`, the factors given as two summands each.
+    /// A logarithm of base `b`: `e * log_b(2) + log_b(1 + f)`. Each factor is given as two summands.
     fn log_base(&mut self, x: &Lanes, of_2: [f32; 2], of_e: [f32; 2]) -> Lanes {
         let tiny = f32::MIN_POSITIVE;
         let up = self.mul_k(x, 8388608.0);
@@ -172,7 +173,7 @@ impl Emitter<'_> {
             let y = self.fadd(&p, &f);
             self.axpy(&e, of_2[0], &y)
         } else {
-            // f * hi is exact enough only because hi has few bits; the rest is small.
+            // f * hi is exact enough only because hi has few significant bits. The other terms are small.
             let low = self.mul_k(&p, of_e[0] + of_e[1]);
             let low = self.axpy(&f, of_e[1], &low);
             let low = if of_2[1] != 0.0 {
@@ -186,7 +187,8 @@ impl Emitter<'_> {
         self.log_specials(x, 0.0, &y)
     }
 
-    /// The values of a logarithm with its pole at `pole`: -inf there, NaN below, infinity and NaN unchanged.
+    /// Special values of a logarithm with its pole at `pole`: -inf at the pole, NaN below it, infinity and NaN
+    /// unchanged.
     fn log_specials(&mut self, x: &Lanes, pole: f32, y: &Lanes) -> Lanes {
         let inf = self.f32_like(x, f32::INFINITY);
         let c = self.fcmp(FloatCC::LessThan, x, &inf);
@@ -228,7 +230,8 @@ impl Emitter<'_> {
     pub(super) fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
         let u = self.add_k(x, 1.0);
         let (e, m) = self.split_exponent(&u);
-        // m - 1 = x 2^-e + (2^-e - 1), without the rounding of 1 + x; for large x that rounding does not matter and 2^-e may underflow.
+        // m - 1 = x 2^-e + (2^-e - 1), without rounding 1 + x. For large x that rounding does not matter, and 2^-e may
+        // underflow.
         let one = self.int_like(I, &e, 0x3f80_0000);
         let s = self.isub(&one, &e);
         let s = self.bitcast_lanes(F, &s);
@@ -248,7 +251,7 @@ impl Emitter<'_> {
     pub(super) fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
         let t = self.affine_k(x, std::f32::consts::FRAC_2_PI, MAGIC);
         let n = self.add_k(&t, -MAGIC);
-        // pi / 2 in three parts of 24 bits.
+        // pi / 2 as three parts of 24 bits.
         let r = self.axpy(&n, -1.570_796_4, x);
         let r = self.axpy(&n, 4.371_139e-8, &r);
         let r = self.axpy(&n, 1.715_124_5e-15, &r);
@@ -265,7 +268,7 @@ impl Emitter<'_> {
             let one = self.int_like(I, &k, shift);
             k = self.iadd(&k, &one);
         }
-        // Odd quadrants swap sine and cosine, the upper two change the sign.
+        // Odd quadrants swap sine and cosine; the upper two change the sign.
         let one = self.int_like(I, &k, 1);
         let odd = self.band(&k, &one);
         let one = self.int_like(I, &k, 1);
@@ -277,7 +280,7 @@ impl Emitter<'_> {
         let yi = self.bitcast_lanes(I, &y);
         let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
         let y = self.bitcast_lanes(F, &yi);
-        // -0 would come out as +0 through the reduction.
+        // The reduction would turn -0 into +0.
         let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
         let a = self.fabs(F, x);
         let limit = self.f32_like(x, TRIG_LIMIT);
@@ -295,7 +298,7 @@ impl Emitter<'_> {
         self.choose(&c, x, y)
     }
 
-    /// `y`, or what `other` computes out of line if the condition holds anywhere in the group.
+    /// `y`, or the result of `other`, computed out of line, if the condition holds in any lane of the group.
     fn unless_any(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
         let any = self.any_true(c);
         let (cold, join) = (self.b.create_block(), self.b.create_block());

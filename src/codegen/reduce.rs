@@ -1,4 +1,4 @@
-//! Reductions: what they begin with, how two partial results become one, how the lanes of a group do.
+//! Reductions: their initial values, combining two partial results, and combining the lanes of a group.
 
 use super::lanes::{MEM, RegisterClass};
 use super::state::{FunctionLowering, LoopState, LoweredValue};
@@ -9,24 +9,24 @@ use crate::types::DType;
 use cranelift_codegen::ir::types::{I16X8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
-/// How two partial results become one.
+/// How to combine two partial results.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReduceRule {
     pub op: ReduceOp,
     pub dtype: DType,
-    /// Whether a NaN may be lost on the way; see [`Folds::numbers`](super::folds::Folds).
+    /// Whether NaN need not be propagated; see [`Folds::numbers`](super::folds::Folds).
     numbers: bool,
 }
 
 impl ReduceRule {
-    /// Whether values combine one by one in registers.
+    /// Whether vectors combine lane by lane with one operation.
     fn is_lane_wise(self) -> bool {
         self.op.as_binary().is_some() && RegisterClass::from_dtype(self.dtype) != RegisterClass::Bool
     }
 }
 
 impl FunctionLowering<'_> {
-    /// How a reduction combines.
+    /// The combining rule of a reduction.
     pub(super) fn reduce_rule(&self, r: &Reduce) -> ReduceRule {
         ReduceRule {
             op: r.op,
@@ -35,7 +35,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Whether a reduction begins with nothing: constants that leave every other value as it is.
+    /// Whether a reduction's initial values are constants equal to its identity.
     fn begins_with_nothing(&self, r: &Reduce) -> bool {
         let identity = r.op.identity(self.k.dtype(r.init[0]));
         let negative = |s: Scalar| s.to_f64().is_sign_negative();
@@ -44,7 +44,7 @@ impl FunctionLowering<'_> {
         is(&r.init[0], identity) && r.init[1..].iter().all(|v| is(v, Scalar::Int(DType::I64, i64::MAX)))
     }
 
-    /// What comes out of each reduction of a loop whose iterations gave `parts`: what it began with and its part.
+    /// Combines the initial values of a loop's reductions with `parts`, the results of its iterations.
     pub(super) fn with_initial(&mut self, l: &Loop, parts: Option<LoopState>) -> LoopState {
         let mut out: LoopState = vec![];
         for r in &l.reduces {
@@ -64,7 +64,7 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// The identities of a loop's reductions in the current form.
+    /// The identities of a loop's reductions, in the current form.
     pub(super) fn identity_state(&mut self, l: &Loop) -> LoopState {
         let lanes = self.lane.is_some();
         let mut out = vec![];
@@ -85,7 +85,8 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// A group's lanes combined until they are one vector, or as many elements as 128 bits have of 32 each.
+    /// Combines a group's halves until one vector is left. Pairs and b8, which do not combine lane-wise, stop at as
+    /// many elements as a vector has 32-bit lanes.
     fn halved_one(&mut self, how: ReduceRule, mut x: LoopState) -> LoopState {
         let lane = if how.is_lane_wise() {
             RegisterClass::from_dtype(how.dtype).size()
@@ -106,7 +107,7 @@ impl FunctionLowering<'_> {
         x
     }
 
-    /// What the groups of a loop's reductions come to, halved until each is one vector.
+    /// Combines each reduction's group until it is one vector.
     pub(super) fn halve_groups(&mut self, l: &Loop, wide: LoopState) -> LoopState {
         let mut out: LoopState = vec![];
         for r in &l.reduces {
@@ -117,7 +118,7 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// What is left of a group's lanes by [`FunctionLowering::halve_groups`], combined into one scalar: always in the same tree.
+    /// Combines the lanes that [`FunctionLowering::halve_groups`] left into one scalar, always in the same tree.
     pub(super) fn collapse_lanes(&mut self, how: ReduceRule, x: LoopState) -> LoopState {
         if how.is_lane_wise() {
             return vec![vec![self.combine_across(how, x[0][0])]];
@@ -140,8 +141,8 @@ impl FunctionLowering<'_> {
         lanes.swap_remove(0)
     }
 
-    /// The lanes of one vector combined, in registers: each step combines the vector with itself in another order, the parts of
-    /// a wide one last, so that at the end every lane has the result.
+    /// Combines the lanes of one vector in registers. Each step combines the vector with a permutation of itself, the
+    /// parts of a wide vector last, so at the end every lane has the result.
     fn combine_across(&mut self, how: ReduceRule, x: Value) -> Value {
         let orders: &[[u8; 4]] = match RegisterClass::from_dtype(how.dtype).size() {
             8 => &[[2, 3, 0, 1]],
@@ -164,7 +165,8 @@ impl FunctionLowering<'_> {
             .load(RegisterClass::from_dtype(how.dtype).scalar_type(), MEM, at, 0)
     }
 
-    /// The 128-bit parts of a wide vector combined lane by lane, so that each has the result; see [`widen`](super::widen).
+    /// Combines the 128-bit parts of a wide vector lane by lane, so that each part has the result; see
+    /// [`widen`](super::widen).
     pub(super) fn across_parts(&mut self, how: ReduceRule, x: Value) -> Value {
         let ty = self.e.b.func.dfg.value_type(x);
         let mut x = x;
@@ -180,7 +182,7 @@ impl FunctionLowering<'_> {
         x
     }
 
-    /// Two partial results of each reduction of a loop, combined in the current form.
+    /// Combines two partial results of each reduction of a loop, in the current form.
     pub(super) fn combine_states(&mut self, l: &Loop, a: &LoopState, b: &LoopState) -> LoopState {
         let mut out: LoopState = vec![];
         for r in &l.reduces {

@@ -1,22 +1,22 @@
-//! Which rows run in step: facts about a kernel that decide how [`rows`](super::rows) writes it.
+//! Decides which kernels run rows in lockstep; [`rows`](super::rows) lowers them.
 
 use super::analysis::body_weight;
 use super::lanes::RegisterClass;
 use crate::kernel::{Inst, Kernel, Loop, ReduceOp, Stmt};
 
-/// Rows that run in step: as many as a 128-bit part has lanes of 32 bits.
+/// The number of rows that run in lockstep: as many as 32-bit lanes in 128 bits.
 pub(super) const ROWS: usize = 4;
 
-/// The most elements of a row: four rows stay in the first cache with their results.
+/// The maximum length of a row in elements. Four such rows and their results stay in the L1 cache.
 const LONGEST: usize = 1024;
 
-/// The most [`body_weight`] of all loops of a row together, which is written once for each row.
+/// The maximum total [`body_weight`] of a row's loops. Their code is emitted once for each row.
 const HEAVIEST: usize = 96;
 
-/// The fewest elements of all rows that are worth as much code.
+/// The minimum number of elements in all rows that justifies the extra code.
 const FEWEST: usize = 2048;
 
-/// How many iterations of the parallel loop run in step: [`ROWS`], or one.
+/// The number of iterations of the parallel loop that run in lockstep: [`ROWS`] or 1.
 pub(super) fn in_step(k: &Kernel) -> usize {
     let enough = |l: &Loop| {
         let longest = inner_loops(l).flat_map(|l| &l.vars).map(|&v| k.extent(v)).max();
@@ -29,7 +29,7 @@ pub(super) fn in_step(k: &Kernel) -> usize {
     }
 }
 
-/// The loops of a loop's body.
+/// The loops directly in a loop's body.
 pub(super) fn inner_loops(l: &Loop) -> impl Iterator<Item = &Loop> {
     l.body.iter().filter_map(|s| match s {
         Stmt::Loop(l) => Some(l),
@@ -37,12 +37,13 @@ pub(super) fn inner_loops(l: &Loop) -> impl Iterator<Item = &Loop> {
     })
 }
 
-/// Bytes of scratch memory that a call of the compiled kernel uses: [`Kernel::scratch_layout`]'s, for each row in step.
+/// The bytes of scratch memory that a call of the compiled kernel uses: [`Kernel::scratch_layout`]'s, for each row in
+/// lockstep.
 pub(super) fn scratch_bytes(k: &Kernel) -> usize {
     k.scratch_layout().1 * in_step(k)
 }
 
-/// Whether a parallel loop's iterations are short rows with reductions whose ends can be merged.
+/// Whether a parallel loop's iterations are short rows with reductions whose last steps can be merged.
 fn short_rows(k: &Kernel, l: &Loop) -> bool {
     let plain = |l: &Loop| {
         let straight = l.body.iter().all(|s| match s {
@@ -61,7 +62,7 @@ fn short_rows(k: &Kernel, l: &Loop) -> bool {
     !l.vector && heavy <= HEAVIEST && inner_loops(l).all(plain) && inner_loops(l).any(merged)
 }
 
-/// Whether reductions of rows end together.
+/// Whether the last steps of several rows' reductions can be merged.
 pub(super) fn can_merge_ends(op: ReduceOp, class: RegisterClass) -> bool {
     op.as_binary().is_some() && class == RegisterClass::F32
 }

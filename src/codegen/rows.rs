@@ -1,7 +1,8 @@
 //! Short rows, several at a time.
 //!
-//! A row kernel (softmax, norms, sums) runs one iteration of its parallel loop for each row; at the end of each reduction the lanes of
-//! a vector become one scalar, in as many dependent steps as a short row has vectors. Where rows are short, four run in step:
+//! A row kernel (softmax, norms, sums) runs one iteration of its parallel loop for each row. At the end of each
+//! reduction the lanes of a vector become one scalar, which takes as many dependent steps as a short row has vectors.
+//! Short rows therefore run four in lockstep:
 //!
 //! ```text
 //! each row:      its vector loop, down to one vector        a, b, c, d
@@ -10,8 +11,9 @@
 //! each row:      its scalar, and what it does with it
 //! ```
 //!
-//! That is a third of the instructions, and no row waits for its own result alone. The order of additions within a row is that of
-//! [`FunctionLowering::collapse_lanes`], bit for bit: the rows left over at the end of a chunk run one by one.
+//! That takes a third of the instructions, and no row waits for its own result alone. Additions within a row keep the
+//! order of [`FunctionLowering::collapse_lanes`], so results are bit-identical: the rows left over at the end of a
+//! chunk run one by one.
 
 use super::lanes::RegisterClass;
 use super::reduce::ReduceRule;
@@ -21,15 +23,15 @@ use crate::kernel::{BufferRole, Loop, Stmt};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl FunctionLowering<'_> {
-    /// The body of a loop for the rows `i..i + ROWS` in step.
+    /// Lowers the body of a loop for the rows `i..i + ROWS` in lockstep.
     pub(super) fn lower_rows_in_step(&mut self, l: &Loop, i: Value) {
         let outside = (self.vars.clone(), self.partials.clone());
         let (_, local) = self.k.scratch_layout();
-        // Each row has scratch memory of its own.
+        // Each row has its own scratch memory.
         let k = self.k;
         self.partials.retain(|key, _| k.buffer(key.0).role != BufferRole::Local);
         if l.vars.len() == 1 {
-            // Rows differ by constants: one address for all.
+            // The rows' indices differ by constants, so they share one address.
             self.bind_row(l, i, 0);
             self.hoist_addresses(&l.body);
             self.partials.retain(|key, _| k.buffer(key.0).role != BufferRole::Local);
@@ -62,7 +64,7 @@ impl FunctionLowering<'_> {
         (self.vars, self.partials) = outside;
     }
 
-    /// Binds the variables of a parallel loop to those of the row `r` after `first`.
+    /// Binds the variables of a parallel loop to row `first + r`.
     fn bind_row(&mut self, l: &Loop, first: Value, r: usize) {
         match l.vars[..] {
             [row] => self.vars[row.0 as usize] = VarAt::Past(first, r as i64),
@@ -73,7 +75,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Lets scratch memory begin `offset` bytes on.
+    /// Moves the base of the local buffers by `offset` bytes.
     fn move_local_buffers(&mut self, offset: usize) {
         for (n, b) in self.k.buffers.iter().enumerate() {
             if b.role == BufferRole::Local && offset > 0 {
@@ -82,12 +84,12 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// How many rows are in step at the moment.
+    /// The number of rows that currently run in lockstep.
     pub(super) fn row_count(&self) -> usize {
         self.in_step.len().max(1)
     }
 
-    /// `f` for each row in step, or once.
+    /// Runs `f` for each row in lockstep, or once if there are none.
     pub(super) fn each_row<R>(&mut self, mut f: impl FnMut(&mut Self, usize) -> R) -> Vec<R> {
         if self.in_step.is_empty() {
             return vec![f(self, 0)];
@@ -111,7 +113,8 @@ impl FunctionLowering<'_> {
         std::mem::swap(&mut self.buffers, &mut row.buffers);
     }
 
-    /// What each row's groups, of which `wide` has what [`FunctionLowering::halve_groups`] left, come to, for each reduction of a loop.
+    /// The results of each row's reductions. `wide` has the vectors that [`FunctionLowering::halve_groups`] left for
+    /// each row.
     pub(super) fn collapse_rows(&mut self, l: &Loop, wide: Vec<LoopState>) -> Vec<LoopState> {
         let mut out: Vec<LoopState> = vec![vec![]; wide.len()];
         for r in &l.reduces {
@@ -130,10 +133,11 @@ impl FunctionLowering<'_> {
         out
     }
 
-    /// The ends of four rows' vectors: what [`FunctionLowering::collapse_lanes`] makes of each.
+    /// Combines the vectors of four rows into one result each, with the same value as
+    /// [`FunctionLowering::collapse_lanes`].
     fn merge_four_rows(&mut self, how: ReduceRule, [a, b, c, d]: [Value; ROWS]) -> Vec<LoopState> {
-        // Lanes 0 and 1 of two vectors with their lanes 2 and 3, turned about: no other shuffle has these orders, by which `widen`
-        // knows them.
+        // Lanes 0 and 1 of both vectors, and lanes 2 and 3, each pair swapped. No other shuffle uses these orders, so
+        // `widen` can recognise them.
         let (lower, upper) = ([1, 0, 5, 4], [3, 2, 7, 6]);
         let ab = self.combine_shuffled(how, a, b, lower, upper);
         let cd = self.combine_shuffled(how, c, d, lower, upper);
@@ -146,7 +150,7 @@ impl FunctionLowering<'_> {
         ends.into()
     }
 
-    /// Two orders of two vectors' lanes, combined.
+    /// Combines two permutations of two vectors' lanes.
     fn combine_shuffled(&mut self, how: ReduceRule, x: Value, y: Value, left: [u8; 4], right: [u8; 4]) -> Value {
         let [l, r] = [left, right].map(|order| vec![vec![self.e.shuffle32(x, y, order)]]);
         self.with_form(true, |s| s.combine(how, &l, &r))[0][0]

@@ -1,4 +1,4 @@
-//! The state of writing one kernel: what its values, variables and addresses are at this place of the code.
+//! The state while a kernel is lowered: the current form of its values, variables and addresses.
 
 use super::folds::Folds;
 use super::lanes::{Emitter, Lanes, RegisterClass};
@@ -9,12 +9,12 @@ use cranelift_codegen::ir::types::I8;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashMap;
 
-/// What a kernel value is at this place of the code.
+/// The current form of a kernel value.
 #[derive(Clone, Debug)]
 pub(super) enum LoweredValue {
     /// Not computed here.
     None,
-    /// A constant, made where it is used.
+    /// A constant, materialised at each use.
     Const(Scalar),
     /// One scalar, the same for all iterations of the group.
     Uniform(Value),
@@ -22,19 +22,19 @@ pub(super) enum LoweredValue {
     Lanes(Lanes),
 }
 
-/// What a loop variable is.
+/// The current form of a loop variable.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VarAt {
-    /// Known; also what variables of loops that are not open are.
+    /// A known value. Variables of loops that are not open also have this form.
     Const(i64),
-    /// In a register; in a group the first iteration's value.
+    /// In a register. Within a group, the value of the group's first iteration.
     At(Value),
-    /// So much more than a register.
+    /// A register plus a constant.
     Past(Value, i64),
 }
 
 impl VarAt {
-    /// The known part of it.
+    /// The constant part.
     pub(super) fn constant_part(self) -> i64 {
         match self {
             VarAt::Const(c) | VarAt::Past(_, c) => c,
@@ -43,7 +43,7 @@ impl VarAt {
     }
 }
 
-/// The registers of each value that goes from iteration to iteration.
+/// The registers of each loop-carried value.
 pub(super) type LoopState = Vec<Vec<Value>>;
 
 /// One end of a range of iterations.
@@ -53,10 +53,10 @@ pub(super) enum End {
     At(Value),
 }
 
-/// What accesses with equal addresses up to a constant have in common.
+/// Identifies accesses whose addresses differ only by a constant.
 pub(super) type AccessKey = (Buf, Vec<(Var, i64)>, Vec<(crate::kernel::Value, i64)>);
 
-/// The part of an address that enclosing loops decide, computed before the loop inside.
+/// The part of an address that enclosing loops determine, computed before the inner loop.
 #[derive(Clone)]
 pub(super) struct Partial {
     pub ptr: Value,
@@ -66,7 +66,7 @@ pub(super) struct Partial {
 
 pub(super) type Partials = std::collections::HashMap<AccessKey, Partial>;
 
-/// What differs from row to row while rows run in step.
+/// The state that differs between rows in lockstep.
 pub(super) struct RowState {
     pub vals: Vec<LoweredValue>,
     pub vars: Vec<VarAt>,
@@ -75,32 +75,32 @@ pub(super) struct RowState {
     pub buffers: Vec<Value>,
 }
 
-/// The state of writing one kernel.
+/// The state while a kernel is lowered.
 pub(super) struct FunctionLowering<'a> {
     pub e: Emitter<'a>,
     pub k: &'a Kernel,
-    /// Base addresses.
+    /// The base address of each buffer.
     pub buffers: Vec<Value>,
     pub vars: Vec<VarAt>,
     pub vals: Vec<LoweredValue>,
-    /// The vector loop whose iterations run in groups at the moment.
+    /// The vector loop that currently runs in groups.
     pub lane: Option<Var>,
     pub partials: Partials,
-    /// Uniform values that were spread over lanes before the loop.
+    /// Uniform values that were splatted before the loop.
     pub splats: HashMap<kernel::Value, Value>,
-    /// The chunk of the parallel loop.
+    /// The range of the parallel loop that the caller passed.
     pub range: (Value, Value),
-    /// Whether groups begin at multiples of a cache line.
+    /// Whether groups start at multiples of a cache line.
     pub aligned: bool,
-    /// Whether stores of two f64 are free to mean stores past the caches.
+    /// Whether a store of two f64 is free to mean a streaming store.
     pub may_stream: bool,
-    /// What is computed together.
+    /// Patterns that are computed as one operation.
     pub folds: Folds,
-    /// Loads at which the next row is asked for, with its distance in bytes.
+    /// The loads that also prefetch the next row, with its distance in bytes.
     pub prefetches: HashMap<kernel::Value, i64>,
-    /// The rows in step, if there are any and none of them is current.
+    /// The rows in lockstep, if there are any and none of them is current.
     pub in_step: Vec<RowState>,
-    /// Whether the code says which statement it comes from.
+    /// Whether instructions record the statement that they come from.
     pub places: bool,
 }
 
@@ -110,7 +110,7 @@ impl FunctionLowering<'_> {
         self.lane
     }
 
-    /// `f` while the emitter writes vectors or scalars.
+    /// Runs `f` while the emitter emits vectors (`lanes`) or scalars.
     pub(super) fn with_form<R>(&mut self, lanes: bool, f: impl FnOnce(&mut Self) -> R) -> R {
         let before = std::mem::replace(&mut self.e.scalar, !lanes);
         let r = f(self);
@@ -133,7 +133,7 @@ impl FunctionLowering<'_> {
         self.e.constant_bits(class, bits, n)
     }
 
-    /// The scalar of a value that is the same for the whole group; `None` if it is not, or not known yet.
+    /// The scalar of a value that is the same for the whole group. `None` if it varies or is not known yet.
     pub(super) fn uniform_scalar(&mut self, v: kernel::Value) -> Option<Value> {
         match self.vals[v.0 as usize] {
             LoweredValue::Uniform(x) => Some(x),
@@ -148,7 +148,7 @@ impl FunctionLowering<'_> {
             .expect("a value that does not vary over the group")
     }
 
-    /// The lanes of a value, spread if it is uniform.
+    /// The lanes of a value, splatted if it is uniform.
     pub(super) fn lanes_of(&mut self, v: kernel::Value) -> Lanes {
         let class = RegisterClass::from_dtype(self.k.dtype(v));
         let n = self.with_form(true, |l| l.e.value_count(class));
@@ -166,7 +166,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// A value's registers: the scalar outside groups, the lanes inside. Conditions have 32-bit lanes.
+    /// A value's registers: the scalar outside groups, the lanes inside. Conditions get 32-bit lanes.
     pub(super) fn registers_of(&mut self, v: kernel::Value) -> Lanes {
         if self.lane.is_none() {
             return vec![self.scalar_of(v)];
@@ -175,7 +175,7 @@ impl FunctionLowering<'_> {
         self.canonicalize_lanes(self.k.dtype(v), LoweredValue::Lanes(x))
     }
 
-    /// Registers as block parameters take them.
+    /// A value's registers in the types that block parameters have.
     pub(super) fn canonicalize_lanes(&mut self, dtype: DType, v: LoweredValue) -> Lanes {
         match v {
             LoweredValue::Uniform(x) => vec![x],

@@ -1,11 +1,11 @@
-//! The table of constants of a kernel.
+//! A kernel's table of constants.
 
 use std::collections::HashMap;
 
-/// Bytes of an entry: the widest vector, so that code of any vector width can load from it.
+/// The size of an entry in bytes: that of the widest vector, so that code of any vector width can load from it.
 const ENTRY: usize = 64;
 
-/// Constants, each repeated over 64 bytes.
+/// Constants, each repeated to fill 64 bytes.
 #[derive(Default)]
 pub(super) struct ConstantTable {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct ConstantTable {
 }
 
 impl ConstantTable {
-    /// The offset of the constant with these bits in every lane of `size` bytes.
+    /// The offset of the entry that repeats these bits in every lane of `size` bytes.
     pub(super) fn constant_offset(&mut self, bits: u64, size: usize) -> i32 {
         let bytes = &mut self.bytes;
         *self.known.entry((bits, size)).or_insert_with(|| {
@@ -26,7 +26,7 @@ impl ConstantTable {
         })
     }
 
-    /// The offset of `start, start + 1, …` as I64.
+    /// The offset of the entry `start, start + 1, …` as I64.
     pub(super) fn iota(&mut self, start: i64) -> i32 {
         let bytes = &mut self.bytes;
         *self.iotas.entry(start).or_insert_with(|| {
@@ -38,7 +38,7 @@ impl ConstantTable {
         })
     }
 
-    /// The table.
+    /// The bytes of the table.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

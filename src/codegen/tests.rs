@@ -1,4 +1,4 @@
-//! Compiled kernels against the interpreter of kernels and, for the polynomials, against f64.
+//! Compares compiled kernels with the kernel interpreter and the polynomials with f64.
 
 mod accuracy;
 mod kernels;
@@ -18,13 +18,14 @@ use crate::target::Target;
 use crate::tensor::{AlignedBytes, Scalar, SplitMix};
 use crate::types::DType;
 
-/// How many random cases a test runs: `n`, or what the environment says (`PROPTEST_CASES=100000 cargo test --release codegen::`).
+/// The number of random cases in a test: `n`, or the value in the environment
+/// (`PROPTEST_CASES=100000 cargo test --release codegen::`).
 fn cases(n: u32) -> u32 {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|v| v.parse().ok());
     given.unwrap_or(n)
 }
 
-/// Bytes of a tensor of these values, converted to `dtype`.
+/// The bytes of a tensor of these values, converted to `dtype`.
 fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     let mut out = vec![0; values.len() * dtype.size()];
     for (i, v) in values.iter().enumerate() {
@@ -33,7 +34,7 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     out
 }
 
-/// The kernel of a text, in which `{n}` and its like stand for sizes.
+/// Parses a kernel's text, with `{n}` and the like replaced by sizes.
 fn kernel(text: &str, sizes: &[(&str, usize)]) -> Kernel {
     let text = sizes.iter().fold(text.to_string(), |text, (name, size)| {
         text.replace(&format!("{{{name}}}"), &size.to_string())
@@ -58,7 +59,7 @@ fn run(c: &CompiledKernels, k: &Kernel, buffers: &mut [AlignedBytes], chunk: usi
     status
 }
 
-/// How far apart two elements are: 0 for equal bits or two NaNs, else units in the last place, or the difference of integers.
+/// How far apart two elements are: 0 for equal bits or two NaNs, else the difference in ULP, or of integers.
 fn distance(dtype: DType, a: &[u8], b: &[u8], i: usize) -> u64 {
     let (x, y) = (Scalar::read(dtype, a, i), Scalar::read(dtype, b, i));
     let order = |bits: i64, width: u32| {
@@ -115,16 +116,16 @@ fn fill(k: &Kernel, inputs: &[Vec<u8>]) -> Vec<AlignedBytes> {
     buffers.collect()
 }
 
-/// Compiles and runs a kernel whole and in chunks, interprets it, and demands the same faults and, within `ulps`, the same results; those
-/// of the chunked run must be the same bits.
+/// Compiles a kernel, runs it whole and in chunks, and interprets it. Faults must be the same and results must agree
+/// within `ulps`. The chunked run must give the same bits as the whole run.
 fn check(k: &Kernel, inputs: &[Vec<u8>], ulps: u64) {
     check_close(k, inputs, &|d, a, b, i| distance(d, a, b, i) <= ulps);
 }
 
-/// Whether an element is as it should be: dtype, both buffers, index.
+/// Whether an element is close enough to the expected one: dtype, both buffers, index.
 type Closeness<'a> = &'a dyn Fn(DType, &[u8], &[u8], usize) -> bool;
 
-/// [`check`] with another idea of equality.
+/// [`check`] with another comparison.
 fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: Closeness) {
     for width in [16, 32, 64]
         .into_iter()
@@ -177,7 +178,7 @@ fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
     }
 }
 
-/// Random numbers and the data made of them.
+/// A source of random numbers and data.
 struct Rng(SplitMix);
 
 impl Rng {
@@ -185,7 +186,7 @@ impl Rng {
         Rng(SplitMix::new(seed))
     }
 
-    /// A number below `n`.
+    /// A random number below `n`.
     fn below(&mut self, n: usize) -> usize {
         self.0.next_below(n)
     }
@@ -194,7 +195,7 @@ impl Rng {
         self.0.pick(from)
     }
 
-    /// An ordinary value of `dtype`: a float around 1, a small integer.
+    /// An ordinary random value of `dtype`: a float around 1, or a small integer.
     fn value(&mut self, dtype: DType) -> Scalar {
         if dtype.is_float() {
             Scalar::from_f64(dtype, self.0.next_unit() * 6.0 - 3.0)
@@ -208,7 +209,7 @@ impl Rng {
         bytes(dtype, &values)
     }
 
-    /// Data for those parameters of a kernel that are inputs.
+    /// Random data for the input parameters of a kernel.
     fn inputs(&mut self, k: &Kernel, inputs: &[Buf]) -> Vec<Vec<u8>> {
         let params = k.params().filter(|(b, _)| inputs.contains(b));
         params.map(|(_, b)| self.tensor(b.dtype, b.numel())).collect()

@@ -1,8 +1,8 @@
-//! Vector loops: in groups of lanes as far as they fit, in scalars before and after.
+//! Lowers vector loops: in groups of lanes as far as they fit, in scalars before and after.
 //!
-//! `for i in 0..1003 { y[i] = x[i] + 1 }` over f32 and 16-byte vectors runs groups of eight iterations (two vectors), then groups of
-//! four, then the last three one by one. A sum keeps one accumulator per lane through the groups; `reduce` makes one
-//! scalar of them.
+//! `for i in 0..1003 { y[i] = x[i] + 1 }` over f32 with 16-byte vectors runs groups of eight iterations (two vectors),
+//! then groups of four, then the last three one by one. A sum keeps one accumulator per lane through the groups, and
+//! `reduce` combines them into one scalar.
 
 use super::analysis::{body_shape, body_weight, constants_of, find_varying, stores_of};
 use super::lanes::RegisterClass;
@@ -11,20 +11,21 @@ use crate::kernel::{self, Loop, ReduceOp};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashSet;
 
-/// The most values that stay in vector registers throughout a loop of groups.
+/// The maximum number of values kept in vector registers throughout a loop of groups.
 const KEPT: usize = 6;
 
-/// Groups that are fewer stand one after the other, if their vectors times [`body_weight`] are at most this.
+/// The groups of a short loop are unrolled if their vectors times [`body_weight`] are at most this.
 const STRAIGHT: usize = 96;
 
-/// What the iterations so far gave, for each row in step (see [`rows`](super::rows)), if there were any.
+/// The reductions' results so far, for each row in lockstep (see [`rows`](super::rows)), if there were iterations.
 type RowResults = Vec<Option<LoopState>>;
 
-/// Groups that a float sum adds up before it begins anew.
+/// The number of groups in a block of a float sum. Each block is summed separately.
 const BLOCK: i64 = 256;
 
 impl FunctionLowering<'_> {
-    /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
+    /// Lowers a vector loop over `start..end`. Iterations where a guarded load may be out of range run one by one, the
+    /// rest in groups.
     pub(super) fn lower_vector_loop(&mut self, l: &Loop, start: End, end: End) {
         let (mut low, high) = self.inner_range(l, start, end);
         let same = match (start, low) {
@@ -34,7 +35,7 @@ impl FunctionLowering<'_> {
         };
         let stores = self.e.width == 64 && same && self.has_streams(l);
         if let (true, End::At(begin)) = (stores, low) {
-            // A chunk may begin anywhere.
+            // A chunk may start anywhere, so run single iterations up to a cache line.
             let up = self.e.b.ins().iadd_imm_s(begin, 15);
             let up = self.e.b.ins().band_imm_s(up, -16);
             let last = self.end_value(high);
@@ -57,7 +58,7 @@ impl FunctionLowering<'_> {
         });
     }
 
-    /// Whether a vector loop writes past the caches.
+    /// Whether a vector loop has streaming stores.
     fn has_streams(&mut self, l: &Loop) -> bool {
         let before = self.lane.replace(l.vars[0]);
         let mut stores = vec![];
@@ -67,7 +68,7 @@ impl FunctionLowering<'_> {
         any
     }
 
-    /// Iterations one by one; `acc`: what those before gave, if there were any.
+    /// Lowers iterations one by one. `acc` holds the results of earlier iterations, if there were any.
     fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
         if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
             return;
@@ -92,7 +93,8 @@ impl FunctionLowering<'_> {
         });
     }
 
-    /// Groups of `elements` iterations as far as they fit, and where they end; results combined into `acc`, which is scalar.
+    /// Lowers groups of `elements` iterations as far as they fit and returns where they end. Their results are combined
+    /// into `acc`, which is scalar.
     fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut RowResults) -> End {
         if let (End::Const(a), End::Const(b)) = (start, end)
             && b - a < elements as i64
@@ -117,7 +119,7 @@ impl FunctionLowering<'_> {
         at
     }
 
-    /// Groups as far as they fit: the lanes of each reduction after them, and where they end.
+    /// Lowers groups as far as they fit. Returns the lanes of each reduction and where the groups end.
     fn lower_groups(&mut self, l: &Loop, start: End, end: End) -> (LoopState, End) {
         let saved = self.partials.clone();
         self.hoist_addresses(&l.body);
@@ -141,13 +143,13 @@ impl FunctionLowering<'_> {
         (wide, at)
     }
 
-    /// One group of iterations beginning at `i`.
+    /// Lowers one group of iterations, starting at `i`.
     fn lane_iteration(&mut self, l: &Loop, i: Value, state: &LoopState) -> LoopState {
         self.vars[l.vars[0].0 as usize] = VarAt::At(i);
         self.lower_iteration(l, state)
     }
 
-    /// Where the groups of a short range begin, if they are so few and light that they stand one after the other.
+    /// The starts of the groups of a short range, if they are few and light enough to unroll.
     fn few_groups(&self, l: &Loop, start: End, end: End) -> Option<Vec<i64>> {
         let (End::Const(a), End::Const(b)) = (start, end) else {
             return None;
@@ -158,7 +160,7 @@ impl FunctionLowering<'_> {
         short.then(|| (0..groups as i64).map(|g| a + g * step).collect())
     }
 
-    /// Groups one after the other; the first one's values are what the others are combined with.
+    /// Unrolls the groups. The first group's values are the initial accumulators of the others.
     fn unroll_groups(&mut self, l: &Loop, groups: Vec<i64>) -> (LoopState, End) {
         let mut wide = vec![];
         let mut at = 0;
@@ -171,7 +173,7 @@ impl FunctionLowering<'_> {
         (wide, End::Const(at))
     }
 
-    /// Whether a sum of floats is so long that its rounding errors would show.
+    /// Whether a sum of floats is so long that its rounding errors would matter.
     fn needs_cascade(&self, l: &Loop, start: End, end: End) -> bool {
         let (End::Const(a), End::Const(b)) = (start, end) else {
             return false;
@@ -180,7 +182,8 @@ impl FunctionLowering<'_> {
         (b - a) / self.e.elements as i64 >= 2 * BLOCK && l.reduces.iter().any(sum)
     }
 
-    /// Groups in blocks, each reduced by itself: the errors of a sum grow with the number of blocks and the length of one, not with the product.
+    /// Lowers groups in blocks, each reduced separately. The error of a sum then grows with the number of blocks plus
+    /// the length of one, not with their product.
     fn reduce_in_blocks(&mut self, l: &Loop, start: End, end: End, wide: LoopState) -> (LoopState, End) {
         let step = self.e.elements as i64;
         let block = BLOCK * step;
@@ -193,7 +196,7 @@ impl FunctionLowering<'_> {
         })
     }
 
-    /// How many iterations run as one group: first the main loop's, then smaller ones for what is left.
+    /// The numbers of iterations that run as one group: first for the main loop, then smaller ones for the remainder.
     fn group_sizes(&self, l: &Loop) -> Vec<usize> {
         let shape = body_shape(&l.body, self.k);
         let mut n: usize = if (shape.reduces || !l.reduces.is_empty()) && !shape.heavy {
@@ -201,10 +204,10 @@ impl FunctionLowering<'_> {
         } else {
             8
         };
-        // As many vectors, whatever their width.
+        // The same number of vectors at every width.
         let wider = self.e.width / 16;
         n *= wider;
-        // Columns of a long reduction: some cache lines of each row at a time.
+        // For columns of a long reduction, a few cache lines of each row at a time.
         if shape.columns && !shape.heavy {
             n = if wider > 2 { 64 } else { 32 };
         }
@@ -219,8 +222,8 @@ impl FunctionLowering<'_> {
         if n > least { vec![n, least] } else { vec![n] }
     }
 
-    /// Loads the constants of a light loop before it: there are registers for them. In a loop with polynomials there are not, and each use
-    /// loads its constant.
+    /// In a light loop, loads the constants before the loop, because registers are available. A loop with polynomials
+    /// needs its registers, so each use loads its constant.
     fn keep_constants(&mut self, l: &Loop) {
         let mut constants = vec![];
         if body_shape(&l.body, self.k).heavy || !constants_of(&l.body, &mut constants) {
@@ -235,7 +238,7 @@ impl FunctionLowering<'_> {
         }
     }
 
-    /// Spreads over lanes, before the loop, the uniform values that its iterations combine with varying ones.
+    /// Before the loop, splats the uniform values that iterations combine with varying ones.
     fn spread_invariants(&mut self, l: &Loop) {
         let mut varying = HashSet::new();
         let mut needed = vec![];

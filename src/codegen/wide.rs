@@ -1,4 +1,4 @@
-//! Which width of vectors a kernel runs in: what all of its vector loops can be widened to ([`widen`](super::widen)), and
+//! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
 use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
@@ -7,7 +7,8 @@ use crate::target::Target;
 use crate::types::DType;
 use std::collections::HashSet;
 
-/// The widest vectors that kernels can have on a target, in bytes: [`widen`](super::widen) rewrites x86-64 code of Unix systems.
+/// The widest vectors that kernels can use on a target, in bytes. [`widen`](super::widen) supports x86-64 on Unix
+/// systems only.
 pub(super) fn widest_vectors(target: Target) -> usize {
     match cfg!(all(target_arch = "x86_64", unix)) {
         true => 4 * target.isa().lanes(),
@@ -15,7 +16,7 @@ pub(super) fn widest_vectors(target: Target) -> usize {
     }
 }
 
-/// The width for `k`, at most `most`, and why it is not that.
+/// The vector width for `k`, at most `most`, and the reason if it is less.
 pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     let mut s = WidthSurvey {
         k,
@@ -56,23 +57,23 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
 
 struct WidthSurvey<'a> {
     k: &'a Kernel,
-    /// The vector loop's variable.
+    /// The variable of the current vector loop.
     lane: Option<Var>,
     varying: HashSet<Value>,
-    /// The first thing that has no wide form.
+    /// The first reason found why the kernel cannot be widened.
     blocked: Option<String>,
-    /// Of the vector loops.
+    /// The extents of the vector loops.
     extents: Vec<usize>,
-    /// There are stores of elements narrower than 32 bits, which AVX2 has no instruction for.
+    /// Whether there are stores of elements narrower than 32 bits, for which AVX2 has no instruction.
     narrows: bool,
 }
 
-/// Dtypes with lanes of the same width as memory's elements.
+/// Whether the dtype's lanes are as wide as its elements in memory.
 fn is_full_width(d: DType) -> bool {
     matches!(d, DType::F32 | DType::I32 | DType::F64 | DType::I64)
 }
 
-/// Dtypes whose elements are narrower than their 32-bit lanes.
+/// Whether the dtype's elements are narrower than their 32-bit lanes.
 fn is_narrow(d: DType) -> bool {
     matches!(
         d,
@@ -81,7 +82,7 @@ fn is_narrow(d: DType) -> bool {
 }
 
 impl WidthSurvey<'_> {
-    /// Notes why the kernel cannot be widened, unless `wide`.
+    /// Records why the kernel cannot be widened, unless `wide`.
     fn require_wide(&mut self, wide: bool, why: impl FnOnce() -> String) {
         if !wide && self.blocked.is_none() {
             self.blocked = Some(why());
@@ -131,7 +132,7 @@ impl WidthSurvey<'_> {
             self.require_wide(wide, || "a value that a loop carries has no wide form".into());
         }
         if outer.is_some() {
-            // Within a group everything that goes through a loop is in lanes.
+            // Within a group, every loop-carried value and reduction result has one lane per iteration.
             self.varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
             self.varying
                 .extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
@@ -198,7 +199,7 @@ impl WidthSurvey<'_> {
     }
 }
 
-/// What an instruction is, for messages.
+/// The name of an instruction, for messages.
 fn describe_inst(k: &Kernel, i: &Inst, d: DType) -> String {
     match i {
         Inst::Op(ScalarOp::Const(_)) => "a constant".into(),
@@ -214,7 +215,7 @@ fn describe_inst(k: &Kernel, i: &Inst, d: DType) -> String {
     }
 }
 
-/// The operations on floats that are one instruction or a few, for f64 too.
+/// Float operations that take one instruction or a few, for f64 too.
 fn simple_unary(op: Unary) -> bool {
     use Unary::*;
     matches!(

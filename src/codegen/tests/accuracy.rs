@@ -1,11 +1,11 @@
-//! The polynomials against f64 over samples of all f32.
+//! The polynomials compared with f64 on samples of all f32 values.
 
 use super::*;
 use crate::scalar::Unary;
 use crate::scalar::lower_case as name;
 use crate::scalar::math::f64_unary;
 
-/// A function of f32 on every number of `xs`: the lines that make `v1` of `v0`.
+/// Applies a function of f32 to every number of `xs`. `function` is the text lines that compute `v1` from `v0`.
 fn results(xs: &[f32], function: &str) -> Vec<f32> {
     let text = "kernel f
         in x: f32[{n}]
@@ -29,7 +29,8 @@ fn results(xs: &[f32], function: &str) -> Vec<f32> {
     (0..xs.len()).map(read).collect()
 }
 
-/// The largest error of `op` in ULP of the true value, over every `step`-th bit pattern, and where it is.
+/// The largest error of `op` in ULP of the true value over every `step`-th bit pattern, and the argument where it
+/// occurs.
 fn worst(op: Unary, step: usize) -> (f64, f32) {
     let special = [
         0.0,
@@ -51,7 +52,7 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
         let want = f(x as f64);
         if want.is_nan() || (want as f32).is_infinite() || got.is_infinite() {
             let ok = (got.is_nan() && want.is_nan()) || got == want as f32;
-            // A rounding apart from overflow is one ULP.
+            // Near overflow a rounding error decides between a finite result and infinity.
             let near = got.is_infinite() && want.abs() > 3.4028e38 || want.abs() > 3.4028e38 && got.abs() > 3.4028e38;
             assert!(ok || near, "{op:?}({x:e}) is {got}, should be {want}");
             continue;
@@ -70,7 +71,7 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
     max
 }
 
-/// `1 + erf(x)` and `1 + tanh(x)`: within one and a half units of a number between one and two.
+/// `1 + erf(x)` and `1 + tanh(x)` are within 1.5 ULP of a number between one and two.
 #[test]
 fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
     for op in [Unary::Erf, Unary::Tanh] {
@@ -98,7 +99,7 @@ fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
     }
 }
 
-/// What [`Kernel::shares`] promises.
+/// The accuracy that [`Kernel::shares`] guarantees.
 #[test]
 fn shares_are_near_and_exact_at_their_ends() {
     let ends = [0.0, -0.0, f32::NEG_INFINITY, f32::MIN, -104.5, -1e-40, f32::NAN];

@@ -1,10 +1,10 @@
-//! Kernels of every shape that lowering writes.
+//! Kernels of every form that lowering produces.
 
 use super::*;
 use crate::kernel::Fault;
 use crate::types::DType::*;
 
-/// Sums of floats in another order: equal to a few parts in a million of the largest.
+/// Float sums in another order: equal to a few parts per million of the largest term.
 fn sums(d: DType, a: &[u8], b: &[u8], i: usize) -> bool {
     if !d.is_float() {
         return distance(d, a, b, i) == 0;
@@ -124,7 +124,7 @@ fn permuted_broadcast_and_reversed_views() {
     check(&k, &[rng.tensor(F64, 135), rng.tensor(I32, 5), rng.tensor(F32, 27)], 0);
 }
 
-/// `max_pool2d` with indices of two images, kernel 3, stride `s`, padding `p`.
+/// `max_pool2d` with indices, of two images: kernel 3, stride `s`, padding `p`.
 pub(super) fn max_pool(h: usize, w: usize, s: usize, p: usize) -> Kernel {
     let (oh, ow) = ((h + 2 * p - 3) / s + 1, (w + 2 * p - 3) / s + 1);
     let text = "kernel max_pool
@@ -193,7 +193,7 @@ fn padding_of_a_flat_parallel_loop() {
 fn gathers_check_wrap_and_clamp() {
     let (rows, dim, n) = (6usize, 21usize, 13usize);
     for bound in ["check", "wrap", "clamp"] {
-        // The second result has the same elements through a dynamic index that differs over the lanes.
+        // The second result has the same elements, loaded through a dynamic index that varies over the lanes.
         let text = "kernel {bound}
             in ids: i64[13]
             in table: f32[6, 21]
@@ -280,7 +280,7 @@ fn scans_and_concatenations() {
 
 #[test]
 fn strided_stores_and_swapped_carries() {
-    // A Fibonacci-like scan swaps its carried values; its results go to every third element.
+    // A Fibonacci-like scan that swaps its carried values. Its results go to every third element.
     let k = kernel(
         "kernel swap
         in x: i64[30]
@@ -325,7 +325,7 @@ fn in_place_updates() {
     let mut rng = Rng::new(11);
     let ids: Vec<Scalar> = (0..50).map(|_| Scalar::Int(I64, rng.below(16) as i64 - 8)).collect();
     let inputs = [bytes(I64, &ids), rng.tensor(F32, 50), rng.tensor(F32, 8)];
-    // In place: a second chunked run would add twice, but there is only one iteration to chunk.
+    // In place: a second chunked run would add twice, but the loop has only one iteration, so it is not chunked.
     check(&k, &inputs, 0);
 }
 

@@ -1,10 +1,10 @@
-//! Object files hold the code that the JIT makes, and name what it calls.
+//! Object files contain the code that the JIT generates, and refer to host functions by name.
 
 use super::kernels::softmax;
 use super::*;
 use ::object::read::{Object, ObjectSection, ObjectSymbol};
 
-/// `tan` of doubles, which has no vector code.
+/// `tan` of f64, which has no vector code.
 fn tangents() -> Kernel {
     kernel(
         "kernel tan

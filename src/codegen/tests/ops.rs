@@ -80,10 +80,10 @@ const BINARY: &[Binary] = &[
     Binary::Zeta,
 ];
 
-/// Integers that are likely to go wrong, beside the ends of a dtype.
+/// Error-prone integers, besides the ends of a dtype.
 const INTS: [i64; 13] = [0, 1, -1, 2, -2, 3, 7, -7, 10, 31, 32, 63, 64];
 
-/// Floats that are likely to go wrong in every dtype.
+/// Error-prone floats, for every float dtype.
 #[rustfmt::skip]
 const FLOATS: [f64; 34] = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-3, -0.3, 0.7, -7.25, 20.0, 88.5, -88.5, 100.0, -104.0, 1000.25,
@@ -91,7 +91,7 @@ const FLOATS: [f64; 34] = [
     f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
 ];
 
-/// Values of a dtype that are likely to go wrong.
+/// Error-prone values of a dtype.
 fn special(d: DType) -> Vec<Scalar> {
     if d == DType::B8 {
         return vec![Scalar::Bool(false), Scalar::Bool(true)];
@@ -112,12 +112,12 @@ fn special(d: DType) -> Vec<Scalar> {
     FLOATS.iter().chain(more).map(|&x| Scalar::from_f64(d, x)).collect()
 }
 
-/// Every ordered pair of `x`'s and `y`'s.
+/// Every pair of a value of `x` and a value of `y`.
 fn pairs(x: &[Scalar], y: &[Scalar]) -> (Vec<Scalar>, Vec<Scalar>) {
     x.iter().flat_map(|&a| y.iter().map(move |&b| (a, b))).unzip()
 }
 
-/// A flat kernel `out = f(inputs)`, or `None` if the operation does not exist for the dtype.
+/// A flat kernel `out = f(inputs)`, or `None` if the dtype does not have the operation.
 fn map(name: &str, inputs: &[(DType, usize)], f: impl FnOnce(&mut KernelBuilder, &[Value]) -> Value) -> Option<Kernel> {
     let mut k = KernelBuilder::new(name);
     let n = inputs[0].1;
@@ -143,10 +143,10 @@ fn exact(op: Unary) -> bool {
     )
 }
 
-/// A kernel, its inputs and how many ULP its results may be off.
+/// A kernel, its inputs, and the maximum error of its results in ULP.
 pub(super) type Case = (Kernel, Vec<Vec<u8>>, u64);
 
-/// The dtypes that compute.
+/// The dtypes that kernels compute in.
 const DTYPES: [DType; 8] = [
     DType::F32,
     DType::F64,
@@ -237,7 +237,7 @@ fn casts() {
 
 #[test]
 fn halves_round_to_nearest_even() {
-    // Every f16 and bf16 forth and back, and f32 around all their midpoints.
+    // All f16 and bf16 values in both directions, and f32 values around all their midpoints.
     for d in [DType::F16, DType::BF16] {
         let all: Vec<u8> = (0..=u16::MAX).flat_map(|b| b.to_le_bytes()).collect();
         let k = map("widen", &[(d, 65536)], |k, x| k.cast(DType::F32, x[0])).expect("casts");

@@ -1,4 +1,4 @@
-//! The Python text of kernels against the compiled kernels.
+//! Compares the Python text of kernels with the compiled kernels.
 
 use super::ops::{Case, binary_cases, cast_cases, unary_cases};
 use super::*;
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory that is removed again.
+/// A temporary directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -39,7 +39,7 @@ fn numpy(d: DType) -> &'static str {
     }
 }
 
-/// Python that runs kernel `n` of a module on files of `dir` and writes what it computed there.
+/// Python code that runs kernel `n` of a module on files in `dir` and writes its results there.
 fn driver(n: usize, k: &Kernel, dir: &Path, out: &mut String) {
     let mut names = vec![];
     for (i, (_, b)) in k.params().enumerate() {
@@ -56,7 +56,7 @@ fn driver(n: usize, k: &Kernel, dir: &Path, out: &mut String) {
     }
 }
 
-/// Runs the cases as Python, all in one process, and compares. Where numpy is missing it says so and passes.
+/// Runs the cases as Python, all in one process, and compares the results. Without numpy it prints a notice and passes.
 fn python_agrees(name: &str, mut cases: Vec<Case>) {
     let numpy = Command::new("python3").args(["-c", "import numpy"]).output();
     if !numpy.is_ok_and(|o| o.status.success()) {
@@ -100,7 +100,7 @@ fn python_agrees(name: &str, mut cases: Vec<Case>) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Equal, or floats as close as different implementations of a function and orders of a sum are.
+/// Equal, or floats within the tolerance for different implementations of a function and different orders of a sum.
 fn near(d: DType, a: &[u8], b: &[u8], i: usize) -> bool {
     if !d.is_float() || distance(d, a, b, i) == 0 {
         return distance(d, a, b, i) == 0;

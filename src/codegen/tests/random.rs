@@ -6,7 +6,7 @@ use crate::scalar::{Binary, Compare, Unary};
 use crate::types::DType::*;
 use proptest::prelude::{ProptestConfig, proptest};
 
-/// A random expression over values, in some dtype: exact operations only, so that results must be equal.
+/// A random expression over values, in some dtype. It uses only exact operations, so results must be equal.
 fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Value {
     for _ in 0..rng.below(9) + 1 {
         let x = rng.pick(&pool);
@@ -50,7 +50,8 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
     pool[pool.len() - 1]
 }
 
-/// A load of a view of `shape` at `vars`: its own buffer, with random strides, offset, broadcast dimensions, direction and padding.
+/// A load from a new buffer, viewed as `shape` at `vars` with random strides, offset, broadcast dimensions, direction
+/// and padding.
 fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> (Value, Buf) {
     let d = rng.pick(&DType::COMPUTED);
     let mut order: Vec<usize> = (0..shape.len()).collect();
@@ -67,7 +68,7 @@ fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> 
                 step *= n;
             }
             2 if n > 2 => {
-                // Shifted by one and shorter by two: outside at both ends.
+                // Shifted by one and shorter by two, so the view reaches beyond both ends.
                 strides[dim] = step;
                 base -= step;
                 conds.push(Cond::within(vars[dim] - 1, n as usize - 2));

@@ -1,4 +1,4 @@
-//! Reductions of every kind, of rows, columns and all elements.
+//! Reductions of every kind: of rows, of columns and of all elements.
 
 use super::kernels::check_sums;
 use super::*;
@@ -120,7 +120,7 @@ fn argmax_takes_the_first_and_nan_wins() {
         for op in [ReduceOp::ArgMax, ReduceOp::ArgMin] {
             for n in [1, 2, 5, 16, 50] {
                 let mut rng = Rng::new(n as u64);
-                // Few different values, so that there are ties.
+                // Few different values, so that ties occur.
                 let mut data: Vec<Scalar> = (0..6 * n).map(|_| Scalar::from_i64(d, rng.below(4) as i64)).collect();
                 if d.is_float() {
                     data[n / 2] = Scalar::from_f64(d, f64::NAN);

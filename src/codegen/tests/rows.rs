@@ -1,4 +1,4 @@
-//! Rows that run four in step: the same bits as one by one, whatever a chunk begins and ends with.
+//! Rows that run four in lockstep give the same bits as rows run one by one, wherever a chunk starts and ends.
 
 use super::kernels::softmax;
 use super::*;
@@ -6,7 +6,7 @@ use crate::codegen::prefetch::find_prefetches;
 use crate::codegen::row_plan::{ROWS, in_step};
 use crate::types::DType::*;
 
-/// Over `[a, b]` rows of `n`: the sum, the largest, the place of the largest, a sum of integers, and the row with its mean taken off.
+/// Over `[a, b]` rows of `n` elements: the sum, the maximum, its index, a sum of integers, and the row minus its mean.
 fn many_ends(a: usize, b: usize, n: usize) -> Kernel {
     kernel(
         "kernel many_ends
@@ -53,7 +53,7 @@ fn many_ends(a: usize, b: usize, n: usize) -> Kernel {
     )
 }
 
-/// Sums differ from the interpreter's in order only.
+/// Sums differ from the interpreter's only in their order.
 fn close(d: DType, a: &[u8], b: &[u8], i: usize) -> bool {
     let (x, y) = (Scalar::read(d, a, i).to_f64(), Scalar::read(d, b, i).to_f64());
     (x.is_nan() && y.is_nan()) || (x - y).abs() <= 4e-6 * x.abs().max(y.abs()).max(100.0) * f64::from(d.is_float())
@@ -68,7 +68,7 @@ fn rows_in_step_are_the_rows() {
         let mut data: Vec<Scalar> = (0..a * b * n)
             .map(|_| Scalar::F32(rng.below(4001) as f32 / 16.0 - 125.0))
             .collect();
-        // A NaN in the second row, zeros of both signs in the third.
+        // A NaN in the second row, and zeros of both signs in the third.
         if a * b > 2 {
             data[n] = Scalar::F32(f32::NAN);
             (2 * n..3 * n).for_each(|i| data[i] = Scalar::F32(if i % 3 == 0 { -0.0 } else { 0.0 }));
@@ -77,7 +77,7 @@ fn rows_in_step_are_the_rows() {
     }
 }
 
-/// A NaN makes its row NaN and no other one, though the maximum may lose it.
+/// A NaN makes its own row NaN and no other, although the maximum may not propagate it.
 #[test]
 fn a_nan_fills_its_row_of_a_softmax() {
     let (rows, n) = (54, 40);
@@ -89,7 +89,7 @@ fn a_nan_fills_its_row_of_a_softmax() {
     }
 }
 
-/// The second reading of a row of a large input asks for the next row if a later loop writes past the caches.
+/// The second pass over a row of a large input prefetches the next row if a later loop has streaming stores.
 #[test]
 fn a_second_reading_asks_for_the_next_row() {
     let (rows, n) = (258, 1025);

@@ -1,4 +1,4 @@
-//! The texts of a few kernels.
+//! Snapshots of the text of a few kernels.
 
 use super::*;
 use crate::kernel::python;
@@ -64,7 +64,7 @@ fn texts() {
     insta::with_settings!({snapshot_path => dir, prepend_module_to_snapshot => false, omit_expression => true}, {
         for (i, k) in kernels.iter().enumerate() {
             insta::assert_snapshot!(format!("kernel_{}_python", k.name), python::print_function(k));
-            // Without fused multiplication the CLIF is another one.
+            // The CLIF differs on targets without fused multiply-add.
             if Target::native().isa() != Isa::Portable {
                 insta::assert_snapshot!(format!("kernel_{}_clif", k.name), compiled.clif(i));
             }

@@ -1,4 +1,4 @@
-//! Every width of vectors gives the same results: bit by bit where each element is computed by itself.
+//! Every vector width gives the same results, bit for bit where each element is computed by itself.
 
 use super::*;
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Value};
@@ -7,7 +7,7 @@ use crate::target::Target;
 use crate::types::DType::*;
 use proptest::prelude::{ProptestConfig, proptest};
 
-/// The widths that this machine has; a machine without wide vectors has nothing to compare.
+/// The vector widths of this machine. On a machine without wide vectors there is nothing to compare.
 fn widths() -> Vec<usize> {
     let all: Vec<usize> = [16, 32, 64]
         .into_iter()
@@ -19,7 +19,7 @@ fn widths() -> Vec<usize> {
     all
 }
 
-/// The results of `k` at a width, and the width that it was compiled for.
+/// The results of `k` at a width, and the width it was compiled for.
 fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize) {
     let options = CodegenOptions {
         text: false,
@@ -35,7 +35,7 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
     (buffers, c.vector_bytes(0))
 }
 
-/// Compares all widths; gives the widest that was used.
+/// Compares all widths. Returns the widest one that was used.
 fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
     let (want, mut widest) = at(k, inputs, 16);
     for w in widths() {
@@ -123,7 +123,7 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
     }
 }
 
-/// The width that an expression of two inputs of a dtype is compiled for.
+/// The width that an expression over two inputs of a dtype is compiled for.
 fn of_dtype(d: DType, n: usize, f: impl FnOnce(&mut KernelBuilder, Value, Value) -> Value) -> usize {
     let mut k = KernelBuilder::new(format!("{d}"));
     let (x, y) = (k.input("x", d, &[n]), k.input("y", d, &[n]));
@@ -178,7 +178,7 @@ fn lanes_of_64_bits_are_the_same_in_all_widths() {
 
 #[test]
 fn narrow_elements_are_the_same_in_all_widths() {
-    // AVX2 cannot store them.
+    // AVX2 cannot store narrow elements.
     let widest = if wide::widest_vectors(Target::native()) == 64 {
         64
     } else {
@@ -222,7 +222,8 @@ fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
     }
 }
 
-/// Rows of whole numbers, whose sums are the same in every order: each row ends in steps across the lanes of a vector.
+/// Rows of whole numbers, whose sums are the same in every order. Each row ends with steps across the lanes of a
+/// vector.
 #[test]
 fn reductions_of_rows_are_the_same_in_all_widths() {
     for (d, op) in [F32, F64, I32, I64]
@@ -256,7 +257,7 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
     }
 }
 
-/// Exponentials as a softmax takes them.
+/// The exponentials of a softmax.
 #[test]
 fn shares_are_the_same_in_all_widths() {
     let used = pointwise("share", 211, |k, x, _| {
@@ -269,7 +270,7 @@ fn shares_are_the_same_in_all_widths() {
     assert_eq!(used, wide::widest_vectors(Target::native()), "shares were not widened");
 }
 
-/// `1 + erf` and `1 + tanh`, which are computed as one function.
+/// `1 + erf` and `1 + tanh`, each computed as one function.
 #[test]
 fn one_plus_a_function_is_the_same_in_all_widths() {
     for op in [Unary::Erf, Unary::Tanh] {
@@ -352,7 +353,7 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
                 let b = k.input(&format!("x{}", inputs.len()), rng.pick(&[F32, F32, I32]), &[rows, n]);
                 inputs.push(b);
                 let at = if rng.below(4) == 0 {
-                    // One number for a row.
+                    // One number per row.
                     Affine::from(vars[0]) * n as i64
                 } else {
                     Affine::row_major(&[vars[0], j], &[rows, n])

@@ -1,5 +1,5 @@
-//! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors; constants stay in memory; spilled vectors are
-//! rejected.
+//! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors and constants stay in memory. Spilled
+//! vectors are rejected.
 
 use super::codes::{
     Exchange, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
@@ -8,7 +8,7 @@ use super::flow::{Flow, OperandPlace};
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-/// The function's instructions on 32-byte vectors.
+/// Rewrites the function's instructions for 32-byte vectors.
 pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
     let mut out = CodeOutput::new();
     for (n, i) in flow.ins.iter().enumerate() {
@@ -59,7 +59,7 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
         .or_else(|| wider_blend(i.code()))
         .ok_or(Reject::Code(i.code()))?;
     let code = match code {
-        // Two forms of a broadcast: from memory and from a register.
+        // A broadcast has two encodings: from memory and from a register.
         Code::VEX_Vbroadcastsd_ymm_m64 if memory_operand(i).is_none() => Code::VEX_Vbroadcastsd_ymm_xmm,
         c => c,
     };

@@ -1,4 +1,4 @@
-//! Rewriting for AVX-512 F.
+//! Rewriting for AVX-512F.
 
 use super::codes::{
     is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
@@ -8,35 +8,35 @@ use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 
-/// Registers that Cranelift does not use: zmm16 to zmm31.
+/// The number of registers that Cranelift does not use: zmm16 to zmm31.
 const FREE: usize = 16;
 
-/// A vector register that holds a mask, and the mask register that holds it too.
+/// The mask register that holds the same mask as a vector register.
 #[derive(Clone, Copy)]
 struct MaskRegister {
     k: Register,
-    /// Lanes of 64 bits.
+    /// Whether lanes have 64 bits.
     long: bool,
-    /// Whether the vector register holds it already.
+    /// Whether the mask was also written to the vector register.
     stored: bool,
 }
 
 struct Avx512Rewrite<'a> {
     flow: &'a Flow,
     out: CodeOutput,
-    /// By vector register.
+    /// The masks, by vector register.
     masks: [Option<MaskRegister>; 16],
     next_k: u32,
     spills: HashMap<u64, Register>,
     pinned: HashMap<u64, Register>,
     info: InstructionInfoFactory,
-    /// Whether a store of two f64 is one past the caches.
+    /// Whether a store of two f64 means a streaming store.
     may_stream: bool,
-    /// Something was written past the caches.
+    /// Whether a streaming store was emitted.
     streams: bool,
 }
 
-/// The function's instructions on 64-byte vectors.
+/// Rewrites the function's instructions for 64-byte vectors.
 pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>, Reject> {
     let mut r = Avx512Rewrite {
         flow,
@@ -75,7 +75,7 @@ fn encode_error(e: iced_x86::IcedError) -> Reject {
 }
 
 impl Avx512Rewrite<'_> {
-    /// Gives spilled vectors and the constants of the innermost loops registers.
+    /// Assigns the free registers to spilled vectors and to the constants of the innermost loops.
     fn assign_registers(&mut self) -> Result<(), Reject> {
         let mut weights: HashMap<u64, u64> = HashMap::new();
         let mut free = (0..FREE as u32).map(|k| Register::ZMM31 - k);
@@ -113,7 +113,7 @@ impl Avx512Rewrite<'_> {
         let i = &self.flow.ins[n];
         let targeted = self.flow.targets.contains(&i.ip());
         if targeted {
-            // Belongs to the path that falls through.
+            // These writes belong to the path that falls through to the branch target.
             self.settle_masks(self.flow.live_in[n])?;
         }
         self.out.set_label(i.ip());
@@ -135,7 +135,7 @@ impl Avx512Rewrite<'_> {
         Ok(())
     }
 
-    /// Writes the masks that only mask registers hold and that live on into their vectors, and forgets all mask registers.
+    /// Writes live masks that only mask registers hold to their vector registers, and forgets all mask registers.
     fn settle_masks(&mut self, live: u16) -> Result<(), Reject> {
         for z in 0..16 {
             if live >> z & 1 == 1 {
@@ -146,7 +146,7 @@ impl Avx512Rewrite<'_> {
         Ok(())
     }
 
-    /// Makes vector register `z` hold its mask.
+    /// Writes the mask of vector register `z` to it.
     fn store_mask(&mut self, z: usize) -> Result<(), Reject> {
         let Some(m) = &mut self.masks[z] else { return Ok(()) };
         if std::mem::replace(&mut m.stored, true) {
@@ -164,7 +164,7 @@ impl Avx512Rewrite<'_> {
         Ok(())
     }
 
-    /// A mask register; what it held and lives on goes to its vector.
+    /// Allocates a mask register. If the mask it holds is live, writes that mask to its vector register first.
     fn take_k(&mut self, live: u16) -> Result<Register, Reject> {
         let k = Register::K1 + self.next_k;
         self.next_k = (self.next_k + 1) % 7;
@@ -192,7 +192,7 @@ impl Avx512Rewrite<'_> {
         if is_scalar(i.mnemonic()) {
             self.out.push(*i);
         } else if place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory {
-            // Reads one part of what was stored.
+            // A load from the slot reads one part of the stored vector.
             self.out.push(*i);
         } else if let Some(w) = match_splat(i) {
             let j = Instruction::with2(w.zmm, to_zmm(i.op0_register()), i.op1_register());
@@ -206,7 +206,7 @@ impl Avx512Rewrite<'_> {
             let j = Instruction::with2(code, copy_memory_operand(i), to_zmm(i.op1_register()));
             self.out.push(j.map_err(encode_error)?);
         } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(OperandPlace::Memory) {
-            // The kernel's way to say so: it has no vectors of f64.
+            // Kernels encode a streaming store this way; without f64 values they have no other use for it.
             let mut j = *i;
             j.set_code(Code::EVEX_Vmovntps_m512_zmm);
             j.set_op1_register(to_zmm(i.op1_register()));
@@ -227,7 +227,7 @@ impl Avx512Rewrite<'_> {
             let j = self.widen_operands(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
             self.out.push(j);
         } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
-            // The kernel's way to say `p * 2^n`: it has no vectors of 16-bit integers.
+            // Kernels encode `p * 2^n` this way; they have no other vectors of 16-bit integers.
             let j = self.widen_operands(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);
             self.out.push(j);
         } else {
@@ -247,7 +247,7 @@ impl Avx512Rewrite<'_> {
         first.then(|| i.op0_register().number())
     }
 
-    /// Masks that an instruction reads as vectors.
+    /// Writes the masks that an instruction reads as vectors to their vector registers.
     fn store_read_masks(&mut self, i: &Instruction) -> Result<(), Reject> {
         let used = self.info.info(i).used_registers();
         let read: Vec<usize> = used
@@ -260,7 +260,7 @@ impl Avx512Rewrite<'_> {
         read.into_iter().try_for_each(|z| self.store_mask(z))
     }
 
-    /// The instruction with `code`, wide registers, and registers for what is pinned or spilled.
+    /// The instruction with opcode `code`, wide registers, and registers in place of pinned or spilled memory operands.
     fn widen_operands(&self, i: &Instruction, code: Code, place: Option<OperandPlace>) -> Instruction {
         let register = match place {
             Some(OperandPlace::Constant(d)) if i.memory_size().size() == 16 => self.pinned.get(&d).copied(),
@@ -269,7 +269,7 @@ impl Avx512Rewrite<'_> {
         };
         let scalar_source = is_broadcast(code);
         if let (Some(r), true, true) = (register, i.op_count() == 2, is_move(code)) {
-            // A move from or to memory becomes one between registers.
+            // A move from or to memory becomes a move between registers.
             let (to, from) = match i.op_kind(0) {
                 OpKind::Memory => (r, to_zmm(i.op1_register())),
                 _ => (to_zmm(i.op0_register()), r),
@@ -318,7 +318,7 @@ impl Avx512Rewrite<'_> {
         if matches!(place, Some(OperandPlace::Slot | OperandPlace::Behind)) {
             return Err(Reject::Memory(i.code()));
         }
-        // The register compared into may hold an older mask; its operands were stored already.
+        // The destination register may hold an older mask. The operands' masks were already stored.
         self.masks[z] = None;
         let k = self.take_k(self.flow.live_out[n])?;
         let mut j = self.widen_operands(i, code, place);
@@ -393,7 +393,7 @@ fn copy_memory_operand(i: &Instruction) -> MemoryOperand {
     )
 }
 
-/// The store of every lane's low bits that a store of one narrow element stands for.
+/// The store of every lane's low bits that a store of one narrow element encodes.
 fn truncating_store(c: Code) -> Option<Code> {
     match c {
         Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),

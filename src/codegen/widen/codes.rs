@@ -1,17 +1,17 @@
 //! The whitelist: 128-bit instructions and their forms on wider vectors.
 //!
-//! Every instruction here computes each 128-bit lane of its result from the same lane of its operands (broadcasts: from one
-//! scalar), and its wider form does the same to every lane of the wider vector. Loads that make wider lanes of what they read
-//! read so much less from so much nearer places.
+//! Every instruction here computes each 128-bit part of its result from the same part of its operands (broadcasts: from
+//! one scalar). Its wider form does the same for every part of the wider vector. A load that extends narrow elements
+//! reads correspondingly fewer bytes per part, from addresses correspondingly closer together.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-/// The forms of an instruction for 32-byte and 64-byte vectors.
+/// An instruction's forms for 32-byte and 64-byte vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wider {
-    /// AVX2.
+    /// The AVX2 form.
     pub ymm: Code,
-    /// AVX-512 F.
+    /// The AVX-512F form.
     pub zmm: Code,
 }
 
@@ -134,7 +134,7 @@ table! {
     VEX_Vpbroadcastq_xmm_xmmm64 => VEX_Vpbroadcastq_ymm_xmmm64, EVEX_Vpbroadcastq_zmm_k1z_xmmm64;
 }
 
-/// A shuffle that repeats the first lane: how Cranelift spreads a scalar. The forms are broadcasts.
+/// A shuffle that repeats the first lane, which is how Cranelift splats a scalar. The wider forms are broadcasts.
 pub(super) fn match_splat(i: &Instruction) -> Option<Wider> {
     let register = (0..i.op_count()).all(|k| i.op_kind(k) != OpKind::Memory);
     let spreads = match i.code() {
@@ -150,17 +150,17 @@ pub(super) fn match_splat(i: &Instruction) -> Option<Wider> {
     })
 }
 
-/// How the 128-bit parts of a wide vector change places.
+/// A permutation of the 128-bit parts of a wide vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
-    /// Its halves.
+    /// Swaps the halves.
     Halves,
-    /// The first part with the second, the third with the fourth.
+    /// Swaps the first part with the second and the third with the fourth.
     Neighbours,
 }
 
 impl Exchange {
-    /// The order of the parts of a 64-byte vector, two bits each.
+    /// The order of the parts of a 64-byte vector, as an immediate with two bits each.
     pub(super) fn of_four(self) -> u32 {
         match self {
             Exchange::Halves => 0b01_00_11_10,
@@ -169,7 +169,8 @@ impl Exchange {
     }
 }
 
-/// What the kernel means by adding 16-bit integers to themselves with saturation, which no kernel does.
+/// The exchange that an instruction encodes: a saturating addition of 16-bit integers to themselves, which kernels do
+/// not otherwise use.
 pub(super) fn match_exchange(i: &Instruction) -> Option<Exchange> {
     match i.code() {
         Code::VEX_Vpaddusw_xmm_xmm_xmmm128 => Some(Exchange::Halves),
@@ -178,19 +179,20 @@ pub(super) fn match_exchange(i: &Instruction) -> Option<Exchange> {
     }
 }
 
-/// Whether an instruction takes lanes of two vectors in one of the orders by which the ends of four rows meet
-/// ([`rows`](crate::codegen::rows)), within each part. Other orders are not on the list, for they make lanes of another width.
+/// Whether an instruction selects lanes of two vectors, within each part, in one of the orders that merge the
+/// reductions of four rows ([`rows`](crate::codegen::rows)). Other orders are not on the whitelist because they change
+/// the lane width.
 pub(super) fn merges_rows(i: &Instruction) -> bool {
     i.code() == Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0x11 | 0xbb | 0x77 | 0x22)
 }
 
-/// Whether an instruction swaps neighbouring lanes, or neighbouring pairs of them, within each part: the steps at the end of
-/// a reduction. Other orders are not on the list, for they make lanes of another width.
+/// Whether an instruction swaps neighbouring lanes, or neighbouring pairs of lanes, within each part: the last steps of
+/// a reduction. Other orders are not on the whitelist because they change the lane width.
 pub(super) fn swaps_lanes(i: &Instruction) -> bool {
     i.code() == Code::VEX_Vpshufd_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0b10_11_00_01 | 0b01_00_11_10)
 }
 
-/// A comparison whose result is a mask: its AVX2 form, its AVX-512 form, and whether lanes have 64 bits.
+/// A comparison that produces a mask: its wider forms, and whether its lanes have 64 bits.
 pub(super) fn wider_comparison(code: Code) -> Option<(Wider, bool)> {
     use Code::*;
     let (ymm, zmm, long) = match code {
@@ -213,7 +215,7 @@ pub(super) fn wider_comparison(code: Code) -> Option<(Wider, bool)> {
     Some((Wider { ymm, zmm }, long))
 }
 
-/// A choice by a mask whose lanes are all ones or all zeros: its AVX2 form.
+/// A select by a mask whose lanes are all ones or all zeros: its AVX2 form.
 pub(super) fn wider_blend(code: Code) -> Option<Code> {
     use Code::*;
     match code {
@@ -224,7 +226,8 @@ pub(super) fn wider_blend(code: Code) -> Option<Code> {
     }
 }
 
-/// Instructions on one scalar, which stay as they are: they read the lowest lane only.
+/// Whether an instruction operates on one scalar. Such instructions stay as they are because they read only the lowest
+/// lane.
 pub(super) fn is_scalar(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(

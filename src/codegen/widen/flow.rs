@@ -1,5 +1,5 @@
-//! What the widening pass knows about the code before it rewrites it: reachable instructions, live vector registers,
-//! where pointers to the constants and to the stack slot are, and how deep in loops an instruction is.
+//! The analysis before rewriting: reachable instructions, live vector registers, pointers to the constants and to the
+//! stack slot, and the loop depth of each instruction.
 
 use super::Reject;
 use iced_x86::{
@@ -7,7 +7,7 @@ use iced_x86::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Where the code is taken to lie; any address but 0, which marks instructions that are no one's target.
+/// The assumed address of the code. It must not be 0, which marks instructions that are not branch targets.
 pub(super) const BASE: u64 = 0x1_0000;
 
 /// What a general register or stack word is known to hold.
@@ -21,14 +21,14 @@ enum Tag {
     Slot,
 }
 
-/// What a vector instruction's memory operand is.
+/// What the memory operand of a vector instruction refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandPlace {
     /// Data.
     Memory,
     /// The constant at this offset of the table.
     Constant(u64),
-    /// A constant after the code.
+    /// A constant after the code, addressed relative to rip.
     Behind,
     /// The explicit stack slot.
     Slot,
@@ -36,22 +36,22 @@ pub(super) enum OperandPlace {
     Spill(u64),
 }
 
-/// A function in ascending order of addresses, and what is known at each instruction.
+/// A function's instructions in ascending order of addresses, with what is known at each.
 pub(super) struct Flow {
-    /// The instructions that can be reached.
+    /// The reachable instructions.
     pub ins: Vec<Instruction>,
-    /// Addresses that branches go to.
+    /// The addresses of branch targets.
     pub targets: HashSet<u64>,
-    /// Vector registers that are read later, before and after each instruction.
+    /// The vector registers that are live before (`live_in`) and after (`live_out`) each instruction.
     pub live_in: Vec<u16>,
     pub live_out: Vec<u16>,
-    /// The number of loops around each instruction, by backward branches.
+    /// The number of loops around each instruction, counted by backward branches.
     pub depth: Vec<u32>,
     tags: Vec<PointerState>,
     slot: u64,
 }
 
-/// Words of the stack whose contents are followed.
+/// The number of stack words whose contents are tracked.
 const WORDS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -77,7 +77,7 @@ fn gpr_number(r: Register) -> Option<usize> {
     r.is_gpr().then(|| r.full_register().number())
 }
 
-/// The stack word that an instruction's memory operand is.
+/// The stack word that an instruction's memory operand refers to.
 fn stack_word(i: &Instruction) -> Option<usize> {
     let w = i.memory_displacement64() as usize / 8;
     (i.memory_base() == Register::RSP && i.memory_index() == Register::None && w < WORDS).then_some(w)
@@ -99,7 +99,7 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
                 return Err(Reject::Flow("an instruction that does not decode"));
             }
             if i.is_ip_rel_memory_operand() && i.code() == Code::Lea_r64_m {
-                // The address of a constant: what is read there is not known.
+                // Takes the address of a constant. The pass does not track accesses through it.
                 return Err(Reject::Memory(i.code()));
             }
             found.insert(ip, i);
@@ -120,7 +120,8 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
 }
 
 impl Flow {
-    /// Analyses `code`; `table` holds the address of the constants on entry; the explicit stack slot has `slot` bytes.
+    /// Analyses `code`. `table` holds the address of the constants on entry, and the explicit stack slot has `slot`
+    /// bytes.
     pub(super) fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
         let ins = decode_reachable(code)?;
         let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
@@ -161,7 +162,7 @@ impl Flow {
         })
     }
 
-    /// What the memory operand of vector instruction `n` is.
+    /// What the memory operand of vector instruction `n` refers to.
     pub(super) fn operand_place(&self, n: usize) -> Result<OperandPlace, Reject> {
         let i = &self.ins[n];
         let (base, index) = (i.memory_base(), i.memory_index());
@@ -191,7 +192,7 @@ impl Flow {
     }
 }
 
-/// The vector registers that live before and after each instruction.
+/// The vector registers that are live before and after each instruction.
 fn compute_liveness(ins: &[Instruction], successors: &[Vec<usize>]) -> (Vec<u16>, Vec<u16>) {
     let mut info = InstructionInfoFactory::new();
     let mut uses = vec![0u16; ins.len()];

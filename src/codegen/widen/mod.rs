@@ -1,30 +1,45 @@
-//! Wider vectors than Cranelift has: a pass over the machine code of a kernel.
+//! Widening: a pass over a kernel's machine code, because Cranelift has no vectors wider than 128 bits.
 //!
-//! Cranelift's vectors have 128 bits. A kernel is therefore written so that only the *distance* of a group's vectors
-//! depends on the width `W` (16, 32 or 64 bytes): a vector loop of width 64 loads 16 bytes, computes on them, stores 16
-//! bytes and steps on by 64. The pass makes of it code that loads, computes and stores all 64.
+//! A kernel is lowered so that only the *distance* between a group's vectors depends on the width `W` (16, 32 or 64
+//! bytes). At width 64, for example, a vector loop loads 16 bytes, computes on them, stores 16 bytes and advances by
+//! 64. The pass rewrites this code so that it loads, computes and stores all 64.
 //!
-//! **Why this is right.** Call the 128-bit lanes of a wide register its parts. Every instruction on the whitelist
-//! ([`codes`]) computes part `p` of its result from part `p` of its operands, the same way for every `p`; memory operands of data read
-//! and write 16 bytes at offset `16 p` more. So part `p` runs the original program on the data `16 p` bytes further on, which is what
-//! the kernel means by a group of `W`: part 0 is the code that Cranelift wrote, bit by bit. Scalars and general registers, and with them all control
-//! flow, are those of part 0. What makes parts meet again, the end of a reduction, are two instructions that kernels have no other use for
-//! and that become exchanges of parts: of the halves (`vpaddusw x, x`) and of neighbours (`vpaddsw x, x`). A vector combined
-//! with itself after each has the same in every part. Before that, lanes meet within parts: by swaps (`vpshufd` with two orders) and, where
-//! the ends of four rows meet, by `vshufps` with four orders that nothing else has ([`rows`](super::rows)). Other orders are rejected, for
-//! they make lanes of another width. Integers leave through the function's one explicit stack
-//! slot: stores to it are wide, loads from it stay narrow.
+//! **Why this is correct.** Call the 128-bit lanes of a wide register its parts. Every instruction on the whitelist
+//! ([`codes`]) computes part `p` of its result from part `p` of its operands, in the same way for every `p`. Memory
+//! operands that are data access 16 bytes at an additional offset of `16 p`. So part `p` runs the original program on
+//! the data `16 p` bytes further on, which is what the kernel means by a group of width `W`. Part 0 is exactly the code
+//! that Cranelift generated. Scalars and general registers, and therefore all control flow, are those of part 0.
 //!
-//! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
-//! moves of registers and spills); no calls, no indirect branches, no addresses of constants after the code (the constants themselves move along); vector operands in memory that are data, constants through the table's register,
-//! the slot at the bottom of the frame, or spill slots above it; masks of choices that are all ones or all zeros in each lane, as
-//! comparisons give them. A function that is rejected is compiled again with `W = 16` and used as it is.
+//! Parts meet only at the end of a reduction. Two instructions that kernels do not otherwise use become exchanges of
+//! parts: `vpaddusw x, x` exchanges the halves, `vpaddsw x, x` exchanges neighbours. After a vector was combined with
+//! itself after each exchange, all its parts are equal. Before that, lanes meet within parts: by swaps (`vpshufd` with
+//! two orders) and, where the reductions of four rows are merged, by `vshufps` with four orders that no other code uses
+//! ([`rows`](super::rows)). Other orders are rejected because they change the lane width. Integers leave through the
+//! function's one explicit stack slot: stores to it are wide, loads from it stay narrow.
 //!
-//! **What it does besides**: constants used in loops stay in zmm16 to zmm31, which Cranelift does not know; spilled vectors go there too; comparisons
-//! give mask registers, which become vectors only if something else than a choice reads them; `vzeroupper` before
-//! returning. Some instructions that kernels have no other use for stand for what CLIF cannot say: a store by `vmovupd` (in kernels without
-//! f64) for one past the caches, a load by it for a prefetch of the line, `vpsubusw` for `vscalefps`, a load by `vpmovzxbw` for one of as many bytes as there are 32-bit lanes,
-//! stores by `vpextrw` and `vpextrb` for stores of the low 16 or 8 bits of every lane. Tests compare every operation and random kernels in all widths.
+//! **Assumptions** about Cranelift's output. Code that violates one is rejected ([`Reject`]):
+//!
+//! * encodings are VEX; legacy encodings occur only for register moves and spills;
+//! * there are no calls and no indirect branches;
+//! * no instruction takes the address of a constant after the code (the constants themselves are moved along);
+//! * a vector operand in memory is data, a constant addressed through the table's register, the slot at the bottom of the
+//!   frame, or a spill slot above it;
+//! * the mask of a select is all ones or all zeros in each lane, as comparisons produce it.
+//!
+//! A rejected function is compiled again with `W = 16` and used as it is.
+//!
+//! **What else the AVX-512 form does.** Constants used in loops stay in zmm16 to zmm31, which Cranelift does not use.
+//! Spilled vectors go there too. Comparisons write mask registers, which become vectors only if an instruction other
+//! than a select reads them. `vzeroupper` precedes each return.
+//!
+//! **Encodings of what CLIF cannot express.** These instructions have no other use in kernels:
+//!
+//! * a store by `vmovupd`, in kernels without f64, means a streaming store, and a load by it means a prefetch of the line;
+//! * `vpsubusw` means `vscalefps`;
+//! * a load by `vpmovzxbw` means a load of as many bytes as there are 32-bit lanes;
+//! * stores by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane.
+//!
+//! Tests compare every operation and random kernels at all widths.
 
 mod avx2;
 mod avx512;
@@ -37,21 +52,21 @@ use flow::Flow;
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, Mnemonic, OpKind, Register};
 use std::fmt;
 
-/// Bytes of the explicit stack slot of a function to widen; it is the only one.
+/// The size in bytes of the explicit stack slot of a function to be widened. The function has no other explicit slot.
 pub(super) const SLOT: u32 = 128;
 
-/// Why code is not widened.
+/// The reason why code is not widened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reject {
     /// An instruction that is not on the whitelist.
     Code(Code),
-    /// A memory operand of a kind that is not known.
+    /// An instruction with an unsupported kind of memory operand.
     Memory(Code),
-    /// Control flow of a kind that is not known.
+    /// An unsupported kind of control flow.
     Flow(&'static str),
-    /// More spilled vectors than there are registers for.
+    /// More spilled vectors than free registers.
     Spills(usize),
-    /// The encoder refused the result.
+    /// The encoder rejected the result.
     Encode(String),
 }
 
@@ -67,19 +82,19 @@ impl fmt::Display for Reject {
     }
 }
 
-/// Code for wide vectors.
+/// Widened code.
 #[derive(Clone, Debug)]
 pub(super) struct Wide {
     /// The bytes.
     pub code: Vec<u8>,
-    /// For offsets of it in rising order the offsets of the narrow instructions that they come from.
+    /// Maps offsets of the code, in ascending order, to the offsets of the narrow instructions that they come from.
     pub origins: Vec<(u32, u32)>,
 }
 
-/// The code for vectors of `width` bytes (32 or 64) of a function whose vectors are `width` bytes apart. The address of its
-/// constants is its fifth argument; `streams` says that a store of two f64 means one past the caches.
+/// Widens a function whose vectors are `width` bytes (32 or 64) apart. Its fifth argument must be the address of its
+/// constants. `streams` says that a store of two f64 means a streaming store.
 pub(super) fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Reject> {
-    // The System V calling convention.
+    // In the System V calling convention, r8 holds the fifth argument.
     let flow = Flow::new(code, Register::R8, SLOT as u64)?;
     let out = match width {
         64 => avx512::rewrite(&flow, streams)?,
@@ -90,8 +105,9 @@ pub(super) fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Re
     encode_with_constants(code, out)
 }
 
-/// Panics if an instruction needs more of AVX-512 than [`widest`](super::wide::widest) asks for, or, at 32 bytes, than the
-/// narrow code did (Cranelift multiplies lanes of 64 bits by one of AVX-512's where the target has it).
+/// Panics if an instruction needs more of AVX-512 than [`widest_vectors`](super::wide::widest_vectors) asks for. At 32
+/// bytes, panics if it needs more than the narrow code did (Cranelift multiplies 64-bit lanes with an AVX-512
+/// instruction where the target has it).
 #[cfg(test)]
 fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
     use iced_x86::CpuidFeature::{AVX512_BITALG, AVX512_VBMI, AVX512BW, AVX512CD, AVX512DQ, AVX512F, AVX512VL};
@@ -106,7 +122,7 @@ fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
     }
 }
 
-/// The bytes of `out`, with copies after them of the constants that came after `code`.
+/// Encodes `out`, followed by copies of the constants that came after `code`.
 fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide, Reject> {
     let (mut bytes, mut uses) = (vec![], vec![]);
     for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {
@@ -115,16 +131,17 @@ fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide,
             i.memory_displacement64().wrapping_sub(BASE) as usize,
             i.memory_size().size(),
         );
-        // A wide operand is the narrow one, repeated.
+        // The constant of a wide operand is the narrow constant, repeated.
         let original = at.checked_add(size.min(16)).and_then(|end| code.get(at..end));
         let original = original.ok_or(Reject::Memory(i.code()))?;
         let entry = original.iter().cycle().take(size);
         bytes.extend(entry.copied());
         bytes.resize(bytes.len().next_multiple_of(64), 0);
     }
-    // Where they are does not change the length of an instruction.
+    // The distance of the constants does not change the length of an instruction, so any distance gives the length.
     let length = at_distance(&mut out, &uses, 1 << 20)?.code.len();
-    // Not where an instruction of the narrow code stood: the encoder would take its address for that instruction's.
+    // The constants must not start at the address of an instruction of the narrow code: the encoder would take the
+    // reference for one to that instruction.
     let behind = length.max(code.len()).next_multiple_of(64);
     let mut all = at_distance(&mut out, &uses, behind as u64)?;
     if !uses.is_empty() {
@@ -137,7 +154,8 @@ fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide,
     Ok(all)
 }
 
-/// Encodes instructions, those of `uses` with their constant at this distance from the beginning and an offset.
+/// Encodes instructions. Those in `uses` refer to constants at this distance from the start of the code, plus their
+/// offset.
 fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) -> Result<Wide, Reject> {
     for &(n, offset) in uses {
         out[n].set_memory_displacement64(BASE + distance + offset);
@@ -154,8 +172,8 @@ fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) ->
     })
 }
 
-/// Whether an instruction makes wider lanes of a register's lower ones: that is not lane-wise; from memory it is, where the
-/// vectors are as far apart as their elements there.
+/// Whether an instruction extends the lower lanes of a register to wider lanes, which is not lane-wise. Extending from
+/// memory is lane-wise because the vectors are as far apart as their elements in memory.
 fn extends_register(i: &Instruction) -> bool {
     use Mnemonic::*;
     let extends = matches!(i.mnemonic(), Vpmovzxbw | Vpmovsxbw | Vpmovzxwd | Vpmovsxwd);
@@ -167,7 +185,7 @@ fn has_vectors(i: &Instruction) -> bool {
     (0..i.op_count()).any(|k| i.op_kind(k) == OpKind::Register && i.op_register(k).is_vector_register())
 }
 
-/// Whether a vector instruction has an operand in memory.
+/// The index of a vector instruction's memory operand, if it has one.
 fn memory_operand(i: &Instruction) -> Option<u32> {
     (0..i.op_count()).find(|&k| i.op_kind(k) == OpKind::Memory)
 }
@@ -175,7 +193,7 @@ fn memory_operand(i: &Instruction) -> Option<u32> {
 /// The instructions written so far.
 struct CodeOutput {
     ins: Vec<Instruction>,
-    /// The address that the next instruction stands for.
+    /// The address of the original instruction that the next emitted instruction replaces.
     label: u64,
 }
 
@@ -184,7 +202,7 @@ impl CodeOutput {
         CodeOutput { ins: vec![], label: 0 }
     }
 
-    /// What follows stands for the instruction at `ip`.
+    /// The next emitted instruction replaces the one at `ip`.
     fn set_label(&mut self, ip: u64) {
         self.label = ip;
     }
@@ -194,7 +212,7 @@ impl CodeOutput {
         self.ins.push(i);
     }
 
-    /// Something must stand where a branch may go to.
+    /// Ends the replacement of an instruction. A branch target must not be empty, so this may emit a nop.
     fn end_instruction(&mut self, targeted: bool) {
         if targeted && self.label != 0 {
             self.push(Instruction::with(Code::Nopd));
@@ -212,7 +230,8 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, MemoryOperand};
 
-    /// The wide code is shorter than the narrow one, whose `ret` stood where the constants would begin.
+    /// The widened code is shorter than the narrow code, whose `ret` was at the address where the constants would
+    /// start.
     #[test]
     fn constants_are_not_taken_for_instructions() {
         let mut code = vec![0x90; 80];
