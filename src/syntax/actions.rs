@@ -1,4 +1,5 @@
-//! What the grammar's actions do: build syntax tree, and note the slips the grammar lets through to name them well.
+//! The actions of the FXIR grammar. They build the syntax tree, and report mistakes that the grammar accepts in order
+//! to give them a better message.
 
 use super::ast::*;
 use super::errors;
@@ -8,15 +9,15 @@ use crate::source::{FileId, Span};
 use lalrpop_util::ErrorRecovery;
 use std::sync::Arc;
 
-/// What the parser carries along: the file, and what is wrong with it so far.
+/// The state of the parser: the file, and the errors found so far.
 pub(super) struct Cx {
     /// The file being parsed.
     pub file: FileId,
-    /// Findings, in the order they were made.
+    /// The errors, in the order in which they were found.
     pub errors: Vec<Diagnostic>,
 }
 
-/// One argument of a call, before positional and keyword arguments are told apart.
+/// One argument of a call, before positional and keyword arguments are separated.
 pub(super) enum Arg {
     /// `value`
     Positional(Value),
@@ -24,7 +25,7 @@ pub(super) enum Arg {
     Keyword(Name, Value),
 }
 
-/// The opcodes a statement may have.
+/// The opcodes of statements.
 pub(super) const OPCODES: [&str; 6] = [
     "placeholder",
     "get_attr",
@@ -34,7 +35,7 @@ pub(super) const OPCODES: [&str; 6] = [
     "output",
 ];
 
-/// A statement that torch did not print.
+/// Makes a statement that was not printed by torch.
 pub(super) fn make_stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
     Stmt {
         name,
@@ -47,10 +48,10 @@ pub(super) fn make_stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Optio
     }
 }
 
-/// What `loc(…)` says: the line, and what else the tracer knew.
+/// The content of `loc(…)`: the line, and the rest of the origin.
 pub(super) type Traced = (Option<Loc>, Option<Box<Origin>>);
 
-/// A statement of FXIR.
+/// Makes a statement of FXIR.
 pub(super) fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Traced>, span: Span) -> Stmt {
     let (loc, origin) = loc.unwrap_or_default();
     Stmt {
@@ -59,7 +60,7 @@ pub(super) fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Optio
     }
 }
 
-/// What an exported program was exported as.
+/// The signature of an exported program.
 pub(super) fn signature(
     inputs: Vec<Spec>,
     outputs: Vec<Spec>,
@@ -73,7 +74,7 @@ pub(super) fn signature(
     })
 }
 
-/// A graph of FXIR.
+/// Makes a graph of FXIR.
 pub(super) fn graph(
     name: Name,
     attribute: Option<Name>,
@@ -94,7 +95,7 @@ pub(super) fn graph(
     })
 }
 
-/// A rewrite rule; one of one line has no list of parameters.
+/// Makes a rewrite rule; a one-line rule has no parameter list.
 pub(super) fn rewrite(
     mark: Option<RewriteMark>,
     name: Name,
@@ -116,7 +117,7 @@ pub(super) fn rewrite(
     })
 }
 
-/// A side of a rule of one line.
+/// Makes one side of a one-line rule.
 pub(super) fn side(value: Value) -> Body {
     let Span { file, start, end } = value.span;
     Body {
@@ -137,17 +138,17 @@ pub(super) fn side(value: Value) -> Body {
     }
 }
 
-/// `%n : f32[2] = relu(%x)`, within a rule of one line.
+/// `%n : f32[2] = relu(%x)` inside a one-line rule.
 pub(super) fn binding(name: Name, ty: Option<Type>, value: Option<Value>, span: Span) -> Value {
     Value::new(ValueKind::Bound(Box::new(Binding { name, ty, value })), span)
 }
 
-/// A type at a place.
+/// Makes a type with its span.
 pub(super) fn ty(kind: TypeKind, span: Span) -> Type {
     Type { kind, span }
 }
 
-/// `head` before `rest`.
+/// Prepends `head` to `rest`.
 pub(super) fn cons<T>(head: T, mut rest: Vec<T>) -> Vec<T> {
     rest.insert(0, head);
     rest
@@ -159,7 +160,7 @@ pub(super) fn binary(op: BinaryOp, a: Value, b: Value) -> Value {
     Value::new(ValueKind::Binary(op, Box::new(a), Box::new(b)), span)
 }
 
-/// `a + b` or `a - b`, which is a complex number when `a` is real and `b` imaginary.
+/// `a + b` or `a - b`, which is a complex literal if `a` is real and `b` is imaginary.
 pub(super) fn sum(op: BinaryOp, a: Value, b: Value) -> Value {
     if let ValueKind::Complex(0.0, im) = b.kind
         && let Some(re) = real_part(&a)
@@ -170,7 +171,7 @@ pub(super) fn sum(op: BinaryOp, a: Value, b: Value) -> Value {
     binary(op, a, b)
 }
 
-/// The real part that `a` is when an imaginary one follows. Python prints a real part of minus zero as `-0`.
+/// The real part of a complex literal, if `a` can be one. Python prints a real part of minus zero as `-0`.
 fn real_part(a: &Value) -> Option<f64> {
     match &a.kind {
         ValueKind::Int(i) => Some(*i as f64),
@@ -180,7 +181,7 @@ fn real_part(a: &Value) -> Option<f64> {
     }
 }
 
-/// `-v`: a negative literal, or a negation. `-0` stays a negation, for the real part of `(-0+1j)`.
+/// `-v`: a negative literal, or a negation. `-0` stays a negation, because `(-0+1j)` has the real part minus zero.
 pub(super) fn negate(v: Value, span: Span) -> Value {
     let kind = match v.kind {
         ValueKind::Int(i) if i != 0 && i != i64::MIN => ValueKind::Int(-i),
@@ -223,13 +224,13 @@ impl Cx {
         Value::new(kind, self.span(l, r))
     }
 
-    /// A syntax error from which the parser recovered.
+    /// Reports a syntax error that the parser recovered from.
     pub(super) fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
         let d = errors::unexpected_token(self.file, e.error);
         self.errors.push(d);
     }
 
-    /// Sorts arguments; one by position after one by name is reported.
+    /// Separates positional and keyword arguments. Reports a positional argument after a keyword argument.
     pub(super) fn args(&mut self, list: Vec<Arg>) -> Args {
         let mut args = Args::default();
         let mut said = false;
@@ -340,7 +341,7 @@ impl Cx {
         }
     }
 
-    /// `x = …` where `%x = …` is meant.
+    /// Reports `x = …` without `%`, which means `%x = …`.
     pub(super) fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
         let span = self.span(l, r);
         let d = Diagnostic::new(Code::E0009, format!("`%` is missing before the node `{name}`"))
@@ -357,7 +358,7 @@ impl Cx {
         Name::new(name, span)
     }
 
-    /// `%y = relu(%x)`.
+    /// Reports `%y = relu(%x)`, without an opcode.
     pub(super) fn missing_opcode(&mut self, name: &str, args: Args, l: usize, r: usize) -> Option<Op> {
         let span = self.span(l, r);
         if nearest(name, OPCODES).is_some() {
@@ -373,7 +374,7 @@ impl Cx {
         Some(Op::Call { kind, target, args })
     }
 
-    /// `%y = call_fn relu(%x)`.
+    /// Reports the unknown opcode in `%y = call_fn relu(%x)`.
     pub(super) fn unknown_opcode(
         &mut self,
         name: &str,
@@ -404,7 +405,7 @@ impl Cx {
         Some(Op::Call { kind, target, args })
     }
 
-    /// `(v)`: arithmetic in brackets, or a tuple that lacks its comma.
+    /// `(v)`: parenthesised arithmetic, or a tuple without its comma.
     pub(super) fn in_parens(&mut self, v: Value, l: usize, r: usize) -> Value {
         let span = self.span(l, r);
         let grouped = matches!(
@@ -418,7 +419,7 @@ impl Cx {
         Value { span, ..v }
     }
 
-    /// `(T)` as a type.
+    /// `(T)` as a type: a tuple without its comma.
     pub(super) fn type_in_parens(&mut self, t: Type, l: usize, r: usize) -> Type {
         let span = self.span(l, r);
         self.one_tuple(span, t.span);
@@ -437,7 +438,7 @@ impl Cx {
         self.errors.push(d);
     }
 
-    /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function of a rule's condition.
+    /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function in a rule's condition.
     pub(super) fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
         let span = self.span(l, r);
         let args = self.args(list);
@@ -455,7 +456,7 @@ impl Cx {
     }
 }
 
-/// Two strings.
+/// Returns the texts of two string values.
 fn string_pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
     match (&a.kind, &b.kind) {
         (ValueKind::Str(a), ValueKind::Str(b)) => Some((a.clone(), b.clone())),
@@ -463,7 +464,7 @@ fn string_pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
     }
 }
 
-/// Names whose calls are literals.
+/// Whether calls of `name` are literals.
 pub(super) fn is_value_call(name: &str) -> bool {
     matches!(
         name,
@@ -471,7 +472,7 @@ pub(super) fn is_value_call(name: &str) -> bool {
     )
 }
 
-/// The literal that a call of `name` writes; `Err` says how it should be written.
+/// The literal that a call of `name` denotes; `Err` is the correct syntax.
 fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str> {
     let none = |span| Value::new(ValueKind::None, span);
     let int = |i, span| Value::new(ValueKind::Int(i), span);
@@ -515,7 +516,7 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
     Ok(Some(kind))
 }
 
-/// What Python's `float(…)` gives for a literal.
+/// The result of Python's `float(…)` for a literal.
 fn eval_float(v: &ValueKind) -> Option<f64> {
     match v {
         ValueKind::Float(x) => Some(*x),

@@ -1,4 +1,4 @@
-//! Statements that stand in no graph: a file of them is the graph `main`.
+//! Statements outside of any graph. A file of such statements is the graph `main`.
 //!
 //! ```text
 //! %x = placeholder x
@@ -16,8 +16,8 @@ struct TopLevelPiece {
     statement: bool,
 }
 
-/// Puts `graph main { … }` around the statements that stand in no graph, after the items between them. A text with a
-/// graph of its own keeps its tokens, unless what stands outside has inputs and a result and there is no `main`.
+/// Wraps the statements that are outside of any graph in `graph main { … }`, after the items between them. A text that
+/// has a graph keeps its tokens, unless the statements outside have inputs and a result and there is no graph `main`.
 pub(super) fn wrap_in_graph(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
     let pieces = split_pieces(&tokens);
     let statements = || pieces.iter().filter(|p| p.statement).map(|p| p.range.clone());
@@ -42,7 +42,7 @@ pub(super) fn wrap_in_graph(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
     out
 }
 
-/// Whether the statements outside are meant as a graph.
+/// Whether the statements outside of graphs are intended as a graph.
 fn is_graph(tokens: &[Spanned<'_>], pieces: &[TopLevelPiece]) -> bool {
     let graphs: Vec<&TopLevelPiece> = pieces
         .iter()
@@ -64,7 +64,7 @@ fn is_graph(tokens: &[Spanned<'_>], pieces: &[TopLevelPiece]) -> bool {
     !graphs.iter().any(is_main) && has(Token::Placeholder) && has(Token::Output)
 }
 
-/// The items and statements outside of all braces.
+/// Splits the tokens outside of all braces into items and statements.
 fn split_pieces(tokens: &[Spanned<'_>]) -> Vec<TopLevelPiece> {
     let mut out: Vec<TopLevelPiece> = vec![];
     let mut depth = 0usize;
@@ -88,7 +88,7 @@ fn split_pieces(tokens: &[Spanned<'_>]) -> Vec<TopLevelPiece> {
     out
 }
 
-/// Whether a token outside of all brackets begins a statement (`Some(true)`) or an item (`Some(false)`).
+/// Whether the token, which is outside of all brackets, begins a statement (`Some(true)`) or an item (`Some(false)`).
 fn classify_piece_start(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
     use Token::*;
     let next = |n: usize| tokens.get(i + n).map(|t| &t.1);
@@ -96,7 +96,7 @@ fn classify_piece_start(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
     let before = i.checked_sub(1).map(|b| &tokens[b].1);
     let free = before.is_none_or(|t| t.ends_value() || *t == Dots);
     match &tokens[i].1 {
-        // A rule of one line goes on here.
+        // This continues a one-line rule.
         Node(_) if before == Some(&FatArrow) => None,
         Node(_) if before == Some(&Colon) && i > 2 && tokens[i - 3].1 == Rewrite => None,
         Node(_) if matches!(next(1), Some(Assign | Colon)) => Some(true),
@@ -156,7 +156,7 @@ mod tests {
         let text = format!("{helper}%x = placeholder x\n%y = call_function twice(%x)\noutput %y\n");
         let (tree, found) = read(&text);
         assert!(found.is_empty() && tree.items.len() == 2, "{found:?}");
-        // What a bracket too many leaves outside is not a graph.
+        // Statements that are outside because of an extra closing brace are not a graph.
         let (_, found) = read("graph net { %x = placeholder x } %y = call_function relu(%x) output %y }");
         assert!(!found.is_empty());
         let (_, found) = read("graph main { %x = placeholder x output %x } %x = placeholder x output %x");

@@ -1,5 +1,6 @@
-//! What the grammar lets through and no graph can mean: bare names that are nothing, arithmetic where no size stands,
-//! names of a rule outside of rules. Checked on the tree, so that the whole file is reported in one run.
+//! Checks for trees that the grammar accepts but that have no meaning: undefined bare names, arithmetic where no size
+//! is expected, names of a rule outside of rules. They run on the tree, so one run reports the errors of the whole
+//! file.
 
 use super::ast::*;
 use super::names;
@@ -9,8 +10,8 @@ use crate::source::Span;
 use crate::types::DType;
 use std::collections::BTreeSet;
 
-/// Adds to `errors` what is wrong with the values of `file`. Such a value is made the one that was meant, or an unknown one, of
-/// which nothing more is said.
+/// Checks the values of `file` and adds errors to `errors`. An invalid value is replaced by the intended one, or by an
+/// unknown one that causes no further errors.
 pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     let mut sizes = BTreeSet::new();
     file.items.iter().for_each(|i| sizes_of(i, &mut sizes));
@@ -39,7 +40,7 @@ pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The names of symbolic sizes an item declares or uses in a type.
+/// Collects the names of symbolic sizes that an item declares or uses in a type.
 fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
     fn collect_from_body(b: &Body, sizes: &mut BTreeSet<String>) {
         b.stmts
@@ -87,7 +88,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
             }
             for side in [&r.pattern, &r.replacement] {
                 collect_from_body(side, sizes);
-                // The types within a rule of one line.
+                // Types inside a one-line rule.
                 side.result().into_iter().for_each(|v| {
                     v.visit(&mut |v| {
                         if let ValueKind::Bound(b) = &v.kind {
@@ -104,14 +105,14 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
 
 struct ValueChecker<'e> {
     sizes: &'e BTreeSet<String>,
-    /// What a bare name may be meant for.
+    /// Candidates for the intended meaning of a bare name.
     known: NameIndex<'e>,
     errors: &'e mut Vec<Diagnostic>,
-    /// The nodes of the body at hand.
+    /// The nodes of the current body.
     nodes: BTreeSet<String>,
-    /// Whether a rewrite rule is at hand, where literals and conditions may stand.
+    /// Whether the current item is a rewrite rule, in which literals and conditions are allowed.
     rule: bool,
-    /// Whether a side of a rule of one line is at hand, where calls nest and may be named.
+    /// Whether the current body is a side of a one-line rule, in which calls can be nested and named.
     nests: bool,
 }
 
@@ -144,7 +145,7 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// torch prints strings of a module bare (`padding_mode=circular`), so names are strings there.
+    /// torch prints strings of a module without quotes (`padding_mode=circular`), so names are strings there.
     fn check_module(&mut self, m: &mut ModuleDecl) {
         let keyword = m.args.keyword.iter_mut().map(|(_, v)| v);
         for v in m.args.positional.iter_mut().chain(keyword) {
@@ -213,7 +214,7 @@ impl ValueChecker<'_> {
     fn check_call(&mut self, v: &mut Value) {
         let ValueKind::Call(f, args) = &mut v.kind else { return };
         if super::actions::is_value_call(&f.text) {
-            return; // Reported where it was read.
+            return; // Reported by the parser.
         }
         if !self.nests {
             self.errors.extend(named_argument(f, args));
@@ -237,7 +238,7 @@ impl ValueChecker<'_> {
         v.kind = ValueKind::Unknown;
     }
 
-    /// Outside of rules arithmetic is on sizes. False if the operand was reported.
+    /// Outside of rules, arithmetic is on sizes. Returns false if the operand was reported.
     fn check_operand(&mut self, v: &mut Value) -> bool {
         let size = matches!(
             v.kind,
@@ -255,7 +256,7 @@ impl ValueChecker<'_> {
         false
     }
 
-    /// What a function of sizes takes: conditions and floats, too.
+    /// Checks an operand of a size function. Conditions and floats are allowed, too.
     fn size_operand(&mut self, v: &mut Value) {
         match &mut v.kind {
             ValueKind::Float(_) | ValueKind::Bool(_) => {}
@@ -275,7 +276,7 @@ impl ValueChecker<'_> {
         v.kind = ValueKind::Unknown;
     }
 
-    /// Reports a bare name that means nothing, and gives the value that it is taken for.
+    /// Reports an undefined bare name and returns the value to use instead.
     fn check_name(&mut self, n: &str, span: Span) -> Option<ValueKind> {
         if DType::from_short(n).is_some() || is_torch_name(n) || is_torch_symbol(n) || self.sizes.contains(n) {
             return None;
@@ -311,14 +312,14 @@ impl ValueChecker<'_> {
     }
 }
 
-/// Functions of sizes and conditions take arguments by position only.
+/// Reports keyword arguments of functions of sizes and conditions, which are positional only.
 fn named_argument(f: &Name, args: &Args) -> Option<Diagnostic> {
     let (k, _) = args.keyword.first()?;
     let d = Diagnostic::new(Code::E0012, format!("`{}` takes no keyword arguments", f.text));
     Some(d.at(k.span, "named here"))
 }
 
-/// What [`check`] says of the calls in a value that stands in no file.
+/// Runs the checks of [`check`] on the calls in a value that is not from a file.
 pub(super) fn check_calls(value: &Value, errors: &mut Vec<Diagnostic>) {
     value.visit(&mut |v| match &v.kind {
         ValueKind::Call(f, args) if !super::actions::is_value_call(&f.text) => errors.extend(named_argument(f, args)),

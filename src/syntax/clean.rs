@@ -1,21 +1,21 @@
-//! A text with parts of it taken off, and where each byte of it stood.
+//! A text with parts removed, and the original offset of each of its bytes.
 
 use super::ast::File;
 use super::spans;
 use crate::diag::Diagnostic;
 use crate::source::Span;
 
-/// A text without what was around it.
+/// A text with its surroundings removed.
 pub(super) struct Clean {
-    /// What is left.
+    /// The remaining text.
     pub text: String,
-    /// Where each piece of it begins, there and in the text as it was given. Of what was taken off in several steps, the last
-    /// stands first.
+    /// The offsets at which each piece begins, in the remaining text and in the text before the removal. There is one
+    /// list for each removal step, the last step first.
     starts: Vec<Vec<(u32, u32)>>,
 }
 
 impl Clean {
-    /// A text of pieces that begin at `starts`: there, and in the text as it was given.
+    /// Makes a text of pieces that begin at `starts`: offsets in this text and in the original one.
     pub(super) fn new(text: String, starts: Vec<(u32, u32)>) -> Clean {
         Clean {
             text,
@@ -23,13 +23,13 @@ impl Clean {
         }
     }
 
-    /// The text after `next`, which was made from it.
+    /// Appends the removal step `next`, which was applied to this text.
     pub(super) fn compose_with(&mut self, next: Clean) {
         self.text = next.text;
         self.starts.splice(0..0, next.starts);
     }
 
-    /// Puts the places of a tree and of findings back into the text as it was given.
+    /// Maps the spans of a tree and of errors back to the original text.
     pub(super) fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
         let mut place = |s: &mut Span| {
             (s.start, s.end) = (self.original_offset(s.start, false), self.original_offset(s.end, true));
@@ -42,7 +42,7 @@ impl Clean {
         }
     }
 
-    /// The place of a byte. The end of a line is on that line.
+    /// The original offset of a byte. The end of a line is mapped to the same line.
     fn original_offset(&self, at: u32, end: bool) -> u32 {
         self.starts.iter().fold(at, |at, starts| {
             let after = starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });

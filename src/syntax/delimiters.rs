@@ -1,24 +1,24 @@
-//! Brackets, before the parser sees them.
+//! Balances brackets before parsing.
 //!
-//! The token stream is balanced here: an unclosed bracket is reported with the place that opened it and closed where
-//! its statement ends; a stray one is reported and left out. So the parser meets no bracket errors, and its recovery
-//! stays inside one statement. The same walk limits how deeply a file may nest, and marks the tokens by which a
-//! statement or a body is known ([`Token::NodeDef`], [`Token::BareDef`], [`Token::BodyOpen`], [`Token::BodyClose`]).
+//! An unclosed bracket is reported with the position of its opening and closed at the end of its statement; a stray
+//! closing bracket is reported and removed. The parser therefore sees no bracket errors, and its recovery stays inside
+//! one statement. The same walk limits the nesting depth of a file, and marks the tokens that identify a statement or a
+//! body ([`Token::NodeDef`], [`Token::BareDef`], [`Token::BodyOpen`], [`Token::BodyClose`]).
 
 use super::lexer::Spanned;
 use super::token::Token;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 
-/// How many brackets and operators may be open at one place.
+/// The maximum number of brackets and operators that are open at the same place.
 pub const MAX_DEPTH: usize = 256;
 
 struct OpenBracket<'s> {
     token: Token<'s>,
     span: Span,
-    /// Operators since the last separator in this bracket: each may nest the tree by one.
+    /// The number of operators since the last separator in this bracket. Each may nest the tree by one level.
     operators: usize,
-    /// For a body: what it is the body of.
+    /// For a body, the name of its owner.
     owner: Option<String>,
 }
 
@@ -26,19 +26,19 @@ struct BracketWalk<'s> {
     file: FileId,
     out: Vec<Spanned<'s>>,
     stack: Vec<OpenBracket<'s>>,
-    /// Brackets and operators open now.
+    /// The number of open brackets and operators.
     depth: usize,
     top_operators: usize,
-    /// Whether a bracket of the statement at hand was reported: what follows from it is not.
+    /// Whether a bracket of the current statement was reported. Consequences are then not reported.
     said: bool,
-    /// Whether the body at hand has its result already.
+    /// Whether the current body already has an output.
     has_output: bool,
-    /// Whether a rule of one line is at hand.
+    /// Whether the current item is a one-line rule.
     one_line: bool,
     errors: Vec<Diagnostic>,
 }
 
-/// Balances `tokens`. `None` for the tokens if they nest too deeply to be parsed.
+/// Balances `tokens`. Returns no tokens if they nest too deeply to be parsed.
 pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Option<Vec<Spanned<'s>>>, Vec<Diagnostic>) {
     let mut w = BracketWalk {
         file,
@@ -96,7 +96,7 @@ impl<'s> BracketWalk<'s> {
                 self.begin_statement(start);
                 self.out.push((start, BareDef(name), stop));
             }
-            // Inside brackets these words are names only after `,` or the bracket.
+            // Inside brackets, these words are names only after `,` or the opening bracket.
             Output | Loc if self.out.last().is_some_and(|t| t.1.ends_value()) => {
                 let body = self.stack.iter().rposition(|o| o.owner.is_some());
                 if body.is_some() {
@@ -130,12 +130,12 @@ impl<'s> BracketWalk<'s> {
         }
     }
 
-    /// A name that is followed by `=` or `:` begins a statement, unless it is a key in braces.
+    /// Whether a name followed by `=` or `:` begins a statement here; as a dict key it does not.
     fn statement_may_begin(&self) -> bool {
         self.stack.iter().any(|o| o.owner.is_some()) && !self.is_key()
     }
 
-    /// Whether the next token is a key in braces.
+    /// Whether the next token is a dict key.
     fn is_key(&self) -> bool {
         let in_dict = self
             .stack
@@ -191,7 +191,7 @@ impl<'s> BracketWalk<'s> {
         self.depth += 1;
     }
 
-    /// What a `{` here is the body of, or `None` if it opens a dict.
+    /// The owner of the body that a `{` here opens; `None` if it opens a dict.
     fn body_owner(&self) -> Option<String> {
         use Token::*;
         let (before, last) = match &self.out[..] {
@@ -213,7 +213,7 @@ impl<'s> BracketWalk<'s> {
             Token::RBracket => Token::LBracket,
             _ => Token::LBrace,
         };
-        // A `)` or `]` never closes a body, so look for its opener above the innermost one only.
+        // A `)` or `]` never closes a body, so only brackets inside the innermost body can match.
         let floor = match token {
             Token::RBrace => 0,
             _ => self.stack.iter().rposition(|o| o.owner.is_some()).map_or(0, |b| b + 1),
@@ -242,7 +242,7 @@ impl<'s> BracketWalk<'s> {
         Some(open)
     }
 
-    /// Closes and reports everything above `level` of the stack.
+    /// Closes and reports all brackets above `level` of the stack.
     fn close_down_to(&mut self, level: usize, at: usize) {
         while self.stack.len() > level {
             let Some(open) = self.pop() else { return };
@@ -279,8 +279,9 @@ impl<'s> BracketWalk<'s> {
     }
 }
 
-/// Whether a token begins another item of the file, by the two tokens after it: within a body it says that the body should have
-/// ended. A declaration says so only after the body's result; before it, it stands in the wrong place.
+/// Whether a token, together with the two tokens after it, begins another item of the file. Inside a body this means
+/// that the body is not closed. For a declaration that holds only after the body's output; before it, the declaration
+/// is misplaced.
 fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Token<'_>>, has_output: bool) -> bool {
     use Token::*;
     let named = next.is_some_and(|t| t.word().is_some());

@@ -1,11 +1,11 @@
-//! The parser's errors in words.
+//! Error messages of the parser.
 
 use super::token::Token;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use lalrpop_util::ParseError;
 
-/// A group of tokens that a reader knows by one name; the first of `needs` shows that the group is expected.
+/// A group of tokens with one name in messages. The group is expected if the tokens in `needs` are.
 struct TokenGroup {
     needs: &'static [&'static str],
     covers: &'static [&'static str],
@@ -30,7 +30,7 @@ const ITEMS: [&str; 14] = [
     "scope",
 ];
 
-/// The opcodes as they are written.
+/// The opcodes as written.
 const OPCODES: [&str; 6] = [
     "placeholder",
     "get_attr",
@@ -40,7 +40,7 @@ const OPCODES: [&str; 6] = [
     "output",
 ];
 
-/// Widest first: a group takes the tokens it covers from the list.
+/// Largest first, since each group removes the tokens it covers from the list.
 const GROUPS: &[TokenGroup] = &[
     TokenGroup {
         needs: &["weights", "graph", "module"],
@@ -105,7 +105,7 @@ const OPERATORS: [&str; 17] = [
     "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
 ];
 
-/// Every word that a name may be as well.
+/// All keywords that can also be names.
 fn contextual_keywords() -> impl Iterator<Item = &'static str> + Clone {
     ITEMS
         .into_iter()
@@ -113,7 +113,7 @@ fn contextual_keywords() -> impl Iterator<Item = &'static str> + Clone {
         .chain(OPCODES)
 }
 
-/// The diagnostic for a token the grammar does not expect.
+/// The diagnostic for an unexpected token.
 pub(super) fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     match error {
         ParseError::UnrecognizedToken {
@@ -141,7 +141,7 @@ pub(super) fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>,
     }
 }
 
-/// Advice for the usual slips.
+/// Adds advice for common mistakes.
 fn add_help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
     let wants = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
     match token {
@@ -168,11 +168,11 @@ fn add_help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic
     }
 }
 
-/// LALRPOP's list of expected tokens as a reader would say it.
+/// Describes LALRPOP's list of expected tokens for a reader.
 fn expected_words(expected: &[String]) -> String {
     let mut left: Vec<&str> = expected.iter().map(|e| e.trim_matches('"')).collect();
     let mut words: Vec<String> = vec![];
-    // A name may be any keyword; saying so for each would bury the rest.
+    // A name may be any keyword. Listing each of them would hide the other tokens.
     if contextual_keywords().all(|k| left.contains(&k)) && left.contains(&"name") {
         left.retain(|t| !contextual_keywords().any(|k| k == *t));
     }
@@ -182,7 +182,7 @@ fn expected_words(expected: &[String]) -> String {
             words.push(g.words.into());
         }
     }
-    // An operator may follow any value; it is worth saying only if nothing else is expected.
+    // Operators can follow any value, so they are only listed if nothing else is expected.
     if !words.is_empty() || left.iter().any(|t| !OPERATORS.contains(t)) {
         left.retain(|t| !OPERATORS.contains(t));
     }

@@ -1,16 +1,16 @@
-//! The tree as canonical text, comments kept.
+//! Prints a syntax tree as canonical text with its comments.
 //!
-//! One item or statement a line, statements indented by four spaces, one space around `:` and `=`, at most one blank
-//! line where the source had some, always one around graphs and rules. A comment stays before or after the line it
-//! stood at; one inside of a statement goes before it. A graph that torch printed stays as it is: that text is its
-//! canonical form. Formatting a formatted text changes nothing.
+//! There is one item or statement per line. Statements are indented by four spaces, `:` and `=` have a space on each
+//! side. Blank lines of the source are kept, at most one in a row, and graphs and rules are always surrounded by one. A
+//! comment stays before or after its line; a comment inside a statement moves before it. A graph that torch printed is
+//! not changed: that text is its canonical form. Formatting is idempotent.
 
 use super::ast::*;
 use super::write::write_label;
 use crate::types::write_str;
 
-/// `file`, which was parsed from `text`, in canonical form. For a tree that has no text, `text` is empty; its spans are
-/// not looked at then. A text that was pasted stays as it is.
+/// Formats `file`, which was parsed from `text`. For a tree without text, `text` is empty and the spans are ignored.
+/// Pasted text is not changed.
 pub fn format(file: &File, text: &str) -> String {
     if file.pasted {
         return text.to_string();
@@ -30,18 +30,18 @@ pub fn format(file: &File, text: &str) -> String {
     p.out
 }
 
-/// Conditions of more characters are broken at their `and`s, and rules of one line before `where` and `=>`.
+/// Longer conditions are broken at their `and`s, and longer one-line rules before `where` and `=>`. In characters.
 const WIDTH: usize = 120;
 
 struct Printer<'a> {
     out: String,
     text: &'a str,
-    /// Comments not yet written.
+    /// The comments that have not been written yet.
     comments: &'a [Comment],
     indent: usize,
-    /// Nothing stands in this block yet, so no blank line may begin it.
+    /// Whether the current block is still empty, so that it does not begin with a blank line.
     fresh: bool,
-    /// A blank line is due before the next line.
+    /// Whether a blank line is required before the next line.
     blank: bool,
 }
 
@@ -88,7 +88,7 @@ impl Printer<'_> {
         self.blank |= block;
     }
 
-    /// An item of one line.
+    /// Writes an item of one line.
     fn print_line_item(&mut self, item: &Item, line: String) {
         let span = item.span();
         self.print_line(span.start, span.end, &line);
@@ -136,7 +136,7 @@ impl Printer<'_> {
         self.end_line(r.span.end);
     }
 
-    /// `head { … }tail`, with no line end after the tail. Comments before byte `end` go into the body.
+    /// Writes `head { … }tail`, with no newline after the tail. Comments before byte `end` are part of the body.
     fn print_body(&mut self, head: &str, start: u32, b: &Body, tail: &str, end: u32) {
         if head.is_empty() {
             self.out.push(' ');
@@ -163,7 +163,7 @@ impl Printer<'_> {
         self.out.push_str(tail);
     }
 
-    /// One line for bytes `start..end` of the text.
+    /// Writes one line for bytes `start..end` of the text.
     fn print_line(&mut self, start: u32, end: u32, line: &str) {
         self.comments_before(start);
         self.blank_before(start);
@@ -173,7 +173,7 @@ impl Printer<'_> {
         self.end_line(end);
     }
 
-    /// Ends the line, with the comment that comes after byte `end` on its line.
+    /// Ends the line, with the comment that follows byte `end` on its line.
     fn end_line(&mut self, end: u32) {
         if let Some((c, rest)) = self.comments.split_first() {
             let between = self.text.get(end as usize..c.span.start as usize);
@@ -187,7 +187,7 @@ impl Printer<'_> {
         self.fresh = false;
     }
 
-    /// The comments that begin before byte `before`, a line each.
+    /// Writes the comments that begin before byte `before`, each on its own line.
     fn comments_before(&mut self, before: u32) {
         while let Some((c, rest)) = self.comments.split_first().filter(|(c, _)| c.span.start < before) {
             self.blank_before(c.span.start);
@@ -199,7 +199,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The comments inside of a line up to byte `end`, a line each before it.
+    /// Writes the comments inside a line up to byte `end`, each on its own line before it.
     fn comments_within(&mut self, end: u32) {
         while let Some((c, rest)) = self.comments.split_first().filter(|(c, _)| c.span.start < end) {
             self.out.push_str(&"    ".repeat(self.indent));
@@ -209,7 +209,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A blank line, if one is due or stands before byte `at` of the text.
+    /// Writes a blank line if one is required or the text has one before byte `at`.
     fn blank_before(&mut self, at: u32) {
         let before = self.text.get(..at as usize).unwrap_or("");
         let gap = &before[before.trim_end().len()..];
@@ -230,7 +230,7 @@ fn mark_prefix(r: &Rewrite) -> &'static str {
     }
 }
 
-/// `rewrite name: pattern => replacement where condition`; what does not fit on the line goes on to the next.
+/// `rewrite name: pattern => replacement where condition`. Parts that do not fit go on further lines.
 fn one_line(r: &Rewrite) -> String {
     let side = |b: &Body| b.result().map_or(String::new(), Value::to_string);
     let mut line = format!("{}rewrite {}: {}", mark_prefix(r), r.name.text, side(&r.pattern));
@@ -248,7 +248,7 @@ fn one_line(r: &Rewrite) -> String {
     line
 }
 
-/// ` where …`; a condition that does not fit on the line has one part a line.
+/// ` where …`. A condition that is too long has one part per line.
 fn where_clause(c: &Value) -> String {
     let line = format!(" where {c}");
     if line.len() <= WIDTH {
@@ -265,7 +265,7 @@ fn where_clause(c: &Value) -> String {
     format!(" where {}", parts.join("\n    and "))
 }
 
-/// A condition as an operand of `and`.
+/// Writes a condition as an operand of `and`.
 fn within_and(v: &Value) -> String {
     match &v.kind {
         ValueKind::Binary(BinaryOp::Or | BinaryOp::And, ..) => format!("({v})"),

@@ -1,4 +1,4 @@
-//! Text to tokens. Every text lexes: an unrecognised character is reported and left out.
+//! The tokenizer. It accepts every text: an unrecognised character is reported and skipped.
 
 use super::ast::Comment;
 use super::token::{Extras, Token, too_large};
@@ -6,21 +6,21 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use logos::Logos;
 
-/// A token between its first byte and one past its last.
+/// A token with its start byte and its exclusive end byte.
 pub type Spanned<'s> = (usize, Token<'s>, usize);
 
-/// What [`lex`] finds.
+/// The result of [`lex`].
 #[derive(Debug, Default)]
 pub struct Lexed<'s> {
     /// The tokens in order.
     pub tokens: Vec<Spanned<'s>>,
     /// The comments in order.
     pub comments: Vec<Comment>,
-    /// What does not lex.
+    /// Lexical errors.
     pub errors: Vec<Diagnostic>,
 }
 
-/// Lexes `text`, the content of `file`.
+/// Tokenizes `text`, the content of `file`.
 pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
     let extras = Extras {
         file,
@@ -57,7 +57,7 @@ pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
     out
 }
 
-/// 9223372036854775808 is an integer only after a minus sign that does not subtract.
+/// Accepts 9223372036854775808 only after a minus sign that is not a subtraction.
 fn least_integer(file: FileId, out: &mut Lexed<'_>, at: std::ops::Range<usize>) {
     let before = out.tokens.len().checked_sub(2).map(|i| &out.tokens[i].1);
     let negated = matches!(out.tokens.last(), Some((_, Token::Minus, _))) && !before.is_some_and(Token::ends_value);

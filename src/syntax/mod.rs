@@ -1,10 +1,12 @@
-//! Text to syntax tree and back.
+//! The parser and the formatter.
 //!
-//! [`parse()`] reads a file: FXIR through [`lexer`], `slips` (which mends what people often get wrong), [`delimiters`] (which balances brackets and limits depth) and the
-//! LALRPOP grammar of `grammar/fxir.lalrpop`, where statements alone are a graph (`bare`); torch's own texts, alone or pasted among FXIR, through [`torch_text`]
-//! (`print(graph)`), `module_repr` (the modules before `print(gm)`), [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`) and [`torchscript`]
-//! (`torch.jit`'s graphs); what was pasted with them is taken off by `pasted`. All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
-//! [`resolve`] turns types, sizes and values of the tree into those of [`crate::types`].
+//! [`parse()`] reads a file into a syntax tree ([`ast`]). FXIR passes through the tokenizer ([`lexer`]), `slips`
+//! (repairs common mistakes), [`delimiters`] (balances brackets and limits the nesting depth) and the LALRPOP grammar
+//! `grammar/fxir.lalrpop`; statements outside of a graph become one in `bare`. torch's own texts, alone or pasted among
+//! FXIR, are read by [`torch_text`] (`print(graph)`), `module_repr` (the modules in `print(gm)`), [`python_text`]
+//! (`gm.code`, `print_readable()`, `print(exported_program)`) and [`torchscript`] (`torch.jit`'s graphs); `pasted`
+//! removes what was pasted around them. [`format()`] writes a tree in canonical form with its comments, and [`resolve`]
+//! converts its types, sizes and values to those of [`crate::types`].
 
 mod actions;
 pub mod ast;

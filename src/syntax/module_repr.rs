@@ -1,4 +1,4 @@
-//! The modules that `print(gm)` shows before the code: declarations of the classes that the graph calls.
+//! The modules that `print(gm)` prints before the code. They declare the classes that the graph calls.
 //!
 //! ```text
 //! Net(
@@ -9,7 +9,7 @@
 //! )
 //! ```
 //!
-//! A module with modules within declares those, and nothing of its own: its hyper-parameters are not printed.
+//! A module with submodules declares those but not itself, since its hyper-parameters are not printed.
 
 use super::ast::{Item, ModuleDecl, Name};
 use super::spans;
@@ -19,13 +19,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How many modules a text may declare; the names `0-999` of lists within lists multiply.
+/// The maximum number of modules in a text. Ranges such as `0-999` multiply if they are nested.
 const MAX_MODULES: usize = 1 << 16;
 
-/// The paths of the modules of each `Sequential`, in order, by its path.
+/// For each `Sequential`, by path, the paths of its modules in order.
 pub(super) type Sequences = HashMap<String, Vec<String>>;
 
-/// The sequences among the modules that torch printed into `text`.
+/// The sequences among the modules printed in `text`.
 pub(super) fn find_sequences(text: &str) -> Sequences {
     let mut found = DeclaredModules::default();
     for region in find_regions(text) {
@@ -34,14 +34,14 @@ pub(super) fn find_sequences(text: &str) -> Sequences {
     found.sequences
 }
 
-/// What a text says of modules.
+/// The modules that a text declares.
 #[derive(Default)]
 struct DeclaredModules {
     items: Vec<Item>,
     sequences: Sequences,
 }
 
-/// Reads the modules that torch printed into `text`.
+/// Reads the modules that torch printed in `text`.
 pub(super) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
     let mut found = DeclaredModules::default();
     let mut rest: Option<Vec<u8>> = None;
@@ -59,7 +59,7 @@ pub(super) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
     }
 }
 
-/// The lines of a text with their places, without their ends.
+/// The lines of a text with their offsets, without newlines.
 fn lines_with_offsets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     text.split_inclusive('\n').map(move |raw| {
@@ -73,7 +73,7 @@ fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// From a line `Name(` with a line `  (child): …` below to the `)` that closes it.
+/// Finds regions that begin with a line `Name(`, followed by a line `  (child): …`, and end at the closing `)`.
 fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<(usize, usize)> = None;
@@ -103,12 +103,12 @@ fn is_class(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(word)
 }
 
-/// The name and the rest of `(name): Class(…`.
+/// Splits `(name): Class(…` into the name and the rest.
 fn split_child(line: &str) -> Option<(&str, &str)> {
     line.trim_start().strip_prefix('(')?.split_once("): ")
 }
 
-/// The names of `(3)` and of `(0-5): 6 x`.
+/// The names in `(3)` and `(0-5): 6 x`.
 fn expand_names(name: &str) -> Vec<String> {
     let range = name
         .split_once('-')
@@ -120,7 +120,7 @@ fn expand_names(name: &str) -> Vec<String> {
 }
 
 fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut DeclaredModules) {
-    // The paths of the modules that are open; there are several where a line stands for several.
+    // The paths of the enclosing modules. There are several if one line declares several modules.
     let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
     for (at, line) in lines_with_offsets(&text[region.clone()]).skip(1) {
         let at = region.start + at;
@@ -164,8 +164,8 @@ fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut D
     }
 }
 
-/// `Linear(in_features=4, out_features=4, bias=True)`; `None` for what is no such call, and for TorchScript's modules, which
-/// print no hyper-parameters.
+/// Parses `Linear(in_features=4, out_features=4, bias=True)`. `None` if it is not such a call, and for TorchScript's
+/// modules, which are printed without hyper-parameters.
 fn parse_declaration(file: FileId, class: &str, span: Span) -> Option<ModuleDecl> {
     if class.starts_with("RecursiveScriptModule") {
         return None;

@@ -1,10 +1,10 @@
-//! What bare names of other languages and libraries are meant for.
+//! The intended meaning of bare names from other languages and libraries.
 
 use super::ast::ValueKind;
 use crate::diag::nearest;
 use crate::types::DType;
 
-/// A constant of Python, numpy, JSON or C: how FXIR writes it, and the value.
+/// A constant of Python, numpy, JSON or C: its FXIR spelling and its value.
 pub(super) fn foreign_constant(name: &str) -> Option<(String, ValueKind)> {
     let module = ["math.", "np.", "numpy.", "torch.", "float.", "cmath."];
     let bare = module.iter().find_map(|m| name.strip_prefix(m));
@@ -22,20 +22,20 @@ pub(super) fn foreign_constant(name: &str) -> Option<(String, ValueKind)> {
     }
 }
 
-/// The dtype that a misspelt name is meant for, as torch writes it.
+/// The dtype that a misspelt name probably means, in torch's spelling.
 pub(super) fn near_dtype(name: &str) -> Option<String> {
     let bare = name.rsplit('.').next().unwrap_or(name);
     let names = || DType::all().map(DType::torch_name);
     nearest(bare, names()).map(|n| format!("torch.{n}"))
 }
 
-/// The dtype that a name of numpy or of Python is meant for, as torch writes it.
+/// The dtype that a name of numpy or Python means, in torch's spelling.
 pub(super) fn foreign_dtype(name: &str) -> Option<String> {
     let bare = ["np.", "numpy.", "jnp.", "tf.", "torch."]
         .iter()
         .find_map(|m| name.strip_prefix(m));
     let found = match bare.unwrap_or(name) {
-        // What Python's own types mean to torch.
+        // Python's own types, as torch interprets them.
         "float" if bare.is_none() => DType::F64,
         "int" if bare.is_none() => DType::I64,
         "float_" | "double" => DType::F64,
@@ -46,7 +46,7 @@ pub(super) fn foreign_dtype(name: &str) -> Option<String> {
     Some(format!("torch.{}", found.torch_name()))
 }
 
-/// Every dtype as torch writes it.
+/// Every dtype, in torch's spelling.
 pub(super) fn torch_dtypes() -> impl Iterator<Item = String> {
     DType::all().map(|d| format!("torch.{}", d.torch_name()))
 }

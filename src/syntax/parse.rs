@@ -1,4 +1,4 @@
-//! Text to syntax tree.
+//! Entry points of the parser: from text to syntax tree.
 
 use super::actions::Cx;
 use super::ast::{File, Item, Type, Value};
@@ -18,15 +18,15 @@ mod grammar {
     include!(concat!(env!("OUT_DIR"), "/fxir.rs"));
 }
 
-/// Parses file `file`. The tree holds whatever could be read; it is whole only if no finding is an error.
+/// Parses `file`. The tree has everything that could be read; it is complete only if there are no errors.
 pub fn parse(sources: &Sources, file: FileId) -> (File, Diagnostics) {
     parse_text(file, &sources.get(file).text)
 }
 
-/// [`parse`] of a text that stands in no store.
+/// [`parse`] of a text that is not in a source store.
 ///
-/// A text is first read as it stands. Only where that fails are slips mended, which finds better words for what is wrong: a
-/// text without errors never depends on them.
+/// The text is first read unchanged. Only if that fails are common mistakes repaired, which leads to better messages.
+/// The result for a correct text therefore never depends on repairs.
 pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
     let (tree, cx) = as_meant(file, text, false);
     let too_deep = cx.errors.iter().any(|d| d.code == Code::E0008);
@@ -40,7 +40,7 @@ pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
     }
 }
 
-/// The text as it stands or, if that has fewer errors, without what was pasted with it.
+/// Reads the text unchanged or, if that gives fewer errors, with pasted surroundings removed.
 fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
     let (tree, cx) = read_checked(file, text, false, mend);
     if cx.errors.is_empty() && !pasted::is_commented_program(text) {
@@ -59,7 +59,7 @@ fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
     (again, second)
 }
 
-/// Parses a piece of FXIR, in which none of torch's texts stand.
+/// Parses a piece of FXIR without any of torch's texts.
 pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
     let (tokens, mut cx) = lex_balanced(file, text);
     let items = grammar::FileParser::new().parse(&mut cx, tokens.unwrap_or_default());
@@ -74,14 +74,14 @@ pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
     (tree, sorted_findings(cx))
 }
 
-/// The tree and what is wrong with it; of a text that was pasted, prose is left out. `mend`: slips are mended and reported.
+/// Reads and checks the tree. Prose is skipped in pasted text. With `mend`, common mistakes are repaired and reported.
 fn read_checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
     let (mut tree, mut cx) = read_tree(file, text, is_pasted, mend);
     check::check(&mut tree, &mut cx.errors);
     (tree, cx)
 }
 
-/// [`parse_text`] of a tree whose names need not mean anything.
+/// [`parse_text`] without the checks of names.
 #[cfg(test)]
 pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
     let (tree, cx) = read_tree(file, text, false, false);
@@ -103,7 +103,7 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
         true => slips::pair_brackets(file, &rest, lexed.tokens, &mut lexed.errors),
         false => lexed.tokens,
     };
-    // Statements may stand in no graph; beside graphs in torch's words they are what is left of something.
+    // Statements outside of graphs are a graph only if there are no torch graphs; otherwise they are leftovers.
     let tokens = if graphs == 0 {
         bare::wrap_in_graph(paired)
     } else {
@@ -166,7 +166,7 @@ pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
     (result, sorted_findings(cx))
 }
 
-/// The names that statements define, by their places; `lost` are those that have no tokens.
+/// The names that statements define, with their offsets. `lost` has those without tokens.
 fn collect_definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usize, Arc<str>)> {
     let name = |(at, token, _): &Spanned<'_>| match token {
         Token::NodeDef(n) | Token::BareDef(n) => Some((*at, Arc::from(*n))),
@@ -177,7 +177,7 @@ fn collect_definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> 
     out
 }
 
-/// The names that items of a file declare, as far as their tokens say it.
+/// The names that items of a file declare, as far as the tokens show.
 fn collect_declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
     let mut out = vec![];
     for pair in tokens.windows(2) {
@@ -192,7 +192,7 @@ fn collect_declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
     out
 }
 
-/// The names that none of `items` has.
+/// The names that no item in `items` declares.
 fn names_not_in(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
     let name = |i: &Item| match i {
         Item::Module(m) => Some(m.name.text.clone()),
@@ -208,14 +208,14 @@ fn names_not_in(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
     names
 }
 
-/// Where statements and items begin.
+/// The offsets at which statements and items begin.
 fn statement_starts(tokens: &[Spanned<'_>]) -> Vec<usize> {
     let begins = |t: &Token<'_>| matches!(t, Token::NodeDef(_) | Token::BareDef(_) | Token::Output) || t.begins_item();
     tokens.iter().filter(|t| begins(&t.1)).map(|t| t.0).collect()
 }
 
-/// Leaves out what the parser did not expect, from `parsed` on, after something in the same statement that was reported
-/// before it: one slip is one finding.
+/// Removes the parser's errors, those from `parsed` on, that follow an earlier error in the same statement. One mistake
+/// gives one error.
 fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[usize]) {
     let place = |d: &Diagnostic| d.labels.first().map_or(0, |l| l.span.range().start);
     let statement = |at: usize| bounds.partition_point(|&b| b <= at);
@@ -227,7 +227,7 @@ fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[us
     });
 }
 
-/// Notes in the bodies of `item` which of the names that the text defines have no statement there.
+/// Records for the bodies of `item` which defined names have no statement there.
 fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
     let bodies = match item {
         Item::Graph(g) => vec![&mut g.body],
@@ -248,7 +248,7 @@ fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
     }
 }
 
-/// Lexes and balances; no tokens if the text nests too deeply.
+/// Tokenizes and balances brackets; no tokens if the text nests too deeply.
 fn lex_balanced(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Cx) {
     let Lexed { tokens, errors, .. } = lex(file, text);
     balance_tokens(file, text, tokens, errors)
@@ -261,7 +261,7 @@ fn balance_tokens<'s>(
     mut errors: Vec<Diagnostic>,
 ) -> (Option<Vec<Spanned<'s>>>, Cx) {
     let (tokens, unbalanced) = delimiters::balance(file, tokens, text.trim_end().len());
-    // A string that is not closed takes the rest of its line with it, closing brackets and all.
+    // An unclosed string includes the rest of its line, with all closing brackets.
     let open: Vec<u32> = errors
         .iter()
         .filter(|e| e.code == Code::E0003)
@@ -276,7 +276,7 @@ fn balance_tokens<'s>(
     (tokens, Cx { file, errors })
 }
 
-/// In the order of their places.
+/// Sorts errors by position.
 fn sorted_findings(mut cx: Cx) -> Diagnostics {
     cx.errors.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
     let mut out = Diagnostics::new();

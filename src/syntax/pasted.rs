@@ -1,4 +1,4 @@
-//! Text that was copied from a terminal, a log, a mail or a page: what stands before its lines, and around them.
+//! Text copied from a terminal, log, mail or web page: recognises the decoration before and around its lines.
 //!
 //! ```text
 //! >>> print(gm.graph)                      |  12 | graph():                  V1121 12:00:00.123 7 graph.py:9] graph():
@@ -6,25 +6,25 @@
 //!     %x : [num_users=1] = placeholder[…]  |
 //! ```
 //!
-//! A line that begins one of torch's texts shows what stands before it: a log's head, a line number, a mark of quotation or of a
-//! comment. The same (with other digits) is taken off the other lines. Of a page with fences, the text is what stands within.
-//! What is left beside the graphs is prose if nothing in it is FXIR's or torch's. Only a text that cannot be read as it stands
-//! is looked at so, and every place is told in the text as it was given.
+//! A line that begins one of torch's texts shows the decoration before it: a log header, a line number, or a quotation
+//! or comment mark. The same decoration (with other digits) is removed from the other lines. In a page with code
+//! fences, only the fenced text counts. Text outside of the graphs is prose if no part of it is FXIR or torch's. Only
+//! text that cannot be read unchanged is treated this way, and all positions refer to the original text.
 
 use super::clean::Clean;
 use super::plain::strip_markup;
 
-/// A piece of what stands before a line.
+/// A part of the decoration before a line.
 #[derive(Clone, PartialEq)]
 enum DecorationPiece {
-    /// A number, of whatever digits.
+    /// A number with any digits.
     Digits,
-    /// Spaces that make room for a number.
+    /// Spaces that pad a number.
     Room,
     Char(char),
 }
 
-/// The text without decoration; `None` if there is none, or too much.
+/// Removes the decoration; `None` if there is none, or too much.
 pub(super) fn clean(text: &str) -> Option<Clean> {
     if text.len() > u32::MAX as usize {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn clean(text: &str) -> Option<Clean> {
     Some(plain)
 }
 
-/// [`clean`] of what stands before lines and around them.
+/// [`clean`] for the decoration before and around lines.
 fn by_lines(text: &str) -> Option<Clean> {
     let fenced = text.lines().any(is_fence);
     let mut within = !fenced;
@@ -60,7 +60,7 @@ fn by_lines(text: &str) -> Option<Clean> {
             frame = Some(line.len() - line.trim_start().len());
             continue;
         }
-        // The code of a frame stands below it, further right.
+        // The code of a traceback frame is on the next line, further indented.
         if frame.take().is_some_and(|f| line.len() - line.trim_start().len() > f) {
             continue;
         }
@@ -94,18 +94,18 @@ fn by_lines(text: &str) -> Option<Clean> {
     (out.trim_end() != text.trim_end()).then(|| Clean::new(out, starts))
 }
 
-/// Whether a line opens or closes a block of a page.
+/// Whether a line begins or ends a fenced code block.
 fn is_fence(line: &str) -> bool {
     let line = line.trim_start_matches(['>', ' ', '\t']);
     line.starts_with("```") || line.starts_with("~~~")
 }
 
-/// Whether the line is one of a traceback, `  File "model.py", line 7, in forward`.
+/// Whether the line is a traceback frame, `  File "model.py", line 7, in forward`.
 fn is_frame(line: &str) -> bool {
     line.trim_start().starts_with("File \"") && line.contains("\", line ")
 }
 
-/// Whether somebody typed the line at a prompt.
+/// Whether the line was typed at a prompt.
 fn is_typed(line: &str) -> bool {
     let line = line.trim_start();
     let prompt =
@@ -113,7 +113,7 @@ fn is_typed(line: &str) -> bool {
     prompt && find_marker(line).is_none()
 }
 
-/// Where a line begins one of torch's texts, after whatever stands before that.
+/// The offset in a line at which one of torch's texts begins, after any decoration.
 fn find_marker(line: &str) -> Option<usize> {
     let class = || {
         let at = line.find("class ")?;
@@ -128,7 +128,7 @@ fn find_marker(line: &str) -> Option<usize> {
     };
     let bare = || {
         let at = line.find('%')?;
-        // In FXIR a comment is a comment.
+        // In FXIR, comments stay comments.
         (is_bare(&line[at..]) && !line[..at].contains('#')).then_some(at)
     };
     let word = |w: &str| line.find(w);
@@ -144,8 +144,8 @@ fn find_marker(line: &str) -> Option<usize> {
     found.into_iter().flatten().min()
 }
 
-/// The head of a line of torch's logs, `V1121 12:00:00.123 77 torch/_dynamo/graph.py:1423] [0/0] [__graph] `: what stands before
-/// the message.
+/// The length of a line's header in torch's logs, before the message: `V1121 12:00:00.123 77
+/// torch/_dynamo/graph.py:1423] [0/0] [__graph] `.
 fn log_head(line: &str) -> usize {
     let start = match line.strip_prefix("[rank") {
         Some(rest) => line.len() - rest.find("]:").map_or(rest, |i| &rest[i + 2..]).len(),
@@ -161,7 +161,7 @@ fn log_head(line: &str) -> usize {
         return 0;
     }
     let mut at = start + end + 1;
-    // Groups such as the frame's number and the artifact's name.
+    // Groups such as the frame number and the artifact name.
     while let Some(group) = line[at..].strip_prefix(" [") {
         let Some(len) = group.find(']').filter(|&i| !group[..i].contains([' ', ','])) else {
             break;
@@ -171,8 +171,8 @@ fn log_head(line: &str) -> usize {
     at + usize::from(line[at..].starts_with(' '))
 }
 
-/// `before` without the file that torch names before a class (`/…/graph_module.py class …`, `<eval_with_key>.1 from …`), and without
-/// a space before that.
+/// `before` without the file that torch names before a class (`/…/graph_module.py class …`, `<eval_with_key>.1 from
+/// …`), and without one space before that.
 fn without_file(before: &str) -> &str {
     let mut at = 0;
     for word in before.split_inclusive(' ') {
@@ -186,7 +186,7 @@ fn without_file(before: &str) -> &str {
     before
 }
 
-/// What stands before torch's text on a line that begins some; empty for nothing but indentation.
+/// The decoration of a line that begins one of torch's texts; empty if there is only indentation.
 fn decoration_before(line: &str) -> Option<Vec<DecorationPiece>> {
     let before = without_file(&line[..find_marker(line)?]);
     if before.trim().is_empty() {
@@ -214,14 +214,15 @@ fn split_decoration(before: &str) -> Vec<DecorationPiece> {
             out.push(DecorationPiece::Room);
         }
     }
-    // The first number may leave no room at all.
+    // The first number may have no padding at all.
     if out.first() == Some(&DecorationPiece::Digits) {
         out.insert(0, DecorationPiece::Room);
     }
     out
 }
 
-/// The line without its decoration; `None` if it has another. An empty line's decoration may lack the spaces at its end.
+/// Removes the decoration from a line; `None` if the line has a different one. On an empty line, its trailing spaces
+/// may be missing.
 fn strip_line<'l>(line: &'l str, decoration: &[DecorationPiece]) -> Option<&'l str> {
     let mut rest = line;
     for (i, piece) in decoration.iter().enumerate() {
@@ -248,8 +249,8 @@ fn strip_line<'l>(line: &'l str, decoration: &[DecorationPiece]) -> Option<&'l s
     Some(rest)
 }
 
-/// Blanks out the lines of `rest`, what is left of a text beside its graphs, that are prose. Leaves all as it is if a graph of
-/// FXIR is among them.
+/// Blanks out the lines of prose in `rest`, the text outside of the graphs. Changes nothing if that contains a graph of
+/// FXIR.
 pub(super) fn without_prose(rest: &str) -> String {
     let holds_graph = |l: &str| {
         let mut words = l.split_whitespace();
@@ -267,7 +268,7 @@ pub(super) fn without_prose(rest: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether nothing on the line is FXIR's or torch's.
+/// Whether no part of the line is FXIR or torch's.
 fn is_prose(line: &str) -> bool {
     let line = line.trim();
     let mut words = line.split_whitespace();
@@ -285,16 +286,16 @@ fn is_prose(line: &str) -> bool {
         next.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
     });
     let torchs = ["call_", "[target=", "placeholder", "get_attr", "aten::", "prim::"];
-    // AOTAutograd's log says what it knows of inputs and results, in words that graphs have too.
+    // AOTAutograd's log describes inputs and results with words that also occur in graphs.
     if line.starts_with("aot_config id:") {
         return true;
     }
-    // What opens a body is an item, though perhaps a misspelt one.
+    // A line that opens a body is an item, though it may be misspelt.
     let opens = line.ends_with('{');
     !(line.is_empty() || opens || declares || names_node || torchs.iter().any(|t| line.contains(t)))
 }
 
-/// Whether a line is a statement of FXIR, which may stand in no graph.
+/// Whether a line is a statement of FXIR, which may be outside of a graph.
 pub(super) fn is_bare(line: &str) -> bool {
     const CALLS: [&str; 5] = [
         "placeholder ",
@@ -315,7 +316,7 @@ pub(super) fn is_bare(line: &str) -> bool {
     name.len() < rest.len() && called && (typed || before.trim().is_empty())
 }
 
-/// Whether all of an exported program stands in comments, where its signature would be taken for more of them.
+/// Whether an exported program is entirely in comments. Its signature would then be parsed as more comments.
 pub(super) fn is_commented_program(text: &str) -> bool {
     text.lines()
         .any(|l| l.starts_with('#') && l.trim_end().ends_with("ExportedProgram:"))
@@ -334,7 +335,7 @@ mod tests {
         text.lines().enumerate().map(|(i, l)| f(i + 1, l) + "\n").collect()
     }
 
-    /// The places of the statements, as text.
+    /// The source texts of the statements' spans.
     #[track_caller]
     fn statements(text: &str) -> Vec<String> {
         let (file, findings) = parse_text(FileId(0), text);

@@ -1,14 +1,14 @@
-//! Text without what terminals, web pages and string literals put between its characters: colours, non-breaking spaces, tags and
-//! entities, triple quotes, `\n` for a new line.
+//! Removes characters that terminals, web pages and string literals insert into text: colours, non-breaking spaces,
+//! tags and entities, triple quotes, and `\n` for a newline.
 
 use super::clean::Clean;
 
-/// Builds a text piece by piece and notes where each stood.
+/// Builds a text piece by piece and records the original offset of each piece.
 struct OffsetWriter<'t> {
     text: &'t str,
     out: String,
     starts: Vec<(u32, u32)>,
-    /// How much of the text is written or left out.
+    /// The offset up to which the text has been copied or skipped.
     at: usize,
 }
 
@@ -22,7 +22,7 @@ impl OffsetWriter<'_> {
         }
     }
 
-    /// Puts `by` in the place of the next `len` bytes.
+    /// Replaces the next `len` bytes with `by`.
     fn replace(&mut self, len: usize, by: &str) {
         if !by.is_empty() {
             self.starts.push((self.out.len() as u32, self.at as u32));
@@ -67,7 +67,7 @@ pub(super) fn strip_markup(text: &str) -> Option<Clean> {
     Some(Clean::new(w.out, w.starts))
 }
 
-/// What a terminal or an editor adds: its length, and what stands for it.
+/// A control sequence that a terminal or an editor inserts: its length and its replacement.
 fn match_control(rest: &str) -> Option<(usize, &'static str)> {
     if let Some(after) = rest.strip_prefix("\u{1b}[") {
         let parameters = after.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ';' | '?'));
@@ -80,7 +80,7 @@ fn match_control(rest: &str) -> Option<(usize, &'static str)> {
     Some((from.len(), to))
 }
 
-/// A tag around code, or a character that HTML writes otherwise.
+/// A tag around code, or an HTML entity: its length and its replacement.
 fn match_tag(rest: &str) -> Option<(usize, &'static str)> {
     if ["<pre", "<code", "</pre", "</code"].iter().any(|t| rest.starts_with(t)) {
         let end = rest.find('>').filter(|e| !rest[..*e].contains('\n'))?;
@@ -99,7 +99,7 @@ fn match_tag(rest: &str) -> Option<(usize, &'static str)> {
     Some((from.len(), to))
 }
 
-/// Where a string literal with one of torch's texts in it begins, and the quote around it: `'graph():\n    %x : …'`.
+/// The start of a string literal that contains one of torch's texts, and its quote: `'graph():\n    %x : …'`.
 fn find_escaped_text(text: &str) -> Option<(usize, char)> {
     let begins = ["graph():\\n", "ExportedProgram:\\n", "(torch.nn.Module):\\n"];
     let of = |b: &str| {
@@ -111,7 +111,7 @@ fn find_escaped_text(text: &str) -> Option<(usize, char)> {
     begins.into_iter().find_map(of)
 }
 
-/// An escape within a literal, or the quote that stands around it.
+/// An escape in a string literal, or its quote: its length and its replacement.
 fn match_escape(rest: &str, quote: char) -> Option<(usize, &'static str)> {
     if rest.starts_with(quote) {
         return Some((1, "\n"));

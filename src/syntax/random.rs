@@ -1,4 +1,4 @@
-//! Random trees: printed and parsed again they are the same, and no text makes the front end panic.
+//! Tests with random trees and texts: printing and parsing a tree restores it, and no text makes the front end panic.
 
 use super::ast::*;
 use super::*;
@@ -188,7 +188,7 @@ fn positional_args(positional: Vec<Value>) -> Args {
     }
 }
 
-/// What may stand in a side of a rule of one line: values, calls, and names for them.
+/// A value in a side of a one-line rule: literals, calls, and names for them.
 fn arb_nested() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         2 => arb_value(),
@@ -241,7 +241,7 @@ fn arb_loc() -> impl Strategy<Value = Loc> {
     })
 }
 
-/// What comes after a line; it says something.
+/// The origin after a line; it is not empty.
 fn arb_origin() -> impl Strategy<Value = Box<Origin>> {
     let name = || prop::option::of("[a-z][0-9]{1,2}".prop_map(make_name));
     let pair = || (any::<String>(), any::<String>()).prop_map(|(a, b)| (a.into(), b.into()));
@@ -271,7 +271,7 @@ fn arb_spec(kinds: &'static [&'static str]) -> impl Strategy<Value = Spec> {
     })
 }
 
-/// What a program was exported as, and where it came from.
+/// A signature of an exported program, and origins.
 fn arb_export() -> impl Strategy<Value = Item> {
     let span = Span::default();
     let inputs = prop::collection::vec(arb_spec(&["USER_INPUT", "BUFFER", "graph"]), 0..3);
@@ -389,7 +389,7 @@ fn arb_item() -> impl Strategy<Value = Item> {
     prop_oneof![7 => arb_declaration(), 1 => arb_graph(), 1 => arb_export(), 1 => arb_rewrite()]
 }
 
-/// A tree as text without its places, for comparison: NaN equals NaN there.
+/// The debug text of a tree without spans, for comparison. NaN equals NaN there.
 fn without_places(mut file: File) -> String {
     spans::of_file(&mut file, &mut |s| *s = Span::default());
     format!("{:#?}", file.items)
@@ -496,7 +496,7 @@ const WORDS: [&str; 67] = [
     "==",
 ];
 
-/// A few well-formed statements, then pieces cut from and moved within them.
+/// Cuts and moves pieces of well-formed statements.
 #[test]
 fn cut_texts_do_not_panic() {
     for text in [

@@ -1,4 +1,4 @@
-//! Types, sizes and values of the tree as those of [`crate::types`].
+//! Converts types, sizes and values of the syntax tree to those of [`crate::types`].
 
 use super::ast::{self, BinaryOp, TypeKind, UnaryOp, ValueKind};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
@@ -30,18 +30,18 @@ const TORCH_NAMES: [&str; 21] = [
     "torch.float8_e4m3fnuz",
 ];
 
-/// Whether `name` is a dtype, layout, memory format or the like as torch prints it.
+/// Whether `name` is a dtype, layout, memory format or similar constant, as torch prints it.
 pub fn is_torch_name(name: &str) -> bool {
     name.starts_with("torch.") && (DType::from_torch(name).is_some() || TORCH_NAMES.contains(&name))
 }
 
-/// Whether `name` is a symbolic size as torch names them: `s77`, `u0`. Such names need no declaration.
+/// Whether `name` has the form of torch's symbolic sizes: `s77`, `u0`. Such names need no declaration.
 pub fn is_torch_symbol(name: &str) -> bool {
     let digits = name.strip_prefix(['s', 'u', 'z']);
     digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The type that `t` writes. What cannot be told is [`Val::Unknown`]; a name that is not a type is reported.
+/// The type that `t` denotes. Unknown parts are [`Val::Unknown`]; an invalid type name is reported.
 pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
     match &t.kind {
         TypeKind::Tensor { dtype, shape } => {
@@ -98,7 +98,7 @@ fn type_from_word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
         "str" => Val::Any(ScalarKind::Str),
         "None" => Val::None,
         "Ellipsis" => Val::Ellipsis,
-        // Kinds of values that carry no type of their own here.
+        // Values of these types carry no further type information.
         "complex" | "dtype" | "device" | "slice" | "range" | "graph" | "object" | "Tensor" => Val::Unknown,
         _ => {
             let e = Diagnostic::new(Code::E0015, format!("unknown type `{w}`")).at(span, "not a type");
@@ -114,7 +114,7 @@ fn type_from_word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
     }
 }
 
-/// The size that `v` writes; reports what is not a size or does not fit in 64 bits.
+/// The size that `v` denotes. Reports a value that is not a size or does not fit in 64 bits.
 pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     let (size, whole) = eval_dim(v, d);
     match size {
@@ -134,7 +134,7 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     }
 }
 
-/// The comparison of two sizes that `v` writes; reports what is none.
+/// The comparison of two sizes that `v` denotes. Reports any other value.
 pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, Dim)> {
     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
     if let ValueKind::Binary(op @ (Eq | Ne | Lt | Le | Gt | Ge), a, b) = &v.kind {
@@ -146,7 +146,7 @@ pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, 
     None
 }
 
-/// The size, if `v` is one, and whether it is free of `?`.
+/// The size, if `v` is one, and whether it contains no `?`.
 fn eval_dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
     let (number, written) = eval_size_expr(v, d);
     let Some(number) = number else { return (None, written) };
@@ -164,7 +164,7 @@ fn eval_dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
 
 type Numbers = Option<Vec<SizeExpr>>;
 
-/// The number that `v` computes from sizes, and whether it is free of `?`.
+/// The number that `v` computes from sizes, and whether it contains no `?`.
 fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
     let mut all = |args: &[&ast::Value]| -> (Numbers, bool) {
         let parts: Vec<_> = args.iter().map(|a| eval_size_expr(a, d)).collect();
@@ -226,7 +226,7 @@ fn as_pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
     }
 }
 
-/// Whether calls of this name are sizes: torch's functions of sizes, `max` and `min`.
+/// Whether calls of this name are sizes: torch's size functions, `max` and `min`.
 pub fn is_size_function(name: &str) -> bool {
     SizeFn::from_name(name).is_some()
         || matches!(
@@ -273,8 +273,8 @@ fn apply_binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
     SizeExpr::from_function(name, vec![a.clone(), b.clone()])
 }
 
-/// The value that `v` writes. `node` gives the leaf for `%name`, or `None` after reporting that there is none; such a
-/// value is [`Val::Unknown`]. A `$literal` is asked for with its `$`.
+/// The value that `v` denotes. `node` returns the leaf for `%name`, or reports an undefined name and returns `None`;
+/// the value is then [`Val::Unknown`]. For a `$literal`, `node` is called with the `$`.
 pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T>>, d: &mut Diagnostics) -> Val<T> {
     let mut seq = |v: &[ast::Value], d: &mut Diagnostics| v.iter().map(|x| value(x, node, d)).collect::<Vec<_>>();
     let three = |mut v: Vec<Val<T>>| {
@@ -302,7 +302,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (value(k, node, d), value(x, node, d))).collect()),
         ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
         ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
-        // What is not a size here was reported where the text was checked.
+        // A value that is not a size here has been reported by the checks of the text.
         _ => match eval_dim(v, &mut Diagnostics::new()) {
             (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")

@@ -1,7 +1,7 @@
-//! The brackets and signs that FXIR, Python and TorchScript share.
+//! The brackets and signs shared by FXIR, Python and TorchScript.
 
-/// Declares the tokens of a text: those with rules of their own, then those that have one text each (`Graph "graph"`), then
-/// the brackets and signs that all texts share. `text` gives what is written for the last two.
+/// Declares the tokens of a language: first those with their own rules, then those with a fixed text (`Graph "graph"`),
+/// then the shared brackets and signs. `text` returns the text of the latter two kinds.
 macro_rules! tokens {
     (
         $(#[$meta:meta])* pub enum $name:ident<$life:lifetime> { $($own:tt)* }
@@ -25,7 +25,7 @@ macro_rules! tokens {
         }
 
         impl $name<'_> {
-            /// What is written for this token, if that is always the same.
+            /// The text of this token, if it is fixed.
             pub(super) fn text(&self) -> Option<&'static str> {
                 match self {
                     $($name::$word => Some($text),)*

@@ -1,4 +1,4 @@
-//! Walks over every span of a tree: to move pieces that were parsed apart, and to compare trees without their places.
+//! Visits every span of a tree, to move pieces that were parsed separately, and to compare trees without spans.
 
 use super::ast::*;
 use crate::source::Span;

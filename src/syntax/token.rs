@@ -1,8 +1,9 @@
 //! The tokens of FXIR.
 //!
-//! Keywords are words that begin an item, an opcode or an operator. All but the operators are still names wherever a
-//! name is expected (`call_method output(…)`, `dim=1`). [`Token::NodeDef`], [`Token::BareDef`] and the body braces are
-//! not lexed: [`super::delimiters`] tells them from their look-alikes, so that the parser can find its way after errors.
+//! Keywords are words that begin an item, an opcode or an operator. All except operators can still be names wherever a
+//! name is expected (`call_method output(…)`, `dim=1`). The tokenizer does not produce [`Token::NodeDef`],
+//! [`Token::BareDef`] and the braces of bodies: [`super::delimiters`] distinguishes them from similar tokens, so that
+//! the parser can resynchronise after errors.
 
 use super::signs::tokens;
 use crate::diag::{Code, Diagnostic};
@@ -11,7 +12,7 @@ use logos::{Lexer, Logos};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the lexer collects beside the tokens.
+/// What the lexer collects besides tokens.
 #[derive(Debug, Default)]
 pub struct Extras {
     /// The file being lexed.
@@ -42,7 +43,7 @@ tokens! {
         Node(&'s str),
         /// `%x` at the head of a statement.
         NodeDef(&'s str),
-        /// A name at the head of a statement, where its `%` is missing.
+        /// A name at the head of a statement that lacks its `%`.
         BareDef(&'s str),
         /// `@f`
         #[regex(r"@[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
@@ -52,7 +53,7 @@ tokens! {
         Literal(&'s str),
         #[regex(r"[0-9][0-9_]*", integer)]
         Int(i64),
-        /// `1..`, which would else begin with the float `1.`; the lexer splits it.
+        /// `1..`, which would otherwise begin with the float `1.`; the lexer splits it.
         #[regex(r"[0-9][0-9_]*\.\.", |l| integer_text(l, 2))]
         IntDots(i64),
         #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", float)]
@@ -85,7 +86,7 @@ tokens! {
     }
 }
 
-/// Words that are operators and so are never names.
+/// Operator words, which are never names.
 pub const RESERVED: [&str; 4] = ["in", "and", "or", "not"];
 
 impl Token<'_> {
@@ -116,7 +117,7 @@ impl Token<'_> {
         ) || matches!(self, Frame | Scope | Signature)
     }
 
-    /// The word this is, if it can be a name: an identifier or a keyword.
+    /// The text of a word that can be a name: an identifier or a keyword.
     pub fn word(&self) -> Option<String> {
         use Token::*;
         match self {
@@ -137,7 +138,7 @@ impl Token<'_> {
     }
 }
 
-/// What a diagnostic calls the token.
+/// The description of the token in diagnostics.
 impl fmt::Display for Token<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Token::*;
@@ -164,7 +165,7 @@ fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
     lex.extras.comments.push(span);
 }
 
-/// A name with letters that FXIR has not: reported, and taken for the name it is.
+/// A name with letters that FXIR does not allow. It is reported, then accepted.
 fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
     let d = Diagnostic::new(Code::E0002, format!("`{}` is not an FXIR name", lex.slice()))
         .at(token_span(lex), "has letters other than A-Z and a-z")
@@ -173,7 +174,7 @@ fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
     lex.slice()
 }
 
-/// A string in typographic quotes: reported, and taken for the string it is.
+/// A string in typographic quotes. It is reported, then accepted.
 fn curly<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     let mut inner = lex.slice().chars();
     inner.next();
@@ -190,8 +191,8 @@ fn integer<'s>(lex: &mut Lexer<'s, Token<'s>>) -> i64 {
     integer_text(lex, 0)
 }
 
-/// The integer under the lexer without its last `tail` bytes. 2^63 becomes `i64::MIN`: the lexer accepts it after a
-/// minus sign and reports it elsewhere.
+/// The current integer without its last `tail` bytes. 2^63 becomes `i64::MIN`: the lexer accepts it after a minus sign
+/// and reports it elsewhere.
 fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
     let text = &lex.slice()[..lex.slice().len() - tail];
     let digits: String = text.chars().filter(|&c| c != '_').collect();
@@ -205,7 +206,7 @@ fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
     }
 }
 
-/// The diagnostic for an integer that 64 bits do not hold.
+/// The diagnostic for an integer that does not fit in 64 bits.
 pub fn too_large(span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0005, "integer does not fit in 64 bits")
         .at(span, "outside of -9223372036854775808 to 9223372036854775807")
@@ -231,7 +232,7 @@ fn string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     unescape(&s[1..s.len() - 1], lex.extras.file, start, &mut lex.extras.errors).into()
 }
 
-/// A string whose line ends before its quote: reported, then taken to end there.
+/// A string that is not closed on its line. It is reported, then ends at the end of the line.
 fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     let s = lex.slice();
     let quote = &s[..1];
@@ -244,7 +245,7 @@ fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     s[1..].into()
 }
 
-/// Python's escapes. `start` is where `body` stands in the file, for the places of errors.
+/// Decodes Python's escapes. `start` is the offset of `body` in the file, for the spans of errors.
 pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnostic>) -> String {
     let mut out = String::with_capacity(body.len());
     let mut rest = body.char_indices().peekable();

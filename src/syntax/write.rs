@@ -1,4 +1,4 @@
-//! Pieces of the tree as canonical text: one statement, type or value on one line.
+//! Writes parts of the tree as canonical text: a statement, type or value on one line.
 
 use super::ast::*;
 use super::token::RESERVED;
@@ -19,12 +19,12 @@ fn is_path(s: &str) -> bool {
     parts.next().is_some_and(is_identifier) && parts.all(word) && !RESERVED.contains(&s)
 }
 
-/// A target, or a name of a declaration: bare where it lexes, else as a string.
+/// Writes a target, or the name of a declaration: bare if it lexes as a path, else as a string.
 pub fn write_label(s: &str) -> String {
     if is_path(s) { s.to_string() } else { write_str(s) }
 }
 
-/// A placeholder's target, which may begin with `*` or `**`.
+/// Writes a placeholder's target, which may begin with `*` or `**`.
 fn write_parameter(s: &str) -> String {
     let stars = s.len() - s.trim_start_matches('*').len();
     let rest = &s[stars..];
@@ -137,7 +137,7 @@ impl Display for Spec {
     }
 }
 
-/// A line each: a program may have hundreds of inputs.
+/// Has one line per entry: a program may have hundreds of inputs.
 impl Display for Signature {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let block = |f: &mut Formatter<'_>, output: bool| {
@@ -225,7 +225,7 @@ impl Display for Type {
     }
 }
 
-/// How tightly a value binds; an operand in a tighter place needs brackets.
+/// The precedence of a value. An operand in a context of higher precedence needs parentheses.
 fn precedence(v: &Value) -> u8 {
     use BinaryOp::*;
     match &v.kind {

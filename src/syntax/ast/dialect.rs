@@ -1,41 +1,41 @@
-//! Which text a graph was read from, and what that text says beyond the graph.
+//! The text format that a graph was read from, and the parts of the text that the graph does not represent.
 
 use std::sync::Arc;
 
-/// Which text a graph was read from.
+/// The text format that a graph was read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// FXIR.
     Fxir,
     /// What `print(graph)` prints.
     Torch(TorchPrint),
-    /// The Python that torch prints, of a class of this name if it names one.
+    /// The Python code that torch prints, with the name of its class if there is one.
     Python(Option<Arc<str>>),
     /// TorchScript's text.
     Script,
 }
 
-/// The frame of a graph that torch printed.
+/// The frame around a graph that torch printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchPrint {
     /// The line before the statements, as written: `graph():`, `graph(x) -> Tensor:`, `# Graph fragment:`, or none.
     pub header: Option<Arc<str>>,
-    /// Whether this is a fragment (Inductor's comments, or lines without a `graph` header): nodes may be used that
-    /// stand outside of it, and it need not have a `return`.
+    /// Whether this is a fragment (Inductor's comments, or lines without a `graph` header). A fragment can use nodes
+    /// that are defined outside of it, and needs no `return`.
     pub fragment: bool,
 }
 
-/// The shape of a statement that torch printed, beyond what the statement means.
+/// The format of a statement that torch printed, apart from its meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchStmt {
-    /// What stands on the line before `%` or `return`: `    `, or `#   ` in Inductor's comments.
+    /// The indentation before `%` or `return`: `    `, or `#   ` in Inductor's comments.
     pub indent: Arc<str>,
     /// The text between ` : ` and the users tag (or ` = `), trailing space included: `torch.Tensor `,
     /// `Tensor "f32[4, 5][5, 1]cpu"`; empty if there is none.
     pub annotation: Arc<str>,
     /// The users tag.
     pub tag: Option<UsersTag>,
-    /// How the rest is written.
+    /// The format of the rest.
     pub form: TorchForm,
 }
 
@@ -48,7 +48,7 @@ pub struct UsersTag {
     pub count: u32,
 }
 
-/// How torch wrote the part of a statement after ` = `.
+/// The format in which torch wrote the part of a statement after ` = `.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TorchForm {
     /// `opcode[target=…](…)`.

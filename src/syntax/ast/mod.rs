@@ -1,7 +1,7 @@
-//! The syntax tree of FXIR: what a file says, before any name is looked up.
+//! The syntax tree of FXIR: the content of a file before name resolution.
 //!
-//! Every node carries the [`Span`] it was read from. torch's own texts are read into the same tree; what torch's
-//! printer needs to give such a text back unchanged is kept in [`TorchPrint`] and [`TorchStmt`].
+//! Every node has the [`Span`] it was read from. torch's own texts are read into the same tree; [`TorchPrint`] and
+//! [`TorchStmt`] have what torch's printer needs to reproduce such a text unchanged.
 
 mod dialect;
 mod value;
@@ -12,16 +12,16 @@ pub use value::{BinaryOp, Binding, Type, TypeKind, UnaryOp, Value, ValueKind};
 use crate::source::Span;
 use std::sync::Arc;
 
-/// A file: its items in order, and its comments apart from them.
+/// A file: its items in order, and its comments separately.
 #[derive(Clone, Debug, Default)]
 pub struct File {
     /// The items in the order they are written.
     pub items: Vec<Item>,
-    /// All comments of FXIR text, in order; the formatter puts them back by their place.
+    /// All comments of FXIR text, in order. The formatter puts them back by position.
     pub comments: Vec<Comment>,
-    /// Names of items that could not be read, which was reported.
+    /// Names of items that could not be read, which has been reported.
     pub lost: Vec<Arc<str>>,
-    /// Whether torch's texts stand in it with what was copied with them: its lines are left as they are.
+    /// Whether the file contains torch's texts with their pasted surroundings. Its lines are then not changed.
     pub pasted: bool,
     /// The whole text.
     pub span: Span,
@@ -32,7 +32,7 @@ pub struct File {
 pub struct Comment {
     /// The text with its `#`, without trailing white space.
     pub text: Arc<str>,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
@@ -41,7 +41,7 @@ pub struct Comment {
 pub struct Name {
     /// The name without `%`, `@`, `$` or quotes.
     pub text: Arc<str>,
-    /// Where it stands, sigil or quotes included.
+    /// Its span, including a sigil or quotes.
     pub span: Span,
 }
 
@@ -66,7 +66,7 @@ pub enum Item {
     Graph(Graph),
     /// `rewrite name(…) { … } => { … } where …`
     Rewrite(Rewrite),
-    /// `signature (…) => (…)`: what the entry graph was exported as
+    /// `signature (…) => (…)`: the signature of the exported program
     Signature(Signature),
     /// `frame f2 = f1 > "model.py":13 in forward "return self.act(x)"`
     Frame(FrameDecl),
@@ -94,7 +94,7 @@ impl Item {
     }
 }
 
-/// `weights "mlp.safetensors"`: where parameters and buffers are; relative to the file that says it.
+/// `weights "mlp.safetensors"`: the file with the parameters and buffers. The path is relative to the source file.
 #[derive(Clone, Debug)]
 pub struct Weights {
     /// The path.
@@ -103,36 +103,36 @@ pub struct Weights {
     pub span: Span,
 }
 
-/// `module fc1 = Linear(784, 512)`: a module that `call_module` can name, as torch prints it.
+/// `module fc1 = Linear(784, 512)`: a module that `call_module` can call, as torch prints it.
 #[derive(Clone, Debug)]
 pub struct ModuleDecl {
     /// The dotted name.
     pub name: Name,
     /// The module class: `Linear` or `torch.nn.Linear`.
     pub class: Name,
-    /// Its hyper-parameters. A bare name among them is a string, as torch prints `padding_mode=circular`.
+    /// Its hyper-parameters. A bare name is a string, since torch prints `padding_mode=circular`.
     pub args: Args,
     /// The whole item.
     pub span: Span,
 }
 
-/// `const scale : f32[] = 0.5`: a small tensor written out.
+/// `const scale : f32[] = 0.5`: a small tensor written in the text.
 #[derive(Clone, Debug)]
 pub struct ConstDecl {
     /// The dotted name that `get_attr` uses.
     pub name: Name,
     /// The tensor's type.
     pub ty: Type,
-    /// A scalar, or nested lists of scalars; `None` if the weights file holds it.
+    /// A scalar, or nested lists of scalars; `None` if the weights file stores it.
     pub value: Option<Value>,
     /// The whole item.
     pub span: Span,
 }
 
-/// `param fc2.weight : f32[10, 512]` or `buffer …`: what the weights file must hold.
+/// `param fc2.weight : f32[10, 512]` or `buffer …`: a tensor that the weights file must have.
 #[derive(Clone, Debug)]
 pub struct TensorDecl {
-    /// A buffer rather than a parameter.
+    /// Whether it is a buffer and not a parameter.
     pub buffer: bool,
     /// The dotted name.
     pub name: Name,
@@ -142,20 +142,20 @@ pub struct TensorDecl {
     pub span: Span,
 }
 
-/// `dim N in 1..4096`: the range of a symbolic size, both ends included.
+/// `dim N in 1..4096`: the range of a symbolic size, both ends inclusive.
 #[derive(Clone, Debug)]
 pub struct DimDecl {
     /// The size's name.
     pub name: Name,
-    /// The least value.
+    /// The minimum.
     pub min: i64,
-    /// The greatest value; `None` if there is no limit.
+    /// The maximum; `None` if there is no limit.
     pub max: Option<i64>,
     /// The whole item.
     pub span: Span,
 }
 
-/// `dim where N % 8 == 0`: a condition that sizes meet.
+/// `dim where N % 8 == 0`: a condition that the sizes satisfy.
 #[derive(Clone, Debug)]
 pub struct GuardDecl {
     /// A comparison of two sizes.
@@ -164,23 +164,23 @@ pub struct GuardDecl {
     pub span: Span,
 }
 
-/// `pointwise "SCHEMA" = "EXPRESSION"`: an op of the file's own.
+/// `pointwise "SCHEMA" = "EXPRESSION"`: an op that the file defines.
 #[derive(Clone, Debug)]
 pub struct PointwiseDecl {
-    /// torch's schema of the op.
+    /// The schema of the op, in torch's notation.
     pub schema: Name,
-    /// What it computes for each element.
+    /// The expression that it computes for each element.
     pub expr: Name,
     /// The whole item.
     pub span: Span,
 }
 
-/// `frame f2 = f1 > "model.py":13 in forward "return self.act(x)"`: a frame of a stack trace, with the one that called it.
+/// `frame f2 = f1 > "model.py":13 in forward "return self.act(x)"`: a frame of a stack trace, with its caller.
 #[derive(Clone, Debug)]
 pub struct FrameDecl {
-    /// The name that statements know it by.
+    /// The name that statements use for it.
     pub name: Name,
-    /// The frame around it.
+    /// The frame of the caller.
     pub parent: Option<Name>,
     /// The line.
     pub place: Loc,
@@ -188,10 +188,11 @@ pub struct FrameDecl {
     pub span: Span,
 }
 
-/// `scope s2 = s1 > layer1.0 : torch.nn.modules.conv.Conv2d`: a module that nodes were traced in, with the one around it.
+/// `scope s2 = s1 > layer1.0 : torch.nn.modules.conv.Conv2d`: a module that nodes were traced in, with the module that
+/// called it.
 #[derive(Clone, Debug)]
 pub struct ScopeDecl {
-    /// The name that statements know it by.
+    /// The name that statements use for it.
     pub name: Name,
     /// The module that called it.
     pub parent: Option<Name>,
@@ -208,65 +209,66 @@ pub struct ScopeDecl {
 pub struct Graph {
     /// The name; torch's own texts have none.
     pub name: Option<Name>,
-    /// What the module around it calls the graph, where that is another name.
+    /// The attribute of the parent module that holds the graph, if that is another name.
     pub attribute: Option<Name>,
-    /// What the leading results are new values of, rather than results a caller sees.
+    /// The buffers and inputs that the leading results are new values of; the caller does not see these results.
     pub updates: Vec<Update>,
-    /// The parameters of the function around the graph, where these and the result nest.
+    /// The parameters of the function around the graph, if these or the result are nested.
     pub called: Option<Called>,
     /// The statements.
     pub body: Body,
-    /// Which text it was read from.
+    /// The format of the text it was read from.
     pub dialect: Dialect,
-    /// What the inputs and outputs of an exported program are, as `print(exported_program)` says it.
+    /// The signature of an exported program, from `print(exported_program)`.
     pub signature: Option<Box<Signature>>,
     /// The whole item.
     pub span: Span,
 }
 
-/// What the inputs and outputs of an exported program are, and which sizes it was exported for.
+/// The meaning of the inputs and outputs of an exported program, and the sizes it was exported for.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// One line for each placeholder, then one for each result.
     pub specs: Vec<Spec>,
     /// The ranges of sizes: `s40` and `VR[2, int_oo]`.
     pub ranges: Vec<(Arc<str>, Arc<str>)>,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
 /// A line of a signature: `b_mean: BUFFER target='mean' persistent=True`.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The value; a constant result has none.
+    /// The value; `None` for a constant result.
     pub name: Option<Name>,
-    /// What it is: `USER_INPUT`, `PARAMETER`, `BUFFER_MUTATION`.
+    /// Its kind: `USER_INPUT`, `PARAMETER`, `BUFFER_MUTATION`.
     pub kind: Name,
-    /// The attribute or input it stands for.
+    /// The attribute or input that it represents.
     pub target: Option<Arc<str>>,
     /// Whether a buffer is saved with the module.
     pub persistent: Option<bool>,
 }
 
 impl Spec {
-    /// Whether this is a result rather than an input.
+    /// Whether this is a result and not an input.
     pub fn is_output(&self) -> bool {
         let kind = &self.kind.text;
         kind.ends_with("OUTPUT") || kind.ends_with("MUTATION") || kind.starts_with("GRADIENT")
     }
 }
 
-/// `graph f called (x, pair) (scale) { … }`: the function around the graph takes `x` and `pair` by position and `scale` by name, and
-/// flattens them.
+/// `graph f called (x, pair) (scale) { … }`: the function around the graph takes `x` and `pair` by position and `scale`
+/// by keyword, and flattens them.
 #[derive(Clone, Debug)]
 pub struct Called {
-    /// Parameters by position.
+    /// Positional parameters.
     pub args: Vec<Name>,
-    /// Parameters by name, where the specification of the inputs tells these apart.
+    /// Keyword parameters, if the specification of the inputs separates them.
     pub kwargs: Option<Vec<Name>>,
 }
 
-/// One of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of this.
+/// An entry of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of
+/// this.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// `buffer bn.running_mean`
@@ -275,12 +277,12 @@ pub enum Update {
     Input(Name),
 }
 
-/// Statements in braces. For a graph that torch printed the braces' spans are the empty ends of its text.
+/// Statements in braces. For a graph that torch printed, the spans of the braces are empty, at the ends of its text.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     /// The statements in order.
     pub stmts: Vec<Stmt>,
-    /// Nodes whose statements could not be read: they are defined, if not known.
+    /// Nodes whose statements could not be read. They are defined but unknown.
     pub broken: Vec<Arc<str>>,
     /// The opening brace.
     pub open: Span,
@@ -289,7 +291,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// What the last statement gives, if it is an output.
+    /// The result, if the last statement is an output.
     pub fn result(&self) -> Option<&Value> {
         match &self.stmts.last()?.op {
             Op::Output { value } => Some(value),
@@ -301,17 +303,17 @@ impl Body {
 /// A rewrite rule.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
-    /// `exact` or `fast` before `rewrite`; `None` if it says neither.
+    /// `exact` or `fast` before `rewrite`, if present.
     pub mark: Option<RewriteMark>,
     /// The rule's name.
     pub name: Name,
-    /// Whether it is written on one line: then its sides have one statement each, the output, in which calls nest.
+    /// Whether it is a one-line rule. Each side then has a single statement, the output, in which calls are nested.
     pub one_line: bool,
-    /// The parameters; those of a rule of one line are the names in its pattern.
+    /// The parameters. For a one-line rule, they are the names in its pattern.
     pub params: Vec<RewriteParam>,
-    /// What to look for.
+    /// The pattern to match.
     pub pattern: Body,
-    /// What to put in its place.
+    /// The replacement.
     pub replacement: Body,
     /// The condition after `where`.
     pub condition: Option<Value>,
@@ -319,19 +321,19 @@ pub struct Rewrite {
     pub span: Span,
 }
 
-/// What a rewrite rule may change.
+/// Which changes of the result a rewrite rule may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewriteMark {
-    /// Nothing: the result is the same to the last bit.
+    /// None: the result is bit-identical.
     Exact,
-    /// Rounding, NaN or signed zeros: runs only under `--fast-math`.
+    /// Rounding, NaN or signed zeros. The rule runs only under `--fast-math`.
     Fast,
 }
 
 /// A parameter of a rewrite rule.
 #[derive(Clone, Debug)]
 pub enum RewriteParam {
-    /// `%x` matches any value; `%x : f32[N]` one of that type.
+    /// `%x` matches any value; `%x : f32[N]` matches values of that type.
     Node(Name, Option<Type>),
     /// `*%xs` matches any number of items of a list.
     Rest(Name),
@@ -342,17 +344,17 @@ pub enum RewriteParam {
 /// One node of a graph.
 #[derive(Clone, Debug)]
 pub struct Stmt {
-    /// The node's name; only `output` may do without.
+    /// The node's name; only `output` may lack one.
     pub name: Option<Name>,
     /// The type annotation.
     pub ty: Option<Type>,
     /// What the node does.
     pub op: Op,
-    /// Where in the user's Python it came from.
+    /// Its location in the user's Python.
     pub loc: Option<Loc>,
-    /// What the tracer knew of it beyond that line.
+    /// The rest of its origin.
     pub origin: Option<Box<Origin>>,
-    /// If torch printed it: how.
+    /// Its format, if torch printed it.
     pub torch: Option<Box<TorchStmt>>,
     /// The whole statement.
     pub span: Span,
@@ -377,9 +379,9 @@ pub enum Op {
     Call {
         /// Which of the three.
         kind: CallKind,
-        /// What is called, as it is spelled.
+        /// The callee, as spelled in the text.
         target: Name,
-        /// With what.
+        /// The arguments.
         args: Args,
     },
     /// `output value`
@@ -389,7 +391,7 @@ pub enum Op {
     },
 }
 
-/// The calling opcodes.
+/// The call opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CallKind {
@@ -412,9 +414,9 @@ impl CallKind {
 /// Arguments of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Args {
-    /// By position.
+    /// Positional arguments.
     pub positional: Vec<Value>,
-    /// By name, in order.
+    /// Keyword arguments, in order.
     pub keyword: Vec<(Name, Value)>,
 }
 
@@ -423,30 +425,30 @@ pub struct Args {
 pub struct Loc {
     /// The Python file.
     pub file: Arc<str>,
-    /// The line, from one.
+    /// The line number, starting at 1.
     pub line: u32,
     /// The function.
     pub function: Option<Arc<str>>,
-    /// What stands on that line, where torch printed it.
+    /// The code on that line, if torch printed it.
     pub code: Option<Arc<str>>,
-    /// Where this stands.
+    /// The span of this text.
     pub span: Span,
 }
 
-/// What comes after the line in `loc("model.py":13, frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"))`.
+/// The part after the line in `loc("model.py":13, frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"))`.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The innermost frame of the stack trace.
     pub frame: Option<Name>,
     /// The innermost module.
     pub scope: Option<Name>,
-    /// torch's `torch_fn`: the function that was traced, numbered within the model, and what that is.
+    /// torch's `torch_fn`: the traced function, numbered within the model, and its qualified name.
     pub call: Option<(Arc<str>, Arc<str>)>,
-    /// What the user wrote on it, by key.
+    /// The user's annotations, as pairs of key and value.
     pub custom: Vec<(Arc<str>, Arc<str>)>,
 }
 impl Name {
-    /// A name at a place.
+    /// Makes a name with its span.
     pub fn new(text: impl Into<Arc<str>>, span: Span) -> Name {
         Name {
             text: text.into(),

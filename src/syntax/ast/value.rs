@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// A type as written.
 #[derive(Clone, Debug)]
 pub struct Type {
-    /// What it says.
+    /// Its form.
     pub kind: TypeKind,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
@@ -25,11 +25,11 @@ pub enum TypeKind {
     },
     /// `int`, `float`, `bool`, `str`, `None` and other words.
     Word(Arc<str>),
-    /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
+    /// `"typing.Optional[int]"`: a Python annotation, which is kept without being interpreted.
     Python(Arc<str>),
-    /// `"Optional[Tensor]"`, of an attribute that is None if the weights lack it.
+    /// `"Optional[Tensor]"`, for an attribute that is `None` if the weights lack it.
     OptionalTensor,
-    /// torch's `Sym(s77)`: an integer that is this size.
+    /// torch's `Sym(s77)`: an integer with this size as its value.
     Size(Box<Value>),
     /// `?`
     Unknown,
@@ -42,10 +42,10 @@ pub enum TypeKind {
 }
 
 impl TypeKind {
-    /// The annotation that is [`TypeKind::OptionalTensor`].
+    /// The annotation that means [`TypeKind::OptionalTensor`].
     const OPTIONAL_TENSOR: &str = "Optional[Tensor]";
 
-    /// The type that a Python annotation is.
+    /// The type for a Python annotation.
     pub fn python(text: Arc<str>) -> TypeKind {
         match &*text {
             TypeKind::OPTIONAL_TENSOR => TypeKind::OptionalTensor,
@@ -53,7 +53,7 @@ impl TypeKind {
         }
     }
 
-    /// The Python annotation that this is.
+    /// The Python annotation for this type, if it is one.
     pub fn annotation(&self) -> Option<Arc<str>> {
         match self {
             TypeKind::Python(text) => Some(text.clone()),
@@ -63,12 +63,12 @@ impl TypeKind {
     }
 }
 
-/// An argument as written. Arithmetic and comparisons stand here too: on sizes anywhere, on literals in rewrite rules.
+/// An argument as written. It may contain arithmetic and comparisons: on sizes anywhere, on literals in rewrite rules.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// What it says.
+    /// Its form.
     pub kind: ValueKind,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
@@ -101,9 +101,9 @@ pub enum ValueKind {
     Name(Arc<str>),
     /// `device("cpu")`
     Device(Arc<str>),
-    /// `opaque("<built-in function add>")`: the text torch prints for an object that has no literal.
+    /// `opaque("<built-in function add>")`: torch's text of an object without a literal form.
     Opaque(Arc<str>),
-    /// `?`, a size that is not known; only in types.
+    /// `?`, an unknown size; only in types.
     Unknown,
     /// `[a, b]`
     List(Vec<Value>),
@@ -117,26 +117,26 @@ pub enum ValueKind {
     Range(Box<[Value; 3]>),
     /// `-a`, `not a`
     Unary(UnaryOp, Box<Value>),
-    /// `a + b` and its like
+    /// `a + b` and other binary operators
     Binary(BinaryOp, Box<Value>, Box<Value>),
-    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like; in a rule of one line, an op.
+    /// `max(a, b)` of sizes; `dtype(%x)` and so on in a rule's condition; an op in a one-line rule.
     Call(Name, Args),
-    /// `%n = relu(%x)` and `%x : f32[N]`, in rules of one line
+    /// `%n = relu(%x)` and `%x : f32[N]`, in one-line rules
     Bound(Box<Binding>),
 }
 
-/// What a rule of one line names or gives a type.
+/// A name in a one-line rule, bound to a value or annotated with a type.
 #[derive(Clone, Debug)]
 pub struct Binding {
     /// The name.
     pub name: Name,
-    /// The type, if it is given.
+    /// The type, if given.
     pub ty: Option<Type>,
-    /// What the name is for; a parameter stands for any value.
+    /// The value that the name is bound to; `None` for a parameter, which matches any value.
     pub value: Option<Value>,
 }
 
-/// Operators of one operand.
+/// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum UnaryOp {
@@ -144,7 +144,7 @@ pub enum UnaryOp {
     Not,
 }
 
-/// Operators of two operands, loosest first.
+/// Binary operators, in order of increasing precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum BinaryOp {
@@ -194,12 +194,12 @@ impl BinaryOp {
 }
 
 impl Value {
-    /// A value at a place.
+    /// Makes a value with its span.
     pub fn new(kind: ValueKind, span: Span) -> Value {
         Value { kind, span }
     }
 
-    /// Shows this value and what is within it to `f`, in the order of the text.
+    /// Calls `f` with this value and all values inside it, in source order.
     pub fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Value)) {
         f(self);
         match &self.kind {

@@ -1,4 +1,4 @@
-//! Lines to tokens, with those that stand for the ends of lines and for indents.
+//! Tokenizes lines and adds tokens for newlines and indentation.
 
 use super::regions::{PythonRegion, outside_strings};
 use super::token::Token;
@@ -7,24 +7,24 @@ use crate::source::{FileId, Span};
 use logos::Logos;
 use std::ops::Range;
 
-/// A token between its first byte and one past its last.
+/// A token with its start byte and its exclusive end byte.
 pub type Spanned<'s> = (usize, Token<'s>, usize);
 
-/// How deep blocks may stand in blocks.
+/// The maximum nesting depth of blocks.
 const MAX_BLOCKS: usize = 64;
 
-/// What [`lex`] finds.
+/// The result of [`lex`].
 #[derive(Debug, Default)]
 pub struct LexedRegion<'s> {
     /// The tokens in order.
     pub tokens: Vec<Spanned<'s>>,
     /// The comments in order, with `#`.
     pub comments: Vec<Range<usize>>,
-    /// What does not lex.
+    /// Lexical errors.
     pub errors: Vec<Diagnostic>,
 }
 
-/// The tokens of a region of `text`, the content of `file`.
+/// Tokenizes a region of `text`, the content of `file`.
 pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegion<'s> {
     let mut out = LexedRegion::default();
     let mut indents: Vec<usize> = vec![];
@@ -67,7 +67,7 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegio
     out
 }
 
-/// The indent and dedent tokens before a line at `column`; `false` if there are too many blocks.
+/// Adds the indent and dedent tokens before a line at `column`. Returns false if blocks nest too deeply.
 fn emit_indentation(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, at: usize) -> bool {
     match indents.last() {
         None => indents.push(column),
@@ -106,15 +106,15 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
                 let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{piece}`"));
                 let d = d.at(Span::new(file, from, to), "torch prints no such thing");
                 out.errors.push(d.help("paste what torch printed as it is"));
-                // What follows on the line would be reported for what is no fault of its own.
+                // Skip the rest of the line: errors in it would only be consequences.
                 return;
             }
         }
     }
 }
 
-/// Where the comment of a line begins.
+/// The offset at which the comment of a line begins.
 fn comment_at(line: &str) -> Option<usize> {
-    // An apostrophe in the comment opens no string: the first `#` outside of one is looked for.
+    // An apostrophe in the comment does not open a string, since the search stops at the first `#` outside of a string.
     outside_strings(line).find(|(_, c)| *c == '#').map(|(at, _)| at)
 }

@@ -1,4 +1,4 @@
-//! A function of generated Python as a graph.
+//! Lowers a function of generated Python to a graph.
 
 use super::names;
 use super::tree::{Arg, Def, Expr, ExprKind, Param, Simple, SimpleKind};
@@ -24,48 +24,48 @@ pub(super) struct FunctionContext<'a> {
     pub wrapped: &'a [String],
 }
 
-/// A function on its way to statements.
+/// The state of lowering a function to statements.
 pub(super) struct FunctionLowerer<'a> {
     text: &'a FunctionContext<'a>,
     pub(super) wrapped: &'a [String],
-    /// The graphs of sub-modules, by their names in this module.
+    /// The graphs of submodules, by their attribute names in this module.
     children: &'a HashMap<Arc<str>, Arc<str>>,
-    /// What `self` is called, if there is one.
+    /// The name of the `self` parameter, if there is one.
     this: Option<Arc<str>>,
-    /// What names mean.
+    /// The bindings of names.
     env: HashMap<Arc<str>, Value>,
-    /// Names that nodes have or will have.
+    /// Names that nodes have or will get.
     used: HashSet<Arc<str>>,
     /// Names that nodes have.
     defined: HashSet<Arc<str>>,
     stmts: Vec<Stmt>,
-    /// The type annotations that stand alone.
+    /// The type annotations without a value.
     annotated: HashMap<Arc<str>, Type>,
-    /// A statement that writes in place, whose name the next statement gives.
+    /// An in-place statement that the next statement names.
     pending: Option<Pending>,
-    /// Placeholders by the names that they are called with.
+    /// Placeholders by parameter name.
     params: HashMap<Arc<str>, usize>,
     comment: usize,
     loc: Option<Loc>,
     broken: Vec<Arc<str>>,
     /// The parameters that the text flattens.
     flattened: Option<Called>,
-    /// Whether the text nests its result.
+    /// Whether the text nests the result.
     unflattened: bool,
     errors: Vec<Diagnostic>,
 }
 
-/// A statement that writes in place and has no name yet.
+/// An in-place statement without a name.
 struct Pending {
-    /// Where it stands among the statements.
+    /// Its index in the statements.
     at: usize,
-    /// What it writes to.
+    /// The value that it writes to.
     written: Value,
-    /// The name that stands for the result from now on, if torch's own naming does not follow.
+    /// The name to bind to the result if the text does not name it as torch does.
     rebinds: Option<Arc<str>>,
 }
 
-/// The statements of a function. `children` are the graphs of its module's sub-modules.
+/// Lowers a function to a graph. `children` has the graphs of its module's submodules.
 pub(super) fn lower(
     text: &FunctionContext<'_>,
     def: &Def,
@@ -112,7 +112,7 @@ pub(super) fn lower(
 }
 
 impl FunctionLowerer<'_> {
-    /// Names that the text gives come before those that are made for values in between.
+    /// Reserves names in the text, which take precedence over generated names of intermediate values.
     fn reserve(&mut self, def: &Def) {
         for s in &def.body {
             if let SimpleKind::Assign(targets, _, value) = &s.kind
@@ -200,14 +200,14 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// What the first target of an assignment is from now on.
+    /// The new value of an assignment's first target.
     fn lower_assigned_value(&mut self, s: &Simple, first: &(Arc<str>, Span), ty: Option<Type>, value: &Expr) -> Value {
         if let ExprKind::Name(n) = &value.kind
             && let Some(&i) = self.params.get(n)
             && self.stmts.iter().all(|s| matches!(s.op, Op::Placeholder { .. }))
             && !self.params.contains_key(&first.0)
         {
-            // `l_x_ = L_x_`: the parameter's node has another name.
+            // `l_x_ = L_x_`: the node's name differs from the parameter's.
             self.params.remove(n);
             self.defined.remove(n);
             self.defined.insert(first.0.clone());
@@ -231,7 +231,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// Whether an expression is a value that no node computes.
+    /// Whether an expression is a value that needs no node.
     fn is_plain(&self, e: &Expr) -> bool {
         match &e.kind {
             ExprKind::Attr(..) => self.global_path(e).is_some(),
@@ -240,7 +240,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// The name of a new node that the text calls `wish`: that very name the first time it is given.
+    /// The name of a new node that is called `wish` in the text. The first such node gets exactly this name.
     fn free_for(&mut self, wish: &Arc<str>) -> Arc<str> {
         if self.defined.insert(wish.clone()) {
             self.used.insert(wish.clone());
@@ -261,7 +261,7 @@ impl FunctionLowerer<'_> {
         name
     }
 
-    /// Adds a node whose name the text does not give; gives the name.
+    /// Adds a node that has no name in the text, and returns its generated name.
     pub(super) fn emit(&mut self, op: Op, span: Span) -> Arc<str> {
         let wish = match &op {
             Op::Call { target, .. } | Op::GetAttr { target } | Op::Placeholder { target, .. } => {
@@ -284,7 +284,7 @@ impl FunctionLowerer<'_> {
         name
     }
 
-    /// `a += b`, or `a[i] = b`: the node waits for its name.
+    /// Adds the node of `a += b` or `a[i] = b`, whose name comes later.
     fn start_pending(&mut self, op: Op, span: Span, written: Value, rebinds: Option<Arc<str>>) {
         let loc = self.loc.clone();
         self.stmts.push(make_stmt(None, None, op, loc, span));
@@ -318,7 +318,7 @@ impl FunctionLowerer<'_> {
         self.start_pending(op, s.span, written, variable);
     }
 
-    /// torch names the node of `a += b` by a statement after it: `iadd = a`, or fxc's `setitem = None`.
+    /// torch names the node of `a += b` in the next statement: `iadd = a`, or fxc's `setitem = None`.
     fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
         let Some(Pending { at, written, .. }) = &self.pending else {
             return false;
@@ -341,7 +341,8 @@ impl FunctionLowerer<'_> {
         true
     }
 
-    /// A node in place that nothing names: the text is not torch's, and the target stands for the result from now on.
+    /// Handles an in-place node that the text does not name: the text is not from torch, so the target is bound to the
+    /// result.
     fn settle_pending(&mut self) {
         let Some(Pending { at, written, rebinds }) = self.pending.take() else {
             return;
@@ -357,7 +358,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// `a, b, = fx_pytree.tree_flatten_spec(…)` gives the placeholders their names; another tuple is taken apart.
+    /// `a, b, = fx_pytree.tree_flatten_spec(…)` names the placeholders; any other tuple is unpacked.
     fn lower_unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
         if let ExprKind::Call(f, _) = &value.kind
             && self
@@ -367,7 +368,7 @@ impl FunctionLowerer<'_> {
             self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
             self.flattened = flattened_params(value);
             for e in names {
-                // Torch also flattens the module around `forward`, which is not an input of the graph.
+                // torch also flattens the module itself, which is not an input of the graph.
                 let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
                     continue;
                 };
@@ -404,7 +405,7 @@ impl FunctionLowerer<'_> {
     }
 
     fn lower_return(&mut self, s: &Simple, value: Option<&Expr>, def: &Def) {
-        // `return pytree.tree_unflatten([add], self._out_spec)`: the graph's result is the list.
+        // `return pytree.tree_unflatten([add], self._out_spec)`: the list is the graph's result.
         let unflattened = value.and_then(|v| match &v.kind {
             ExprKind::Call(f, args) if self.global_path(f).is_some_and(|p| p.ends_with("tree_unflatten")) => {
                 match args.first() {
@@ -423,17 +424,17 @@ impl FunctionLowerer<'_> {
         self.stmts.push(make_stmt(None, ty, Op::Output { value }, None, s.span));
     }
 
-    /// What a name means; `None` for one from outside.
+    /// The value bound to a name; `None` if the function does not bind it.
     pub(super) fn lookup_name(&self, name: &str) -> Option<&Value> {
         self.env.get(name)
     }
 
-    /// Whether the name is the module's.
+    /// Whether the name refers to the module.
     pub(super) fn is_self(&self, name: &str) -> bool {
         self.this.as_deref() == Some(name)
     }
 
-    /// The graph that `self.true_graph_0` is.
+    /// The graph that `self.true_graph_0` refers to.
     pub(super) fn child_graph(&self, e: &Expr) -> Option<Arc<str>> {
         if self.children.is_empty() {
             return None;
@@ -441,7 +442,7 @@ impl FunctionLowerer<'_> {
         self.children.get(&*self.self_path(e)?).cloned()
     }
 
-    /// The text at a place.
+    /// The text of a span.
     pub(super) fn source_text(&self, span: Span) -> &str {
         &self.text.text[span.range()]
     }
@@ -450,14 +451,14 @@ impl FunctionLowerer<'_> {
         self.env.insert(name.into(), Value::new(ValueKind::Node(node), span));
     }
 
-    /// Reports what cannot be read, and gives a value in its place.
+    /// Reports an unreadable construct and returns a value to use instead.
     pub(super) fn report_unreadable(&mut self, span: Span, why: &str) -> ValueKind {
         let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
         self.errors.push(d.help("paste what torch printed as it is"));
         ValueKind::None
     }
 
-    /// The name that a line which could not be read defines is taken to be defined.
+    /// Treats the name that an unreadable line defines as defined.
     fn note_broken(&mut self, span: Span) {
         let text = self.source_text(span).trim_start();
         let end = text
@@ -470,7 +471,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// Follows the comments up to a statement: `# File: …` is where the statements after it come from.
+    /// Processes the comments up to a statement: `# File: …` is the origin of the statements after it.
     fn comments_before(&mut self, at: usize) {
         while let Some(c) = self.text.comments.get(self.comment).filter(|c| c.start < at) {
             let text = &self.text.text[c.clone()];
@@ -483,7 +484,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// The type of an annotation: torch's own `"f32[4, 4]"` and `"Sym(s77)"`, or Python's.
+    /// The type for an annotation: torch's own `"f32[4, 4]"` and `"Sym(s77)"`, or a Python type.
     fn lower_annotation(&mut self, e: &Expr) -> Option<Type> {
         let ExprKind::Str(s) = &e.kind else {
             let kind = TypeKind::python(names::annotation_text(e).into());
@@ -509,7 +510,8 @@ impl FunctionLowerer<'_> {
     }
 }
 
-/// The parameters that `tree_flatten_spec([x, pair], self._in_spec)` or `tree_flatten_spec(([x], {'scale':scale}), …)` flattens.
+/// The parameters flattened by `tree_flatten_spec([x, pair], self._in_spec)` or `tree_flatten_spec(([x],
+/// {'scale':scale}), …)`.
 fn flattened_params(call: &Expr) -> Option<Called> {
     let ExprKind::Call(_, args) = &call.kind else {
         return None;
@@ -563,7 +565,7 @@ fn parse_loc(comment: &str, span: Span) -> Option<Loc> {
     })
 }
 
-/// The text without a terminal's colours.
+/// Removes terminal colours from a text.
 fn without_colours(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     let mut parts = s.split("\x1b[");

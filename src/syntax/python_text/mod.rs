@@ -1,4 +1,4 @@
-//! The Python that torch prints: `gm.code`, `gm.print_readable()` and `print(exported_program)`.
+//! Reads the Python that torch prints: `gm.code`, `gm.print_readable()` and `print(exported_program)`.
 //!
 //! ```text
 //! class GraphModule(torch.nn.Module):
@@ -9,11 +9,11 @@
 //!         return (add,)
 //! ```
 //!
-//! [`regions`] finds such text in a file, [`lexer`] and the LALRPOP grammar of `grammar/python.lalrpop` make a [`tree`] of
-//! it, and `lower` makes of each function the statements of a graph: an infix operator is a call of `operator`'s
-//! function, `self.a.b(x)` a call of the module `a.b`, a bare `self.w` a `get_attr`. Every statement is one node, as torch
-//! writes them; expressions within expressions become nodes with names of their own. Classes within a class are the
-//! graphs of sub-modules. `# File: …` comments are the places of the nodes after them.
+//! [`regions`] finds such text in a file. [`lexer`] and the LALRPOP grammar `grammar/python.lalrpop` parse it into a
+//! [`tree`], and `lower` converts each function to the statements of a graph: an infix operator becomes a call of the
+//! function in `operator`, `self.a.b(x)` a call of the module `a.b`, a bare `self.w` a `get_attr`. torch writes one
+//! node per statement; nested expressions become nodes with generated names. Nested classes are the graphs of
+//! submodules. `# File: …` comments give the origins of the nodes after them.
 
 pub mod lexer;
 mod lower;
@@ -83,7 +83,7 @@ struct PythonReader<'a> {
     text: &'a str,
     wrapped: Vec<String>,
     comments: Vec<std::ops::Range<usize>>,
-    /// Names of the graphs of sub-modules, in the whole text.
+    /// Names of the graphs of submodules in the whole text.
     names: &'a mut HashSet<Arc<str>>,
     graphs: Vec<Graph>,
     errors: Vec<Diagnostic>,
@@ -129,7 +129,7 @@ impl PythonReader<'_> {
         self.errors.extend(failed.map(|e| unexpected_token(self.file, e)));
     }
 
-    /// The graphs of what stands at one level, the classes below it first named.
+    /// Reads the graphs at one nesting level. Names the nested classes first.
     fn read_members(&mut self, members: &[Top], class: Option<&Class>, mut signature: Option<Box<Signature>>) {
         for m in members {
             match m {
@@ -140,7 +140,7 @@ impl PythonReader<'_> {
         }
     }
 
-    /// One function, and then the graphs of the sub-modules beside it.
+    /// Reads one function, then the graphs of the submodules in the same class.
     fn read_function(
         &mut self,
         def: &Def,
@@ -186,7 +186,7 @@ impl PythonReader<'_> {
         }
     }
 
-    /// A name for the graph of a sub-module that no other has.
+    /// A unique name for the graph of a submodule.
     fn graph_name(&mut self, wish: &Arc<str>) -> Arc<str> {
         let mut name = wish.clone();
         let mut i = 0;
@@ -205,7 +205,7 @@ fn class_of(t: &Top) -> Option<&Class> {
     }
 }
 
-/// The name that a line `torch.fx._symbolic_trace.wrap("name")` wraps.
+/// The name wrapped by a line `torch.fx._symbolic_trace.wrap("name")`.
 fn wrapped_name(line: &str) -> Option<String> {
     let (head, rest) = line.trim().split_once("wrap(\"")?;
     let name = rest.strip_suffix("\")")?;
@@ -215,14 +215,14 @@ fn wrapped_name(line: &str) -> Option<String> {
 }
 
 impl Cx {
-    /// Notes an error that the grammar recovers from.
+    /// Reports an error that the parser recovered from.
     pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
         let d = unexpected_token(self.file, e.error);
         self.errors.push(d);
     }
 }
 
-/// The diagnostic for a token the grammar does not expect.
+/// The diagnostic for an unexpected token.
 fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
     let (title, span) = match &error {
         ParseError::UnrecognizedToken { token, .. } | ParseError::ExtraToken { token } => {
@@ -244,7 +244,7 @@ fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Di
         .help("paste what torch printed as it is: gm.code, print_readable() or print(exported_program)")
 }
 
-/// LALRPOP's list of expected tokens as a reader would say it.
+/// Describes LALRPOP's list of expected tokens for a reader.
 fn expected_words(expected: &[String]) -> String {
     let has = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
     if has("name") && has("string") && has("[") {

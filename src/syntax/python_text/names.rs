@@ -1,8 +1,8 @@
-//! The names that torch writes into generated code for what it takes from outside: dots become underscores.
+//! The names in generated code for values from outside, in which underscores replace dots.
 
 use super::tree::{Arg, Expr, ExprKind};
 
-/// Python's functions that graphs call by their bare names.
+/// Python functions that graphs call by their bare names.
 const BUILTINS: [&str; 20] = [
     "abs",
     "all",
@@ -26,7 +26,7 @@ const BUILTINS: [&str; 20] = [
     "range",
 ];
 
-/// Modules whose functions libraries wrap, so that generated code calls them by such a name.
+/// Modules of wrapped library functions, which generated code calls by such names.
 const MODULES: [&str; 9] = [
     "torchvision.ops.stochastic_depth",
     "torchvision.ops.boxes",
@@ -39,8 +39,8 @@ const MODULES: [&str; 9] = [
     "einops.einops",
 ];
 
-/// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. Of other functions the
-/// graph's builder knows more; those that torch says it wrapped keep a dot, which tells them from torch's own.
+/// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. The graph builder resolves
+/// other functions. Those that the text wraps keep a dot, which distinguishes them from torch's own.
 pub(super) fn function_path(text: &str, wrapped: &[String]) -> String {
     if text.contains('.') {
         return match text.strip_prefix("_operator.") {
@@ -71,7 +71,7 @@ pub(super) fn function_path(text: &str, wrapped: &[String]) -> String {
     text.into()
 }
 
-/// An annotation as `print(graph)` writes it: `typing_Union[int,NoneType]` is `typing.Optional[int]`.
+/// An annotation in the format of `print(graph)`: `typing_Union[int,NoneType]` is `typing.Optional[int]`.
 pub(super) fn annotation_text(e: &Expr) -> String {
     match &e.kind {
         ExprKind::None => "None".into(),
@@ -107,7 +107,7 @@ pub(super) fn annotation_text(e: &Expr) -> String {
     }
 }
 
-/// The path after the name of a type.
+/// The path for the generated name of a type.
 fn type_path(name: &str) -> String {
     for (prefix, module) in [("typing_", "typing"), ("collections_abc_", "collections.abc")] {
         if let Some(rest) = name.strip_prefix(prefix) {

@@ -1,12 +1,12 @@
-//! Where in a text Python that torch printed stands.
+//! Finds the Python that torch printed in a text.
 //!
-//! A region begins with `class NAME(torch.nn.Module):`, `def forward(…`, `ExportedProgram:` or a `wrap` line, and goes on as
-//! long as lines are indented further. What stands before it on its line (`# `, `>>> `, the head of a log line) stands
-//! before all of its lines.
+//! A region begins with `class NAME(torch.nn.Module):`, `def forward(…`, `ExportedProgram:` or a `wrap` line, and
+//! continues as long as lines are indented further. The prefix of its first line (`# `, `>>> `, the header of a log
+//! line) is also the prefix of all its other lines.
 
 use std::ops::Range;
 
-/// What a region holds.
+/// The kind of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionKind {
     /// A function, with the `wrap` lines before it.
@@ -22,25 +22,25 @@ pub enum RegionKind {
 pub struct PythonRegion {
     /// What it holds.
     pub kind: RegionKind,
-    /// The lines that belong to it, without what stands before the Python.
+    /// The lines that belong to it, without the prefix before the Python.
     pub lines: Vec<Range<usize>>,
-    /// All of it.
+    /// Its range.
     pub range: Range<usize>,
 }
 
 /// A line of the text.
 struct PythonLine<'a> {
-    /// Without what stands before the Python, and without the end of the line.
+    /// Without the prefix before the Python, and without the newline.
     range: Range<usize>,
     /// The text of the range.
     text: &'a str,
-    /// Where the line begins.
+    /// The start of the line.
     start: usize,
-    /// What stands before the Python.
+    /// The prefix before the Python.
     prefix: Prefix,
 }
 
-/// What a tool may have put before each line.
+/// A prefix that a tool may insert before each line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Prefix {
     None,
@@ -48,11 +48,11 @@ enum Prefix {
     Comment,
     /// `>>> ` or `... `
     Prompt,
-    /// `V1121 08:10:45.123000 12 torch/file.py:16] [0/0] [__graph_code] `, of TORCH_LOGS.
+    /// `V1121 08:10:45.123000 12 torch/file.py:16] [0/0] [__graph_code] `, from TORCH_LOGS.
     Log,
 }
 
-/// The kind and length of what stands before the Python of a line.
+/// The kind and length of a line's prefix.
 fn line_prefix(line: &str) -> (Prefix, usize) {
     let log = line.starts_with(['V', 'I', 'W', 'E', 'D']) && line[1..].starts_with(|c: char| c.is_ascii_digit());
     if log && let Some(at) = line.rfind("[__") {
@@ -77,7 +77,7 @@ fn line_prefix(line: &str) -> (Prefix, usize) {
     (Prefix::None, 0)
 }
 
-/// What a line begins, from its first word on.
+/// The kind of region that a line begins, if any.
 fn region_kind(line: &str) -> Option<RegionKind> {
     let body = line.trim_start();
     let class = body.strip_prefix("class ").and_then(|r| r.split_once('('));
@@ -115,7 +115,7 @@ fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Finds the regions. Those in comments count only in a text that is all comments: in FXIR a comment is a comment.
+/// Finds the regions. Those in comments count only if the whole text is comments, since comments in FXIR stay comments.
 pub fn find_regions(text: &str) -> Vec<PythonRegion> {
     if !["def ", "class ", "ExportedProgram:"].iter().any(|w| text.contains(w)) {
         return vec![];
@@ -172,7 +172,7 @@ fn end_of(lines: &[PythonLine<'_>], first: usize, kind: RegionKind) -> usize {
     end
 }
 
-/// How many brackets are open after `line`, if `open` were before.
+/// The number of open brackets after `line`, given the number before it.
 fn open_brackets_after(open: usize, line: &str) -> usize {
     let code = outside_strings(line).take_while(|(_, c)| *c != '#');
     code.fold(open, |open, (_, c)| match c {
@@ -182,7 +182,7 @@ fn open_brackets_after(open: usize, line: &str) -> usize {
     })
 }
 
-/// The characters of a line that stand in no string, with their places.
+/// The characters of a line that are outside of strings, with their offsets.
 pub fn outside_strings(line: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     let mut quote = None;
     let mut escaped = false;

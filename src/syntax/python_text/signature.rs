@@ -5,7 +5,7 @@ use super::tree::{Arg, Expr, ExprKind, Spec};
 use crate::syntax::ast;
 use std::sync::Arc;
 
-/// The lines of a signature.
+/// Converts the lines of a signature.
 pub(super) fn lower_specs(list: Vec<Spec>) -> Vec<ast::Spec> {
     let name = |i: super::tree::Ident| ast::Name::new(i.text, i.span);
     let one = |s: Spec| {
@@ -23,7 +23,7 @@ pub(super) fn lower_specs(list: Vec<Spec>) -> Vec<ast::Spec> {
     list.into_iter().map(one).collect()
 }
 
-/// The ranges of sizes, as texts: `s40` and `VR[2, int_oo]`.
+/// The ranges of sizes, as text: `s40` and `VR[2, int_oo]`.
 pub(super) fn read_ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<str>)> {
     let Some(ExprKind::Dict(entries)) = e.map(|e| &e.kind) else {
         return vec![];
@@ -32,8 +32,9 @@ pub(super) fn read_ranges(text: &str, e: Option<&Expr>) -> Vec<(Arc<str>, Arc<st
     entries.iter().map(|(k, v)| (source(k), source(v))).collect()
 }
 
-/// The lines that torch before 2.6 writes as
-/// `ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 1>, arg=TensorArgument(name='p_w'), target='w', …)], …)`.
+/// The lines of a signature that torch before 2.6 prints as
+/// `ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 1>, arg=TensorArgument(name='p_w'),
+/// target='w', …)], …)`.
 pub(crate) fn specs_of(value: &Expr) -> Vec<Spec> {
     let mut out = vec![];
     for list in ["input_specs", "output_specs"] {

@@ -127,7 +127,7 @@ fn exported_programs_keep_their_signature() {
     assert_eq!(s.specs[1].target.as_deref(), Some("bn.mean"));
     assert_eq!(s.specs[1].persistent, Some(true));
     assert_eq!(s.ranges, [("s40".into(), "VR[2, int_oo]".into())]);
-    // What an older torch prints for the same signature.
+    // The output of an older torch for the same signature.
     let old = text.split("Graph signature:").next().unwrap().to_string()
         + "Graph signature: ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, arg=TensorArgument(name='p_w'), target='w', persistent=None)], output_specs=[OutputSpec(kind=<OutputKind.USER_OUTPUT: 1>, arg=TensorArgument(name='add'), target=None)])\nRange constraints: {}\n";
     let graphs = self::graphs(&old);

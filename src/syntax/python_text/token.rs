@@ -5,14 +5,14 @@ use logos::Logos;
 use std::fmt;
 
 tokens! {
-    /// A token. White space within a line, and the colours of a terminal, are skipped; [`super::lexer`] adds the tokens
-    /// that stand for lines and their indents.
+    /// A token. White space within a line and terminal colours are skipped; [`super::lexer`] adds the tokens for
+    /// newlines and indentation.
     #[derive(Logos, Clone, Debug, PartialEq)]
     #[logos(skip r"[ \t\r\f]+")]
     #[logos(skip r"\x1b\[[0-9;]*m")]
     #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
-        /// A name, or what AOTAutograd calls the classes of its graphs.
+        /// A name, or AOTAutograd's name for the classes of its graphs.
         #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*")]
         #[token("<lambda>", |l| l.slice())]
         Name(&'s str),
@@ -26,11 +26,11 @@ tokens! {
         #[regex(r#""([^"\\\n]|\\.)*""#)]
         #[regex(r"'([^'\\\n]|\\.)*'")]
         Str(&'s str),
-        /// The text of an object that has no literal: `<InputKind.PARAMETER: 1>`, `<built-in function add>`.
+        /// The text of an object without a literal form: `<InputKind.PARAMETER: 1>`, `<built-in function add>`.
         #[regex(r"<[A-Za-z_][A-Za-z_.-]*[: ][^<>\n]*>")]
         Object(&'s str),
 
-        /// `+=` and its like, without the `=`.
+        /// `+=` and other in-place operators, without the `=`.
         #[regex(r"(\+|-|\*|/|//|%|@|&|\||\^|<<|>>|\*\*)=", |l| &l.slice()[..l.slice().len() - 1])]
         InPlace(&'s str),
         #[token("==")]
@@ -49,14 +49,14 @@ tokens! {
         #[token("@")]
         Product(&'s str),
 
-        /// The end of a line that brackets do not continue.
+        /// The end of a line outside of brackets.
         Newline,
-        /// The next line stands further to the right.
+        /// An increase of the indentation.
         Indent,
-        /// The next line stands as far to the left as one before it.
+        /// A decrease of the indentation to that of an earlier line.
         Dedent,
     }
-    // `signature` and `constraints` are names but in `Graph signature:` and its like.
+    // `signature` and `constraints` are names, except in `Graph signature:` and similar headers.
     texts {
         Signature "signature"  Constraints "constraints"  Class "class"  Def "def"  Return "return"  Pass "pass"
         Del "del"  None "None"  True "True"  False "False"  And "and"  Or "or"  Not "not"  In "in"  Is "is"

@@ -1,4 +1,4 @@
-//! The syntax tree of the Python that torch prints, before it is a graph, and what the grammar's actions do.
+//! The syntax tree of the Python that torch prints, and the actions of its grammar.
 
 use crate::diag::Diagnostic;
 use crate::source::{FileId, Span};
@@ -6,29 +6,29 @@ use crate::syntax::delimiters::{MAX_DEPTH, too_deep};
 use crate::syntax::token::{too_large, unescape};
 use std::sync::Arc;
 
-/// What stands at the outermost level of a text, or in a class.
+/// An item at the top level of a text, or in a class.
 #[derive(Debug)]
 pub enum Top {
     /// `class GraphModule(torch.nn.Module):`
     Class(Class),
     /// `def forward(self, x):`
     Def(Def),
-    /// A line that defines nothing: `torch.fx._symbolic_trace.wrap("f")`, a docstring.
+    /// A line without a definition: `torch.fx._symbolic_trace.wrap("f")`, a docstring.
     Other,
 }
 
-/// A class with its functions and the classes of its sub-modules.
+/// A class with its functions and the classes of its submodules.
 #[derive(Debug)]
 pub struct Class {
     /// Its name.
     pub name: Ident,
-    /// What stands in it.
+    /// Its items.
     pub members: Vec<Top>,
-    /// All of it.
+    /// Its span.
     pub span: Span,
 }
 
-/// What `print(exported_program)` prints.
+/// The output of `print(exported_program)`.
 #[derive(Debug)]
 pub struct Program {
     /// The class.
@@ -37,16 +37,16 @@ pub struct Program {
     pub signature: Vec<Spec>,
     /// `{s0: VR[2, 8]}`
     pub ranges: Option<Expr>,
-    /// All of it.
+    /// Its span.
     pub span: Span,
 }
 
 /// A line of the signature: `p_weight: PARAMETER target='weight'`.
 #[derive(Debug)]
 pub struct Spec {
-    /// The value; a constant result has no name.
+    /// The value; `None` for a constant result.
     pub name: Option<Ident>,
-    /// What it is.
+    /// Its kind.
     pub kind: Ident,
     /// `target` and `persistent`.
     pub fields: Vec<(Ident, Expr)>,
@@ -57,22 +57,22 @@ pub struct Spec {
 pub struct Def {
     /// Its name.
     pub name: Ident,
-    /// Its parameters, `self` among them.
+    /// Its parameters, including `self`.
     pub params: Vec<Param>,
     /// The annotation of its result.
     pub returns: Option<Expr>,
     /// The statements of its body in order, one for each part between semicolons.
     pub body: Vec<Simple>,
-    /// All of it.
+    /// Its span.
     pub span: Span,
 }
 
-/// A name at a place.
+/// A name with its span.
 #[derive(Clone, Debug)]
 pub struct Ident {
     /// The name.
     pub text: Arc<str>,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
@@ -92,9 +92,9 @@ pub struct Param {
 /// A simple statement.
 #[derive(Debug)]
 pub struct Simple {
-    /// What it does.
+    /// Its form.
     pub kind: SimpleKind,
-    /// All of it.
+    /// Its span.
     pub span: Span,
 }
 
@@ -111,18 +111,18 @@ pub enum SimpleKind {
     Return(Option<Expr>),
     /// A call for its effect.
     Expr(Expr),
-    /// `pass`, `del a`: nothing that a graph holds.
+    /// `pass`, `del a`: statements without an effect on the graph.
     Nothing,
-    /// What could not be read, which was reported. Its targets are defined, if not known.
+    /// A statement that could not be read, which has been reported. Its targets are defined but unknown.
     Broken,
 }
 
 /// An expression.
 #[derive(Debug)]
 pub struct Expr {
-    /// What it is.
+    /// Its form.
     pub kind: ExprKind,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
     depth: usize,
 }
@@ -132,7 +132,7 @@ pub struct Expr {
 pub enum ExprKind {
     /// A name.
     Name(Arc<str>),
-    /// An integer of 64 bits.
+    /// A 64-bit integer.
     Int(i64),
     /// A float.
     Float(f64),
@@ -156,9 +156,9 @@ pub enum ExprKind {
     Index(Box<Expr>, Box<Expr>),
     /// `a:b:c` between the brackets of an index.
     Slice(Vec<Option<Expr>>),
-    /// `-a`, by the name of `operator`'s function.
+    /// `-a`, with the name of the function in `operator`.
     Unary(&'static str, Box<Expr>),
-    /// `a + b`, by the name of `operator`'s function.
+    /// `a + b`, with the name of the function in `operator`.
     Binary(&'static str, Box<Expr>, Box<Expr>),
     /// `(a, b)`
     Tuple(Vec<Expr>),
@@ -171,7 +171,7 @@ pub enum ExprKind {
 /// An argument of a call.
 #[derive(Debug)]
 pub enum Arg {
-    /// By position.
+    /// A positional argument.
     Positional(Expr),
     /// `k = v`
     Keyword(Ident, Expr),
@@ -179,23 +179,23 @@ pub enum Arg {
     Keywords(Expr),
 }
 
-/// What the parser carries along.
+/// The state of the parser.
 pub struct Cx {
     /// The file being parsed.
     pub file: FileId,
-    /// Findings, in the order they were made.
+    /// The errors, in the order in which they were found.
     pub errors: Vec<Diagnostic>,
-    /// Whether too deep a nesting was reported.
+    /// Whether excessive nesting has been reported.
     pub deep: bool,
 }
 
 impl Cx {
-    /// The span between two places.
+    /// The span between two offsets.
     pub fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
     }
 
-    /// A name at a place.
+    /// A name with its span.
     pub fn ident(&self, text: &str, start: usize, end: usize) -> Ident {
         Ident {
             text: text.into(),
@@ -203,7 +203,7 @@ impl Cx {
         }
     }
 
-    /// An expression at a place. Where expressions nest too deeply, the outer one is dropped and reported.
+    /// An expression with its span. If expressions nest too deeply, the outer one is reported and dropped.
     pub fn expr(&mut self, kind: ExprKind, start: usize, end: usize) -> Expr {
         let span = self.span(start, end);
         let depth = 1 + children_depth(&kind);
@@ -218,7 +218,7 @@ impl Cx {
         Expr { kind, span, depth: 1 }
     }
 
-    /// An integer; one that does not fit is reported.
+    /// An integer. Reports one that does not fit in 64 bits.
     pub fn int(&mut self, text: &str, start: usize, end: usize) -> Expr {
         let value = text.replace('_', "").parse().unwrap_or_else(|_| {
             self.errors.push(too_large(self.span(start, end)));
@@ -227,7 +227,7 @@ impl Cx {
         self.expr(ExprKind::Int(value), start, end)
     }
 
-    /// A float or, after a real one, the number of an imaginary one.
+    /// The value of a float or of an imaginary number.
     pub fn number(text: &str) -> f64 {
         text.trim_end_matches(['j', 'J']).parse().unwrap_or(f64::NAN)
     }
@@ -243,7 +243,7 @@ impl Cx {
         self.expr(ExprKind::Binary(op, Box::new(a), Box::new(b)), start, end)
     }
 
-    /// `OP a`; a sign before a number is part of it.
+    /// `OP a`. The sign of a number is part of the literal.
     pub fn unary(&mut self, op: &'static str, a: Expr, start: usize, end: usize) -> Expr {
         let kind = match (op, &a.kind) {
             ("neg", ExprKind::Int(i)) => ExprKind::Int(i.wrapping_neg()),
@@ -273,7 +273,7 @@ fn children_depth(kind: &ExprKind) -> usize {
     }
 }
 
-/// The name in `operator` of a comparison.
+/// The function of `operator` for a comparison.
 pub fn comparison(sign: &str) -> &'static str {
     match sign {
         "==" => "eq",
@@ -285,7 +285,7 @@ pub fn comparison(sign: &str) -> &'static str {
     }
 }
 
-/// The name in `operator` of a product's or shift's sign.
+/// The function of `operator` for a multiplicative or shift operator.
 pub fn product(sign: &str) -> &'static str {
     match sign {
         "/" => "truediv",
@@ -297,7 +297,7 @@ pub fn product(sign: &str) -> &'static str {
     }
 }
 
-/// `first` and `rest` as what the commas make of them.
+/// Makes a tuple of the items, or returns the single item if there is no comma.
 pub fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end: usize) -> Expr {
     match items.len() {
         1 if !comma => items.remove(0),
@@ -305,7 +305,7 @@ pub fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end:
     }
 }
 
-/// A string at a place.
+/// A string with its span.
 pub fn string(text: Arc<str>, span: Span) -> Expr {
     let kind = ExprKind::Str(text);
     Expr { kind, span, depth: 1 }

@@ -1,4 +1,4 @@
-//! Expressions of generated Python as values of a graph, and as the nodes that compute them.
+//! Converts expressions of generated Python to values of a graph, and to nodes that compute them.
 
 use super::lower::FunctionLowerer;
 use super::names;
@@ -8,11 +8,11 @@ use crate::syntax::ast::{Args, BinaryOp, CallKind, Name, Op, UnaryOp, Value, Val
 use crate::syntax::resolve::{is_torch_name, is_torch_symbol};
 use std::sync::Arc;
 
-/// Types of Python's that may stand as arguments.
+/// Python types that may be arguments.
 const TYPES: [&str; 8] = ["int", "float", "bool", "str", "complex", "list", "tuple", "dict"];
 
 impl FunctionLowerer<'_> {
-    /// The value of an expression. What it computes on the way becomes nodes.
+    /// The value of an expression. Intermediate results become nodes.
     pub(super) fn lower_value(&mut self, e: &Expr) -> Value {
         if let Some(v) = self.lower_literal(e) {
             return v;
@@ -46,7 +46,7 @@ impl FunctionLowerer<'_> {
         Value::new(kind, e.span)
     }
 
-    /// A value that no other value is part of.
+    /// A value that contains no other values.
     fn lower_literal(&self, e: &Expr) -> Option<Value> {
         let kind = match &e.kind {
             ExprKind::None => ValueKind::None,
@@ -64,7 +64,7 @@ impl FunctionLowerer<'_> {
             ExprKind::Attr(..) => {
                 let path = self.global_path(e)?;
                 match path.strip_prefix("torch.ops.") {
-                    // In arguments torch prints an overload without `torch.ops.`.
+                    // In arguments, torch prints overloads without `torch.ops.`.
                     Some(op) => ValueKind::Opaque(op.into()),
                     None if is_torch_name(&path) => ValueKind::Name(path.into()),
                     None => ValueKind::Opaque(path.into()),
@@ -103,7 +103,7 @@ impl FunctionLowerer<'_> {
         Some(Value::new(kind, e.span))
     }
 
-    /// A name that the function does not bind.
+    /// The value of a name that the function does not bind.
     fn free_name(&self, n: &Arc<str>) -> ValueKind {
         match &**n {
             "inf" => ValueKind::Float(f64::INFINITY),
@@ -112,12 +112,12 @@ impl FunctionLowerer<'_> {
             "NoneType" => ValueKind::Opaque("<class 'NoneType'>".into()),
             t if TYPES.contains(&t) => ValueKind::Opaque(format!("<class '{t}'>").into()),
             n if is_torch_symbol(n) => ValueKind::Name(n.into()),
-            // What it names is looked up with the nodes.
+            // The name is resolved together with the nodes.
             _ => ValueKind::Node(n.clone()),
         }
     }
 
-    /// Whether a call of `f` writes a value rather than computing one.
+    /// Whether a call of `f` is a literal and not a computation.
     fn is_value_call(&self, f: &Expr) -> bool {
         let path = self.global_path(f);
         matches!(
@@ -173,12 +173,12 @@ impl FunctionLowerer<'_> {
                 ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v),
                 kind => kind,
             },
-            // torch writes a tensor so; its values are lost.
+            // torch prints tensors this way, without their values.
             _ => ValueKind::Opaque(self.source_text(e.span).into()),
         }
     }
 
-    /// The operation of an expression; `None` if it is none.
+    /// The operation of an expression; `None` if it is not an operation.
     pub(super) fn lower_operation(&mut self, e: &Expr) -> Option<Op> {
         let operator = |this: &mut Self, name: &str, operands: &[&Expr]| {
             let values = operands.iter().map(|x| this.lower_value(x)).collect();
@@ -244,7 +244,7 @@ impl FunctionLowerer<'_> {
         Op::Call { kind, target, args }
     }
 
-    /// `**{"from": 1}`, which fxc writes for names that are not identifiers.
+    /// Expands `**{"from": 1}`, which fxc writes for keywords that are not identifiers.
     fn spread_keywords(&mut self, e: &Expr, args: &mut Args) {
         let ExprKind::Dict(entries) = &e.kind else {
             self.report_unreadable(e.span, "only a dict that is written out can be spread");
@@ -263,7 +263,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// `self.a.b` as `a.b`, with `getattr(self.a, "0")` for parts that are not identifiers.
+    /// The path `a.b` of `self.a.b`, where parts that are not identifiers are written `getattr(self.a, "0")`.
     pub(super) fn self_path(&self, e: &Expr) -> Option<String> {
         let (base, name) = match &e.kind {
             ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
@@ -275,7 +275,7 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    /// The path of something from outside: a name that the function does not bind, with attributes.
+    /// The path of a value from outside: a name that the function does not bind, with attributes.
     pub(super) fn global_path(&self, e: &Expr) -> Option<String> {
         match &e.kind {
             ExprKind::Name(n) if self.lookup_name(n).is_none() && !self.is_self(n) => Some(n.to_string()),
@@ -290,7 +290,7 @@ impl FunctionLowerer<'_> {
     }
 }
 
-/// A call of positional arguments.
+/// A call with positional arguments.
 pub(super) fn call_op(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
     Op::Call {
         kind,
@@ -302,7 +302,7 @@ pub(super) fn call_op(kind: CallKind, target: &str, span: Span, positional: Vec<
     }
 }
 
-/// `getattr(base, "name")` taken apart.
+/// Destructures `getattr(base, "name")`.
 fn match_getattr(e: &Expr) -> Option<(&Expr, Arc<str>)> {
     let ExprKind::Call(f, args) = &e.kind else { return None };
     match (&f.kind, &args[..]) {

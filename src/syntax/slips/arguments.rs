@@ -1,4 +1,4 @@
-//! Slips where arguments stand, and expressions that become statements of their own.
+//! Mistakes in arguments, and expressions that become separate statements.
 
 use super::expr::{self, SlipExpr};
 use super::{ItemContext, Mender};
@@ -7,13 +7,13 @@ use crate::source::Span;
 use crate::syntax::token::Token;
 
 impl<'s> Mender<'s, '_, '_> {
-    /// Adds the statements that an expression at `span` stands for; `value` is what stands in its place.
+    /// Adds the statements for an expression at `span`; `value` replaces the expression.
     pub(super) fn as_statements(&mut self, d: Diagnostic, span: Span, before: Vec<String>, value: &str) -> Diagnostic {
         let c = self.c;
         if before.is_empty() {
             return d.fix(span, value, "call the op");
         }
-        // Statements before it go where its line begins, if it begins there.
+        // The new statements go to the start of the line, if the statement begins there.
         let line = c.slice(0..span.range().start).rfind('\n').map_or(0, |i| i + 1);
         let head = self.out.iter().rev().take_while(|t| t.0 >= line).last();
         let head =
@@ -32,7 +32,7 @@ impl<'s> Mender<'s, '_, '_> {
         )
     }
 
-    /// Slips where arguments stand. False if the next token is to be taken as it is.
+    /// Repairs mistakes in arguments. Returns false if the next token is taken unchanged.
     pub(super) fn argument_slip(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
@@ -82,11 +82,11 @@ impl<'s> Mender<'s, '_, '_> {
         false
     }
 
-    /// An argument that is an expression on nodes.
+    /// Repairs an argument that is an expression on nodes.
     pub(super) fn mend_nested(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
-        // Most arguments are a node or a literal before `,` or a bracket.
+        // Fast path: most arguments are a node or a literal before `,` or a bracket.
         let simple =
             |t: Option<&Token<'_>>| matches!(t, Some(Token::Comma | Token::RParen | Token::RBracket | Token::RBrace));
         let Some(token) = c.token(at) else { return false };
@@ -120,7 +120,7 @@ impl<'s> Mender<'s, '_, '_> {
         true
     }
 
-    /// What the node of the statement at hand is called, or a name for what the graph gives.
+    /// The name of the current statement's node, or a name for the graph's result.
     fn statement_name(&self) -> &'s str {
         let head = self.out.windows(2).rev().find_map(|w| match (&w[0].1, &w[1].1) {
             (Token::Node(n), Token::Assign | Token::Colon) => Some(Some(*n)),

@@ -1,4 +1,4 @@
-//! Brackets of one statement that do not pair: one finding, and the fewest changes that make them pair.
+//! Unbalanced brackets in a statement: reports one error, with the fewest edits that balance them.
 
 use super::Cursor;
 use crate::diag::{Code, Diagnostic};
@@ -6,16 +6,16 @@ use crate::source::FileId;
 use crate::syntax::lexer::Spanned;
 use crate::syntax::token::Token;
 
-/// The most changes that are tried; where more are needed, the text is not understood.
+/// The maximum number of edits to try. If more are needed, the statement is not repaired.
 const MOST: usize = 3;
-/// The most brackets of a statement that are looked at.
+/// The maximum number of brackets in a statement to be examined.
 const LONGEST: usize = 10_000;
 
 #[derive(Clone, Debug)]
 enum BracketEdit {
-    /// A bracket before this token.
+    /// Inserts a bracket before this token.
     Insert(usize, Token<'static>),
-    /// Another bracket for this token.
+    /// Replaces this token with another bracket.
     Replace(usize, Token<'static>),
     Delete(usize),
 }
@@ -28,7 +28,7 @@ impl BracketEdit {
     }
 }
 
-/// The tokens with the brackets of each statement paired, as far as a few changes do it.
+/// Balances the brackets of each statement, as far as a few edits can.
 pub(in crate::syntax) fn pair_brackets<'s>(
     file: FileId,
     text: &'s str,
@@ -49,7 +49,7 @@ pub(in crate::syntax) fn pair_brackets<'s>(
         }
         let end = statement_end(&c, at);
         if let Some(found) = find_repair(&c, at, end) {
-            // A string that is not closed takes the brackets after it with it.
+            // An unclosed string includes the brackets after it.
             let open_string = |d: &Diagnostic| {
                 let start = d.labels.first().map_or(0, |l| l.span.range().start);
                 d.code == Code::E0003 && start >= tokens[at].0 && tokens.get(end).is_none_or(|t| start < t.0)
@@ -85,7 +85,7 @@ fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
     for i in at..c.tokens.len() {
         let new_line = i > at && c.first_on_line(i);
         if new_line && begins_statement(c, i) {
-            // In a dict a node may be a key: `{%a: 1}` on lines of its own.
+            // A node at the start of a line can also be a dict key: `{%a: 1}`.
             let key = braces > 0 && matches!(c.token(i + 1), Some(Token::Colon));
             if !key {
                 return i;
@@ -111,7 +111,8 @@ fn closing_bracket(opener: &Token<'_>) -> Token<'static> {
     }
 }
 
-/// The fewest changes that pair the brackets of tokens `at..end`; `None` if they pair, or if it takes many.
+/// The fewest edits that balance the brackets of tokens `at..end`; `None` if they are balanced, or if too many edits
+/// are needed.
 fn find_repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<BracketEdit>> {
     let is_bracket = |t: &Token<'_>| {
         matches!(
@@ -120,7 +121,7 @@ fn find_repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<BracketE
         )
     };
     let brackets: Vec<usize> = (at..end).filter(|&i| is_bracket(&c.tokens[i].1)).collect();
-    // A body that ends on a statement's line has a bracket too many: these are for the parser to pair.
+    // If the body ends on the line of the statement, the line has the body's bracket too. The parser balances these.
     let one_line = end == c.tokens.len() || !c.first_on_line(end);
     if brackets.len() > LONGEST || one_line && end != c.tokens.len() {
         return None;
@@ -146,17 +147,17 @@ fn are_paired(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
     stack.is_empty()
 }
 
-/// Whether the brackets pair up to one `}`, after which other items may stand.
+/// Whether the brackets are balanced up to a `}`. Other items may follow it.
 fn closes_body(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
     (0..brackets.len()).any(|n| c.tokens[brackets[n]].1 == Token::RBrace && are_paired(c, &brackets[..n]))
 }
 
-/// Closes what is open at the end.
+/// Closes all open brackets at the end.
 fn at_end(stack: Vec<Token<'static>>, end: usize, budget: usize) -> Option<Vec<BracketEdit>> {
     (stack.len() <= budget).then(|| stack.into_iter().rev().map(|t| BracketEdit::Insert(end, t)).collect())
 }
 
-/// The changes from the first bracket of `rest` on, which closes nothing that is open.
+/// Tries the edits at the first bracket of `rest`, which does not match the innermost open bracket.
 fn try_edits(
     c: &Cursor<'_, '_>,
     rest: &[usize],
@@ -180,7 +181,7 @@ fn try_edits(
     })
 }
 
-/// A depth-first search for changes, the likeliest first.
+/// A depth-first search for edits, the most likely first.
 fn go_on(
     c: &Cursor<'_, '_>,
     rest: &[usize],
@@ -219,7 +220,7 @@ fn apply_edits<'s>(tokens: &[Spanned<'s>], edits: &[BracketEdit]) -> Vec<Spanned
     out
 }
 
-/// What is said of a statement's brackets.
+/// The error for a statement's brackets.
 fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diagnostic {
     let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
     let before = |i: usize| c.tokens[i - 1].2;
@@ -284,7 +285,7 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
     }
 }
 
-/// The bracket that is open before token `before` and innermost.
+/// The innermost bracket that is open before token `before`.
 fn innermost_open(c: &Cursor<'_, '_>, at: usize, before: usize) -> Option<usize> {
     let mut open: Vec<usize> = vec![];
     for i in at..before.min(c.tokens.len()) {

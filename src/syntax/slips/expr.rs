@@ -1,14 +1,14 @@
-//! Python's expressions on nodes (`%x + %y`, `%x[0]`, `%x.relu()`, a call inside of a call) as the statements they stand for.
+//! Python expressions on nodes (`%x + %y`, `%x[0]`, `%x.relu()`, nested calls), and the statements they represent.
 
 use super::{Cursor, is_adjacent};
 use crate::syntax::token::Token;
 
-/// An expression as it was read.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SlipExpr {
-    /// What FXIR writes so as well.
+    /// A value that FXIR can write in the same way.
     Plain(String),
-    /// What is a statement of its own: `call_function operator.add`, its arguments, those by name last.
+    /// A value that needs its own statement: `call_function operator.add` and its arguments, those by keyword last.
     Call(String, Vec<(Option<String>, SlipExpr)>),
     /// A tuple or list.
     Items(&'static str, Vec<SlipExpr>, &'static str),
@@ -24,7 +24,7 @@ impl SlipExpr {
         }
     }
 
-    /// The value as FXIR, with a statement in `out` for each call in it. `fresh` makes names of nodes.
+    /// Writes the value as FXIR and adds a statement to `out` for each call in it. `fresh` generates names of nodes.
     pub(super) fn write_value(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
         match self {
             SlipExpr::Plain(text) => text.clone(),
@@ -42,7 +42,7 @@ impl SlipExpr {
         }
     }
 
-    /// The call that this is, without a name for its result.
+    /// Writes the call, without a name for its result.
     pub(super) fn write_call(&self, out: &mut Vec<String>, fresh: &mut dyn FnMut() -> String) -> String {
         let SlipExpr::Call(head, args) = self else {
             return self.write_value(out, fresh);
@@ -58,7 +58,7 @@ impl SlipExpr {
     }
 }
 
-/// Python's infix operators: what each is called, and how tightly it binds.
+/// Python's infix operators: the name and the precedence of each.
 fn infix_operator(sign: &str) -> Option<(&'static str, u8)> {
     Some(match sign {
         "==" => ("eq", 1),
@@ -82,10 +82,10 @@ fn infix_operator(sign: &str) -> Option<(&'static str, u8)> {
     })
 }
 
-/// How deep an expression may nest to be read here.
+/// The maximum nesting depth of an expression here.
 const DEEPEST: usize = 32;
 
-/// Reads the expression at token `at`: what it is, and the token after it.
+/// Parses the expression at token `at`. Returns it and the token after it.
 pub(super) fn parse_expr(c: &Cursor<'_, '_>, at: usize) -> Option<(SlipExpr, usize)> {
     parse_binary(c, at, 0, 0)
 }
@@ -102,7 +102,7 @@ fn parse_binary(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Optio
         let least = if sign == "**" { binds - 1 } else { binds };
         let (right, end) = parse_binary(c, behind, least, depth + 1)?;
         left = match (&left, &right) {
-            // Arithmetic on sizes is FXIR's too.
+            // FXIR has arithmetic on sizes, too.
             (SlipExpr::Plain(a), SlipExpr::Plain(b)) if !a.contains('%') && !b.contains('%') => {
                 SlipExpr::Plain(format!("{a} {sign} {b}"))
             }
@@ -116,7 +116,7 @@ fn parse_binary(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Optio
     Some((left, next))
 }
 
-/// The operator before token `at`, which may be one that FXIR has not, and the token after it.
+/// The operator before token `at`, which may be one that FXIR lacks, and the token after it.
 fn operator_at<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
     let gap = c.gap_before(at).trim();
     if matches!(gap, "@" | "&" | "|" | "^") && !c.first_on_line(at) {
@@ -124,7 +124,7 @@ fn operator_at<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
     }
     let (start, token, end) = c.tokens.get(at)?;
     let operator = token.is_operator() && !matches!(token, Token::In | Token::And | Token::Or | Token::Not);
-    // A word after `//` is a comment's.
+    // `//` before a word begins a comment.
     let comment = *token == Token::SlashSlash
         && !matches!(
             c.token(at + 1),
@@ -189,7 +189,7 @@ fn parse_postfix(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExp
     }
 }
 
-/// Calls that FXIR has as values.
+/// Whether FXIR has calls of `name` as values.
 fn is_literal_call(name: &str) -> bool {
     crate::syntax::actions::is_value_call(name) || crate::syntax::resolve::is_size_function(name)
 }
@@ -240,7 +240,7 @@ fn is_sign(gap: &str) -> bool {
     matches!(gap, "@" | "&" | "|" | "^")
 }
 
-/// Expressions up to `close`, the token after it, and whether there was a comma.
+/// Parses expressions up to `close`. Returns them, the token after `close`, and whether there was a comma.
 fn parse_items(
     c: &Cursor<'_, '_>,
     mut at: usize,
@@ -266,7 +266,7 @@ fn parse_items(
 
 type SlipArgs = Vec<(Option<String>, SlipExpr)>;
 
-/// A call's arguments and the token after the bracket.
+/// Parses a call's arguments. Returns them and the token after the bracket.
 fn parse_arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipArgs, usize)> {
     let mut out = vec![];
     loop {
@@ -287,7 +287,7 @@ fn parse_arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(S
     }
 }
 
-/// What stands in a subscript's brackets, and the token after them.
+/// Parses the content of a subscript. Returns it and the token after the bracket.
 fn parse_subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     let (mut items, mut comma) = (vec![], false);
     loop {
@@ -310,7 +310,7 @@ fn parse_subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(S
     }
 }
 
-/// One index: a value, `a:b:c`, or `...`.
+/// Parses one index: a value, `a:b:c`, or `...`.
 fn parse_index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     if c.slice(c.tokens.get(at)?.0..c.text.len()).starts_with("...") {
         return Some((SlipExpr::Plain("Ellipsis".into()), at + 1));

@@ -1,15 +1,15 @@
-//! Slips outside of bodies: words that begin no item, declarations with a part missing.
+//! Mistakes outside of bodies: unknown words at the start of an item, declarations with a missing part.
 
 use super::Mender;
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::syntax::token::Token;
 
-/// Words that other languages have for a graph.
+/// Words for a graph in other languages.
 const GRAPHS: [&str; 9] = [
     "func", "fn", "function", "fun", "def", "model", "net", "program", "subgraph",
 ];
 
-/// Words that other tools have for a rewrite rule.
+/// Words for a rewrite rule in other tools.
 const RULES: [&str; 5] = ["rule", "pattern", "replace", "transform", "peephole"];
 
 const KEYWORDS: [&str; 8] = [
@@ -37,7 +37,7 @@ fn keyword_token(word: &str) -> Token<'static> {
 }
 
 impl<'s> Mender<'s, '_, '_> {
-    /// Slips at the level of items. False if the next token is to be taken as it is.
+    /// Repairs mistakes at the level of items. Returns false if the next token is taken unchanged.
     pub(super) fn item_slip(&mut self) -> bool {
         let c = self.c;
         match c.tokens[self.at].1 {
@@ -121,7 +121,7 @@ impl<'s> Mender<'s, '_, '_> {
         true
     }
 
-    /// Reads the next token, a word of another language, as the keyword `meant`.
+    /// Treats the next token, a word of another language, as the keyword `meant`.
     fn item_begins_with(&mut self, meant: &'static str, start: usize, end: usize) {
         let c = self.c;
         let word = c.slice(start..end);
@@ -237,7 +237,7 @@ impl<'s> Mender<'s, '_, '_> {
     }
 }
 
-/// Parameters at the commas between them.
+/// Splits parameters at the commas between them.
 fn split_params(params: &str) -> Vec<&str> {
     let (mut out, mut depth, mut from) = (vec![], 0i32, 0);
     for (i, ch) in params.char_indices() {

@@ -1,9 +1,9 @@
-//! Slips that people make in FXIR, mended before the parser sees them.
+//! Repairs common mistakes in FXIR before parsing.
 //!
-//! The parser can only say which tokens it would have taken. What somebody meant who writes `%y = %x + 1`, `return %y`, a
-//! `//` comment or Python's `for` is told from the tokens themselves: each slip is reported once, with the text that is
-//! right, and the tokens are mended so that the rest of the file is read as it was meant. Where a statement's meaning
-//! cannot be kept in tokens its name is noted as lost, so that nothing is said of those who use it.
+//! The parser can only say which tokens it expected. The intention behind `%y = %x + 1`, `return %y`, a `//` comment or
+//! Python's `for` is derived from the tokens here. Each mistake is reported once, with the correct text, and the tokens
+//! are repaired so that the rest of the file is read as intended. If tokens cannot express the meaning of a statement,
+//! its name is recorded as lost, so that its uses are not reported.
 
 mod arguments;
 mod brackets;
@@ -22,15 +22,15 @@ use crate::source::{FileId, Span};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What [`mend`] gives.
+/// The result of [`mend`].
 pub(super) struct Mended<'s> {
-    /// The tokens, as they were meant.
+    /// The repaired tokens.
     pub tokens: Vec<Spanned<'s>>,
-    /// Names that the text defines and the tokens do not, by their places.
+    /// Names that the text defines but the tokens do not, with their offsets.
     pub lost: Vec<(usize, Arc<str>)>,
 }
 
-/// Mends the tokens of `text`. What the lexer has reported in `errors` of a place that is mended here is taken back.
+/// Repairs the tokens of `text`. Removes the lexer's errors from `errors` where a repair replaces them.
 pub(super) fn mend<'s>(
     file: FileId,
     text: &'s str,
@@ -63,7 +63,7 @@ pub(super) fn mend<'s>(
     Mended { tokens, lost }
 }
 
-/// The tokens as they were lexed.
+/// The original tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'s, 't> {
     file: FileId,
@@ -79,7 +79,7 @@ impl<'s> Cursor<'s, '_> {
         self.text.get(from..to).unwrap_or("")
     }
 
-    /// The text of a range; nothing if it is none, as between tokens whose order was changed.
+    /// The text of a range; empty if the range is not valid, as between reordered tokens.
     fn slice(&self, range: std::ops::Range<usize>) -> &'s str {
         self.text.get(range).unwrap_or("")
     }
@@ -97,7 +97,7 @@ impl<'s> Cursor<'s, '_> {
         Span::new(self.file, from, to)
     }
 
-    /// The byte after the line that `byte` is on, without its line end.
+    /// The byte at the end of the line of `byte`, before the newline.
     fn line_end(&self, byte: usize) -> usize {
         self.slice(byte..self.text.len())
             .find('\n')
@@ -111,7 +111,7 @@ impl<'s> Cursor<'s, '_> {
             .unwrap_or(self.tokens.len())
     }
 
-    /// What stands before the text on the line of `byte`, if it is spaces.
+    /// The indentation of the line of `byte`.
     fn line_indent(&self, byte: usize) -> &'s str {
         let start = self.slice(0..byte).rfind('\n').map_or(0, |i| i + 1);
         let line = self.slice(start..self.text.len());
@@ -119,17 +119,17 @@ impl<'s> Cursor<'s, '_> {
     }
 }
 
-/// Whether nothing stands between token `at` and the one before it.
+/// Whether there is no text between token `at` and the one before it.
 fn is_adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
     at > 0 && c.gap_before(at).is_empty()
 }
 
-/// What kind of item the walk is in.
+/// The kind of the current item.
 #[derive(Clone, Copy, PartialEq)]
 enum ItemContext {
     Graph,
     Rewrite,
-    /// A rule of one line, in which calls nest.
+    /// A one-line rule, in which calls can be nested.
     OneLine,
     Other,
 }
@@ -141,18 +141,18 @@ struct Mender<'s, 't, 'e> {
     out: Vec<Spanned<'s>>,
     errors: &'e mut Vec<Diagnostic>,
     lost: Vec<(usize, Arc<str>)>,
-    /// The brackets that are open; the first is a body's.
+    /// The open brackets; the first is that of a body.
     open: Vec<Token<'s>>,
-    /// Whether a type is at hand, between a node's `:` and `=`.
+    /// Whether the current token is in a type, between a node's `:` and `=`.
     in_type: bool,
-    /// Items that stand in a body: they are read as if they came before everything.
+    /// Items that were inside a body. They are moved before all other items.
     moved: Vec<Spanned<'s>>,
     item: ItemContext,
-    /// Whether the body at hand has its result already.
+    /// Whether the current body already has an output.
     has_output: bool,
-    /// The names of all nodes of the text, once they were needed.
+    /// The names of all nodes in the text, computed on demand.
     names: Option<HashSet<&'s str>>,
-    /// Those that statements define.
+    /// The names that statements define, computed on demand.
     defined: Option<HashSet<&'s str>>,
 }
 
@@ -175,7 +175,7 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// Brackets that were left open end where a statement begins on a line of its own.
+    /// Ends unclosed brackets where a statement begins on a new line.
     fn begin_line(&mut self, token: &Token<'s>) {
         if self.open.len() < 2 || self.item == ItemContext::OneLine || !self.c.first_on_line(self.at) {
             return;
@@ -190,7 +190,7 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// Passes the next token on.
+    /// Copies the next token.
     fn take_token(&mut self) {
         let Some(t) = self.c.tokens.get(self.at) else { return };
         match &t.1 {
@@ -223,13 +223,13 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// Puts a token that the text has not at the end of what was taken.
+    /// Appends a token that is not in the text.
     fn insert(&mut self, token: Token<'s>) {
         let at = self.out.last().map_or(0, |t| t.2);
         self.out.push((at, token, at));
     }
 
-    /// Puts a token for the next `n` of the text.
+    /// Replaces the next `n` tokens with `token`.
     fn replace(&mut self, n: usize, token: Token<'s>) {
         let (start, end) = (self.c.tokens[self.at].0, self.c.tokens[self.at + n - 1].2);
         self.has_output |= token == Token::Output;
@@ -241,7 +241,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.errors.push(d);
     }
 
-    /// Takes back what the lexer reported of a range.
+    /// Removes the lexer's errors in a range.
     fn retract_errors(&mut self, start: usize, end: usize) {
         let inside = |d: &Diagnostic| {
             let at = d.labels.first().map(|l| l.span.range());
@@ -251,7 +251,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.errors.retain(|d| !inside(d));
     }
 
-    /// Leaves out the tokens up to `byte`, and what was reported of them.
+    /// Skips the tokens up to `byte`, and removes their errors.
     fn skip_to(&mut self, byte: usize) {
         let start = self.c.tokens[self.at].0;
         while self.c.tokens.get(self.at).is_some_and(|t| t.0 < byte) {
@@ -260,12 +260,12 @@ impl<'s> Mender<'s, '_, '_> {
         self.retract_errors(start, byte);
     }
 
-    /// Whether the next token is a statement's own: in a body, and in no other bracket.
+    /// Whether the next token is directly in a body, and in no other bracket.
     fn in_body(&self) -> bool {
         matches!(self.open[..], [Token::LBrace])
     }
 
-    /// Whether a statement or item could begin here: after a value, or in a body without one.
+    /// Whether a statement or item could begin here: after a value, or at the start of a body.
     fn may_begin(&self) -> bool {
         match self.out.last() {
             None => true,
@@ -273,7 +273,7 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// Writes an expression; its calls but the last become statements, in `out`, with names that the text has not.
+    /// Writes an expression. All its calls except the last become statements in `out`, with unused names.
     fn write_expr(
         &mut self,
         stem: &str,

@@ -1,11 +1,11 @@
-//! Slips in placeholders: brackets around the name, no name, a type at the wrong end.
+//! Mistakes in placeholders: brackets around the name, a missing name, a type at the wrong end.
 
 use super::Mender;
 use crate::diag::{Code, Diagnostic};
 use crate::syntax::token::Token;
 
 impl<'s> Mender<'s, '_, '_> {
-    /// What comes after `placeholder`.
+    /// Repairs what follows `placeholder`.
     pub(super) fn mend_placeholder(&mut self) {
         let c = self.c;
         let at = self.at;
@@ -34,18 +34,18 @@ impl<'s> Mender<'s, '_, '_> {
         self.type_behind(at);
     }
 
-    /// The name of the node that the statement at hand defines.
+    /// The name of the node that the current statement defines.
     pub(super) fn defined_name(&self) -> Option<&'s str> {
         let mut back = self.out.iter().rev();
         back.by_ref().find(|t| t.1 == Token::Assign)?;
-        // Behind a type, which has no nodes.
+        // The search skips the type, which contains no nodes.
         back.find_map(|t| match t.1 {
             Token::Node(n) => Some(n),
             _ => None,
         })
     }
 
-    /// `%x = placeholder x : f32[2]`: the type stands at the wrong end.
+    /// Repairs `%x = placeholder x : f32[2]`, where the type is at the wrong end.
     fn type_behind(&mut self, placeholder: usize) {
         let c = self.c;
         let head = self

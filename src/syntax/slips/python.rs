@@ -1,20 +1,20 @@
-//! Python's own statements: loops, choices, imports. One finding for a whole block.
+//! Python statements: loops, conditionals, imports. There is one error for a whole block.
 
 use super::Mender;
 use crate::diag::{Code, Diagnostic};
 use crate::syntax::token::Token;
 
-/// Words that begin a statement of Python and none of FXIR.
+/// Words that begin a statement in Python but not in FXIR.
 const WORDS: [&str; 20] = [
     "for", "while", "if", "elif", "else", "with", "try", "except", "finally", "def", "class", "import", "from",
     "print", "assert", "del", "raise", "pass", "async", "global",
 ];
 
-/// Words that go on with the block before them.
+/// Words that continue the preceding block.
 const GOES_ON: [&str; 4] = ["elif", "else", "except", "finally"];
 
 impl<'s> Mender<'s, '_, '_> {
-    /// A statement of Python, with all that is indented below it.
+    /// Skips a Python statement with everything indented below it.
     pub(super) fn skip_python(&mut self) -> bool {
         let (start, token, end) = &self.c.tokens[self.at];
         let (start, end) = (*start, *end);
@@ -50,7 +50,7 @@ impl<'s> Mender<'s, '_, '_> {
         true
     }
 
-    /// The byte after the last line of the block that begins at `start`.
+    /// The end of the last line of the block that begins at `start`.
     fn block_end(&self, start: usize) -> usize {
         let indent = self.c.line_indent(start).len();
         let mut end = self.c.line_end(start);
@@ -75,7 +75,7 @@ impl<'s> Mender<'s, '_, '_> {
         end
     }
 
-    /// Notes the names that the tokens up to `byte` define.
+    /// Records the names that the tokens up to `byte` define.
     fn note_names(&mut self, byte: usize) {
         let mut i = self.at;
         while let Some((start, token, _)) = self.c.tokens.get(i).filter(|t| t.0 < byte) {

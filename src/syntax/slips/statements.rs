@@ -1,4 +1,4 @@
-//! Slips in the statements of a body and in their arguments.
+//! Mistakes in the statements of a body and in their arguments.
 
 use super::expr::{self, SlipExpr};
 use super::{ItemContext, Mender, is_adjacent};
@@ -8,7 +8,7 @@ use crate::syntax::actions::OPCODES;
 use crate::syntax::lexer::Spanned;
 use crate::syntax::token::Token;
 
-/// The opcode that a word is meant for: it differs in case, or by a hyphen.
+/// The opcode that a word means, if it differs only in case or by a hyphen.
 fn opcode_token(word: &str) -> Option<Token<'static>> {
     let folded = fold_name(&word.replace('-', "_"));
     let known = OPCODES.into_iter().find(|o| fold_name(o) == folded && *o != "output")?;
@@ -22,7 +22,7 @@ fn opcode_token(word: &str) -> Option<Token<'static>> {
 }
 
 impl<'s> Mender<'s, '_, '_> {
-    /// Slips where a statement's own words stand. False if the next token is to be taken as it is.
+    /// Repairs mistakes in the words of a statement itself. Returns false if the next token is taken unchanged.
     pub(super) fn statement_slip(&mut self) -> bool {
         let c = self.c;
         let (start, token, end) = &c.tokens[self.at];
@@ -45,7 +45,7 @@ impl<'s> Mender<'s, '_, '_> {
                 if self.may_begin() && c.first_on_line(self.at) =>
             {
                 if self.has_output {
-                    // The body is not closed, which is reported when its brackets are paired.
+                    // The body is not closed. That is reported when its brackets are balanced.
                     self.open.clear();
                     return self.item_slip();
                 }
@@ -76,7 +76,7 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// A declaration in a body.
+    /// Repairs a declaration inside a body.
     fn item_in_body(&mut self) {
         let c = self.c;
         let (start, _, end) = c.tokens[self.at];
@@ -88,7 +88,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.at = next;
     }
 
-    /// A comment that begins with a semicolon.
+    /// Repairs a comment that begins with a semicolon.
     fn semicolon_comment(&mut self) {
         let start = self.c.tokens[self.at - 1].2 + self.c.gap_before(self.at).find(';').unwrap_or(0);
         self.retract_errors(start, start + 1);
@@ -99,7 +99,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.report(d.fix(span, "#", "write the comment with `#`"));
     }
 
-    /// What comes after `output`: one value.
+    /// Repairs what follows `output`, which must be one value.
     fn mend_output(&mut self) {
         let c = self.c;
         if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
@@ -145,7 +145,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.close(&Token::LParen);
     }
 
-    /// `%y`, `%y : f32[2]` and `=` at the head of a statement.
+    /// Repairs the head of a statement: `%y`, `%y : f32[2]` and `=`.
     fn mend_head(&mut self) {
         let c = self.c;
         let at = self.at;
@@ -181,7 +181,7 @@ impl<'s> Mender<'s, '_, '_> {
         }
     }
 
-    /// What a call names: `torch.relu`.
+    /// Repairs the target of a call: `torch.relu`.
     fn mend_target(&mut self) {
         let c = self.c;
         let Some((start, token, end)) = c.tokens.get(self.at) else {
@@ -212,7 +212,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.missing_brackets();
     }
 
-    /// Whether the text has a statement of that name.
+    /// Whether the text has a statement with that name.
     fn has_statement(&mut self, name: &str) -> bool {
         let tokens = self.c.tokens;
         let defined = self.defined.get_or_insert_with(|| {
@@ -363,7 +363,7 @@ impl<'s> Mender<'s, '_, '_> {
         true
     }
 
-    /// Leaves out the statement at hand up to token `next`; nothing is said of those that use it.
+    /// Removes the current statement up to token `next`. Uses of its node are not reported.
     fn lose_statement(&mut self, next: usize) {
         let from = self
             .out

@@ -1,4 +1,4 @@
-//! The words of torch's text that are not strings, and its brackets.
+//! Words in torch's text that are not strings, and its brackets.
 
 use super::is_ident;
 use crate::syntax::ast::ValueKind;
@@ -37,7 +37,7 @@ pub(super) fn parse_constant(text: &str) -> Option<ValueKind> {
     })
 }
 
-/// A number, if Python prints it as this very text.
+/// Parses a number, if Python prints it with exactly this text.
 pub(super) fn parse_number(text: &str) -> Option<ValueKind> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | 'i' | 'n' | '(')) {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn parse_number(text: &str) -> Option<ValueKind> {
     }
     let inner = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')).unwrap_or(text);
     let body = inner.strip_suffix('j')?;
-    // The sign that parts the two halves is the last one that is not of an exponent.
+    // The sign between the two parts is the last one that is not in an exponent.
     let part = |(i, _): &(usize, char)| *i > 0 && !body[..*i].ends_with('e');
     let split = body.char_indices().filter(|(_, c)| matches!(c, '+' | '-')).rfind(part);
     let (re, im) = match split {
@@ -66,7 +66,7 @@ pub(super) fn parse_device(text: &str) -> Option<ValueKind> {
     (DEVICES.contains(&kind) && index_ok).then(|| ValueKind::Device(text.into()))
 }
 
-/// `torch.float32` as torch spells it, or another name of the torch module.
+/// `torch.float32` in torch's spelling, or another name of the torch module.
 pub(super) fn torch_name(text: &str) -> Option<ValueKind> {
     let known = match DType::from_torch(text) {
         Some(d) => text.strip_prefix("torch.") == Some(d.torch_name()),
@@ -75,12 +75,12 @@ pub(super) fn torch_name(text: &str) -> Option<ValueKind> {
     known.then(|| ValueKind::Name(text.into()))
 }
 
-/// Whether the bracket that opens `text` is closed by its last character, `close`.
+/// Whether the bracket at the start of `text` is closed by its last character, `close`.
 pub(super) fn is_bracketed(text: &str, close: char) -> bool {
     text.ends_with(close) && bracket_len(text) == Some(text.len())
 }
 
-/// The length of the bracket that opens `text`, quoted strings aside.
+/// The length of the bracketed text at the start of `text`, ignoring brackets in quoted strings.
 pub(super) fn bracket_len(text: &str) -> Option<usize> {
     let mut depth = 0i64;
     for (i, c) in text.char_indices() {

@@ -1,8 +1,8 @@
-//! What `print(gm.graph)` prints, torch 1.7 to 2.15, and the "Graph fragment" lines of Inductor's comments.
+//! Reads the output of `print(gm.graph)`, torch 1.7 to 2.15, and the "Graph fragment" lines of Inductor's comments.
 //!
-//! Strings stand unquoted in this text, so it has a reader of its own (`value` says how a token is told from a
-//! string). A token is taken for a literal only where printing the literal gives the token back; all else is a string.
-//! So the graph that comes out prints as the text that went in, byte for byte.
+//! This text has unquoted strings, so it has its own reader (`value` describes how tokens and strings are
+//! distinguished). A token is taken for a literal only if printing the literal restores the token; all others are
+//! strings. The resulting graph therefore prints as the original text, byte for byte.
 
 mod literal;
 mod regions;
@@ -20,18 +20,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use value::TorchReader;
 
-/// What [`read`] finds in a text.
+/// The result of [`read`].
 #[derive(Debug)]
 pub struct FoundItems<'a> {
     /// The graphs that torch printed.
     pub graphs: Vec<Item>,
-    /// What of them cannot be read.
+    /// Errors in those graphs.
     pub errors: Vec<Diagnostic>,
-    /// The text with those graphs blanked out, so that every other byte keeps its place.
+    /// The text with those graphs blanked out, so that all other bytes keep their offsets.
     pub rest: Cow<'a, str>,
 }
 
-/// Reads every graph that torch printed into `text`.
+/// Reads every graph that torch printed in `text`.
 pub fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
     let regions = regions::find_regions(&text);
     let mut graphs = vec![];
@@ -54,7 +54,7 @@ pub fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
     }
 }
 
-/// Blanks out what was read, all but the ends of lines.
+/// Blanks out text that has been read, except for newlines.
 pub(super) fn blank_out(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
 }
@@ -97,7 +97,7 @@ fn read_graph<'a>(r: &mut TorchReader<'a>, region: &GraphRegion) -> Graph {
     }
 }
 
-/// The line before the statements: Inductor's as it stands, torch's without what it is indented or commented by.
+/// The line before the statements: Inductor's unchanged, torch's without indentation or comment sign.
 fn header_text(line: &str, whole: bool) -> Arc<str> {
     match whole {
         true => line[indent_len(line)..].trim_end().into(),
@@ -105,7 +105,7 @@ fn header_text(line: &str, whole: bool) -> Arc<str> {
     }
 }
 
-/// The nodes whose lines could not be read.
+/// The nodes whose statements could not be read.
 fn broken_nodes(r: &TorchReader<'_>, stmts: &[Stmt]) -> Vec<Arc<str>> {
     let read: HashSet<&str> = stmts.iter().filter_map(|s| s.name.as_ref()).map(|n| &*n.text).collect();
     r.defined
@@ -126,7 +126,7 @@ fn is_ident(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// torch 1.7's placeholders: `graph(x, y : torch.Tensor):`.
+/// The placeholders of torch 1.7: `graph(x, y : torch.Tensor):`.
 fn header_params<'a>(r: &mut TorchReader<'a>, header: Range<usize>, stmts: &mut Vec<Stmt>) {
     let line = &r.text[header.clone()];
     let Some(open) = line.find('(') else { return };
@@ -166,8 +166,8 @@ fn header_params<'a>(r: &mut TorchReader<'a>, header: Range<usize>, stmts: &mut 
     }
 }
 
-/// One statement; `None` after reporting that it cannot be read. In a whole graph torch indents it by four spaces, whatever
-/// stands before it where it was pasted.
+/// Reads one statement; reports an error and returns `None` if that is not possible. In a whole graph torch indents
+/// statements by four spaces, so the indentation of pasted text is ignored.
 fn read_statement<'a>(r: &mut TorchReader<'a>, range: Range<usize>, whole: bool) -> Option<Stmt> {
     let range = range.start..range.start + r.text[range.clone()].trim_end().len();
     let line = &r.text[range.clone()];
@@ -254,7 +254,7 @@ fn users_tag(before: &str) -> (&str, Option<UsersTag>) {
     (before, None)
 }
 
-/// The type that torch's annotation means, where FXIR has it: `int`, `Tensor "f32[4, 5][5, 1]cpu"`.
+/// The type for torch's annotation, if FXIR has it: `int`, `Tensor "f32[4, 5][5, 1]cpu"`.
 fn annotation_type(annotation: &str, span: Span) -> Option<Type> {
     let text = annotation.trim();
     let kind = match text {
@@ -330,7 +330,7 @@ fn read_call<'a>(r: &mut TorchReader<'a>, kind: CallKind, tail: Range<usize>) ->
 }
 
 impl TorchReader<'_> {
-    /// Reports that the text of `range` cannot be read.
+    /// Reports that the text in `range` cannot be read.
     fn report_malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
         let first = self.text[range.clone()].lines().next().map_or(0, str::len);
         let span = self.span(range.start, range.start + first);
@@ -410,7 +410,7 @@ mod tests {
             matches!(&g.body.stmts[2].op, Op::Output { value } if matches!(&value.kind, ValueKind::Tuple(t) if t.len() == 2))
         );
         assert!(matches!(&g.dialect, Dialect::Torch(t) if t.fragment));
-        // Among FXIR the same lines are comments.
+        // Between FXIR items, the same lines are comments.
         let (file, findings) = parse_text(FileId(0), &format!("{text}graph a {{ output () }}"));
         assert!(findings.is_empty());
         assert_eq!((file.items.len(), file.comments.len()), (1, 5));

@@ -1,17 +1,17 @@
-//! Where in a text torch's `print(graph)` stands.
+//! Finds torch's `print(graph)` output in a text.
 //!
-//! A region is a header line (`graph():`, `# Graph fragment:`) or a first statement, and the statements after it up to
-//! and with `return`. Strings and tensors may hold new lines, so a statement lasts until it is complete or the next one
-//! begins.
+//! A region is a header line (`graph():`, `# Graph fragment:`) or a first statement, and the statements after it, up to
+//! and including `return`. Strings and tensors may contain newlines, so a statement continues until it is complete or
+//! the next one begins.
 
 use std::ops::Range;
 
 /// The statements of one printed graph, as byte ranges of the text.
 #[derive(Debug)]
 pub(super) struct GraphRegion {
-    /// The header line, with what stands before it on its line.
+    /// The header line, including any prefix.
     pub header: Option<Range<usize>>,
-    /// Whether the header is torch's `graph(…):` rather than Inductor's.
+    /// Whether the header is torch's `graph(…):` and not Inductor's.
     pub whole: bool,
     /// Statements from the start of their line; the last may be a `return`.
     pub stmts: Vec<Range<usize>>,
@@ -19,13 +19,13 @@ pub(super) struct GraphRegion {
     pub range: Range<usize>,
 }
 
-/// What a line begins.
+/// The kind of a line, determined by its start.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum LineHead {
     Graph,
     Fragment,
     Stmt,
-    /// `%…` that is not a statement of torch's; only in a region one that is malformed.
+    /// `%…` that is not one of torch's statements. Inside a region, it is a malformed one.
     Percent,
     Return,
     Comment,
@@ -33,7 +33,7 @@ enum LineHead {
     Other,
 }
 
-/// What follows ` = ` in a statement of torch's.
+/// The text after ` = ` in torch's statements.
 pub(super) const OPENERS: [&str; 7] = [
     " = placeholder[target=",
     " = PlaceHolder[target=",
@@ -44,7 +44,7 @@ pub(super) const OPENERS: [&str; 7] = [
     " = self.",
 ];
 
-/// A line without its end, and whether a `#` begins it.
+/// A line without its newline, and whether it begins with `#`.
 struct PrintedLine<'a> {
     range: Range<usize>,
     text: &'a str,
@@ -52,7 +52,7 @@ struct PrintedLine<'a> {
     commented: bool,
 }
 
-/// The length of what may stand before a statement on its line: white space, and `#` with white space.
+/// The length of the indentation before a statement: white space, and `#` with white space.
 pub(super) fn indent_len(line: &str) -> usize {
     let rest = line.trim_start();
     let rest = rest.strip_prefix('#').map_or(rest, str::trim_start);
@@ -99,7 +99,8 @@ fn split_lines(text: &str) -> Vec<PrintedLine<'_>> {
     out
 }
 
-/// Finds every printed graph. Commented ones count only in a text that is all comments: in FXIR a comment is a comment.
+/// Finds every printed graph. Graphs in comments count only if the whole text is comments, since comments in FXIR stay
+/// comments.
 pub(super) fn find_regions(text: &str) -> Vec<GraphRegion> {
     if !text.contains("[target=") && !text.contains("graph(") {
         return vec![];
@@ -121,7 +122,7 @@ pub(super) fn find_regions(text: &str) -> Vec<GraphRegion> {
     out
 }
 
-/// The region that begins at line `i`, and the line after it. A fragment header with no statement is none.
+/// The region that begins at line `i`, and the line after it. A fragment header without a statement is not a region.
 fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, usize) {
     let start = lines[i].range.start;
     let commented = lines[i].commented;
@@ -132,7 +133,7 @@ fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, u
     }
     let mut stmts: Vec<Range<usize>> = vec![];
     let mut open: Option<Ending> = None;
-    // Behind the last line that belongs to the region.
+    // The line after the last one that belongs to the region.
     let mut next = i;
     while let Some(line) = lines.get(i) {
         let begins = match line.head {
@@ -174,20 +175,20 @@ fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, u
     ((whole || !region.stmts.is_empty()).then_some(region), next)
 }
 
-/// By what a statement's last line is known.
+/// How the last line of a statement is recognised.
 enum Ending {
     /// `})` of a call.
     Call,
     /// `]` of a target or `)` of a default.
     Bracket,
-    /// It has one line.
+    /// The statement has one line.
     Line,
-    /// `return`: when its brackets are closed; how many are open so far.
+    /// `return` ends when its brackets are closed. The number is the count of open brackets so far.
     Return(i64),
 }
 
 impl Ending {
-    /// How the statement that begins with `line` ends.
+    /// The ending of the statement that begins with `line`.
     fn for_line(line: &str) -> Ending {
         if line[indent_len(line)..].starts_with("return") {
             return Ending::Return(0);
@@ -199,7 +200,7 @@ impl Ending {
         }
     }
 
-    /// Whether `line`, the next of the statement, is its last.
+    /// Whether `line`, the next line of the statement, is its last.
     fn reaches_end(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         match self {

@@ -1,4 +1,4 @@
-//! Values as Python's repr writes them: strings quoted, nodes without `%`.
+//! Reads values in the format of Python's repr: strings quoted, nodes without `%`.
 
 use super::is_ident;
 use super::literal::{bracket_len, is_identifier, parse_constant, parse_number};
@@ -10,7 +10,7 @@ use crate::syntax::token::unescape;
 use std::ops::Range;
 
 impl TorchReader<'_> {
-    /// A value as Python's repr writes it; the whole range is one.
+    /// Reads a value in the format of Python's repr, which must fill the range.
     pub(super) fn read_repr(&mut self, range: Range<usize>) -> Option<Value> {
         let mut at = range.start;
         let v = self.repr_value(&mut at, range.end)?;
@@ -133,7 +133,7 @@ impl TorchReader<'_> {
         }
     }
 
-    /// A word: literal, node, size, or a call.
+    /// A word: a literal, node, size, or call.
     fn repr_word(&mut self, at: &mut usize, end: usize) -> Option<Value> {
         let start = *at;
         let text = &self.text[start..end];
@@ -158,7 +158,7 @@ impl TorchReader<'_> {
         }
     }
 
-    /// `slice(…)`, `range(…)`, `device(…)`, or an object whose text is kept.
+    /// `slice(…)`, `range(…)`, `device(…)`, or an object, whose text is kept.
     fn repr_call(&mut self, at: &mut usize, end: usize, start: usize, word: &str) -> Option<Value> {
         let Some(len) = bracket_len(&self.text[*at..end]) else {
             return self.report_malformed(start..end, "the bracket is not closed");
@@ -221,17 +221,17 @@ fn angle_len(text: &str) -> Option<usize> {
     None
 }
 
-/// The length of `(1+2j)` at the head of `text`.
+/// The length of `(1+2j)` at the start of `text`.
 fn complex_len(text: &str) -> Option<usize> {
     let end = text.find(')')? + 1;
     matches!(parse_number(&text[..end]), Some(ValueKind::Complex(..))).then_some(end)
 }
 
-/// The length of a word of repr: a number, a dotted name, `%name`, or arithmetic on sizes.
+/// The length of a word in a repr: a number, a dotted name, `%name`, or arithmetic on sizes.
 fn word_len(text: &str) -> usize {
     let word = |c: char| is_ident(c) || matches!(c, '.' | '%' | '+' | '-');
     let end = text.find(|c: char| !word(c)).unwrap_or(text.len());
-    // `2*s96 + 1` goes on to the next separator.
+    // `2*s96 + 1` continues up to the next separator.
     if text[end..].trim_start().starts_with(['*', '+', '/']) {
         return text.find([',', ')', ']', '}']).unwrap_or(text.len());
     }

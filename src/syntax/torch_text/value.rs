@@ -1,8 +1,8 @@
-//! Values as torch prints them.
+//! Reads values in the formats in which torch prints them.
 //!
-//! Inside of `args` and `kwargs` torch writes `str(value)`: strings bare, nodes with `%`. Inside of `slice(…)`,
-//! `return` and the containers of defaults it writes Python's repr: strings quoted, nodes without `%`.
-//! [`TorchReader::read_token`] reads the first, [`TorchReader::read_repr`] the second.
+//! Inside `args` and `kwargs`, torch writes `str(value)`: strings without quotes, nodes with `%`. Inside `slice(…)`,
+//! `return` and containers in defaults, it writes Python's repr: strings quoted, nodes without `%`.
+//! [`TorchReader::read_token`] reads the former, [`TorchReader::read_repr`] the latter.
 
 use super::is_ident;
 use super::literal::{is_bracketed, is_identifier, parse_constant, parse_device, parse_number, torch_name};
@@ -16,22 +16,22 @@ use crate::syntax::{parse_value, spans};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Reads values out of one text.
+/// Reads the values in a text.
 pub(super) struct TorchReader<'a> {
     /// The file.
     pub file: FileId,
-    /// The whole text; ranges are of its bytes.
+    /// The whole text, which byte ranges refer to.
     pub text: &'a str,
     /// The names of the nodes that the graph defines.
     pub defined: HashSet<&'a str>,
-    /// Those of the header.
+    /// The names of the nodes in the header.
     pub headed: HashSet<String>,
-    /// What cannot be read.
+    /// The errors found so far.
     pub errors: Vec<Diagnostic>,
     pub(super) depth: usize,
 }
 
-/// Functions of which an argument is a string whatever it looks like, with its position.
+/// Functions with an argument that is always a string, and the position of that argument.
 const STRING_ARGUMENTS: [(&str, usize); 5] = [
     ("einsum", 0),
     ("getattr", 1),
@@ -40,7 +40,7 @@ const STRING_ARGUMENTS: [(&str, usize); 5] = [
     ("delattr", 1),
 ];
 
-/// The position of an argument of `target` that is a string.
+/// The position of the string argument of `target`, if it has one.
 fn string_argument(target: &str) -> Option<usize> {
     let path = target.strip_suffix(".default").unwrap_or(target);
     let last = path.rsplit('.').next().unwrap_or(path);
@@ -69,12 +69,12 @@ impl<'a> TorchReader<'a> {
         Value::new(kind, self.span(range.start, range.end))
     }
 
-    /// The positional arguments of a call, by the rules of `target` where it takes strings.
+    /// Reads the positional arguments of a call. `target` determines which of them are strings.
     pub(super) fn read_arguments(&mut self, target: &str, range: Range<usize>) -> Option<Vec<Value>> {
         let mut items = self.split_items(range.clone(), true)?;
         let string = string_argument(target);
         if string == Some(0) && items.len() > 1 {
-            // einsum's equation may hold `, `: it goes up to the first operand.
+            // einsum's equation may contain `, `. It continues up to the first operand.
             let operand = |r: &Range<usize>| self.text[r.clone()].starts_with(['%', '[', '(']);
             let n = items.iter().position(operand).unwrap_or(items.len());
             if n > 1 {
@@ -92,7 +92,7 @@ impl<'a> TorchReader<'a> {
         Some(out)
     }
 
-    /// The keyword arguments of a call.
+    /// Reads the keyword arguments of a call.
     pub(super) fn read_keywords(&mut self, range: Range<usize>) -> Option<Vec<(Name, Value)>> {
         let mut out = vec![];
         for item in self.split_items(range, false)? {
@@ -107,7 +107,7 @@ impl<'a> TorchReader<'a> {
         Some(out)
     }
 
-    /// `%a,%b` of a `return`: one node, or several as a tuple.
+    /// Reads `%a,%b` in a `return`: one node, or several as a tuple.
     pub(super) fn percent_list(&mut self, range: Range<usize>) -> Option<Value> {
         let mut out = vec![];
         let mut at = range.start;
@@ -125,7 +125,7 @@ impl<'a> TorchReader<'a> {
         Some(self.value_at(ValueKind::Tuple(out), &range))
     }
 
-    /// The default of a placeholder: bare if it is a string, else as Python's repr.
+    /// Reads the default of a placeholder: unquoted if it is a string, else in the format of Python's repr.
     pub(super) fn read_default(&mut self, range: Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         let bare = text.starts_with(['\'', '"']) || text.starts_with(|c: char| is_ident(c) || c == '-');
@@ -152,7 +152,8 @@ impl<'a> TorchReader<'a> {
         self.value_at(ValueKind::Str(self.text[range.clone()].into()), range)
     }
 
-    /// Splits at `, ` outside of brackets: a bare comma belongs to a string. A tuple of one ends with a comma.
+    /// Splits at `, ` outside of brackets; a comma without a space is part of a string. A tuple of one item ends with a
+    /// comma.
     pub(super) fn split_items(&mut self, range: Range<usize>, tuple: bool) -> Option<Vec<Range<usize>>> {
         let text = &self.text[range.clone()];
         let mut out = vec![];
@@ -183,7 +184,7 @@ impl<'a> TorchReader<'a> {
         Some(out)
     }
 
-    /// A value in `args` or `kwargs`.
+    /// Reads a value in `args` or `kwargs`.
     pub(super) fn read_token(&mut self, range: Range<usize>) -> Option<Value> {
         self.depth += 1;
         let out = match self.depth > MAX_DEPTH {
@@ -238,7 +239,7 @@ impl<'a> TorchReader<'a> {
             .collect()
     }
 
-    /// The entries of a dict; `Some(None)` if the text in braces is none.
+    /// Reads the entries of a dict; `Some(None)` if the text in braces is not a dict.
     fn read_entries(&mut self, inner: Range<usize>) -> Option<Option<Vec<(Value, Value)>>> {
         let items = self.split_items(inner, false)?;
         if !items.iter().all(|r| self.text[r.clone()].contains(": ")) {
@@ -257,7 +258,7 @@ impl<'a> TorchReader<'a> {
         Some(Some(out))
     }
 
-    /// A literal without brackets that prints as the very text: number, constant, node, dtype, device, size.
+    /// Reads a literal without brackets that prints as exactly this text: number, constant, node, dtype, device, size.
     pub(super) fn read_atom(&mut self, range: &Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         if let Some(n) = text.strip_prefix('%').filter(|n| is_identifier(n)) {
@@ -278,7 +279,7 @@ impl<'a> TorchReader<'a> {
         }
     }
 
-    /// A symbolic size as torch prints it: `s77`, `2*s96 + 1`.
+    /// Reads a symbolic size as torch prints it: `s77`, `2*s96 + 1`.
     pub(super) fn read_symbolic(&self, range: &Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '(')

@@ -1,4 +1,4 @@
-//! `prim::Constant` and `prim::GetAttr`: literals, functions, and tensors that the text does not hold.
+//! `prim::Constant` and `prim::GetAttr`: literals, functions, and tensors whose values are not in the text.
 
 use super::literal::{annotated_value, parse_literal, tensor_type};
 use super::lower::{BoundValue, ScriptLowerer};
@@ -7,7 +7,7 @@ use super::tree::{Attr, Node, Typed};
 use crate::syntax::ast::{Name, Op, Type, TypeKind, Value, ValueKind};
 use std::sync::Arc;
 
-/// What stands for a tensor of a list.
+/// The placeholder for a tensor in a list.
 const TENSOR: &str = "<Tensor>";
 
 impl ScriptLowerer<'_> {
@@ -26,7 +26,7 @@ impl ScriptLowerer<'_> {
         match parse_literal(&value.text, &out.ty, value.span, self.errors) {
             Some(kind) => self.bind(out, kind, true),
             None if self.emit_tensor_list(n, out, value) => {}
-            // The text does not hold the tensor: it is an attribute of the name that the value has.
+            // The text does not have the tensor's values, so it becomes an attribute with the name of the constant.
             None => self.emit_attribute(n, out, attribute_path(out)),
         }
     }
@@ -45,7 +45,7 @@ impl ScriptLowerer<'_> {
         if out.ty.is_module() {
             self.env.insert(out.name.clone(), BoundValue::Module(path));
         } else if name == "_flat_weights" {
-            // The weights of a recurrent layer; the operator says how many there are.
+            // The weights of a recurrent layer. The operator determines how many there are.
             self.bind(out, ValueKind::Opaque(path), false);
         } else if name == "training" {
             self.bind(out, ValueKind::Bool(false), true);
@@ -79,7 +79,7 @@ impl ScriptLowerer<'_> {
         self.bind(out, ValueKind::Node(name), false);
     }
 
-    /// A list of tensors: the attributes `NAME.0`, `NAME.1`, …; `false` if the constant is none.
+    /// Emits a list of tensors: the attributes `NAME.0`, `NAME.1`, …. Returns false if the constant is not such a list.
     fn emit_tensor_list(&mut self, n: &Node, out: &Typed, value: &Attr) -> bool {
         let text = annotated_value(&value.text).unwrap_or(&value.text).trim();
         let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
@@ -104,7 +104,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// The path of the attribute that a constant is.
+/// The path of the attribute for a constant.
 fn attribute_path(out: &Typed) -> Arc<str> {
     let path = out.name.strip_prefix("self.").unwrap_or(&out.name);
     match path.starts_with(|c: char| c.is_ascii_digit()) && !path.contains('.') {

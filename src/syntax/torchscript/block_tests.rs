@@ -2,7 +2,7 @@ use super::super::ast::Item;
 use super::super::parse_text;
 use crate::source::FileId;
 
-/// All graphs, a line a statement.
+/// All graphs, one statement per line.
 fn graphs(text: &str) -> Vec<String> {
     let (file, findings) = parse_text(FileId(0), text);
     assert!(findings.is_empty(), "{findings:#?}");

@@ -1,7 +1,8 @@
-//! `prim::If` and `prim::Loop`: followed where the text decides them, else calls of graphs.
+//! `prim::If` and `prim::Loop`: evaluated where the text determines the control flow, else lowered to calls of graphs.
 //!
-//! A branch that raises is an assertion. A loop is repeated where its turns can be counted; one along the rows of a tensor is a
-//! `scan` ([`rows`](super::rows)); any other is a `while_loop` that carries the number of the turn, where its body reads that.
+//! A branch that raises is an assertion. A loop with a known trip count is unrolled, a loop over the rows of a tensor
+//! is a `scan` ([`rows`](super::rows)), and any other loop is a `while_loop` that carries the iteration number if its
+//! body reads it.
 
 use super::known::bool_value;
 use super::lower::{BoundValue, ScriptLowerer, function_call};
@@ -13,21 +14,21 @@ use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Op, Stmt, Value, ValueKind};
 use std::sync::Arc;
 
-/// How often a loop is repeated, and how many nodes a script may have with all its repetitions.
+/// The maximum trip count of an unrolled loop, and the maximum number of nodes in a script after unrolling.
 const MAX_TURNS: i64 = 1024;
 pub(super) const MAX_WORK: usize = 30_000;
 
-/// A block as a graph's statements.
+/// A block as the statements of a graph.
 pub(super) struct Turn {
-    /// They may name nodes of the graph around.
+    /// The statements. They may use nodes of the enclosing graph.
     pub stmts: Vec<Stmt>,
     /// The names of its inputs.
     pub inputs: Vec<Arc<str>>,
-    /// What it gives.
+    /// Its results.
     pub results: Vec<Value>,
 }
 
-/// What is there before a loop is tried in one way, to try it in another.
+/// The state before an attempt to lower a loop, to restore it if the attempt fails.
 pub(super) struct Checkpoint {
     stmts: usize,
     graphs: usize,
@@ -37,7 +38,7 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// How many errors there were.
+    /// The number of errors.
     pub(super) fn error_count(&self) -> usize {
         self.errors
     }
@@ -87,7 +88,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// The nodes of a block, as if they stood here.
+    /// Lowers the nodes of a block in place.
     fn inline_block(&mut self, n: &Node, block: &Block) {
         for inner in &block.nodes {
             self.lower_node(inner);
@@ -102,17 +103,17 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// What a name means; an undefined one is reported and means None.
+    /// The binding of a name. An undefined name is reported and bound to `None`.
     fn lookup_bound(&mut self, v: &Typed) -> Option<BoundValue> {
         let found = self.env.get(&v.name).cloned();
         found.or_else(|| Some(BoundValue::Value(self.operand_value(v), false)))
     }
 
-    /// What raises if a condition does not hold, with the text that it raises.
+    /// An assertion: the block `raising` raises if the condition is not true. It determines the message.
     fn lower_assert(&mut self, n: &Node, condition: Value, raising: &Block) {
         let mut text = ValueKind::Str("the script raises an exception".into());
         for inner in &raising.nodes {
-            // Texts are constants, or made of them.
+            // Messages are constants, or built from constants.
             if matches!(&*inner.op, "prim::Constant" | "aten::format" | "aten::add") {
                 self.known_text(inner);
             }
@@ -140,7 +141,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// `prim::RaiseException` where nothing decides whether it is met.
+    /// `prim::RaiseException` that is not in an assertion.
     pub(super) fn lower_raise(&mut self, n: &Node) {
         let text = n.args.first().map(|a| self.operand_value(a));
         let text = text.unwrap_or_else(|| Value::new(ValueKind::Str("".into()), n.span));
@@ -154,7 +155,7 @@ impl ScriptLowerer<'_> {
         );
     }
 
-    /// A branch on a value of the graph.
+    /// A branch on a runtime value.
     fn emit_cond(&mut self, n: &Node, condition: Value, yes: &Block, no: &Block) {
         let (mut yes, mut no) = (self.lower_turn(yes, None, &[]), self.lower_turn(no, None, &[]));
         let outputs = self.common_results(n, &mut yes, &mut no);
@@ -189,7 +190,7 @@ impl ScriptLowerer<'_> {
             many => self.emit_items(n, many, result),
         }
         for o in outputs {
-            // One branch may have given None.
+            // One of the branches may have returned `None`.
             if let (true, Some(BoundValue::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
                 && let ValueKind::Node(name) = &v.kind
             {
@@ -198,8 +199,8 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Takes the results that are the same literal in both branches out of these: they are known after the branch. What is left
-    /// are the outputs that `cond` gives.
+    /// Removes results that are the same literal in both branches; they are known after the branch. Returns the other
+    /// outputs, which `cond` returns.
     fn common_results<'n>(&mut self, n: &'n Node, yes: &mut Turn, no: &mut Turn) -> Vec<&'n Typed> {
         let (a, b) = (std::mem::take(&mut yes.results), std::mem::take(&mut no.results));
         let mut left = vec![];
@@ -215,7 +216,7 @@ impl ScriptLowerer<'_> {
         left
     }
 
-    /// The tensor that a bool was made of, if it was.
+    /// The tensor that a bool was converted from, if any.
     pub(super) fn truth_tensor(&self, v: Value) -> Value {
         match &v.kind {
             ValueKind::Node(name) => self.truths.get(name).cloned().unwrap_or(v),
@@ -223,8 +224,8 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// A block as a graph of its own. `first` is what its first parameter, the number of the turn, means; without it that is an
-    /// input, if there is one.
+    /// Lowers a block to a separate graph. `first` is the value of its first parameter, the iteration number; without
+    /// it, that parameter is an input, if there is one.
     pub(super) fn lower_turn(&mut self, block: &Block, first: Option<Value>, carried: &[BoundValue]) -> Turn {
         let around = std::mem::take(&mut self.stmts);
         self.objects.level += 1;
@@ -276,7 +277,7 @@ impl ScriptLowerer<'_> {
         self.while_loop(n, body, count, start, &carried);
     }
 
-    /// Repeats a loop whose turns can be counted; `false`, and nothing done, if they cannot.
+    /// Unrolls a loop with a known trip count. Returns false without any effect if the count is not known.
     fn unroll(&mut self, n: &Node, body: &Block, count: i64, start: bool, carried: &[BoundValue]) -> bool {
         let save = self.checkpoint();
         let (mut state, mut goes_on, mut turn) = (carried.to_vec(), start, 0);
@@ -307,7 +308,7 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// What is bound, as a value.
+    /// The bound value.
     pub(super) fn bound_value(&self, b: &BoundValue, span: Span) -> Value {
         match b {
             BoundValue::Value(v, _) => v.clone(),

@@ -6,7 +6,7 @@ use super::tree::Node;
 use crate::syntax::ast::{Args, CallKind, Name, Op, Value, ValueKind};
 
 impl ScriptLowerer<'_> {
-    /// A module's `forward`, or a function.
+    /// A call of a module's `forward`, or of a function.
     pub(super) fn lower_call(&mut self, n: &Node) {
         let Some(callee) = n.args.first() else {
             return self.report_unreadable(n, "a call names what it calls");
@@ -39,11 +39,11 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// The modules of a `Sequential` one after the other, as torch.fx calls them.
+    /// Calls the modules of a `Sequential` in sequence, as torch.fx does.
     fn lower_sequence(&mut self, n: &Node, path: &str, values: Vec<Value>) {
         let mut leaves = vec![];
         let mut open = vec![path];
-        // A module's path is longer than that of the one around it, so this ends.
+        // Terminates, because a module's path is longer than that of its parent.
         while let Some(path) = open.pop() {
             match self.sequences.get(path) {
                 Some(within) => open.extend(within.iter().rev().map(String::as_str)),

@@ -1,4 +1,4 @@
-//! What is read of dicts that are known, and how they change.
+//! Evaluates reads and updates of known dicts.
 
 use super::lower::ScriptLowerer;
 use super::objects::{Items, eval_equal, is_literal};
@@ -33,7 +33,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// Changes a dict as `op` does, if it is known how: the item that is taken out of it or found there, if one is.
+/// Applies `op` to a dict, if its effect is known. Returns the item that it removes or finds, if any.
 pub(super) fn change_dict(
     v: &mut Vec<(Value, Value)>,
     op: &str,
@@ -74,7 +74,7 @@ fn set_entry(v: &mut Vec<(Value, Value)>, key: &Value, x: &Value) -> Option<()> 
     Some(())
 }
 
-/// Keys and values, of pairs.
+/// Converts pairs to keys and values.
 pub(super) fn entries_from_pairs(items: &[Value]) -> Option<Vec<(Value, Value)>> {
     let mut found = vec![];
     for item in items {

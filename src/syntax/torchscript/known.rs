@@ -1,4 +1,4 @@
-//! What of a script is known without running it: arithmetic on constants, sizes that types say, whether a value is None.
+//! Constant folding for scripts: arithmetic on constants, sizes in types, and whether a value is `None`.
 
 use super::lists::{eval_quantifier, find_extreme, range_list};
 use super::literal::on_numbers;
@@ -8,7 +8,7 @@ use super::tree::{Node, Ty, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 use std::sync::Arc;
 
-/// What no tensor here is, and no setting.
+/// Properties and settings that are always false here.
 const NEVER: [&str; 10] = [
     "is_autocast_enabled",
     "is_autocast_cpu_enabled",
@@ -23,7 +23,7 @@ const NEVER: [&str; 10] = [
 ];
 
 impl ScriptLowerer<'_> {
-    /// Binds the result of a node that is known; `false` if it is not.
+    /// Binds the result of a node if it can be folded; returns false if not.
     pub(super) fn bind_known(&mut self, n: &Node) -> bool {
         let Some(kind) = self.known_value(n) else { return false };
         self.bind_all(n, kind, n.outputs.first().is_some_and(|o| o.ty.is_number()));
@@ -44,10 +44,10 @@ impl ScriptLowerer<'_> {
             ("__is__", [a, b]) => ValueKind::Bool(self.is_same(a, b)?),
             ("__isnot__", [a, b]) => ValueKind::Bool(!self.is_same(a, b)?),
             ("is_grad_enabled" | "requires_grad", _) => ValueKind::Bool(self.grad),
-            // The text of an error: what it says of sizes is not known.
+            // The text of an error message. The sizes in it are not known.
             ("format", [text, ..]) if matches!(text, ValueKind::Str(_)) => text.clone(),
             (op, _) if NEVER.contains(&op) => ValueKind::Bool(false),
-            // Where a tensor is: there is no other device.
+            // The type of a tensor's device. The CPU is the only device.
             ("type", [_]) if self.types.get(&n.args[0].name).is_some_and(|t| &*t.name == "Device") => {
                 ValueKind::Str("cpu".into())
             }
@@ -68,7 +68,8 @@ impl ScriptLowerer<'_> {
         })
     }
 
-    /// `a is b`, if it is known. A value of the graph is a tensor or a number, unless it comes from a branch that may give None.
+    /// `a is b`, if it is known. A runtime value is a tensor or a number, except for the result of a branch that may be
+    /// `None`.
     fn is_same(&self, a: &ValueKind, b: &ValueKind) -> Option<bool> {
         match (a, b) {
             (ValueKind::None, ValueKind::None) => Some(true),
@@ -85,7 +86,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// `prim::isinstance`, if it is known.
+    /// The result of `prim::isinstance`, if it is known.
     fn is_instance(&self, n: &Node, v: &ValueKind) -> Option<bool> {
         let own = match v {
             ValueKind::Int(_) => "int",
@@ -107,7 +108,7 @@ impl ScriptLowerer<'_> {
         let mut known = true;
         for ty in attr.text.split(',') {
             match (own, ty) {
-                // The type of a list's items is not told apart.
+                // The item types of lists are not distinguished.
                 ("list", "List") | ("", _) | ("tuple", "") => known = false,
                 _ if own == ty => return Some(true),
                 _ => {}
@@ -128,7 +129,7 @@ impl ScriptLowerer<'_> {
         })
     }
 
-    /// A value of the graph; `None` for a module and for what is not defined.
+    /// The value of a name; `None` for a module and for undefined names.
     fn known_kind(&self, v: &Typed) -> Option<ValueKind> {
         Some(match self.env.get(&v.name)? {
             BoundValue::Value(v, _) => v.kind.clone(),
@@ -138,7 +139,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// What a type says of a tensor's sizes.
+/// The size of a tensor, if its type has it.
 fn known_size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
     if !ty.shaped || ty.dtype().is_none() {
         return None;
@@ -171,7 +172,7 @@ fn convert_number(op: &str, v: &ValueKind) -> Option<ValueKind> {
     })
 }
 
-/// An operator of Python on literals; `None` if they are none, or if the result has more than 64 bits.
+/// Evaluates a Python operator on literals. `None` if they are not literals, or if the result does not fit in 64 bits.
 pub(super) fn eval_arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
     use ValueKind::{Bool, Float, Int};
     Some(match (operator, values) {
@@ -227,7 +228,7 @@ fn eval_comparison(operator: &str, o: std::cmp::Ordering) -> bool {
     }
 }
 
-/// The value True or False at a place.
+/// The value True or False, with its span.
 pub(super) fn bool_value(b: bool, span: crate::source::Span) -> Value {
     Value::new(ValueKind::Bool(b), span)
 }

@@ -1,12 +1,12 @@
-//! Functions of lists, dicts and strings: what the text decides, and what the graph does.
+//! Tests of functions of lists, dicts and strings: what is folded, and what the graph computes.
 
 use super::super::ast::Item;
 use super::number_tests::statements;
 
-/// `%n`, a number that is not known; `%0` to `%3`, constants; `%l`, the list `[3, 1, 2]`; `%s`, sizes that are not known.
+/// `%n`, an unknown number; `%0` to `%3`, constants; `%l`, the list `[3, 1, 2]`; `%s`, unknown sizes.
 const GIVEN: &str = "  %0 : int = prim::Constant[value=0]()\n  %1 : int = prim::Constant[value=1]()\n  %2 : int = prim::Constant[value=2]()\n  %3 : int = prim::Constant[value=3]()\n  %none : NoneType = prim::Constant()\n  %yes : bool = prim::Constant[value=1]()\n  %text : str = prim::Constant[value=\"why\"]()\n  %n : int = aten::size(%x, %0)\n  %s : int[] = aten::size(%x)\n  %l : int[] = prim::ListConstruct(%3, %1, %2)\n";
 
-/// What `aten::f` is given: results of these lines by name.
+/// The arguments of `aten::f`, called with the named results of these lines.
 #[track_caller]
 fn given(lines: &str, names: &str) -> String {
     let call = format!("{GIVEN}{lines}  %z : Tensor = aten::f({names})\n");
@@ -45,7 +45,8 @@ fn functions_of_known_lists_are_literals() {
     }
 }
 
-/// A dict of a module that the script fills where a key is missing is empty at first, and is one dict wherever it is read.
+/// A module's dict that the script fills when a key is missing is empty at first, and is the same dict wherever it is
+/// read.
 #[test]
 fn memos_of_modules_are_empty_at_first() {
     let read = |at: &str| format!("{at} : Dict(str, Tensor) = prim::GetAttr[name=\"cache\"](%self)\n");
@@ -66,7 +67,7 @@ fn memos_of_modules_are_empty_at_first() {
         _ => None,
     });
     assert_eq!(last.map(|s| s.to_string()).as_deref(), Some("output %y"));
-    // What it holds decides what is computed: nothing is known of it.
+    // Its contents determine what is computed, so it is treated as unknown.
     let kept = "$d$e       = aten::_set_item(%e, %k, %x)\n  %c : bool = aten::__contains__(%d, %k)\n  return (%c)\n";
     let found = super::super::parse_text(crate::source::FileId(0), &script(kept));
     assert!(found.1.has_errors());

@@ -1,4 +1,4 @@
-//! What functions of Python give of lists: where the items are known, and as nodes where they are not.
+//! Python's functions of lists: folded if the items are known, else lowered to nodes.
 
 use super::known::bool_value;
 use super::lower::{ScriptLowerer, function_call};
@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::syntax::ast::{Value, ValueKind};
 use std::cmp::Ordering;
 
-/// The longest lists that are made of a number of items.
+/// The maximum length of a list built from an item count.
 const MAX_MADE: usize = 1024;
 
 impl ScriptLowerer<'_> {
@@ -39,7 +39,7 @@ impl ScriptLowerer<'_> {
         folded.or(empty.map(|kind| Value::new(kind, n.span)))
     }
 
-    /// A value of the graph as a list: sizes are tuples there.
+    /// A runtime value as a list: sizes are tuples in the graph.
     pub(super) fn as_list(&mut self, n: &Node, v: Value, wanted: bool) -> Value {
         if !wanted || !matches!(v.kind, ValueKind::Node(_)) {
             return v;
@@ -49,7 +49,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// Whether Python takes a literal for true.
+/// Whether Python considers a literal to be true.
 fn truth_value(v: &ValueKind) -> Option<bool> {
     match v {
         ValueKind::Bool(b) => Some(*b),
@@ -59,7 +59,7 @@ fn truth_value(v: &ValueKind) -> Option<bool> {
     }
 }
 
-/// `all` or `any` of literals, if the ones that are known decide it.
+/// `all` or `any` of literals, if the known ones determine the result.
 pub(super) fn eval_quantifier(op: &str, values: &[Value]) -> Option<ValueKind> {
     let decides = op == "any";
     if values.iter().any(|v| truth_value(&v.kind) == Some(decides)) {
@@ -69,7 +69,7 @@ pub(super) fn eval_quantifier(op: &str, values: &[Value]) -> Option<ValueKind> {
     known.then_some(ValueKind::Bool(!decides))
 }
 
-/// How two literals are ordered, if they are.
+/// Compares two literals, if they are ordered.
 fn compare_literals(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
     use ValueKind::{Float, Int, Str};
     match (a, b) {
@@ -82,7 +82,7 @@ fn compare_literals(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
     }
 }
 
-/// The least or the greatest of literals; of equal ones the first.
+/// The minimum or maximum of literals; the first of equal ones.
 pub(super) fn find_extreme<'v>(op: &str, mut values: impl Iterator<Item = &'v ValueKind>) -> Option<ValueKind> {
     let wanted = if op == "min" { Ordering::Less } else { Ordering::Greater };
     let first = values.next()?;
@@ -92,14 +92,14 @@ pub(super) fn find_extreme<'v>(op: &str, mut values: impl Iterator<Item = &'v Va
     found.filter(|v| compare_literals(v, v).is_some()).cloned()
 }
 
-/// The list `0, 1, …` of a number of items.
+/// The list `0, 1, …` with `count` items.
 pub(super) fn range_list(count: i64, span: Span) -> Option<ValueKind> {
     let count = usize::try_from(count.max(0)).ok().filter(|c| *c <= MAX_MADE)?;
     let items = (0..count as i64).map(|i| Value::new(ValueKind::Int(i), span));
     Some(ValueKind::List(items.collect()))
 }
 
-/// Literals in ascending order.
+/// Sorts literals in ascending order.
 pub(super) fn sort_literals(items: &[Value]) -> Option<Vec<Value>> {
     let first = items.first().map(|v| &v.kind);
     if !items
@@ -113,7 +113,7 @@ pub(super) fn sort_literals(items: &[Value]) -> Option<Vec<Value>> {
     Some(sorted)
 }
 
-/// `list[start:end:step]`, where the bounds are known.
+/// `list[start:end:step]`, if the bounds are known.
 pub(super) fn slice_list(items: &[Value], bounds: &[Value]) -> Option<Vec<Value>> {
     let len = i64::try_from(items.len()).ok()?;
     let bound = |i: usize, none: i64| match bounds.get(i).map(|v| &v.kind) {
@@ -150,7 +150,7 @@ pub(super) fn repeat_list(items: &[Value], count: &ValueKind) -> Option<Vec<Valu
     Some(items.iter().cycle().take(made).cloned().collect())
 }
 
-/// Where a literal stands among literals, if it surely does.
+/// The index of a literal among literals, if it is certain.
 pub(super) fn find_literal(items: &[Value], v: &Value) -> Option<usize> {
     for (i, item) in items.iter().enumerate() {
         if eval_equal(&item.kind, &v.kind)? {

@@ -1,4 +1,4 @@
-//! Constants, types and places of TorchScript's text as FXIR has them.
+//! Converts constants, types and locations of TorchScript to FXIR.
 
 use super::tree::Ty;
 use crate::diag::Diagnostic;
@@ -6,7 +6,7 @@ use crate::source::Span;
 use crate::syntax::ast::{Loc, Name, Type, TypeKind, Value, ValueKind};
 use crate::syntax::token::unescape;
 
-/// What `operator` calls an ATen operator on Python's numbers.
+/// The function of `operator` for an ATen operator on Python numbers.
 pub(super) fn on_numbers(op: &str) -> Option<&'static str> {
     Some(match op {
         "add" => "add",
@@ -30,13 +30,13 @@ pub(super) fn on_numbers(op: &str) -> Option<&'static str> {
     })
 }
 
-/// The literal that a constant is; `None` for a tensor whose elements the text does not hold as numbers of Python's.
+/// Parses a constant; `None` for a tensor whose elements are not in the text as Python numbers.
 pub(super) fn parse_literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
     let text = text.trim();
     if let Some(value) = annotated_value(text) {
         return parse_literal(value, &Ty::named("item"), span, errors);
     }
-    // A tensor of no dimensions that tracing made of a number.
+    // A tensor of no dimensions, which tracing made from a number.
     let number = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
     if let Some(body) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
         let body = unescape(body, span.file, span.start as usize, errors);
@@ -84,7 +84,7 @@ pub(super) fn annotated_value(text: &str) -> Option<&str> {
     Some(inner.get(ty..)?.trim_start().strip_prefix(',')?.trim())
 }
 
-/// The items between commas, outside of quotes and brackets; `None` if brackets nest deeper than constants do.
+/// Splits at commas outside of quotes and brackets. `None` if brackets nest deeper than in constants.
 fn split_items(inner: &str) -> Option<Vec<&str>> {
     const DEEPEST: usize = 4;
     let (mut items, mut from, mut depth) = (vec![], 0, 0usize);
@@ -128,7 +128,7 @@ fn number_of(text: &str, float: bool) -> Option<ValueKind> {
     text.parse::<f64>().ok().filter(|_| plain).map(ValueKind::Float)
 }
 
-/// The FXIR type of a tensor whose sizes are known.
+/// The FXIR type of a tensor with known sizes.
 pub(super) fn tensor_type(t: &Ty, span: Span) -> Option<Type> {
     let dtype = t.dtype().filter(|_| t.shaped)?;
     let size = |s: &Option<i64>| {

@@ -1,4 +1,4 @@
-//! TorchScript's graph as statements.
+//! Lowers TorchScript graphs to statements.
 
 use super::literal::{parse_loc, tensor_type};
 use super::memos::find_memos;
@@ -14,42 +14,43 @@ use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a value is.
+/// The binding of a name.
 #[derive(Clone)]
 pub(super) enum BoundValue {
-    /// A value of the graph, and whether it is a number of Python's.
+    /// A value of the graph, and whether it is a Python number.
     Value(Value, bool),
-    /// The module of this path; the root's is empty.
+    /// The module at this path; the path of the root is empty.
     Module(Arc<str>),
-    /// A list or dict that the script made.
+    /// A list or dict that the script created.
     Object(usize),
 }
 
-/// A script on its way to graphs. Control flow that the text decides is followed here: branches on constants, loops whose
-/// turns can be counted, lists that grow. What is left becomes calls of graphs (`blocks`).
+/// The state of lowering a script to graphs. Control flow that the text determines is evaluated here: branches on
+/// constants, loops with a known trip count, lists that grow. The rest becomes calls of graphs (`blocks`).
 pub(super) struct ScriptLowerer<'a> {
     pub env: HashMap<Arc<str>, BoundValue>,
-    /// What the text says of the types of values.
+    /// The types of values, as far as the text has them.
     pub types: HashMap<Arc<str>, Ty>,
     /// Lists and dicts.
     pub objects: Objects,
-    /// The attributes that are memos, and the dicts that stand for those that were read, by path.
+    /// The attributes that are memos, and the dicts that represent those that were read, by path.
     pub memos: HashSet<Arc<str>>,
     pub memo_dicts: HashMap<Arc<str>, usize>,
-    /// The tensors that bools were made of, by the bools' nodes.
+    /// For the node of each bool, the tensor that it was converted from.
     pub truths: HashMap<Arc<str>, Value>,
-    /// The tensors whose rows the numbers count, by the numbers' nodes.
+    /// For the node of each number that is the row count of a tensor, that tensor.
     pub lengths: HashMap<Arc<str>, Arc<str>>,
-    /// Nodes that are None in some runs.
+    /// Nodes that may be `None` at run time.
     pub maybe_none: HashSet<Arc<str>>,
-    /// Nodes that may be one of their operands.
+    /// Nodes that may return one of their operands.
     pub passing: HashSet<Arc<str>>,
-    /// Whether gradients are said to be wanted: modules then compute by ops that all versions of torch have, with the same result.
+    /// Whether gradients are taken to be enabled. Modules then use ops that all versions of torch have, with the same
+    /// result.
     pub grad: bool,
-    /// The loop at hand, if it goes along the rows of tensors.
+    /// The current loop, if it is over the rows of tensors.
     pub rows: Option<RowLoop>,
     used: HashSet<Arc<str>>,
-    /// Numbers after the names that are taken.
+    /// The last number used to make each name unique.
     counts: HashMap<String, usize>,
     pub stmts: Vec<Stmt>,
     pub broken: Vec<Arc<str>>,
@@ -57,17 +58,17 @@ pub(super) struct ScriptLowerer<'a> {
     pub graphs: Vec<Graph>,
     /// Whether the script has branches or loops.
     pub has_blocks: bool,
-    /// How many nodes have been read, those in repeated loops as often as they are.
+    /// The number of nodes lowered so far, counting each iteration of unrolled loops.
     pub work: usize,
-    /// Where the script stands, which its graphs are named after.
+    /// The position of the script in the text. Its graphs are named after it.
     pub number: usize,
-    /// The modules within those that call one after the other, by path.
+    /// The modules called in sequence by each module that does so, by path.
     pub sequences: &'a Sequences,
     pub errors: &'a mut Vec<Diagnostic>,
 }
 
-/// The graphs of a script: its own, then those of its blocks, whose names end in `number`. `sequences` are the modules that
-/// call those within them, as the text before the script says.
+/// Lowers a script to graphs: its own, then those of its blocks, whose names end in `number`. `sequences` has the
+/// modules that call their submodules in sequence, from the text before the script.
 pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
     let mut l = ScriptLowerer {
         env: HashMap::new(),
@@ -112,7 +113,7 @@ pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, error
     graphs
 }
 
-/// Whether a node, or one of its blocks, calls a whole layer of a transformer, which torch does where no gradients are wanted.
+/// Whether a node, or one of its blocks, calls a whole transformer layer, which torch does when gradients are disabled.
 fn calls_fused_layer(n: &Node) -> bool {
     matches!(
         &*n.op,
@@ -120,7 +121,7 @@ fn calls_fused_layer(n: &Node) -> bool {
     ) || n.blocks.iter().flat_map(|b| &b.nodes).any(calls_fused_layer)
 }
 
-/// A graph of statements that stand at `span`.
+/// A graph of statements, with the span `span`.
 pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Graph {
     let end = |at: u32| Span::new(span.file, at as usize, at as usize);
     Graph {
@@ -161,7 +162,7 @@ impl ScriptLowerer<'_> {
         self.bind(i, ValueKind::Node(name), i.ty.is_number());
     }
 
-    /// One node, with its blocks.
+    /// Lowers one node with its blocks.
     pub(super) fn lower_node(&mut self, n: &Node) {
         self.work += 1;
         for o in &n.outputs {
@@ -179,7 +180,7 @@ impl ScriptLowerer<'_> {
             "prim::CallMethod" | "prim::CallFunction" => self.lower_call(n),
             "prim::ListConstruct" | "prim::DictConstruct" => self.construct_object(n),
             "prim::TupleConstruct" => self.lower_construct(n, ValueKind::Tuple),
-            // What only training asks for, and what is printed on the way.
+            // Printing and warnings do not affect the result.
             "prim::Print" | "aten::warn" => {}
             "prim::Uninitialized" => self.bind_all(n, ValueKind::None, false),
             "prim::ListUnpack" | "prim::TupleUnpack" => self.lower_unpack(n),
@@ -199,7 +200,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// A value under another name.
+    /// Binds a value to another name.
     pub(super) fn lower_alias(&mut self, n: &Node) {
         let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
             return self.report_unreadable(n, "an operand is missing");
@@ -239,7 +240,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Each of `outputs`, results of `n`, as an item of `from`.
+    /// Emits each of `outputs`, the results of `n`, as an item of `from`.
     pub(super) fn emit_items(&mut self, n: &Node, outputs: &[&Typed], from: Value) {
         for (i, o) in outputs.iter().enumerate() {
             let index = Value::new(ValueKind::Int(i as i64), o.span);
@@ -249,12 +250,12 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// A call with the node's results.
+    /// Emits a call with the node's results.
     pub(super) fn emit_call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
         self.call_with(n, kind, target, (positional, vec![]), number);
     }
 
-    /// [`call`](ScriptLowerer::emit_call) with keyword arguments after the others.
+    /// [`call`](ScriptLowerer::emit_call) with keyword arguments after the positional ones.
     pub(super) fn call_with(
         &mut self,
         n: &Node,
@@ -274,7 +275,7 @@ impl ScriptLowerer<'_> {
             .unwrap_or("call");
         match &n.outputs[..] {
             [one] => {
-                // A tensor that stands for a number of Python's has no type that the number has.
+                // The type of a tensor that represents a Python number does not apply to the number.
                 let known = tensor_type(&one.ty, one.span).filter(|_| !number);
                 let name = self.push_stmt(op, &one.name, short, known, n);
                 self.bind(one, ValueKind::Node(name), number || one.ty.is_number());
@@ -287,7 +288,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Adds a statement called `wish`, or after `short` if that is but a number; gives its name.
+    /// Adds a statement called `wish`, or named after `short` if `wish` is only a number. Returns the name.
     pub(super) fn push_stmt(&mut self, op: Op, wish: &str, short: &str, ty: Option<Type>, n: &Node) -> Arc<str> {
         let name = self.node_name(wish, short);
         let loc = n.place.as_deref().and_then(|p| parse_loc(p, n.span));
@@ -362,7 +363,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// A call of a function.
+/// Makes a call of a function.
 pub(super) fn function_call(target: &str, positional: Vec<Value>, span: Span) -> Op {
     Op::Call {
         kind: CallKind::Function,

@@ -1,26 +1,27 @@
-//! Dicts of modules in which a script keeps what it has computed: `if key not in self.cache: self.cache[key] = …`.
+//! Memo dicts of modules, in which a script caches results: `if key not in self.cache: self.cache[key] = …`.
 //!
-//! The text does not hold a dict that is an attribute. What such a memo holds would be computed again, so it is empty here.
+//! The text does not have the contents of a dict attribute. The contents of such a memo would only be recomputed, so it
+//! is assumed to be empty.
 
 use super::tree::{Attr, Node};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a memo is used for, its key after it.
+/// The operators that may use a memo, which take the key after it.
 const USES: [&str; 3] = ["aten::__contains__", "aten::__getitem__", "aten::_set_item"];
 
-/// The attributes by the names of the values that read them, and what conditions say of them.
+/// The attributes by the names of the values that read them, and the conditions on them.
 #[derive(Default)]
 struct MemoScan<'n> {
     attributes: HashMap<&'n Arc<str>, &'n str>,
-    /// The dict that a condition is about, and whether it says that a key is missing.
+    /// The dict that a condition tests, and whether the condition says that a key is missing.
     missing: HashMap<&'n Arc<str>, (&'n str, bool)>,
     written: HashSet<&'n str>,
-    /// Those that are used otherwise.
+    /// Those with any other use.
     other: HashSet<&'n str>,
 }
 
-/// The names of the attributes that are memos: dicts that the script reads by key, and writes only where the key is missing.
+/// The names of the memo attributes: dicts that the script reads by key and writes only if the key is missing.
 pub(super) fn find_memos(nodes: &[Node]) -> HashSet<Arc<str>> {
     let mut scan = MemoScan::default();
     scan.scan_nodes(nodes, &[]);
@@ -34,7 +35,7 @@ fn attr_name(attr: &Attr) -> &str {
 }
 
 impl<'n> MemoScan<'n> {
-    /// `missing`: the dicts that lack a key here.
+    /// `missing` has the dicts that lack a key here.
     fn scan_nodes(&mut self, nodes: &'n [Node], missing: &[&'n str]) {
         for n in nodes {
             self.scan_node(n, missing);

@@ -1,4 +1,4 @@
-//! TorchScript's text: what `print(torch.jit.trace(model, inputs).graph)` and `.inlined_graph` print.
+//! TorchScript's text, as printed for `torch.jit.trace(model, inputs).graph` and `.inlined_graph`.
 //!
 //! ```text
 //! graph(%self : __torch__.M,
@@ -10,12 +10,12 @@
 //!   return (%5)
 //! ```
 //!
-//! Texts that people wrote like it read in too: without types, header, brackets or result, with constants among the operands
-//! (`typing` finds what is missing).
+//! Hand-written scripts are accepted, too: without types, header, brackets or result, or with constants among the
+//! operands (`typing` infers what is missing).
 //!
-//! Constants, lists and tuples are arguments here rather than nodes; a chain of `prim::GetAttr` is a path; a call of a
-//! module's method `forward` is a `call_module`. `aten::add` names no overload: the graph's builder finds it by the
-//! arguments. Comments become the places of nodes.
+//! Constants, lists and tuples are arguments here and not nodes; a chain of `prim::GetAttr` is a path; a call of a
+//! module's method `forward` is a `call_module`. `aten::add` does not name its overload, which the graph builder
+//! determines from the arguments. Comments become the locations of nodes.
 
 mod attributes;
 mod blocks;
@@ -54,7 +54,7 @@ mod grammar {
     include!(concat!(env!("OUT_DIR"), "/torchscript.rs"));
 }
 
-/// Reads every graph that TorchScript printed into `text`.
+/// Reads every graph that TorchScript printed in `text`.
 pub fn read(file: FileId, text: &str) -> FoundItems<'_> {
     let mut found = FoundItems {
         graphs: vec![],
@@ -104,7 +104,7 @@ fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> 
             }
         }
     }
-    // A comment counts only after a node.
+    // Comments are kept only after a node.
     let mut kept: Vec<(usize, Token<'_>, usize)> = vec![];
     for t in tokens {
         let behind_node = matches!(
@@ -128,7 +128,7 @@ fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> 
     }
 }
 
-/// What is not a token; of the dots that stand for what was left out the first are reported.
+/// Reports text that is not a token. For dots that mark an omission, only the first is reported.
 fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
     let at = cx.span(from, to);
     if text[..from].ends_with('.') {
@@ -143,7 +143,7 @@ fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic>
     Some(d.at(at, "TorchScript prints no such thing"))
 }
 
-/// Blocks within blocks make a deep tree.
+/// Reports blocks that nest too deeply.
 fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut Cx) -> bool {
     let mut depth = 0usize;
     for (at, t, end) in tokens {

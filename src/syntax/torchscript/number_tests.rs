@@ -2,7 +2,7 @@ use super::super::ast::Item;
 use super::super::parse_text;
 use crate::source::FileId;
 
-/// The statements of the first graph after its inputs, for a script of these lines on `%x : Tensor`.
+/// The statements of the first graph after its inputs, for a script with these lines on `%x : Tensor`.
 #[track_caller]
 pub(super) fn statements(lines: &str) -> Vec<String> {
     let text = format!("graph(%x : Tensor):\n{lines}  return (%x)\n");
@@ -16,7 +16,7 @@ pub(super) fn statements(lines: &str) -> Vec<String> {
     found[1..found.len() - 1].to_vec()
 }
 
-/// `%n`, a number that is not known, and constants.
+/// `%n`, an unknown number, and constants.
 const GIVEN: &str = "  %0 : int = prim::Constant[value=0]()\n  %1 : int = prim::Constant[value=1]()\n  %2 : int = prim::Constant[value=2]()\n  %3 : int = prim::Constant[value=3]()\n  %n : int = aten::size(%x, %0)\n";
 
 #[track_caller]
@@ -49,7 +49,7 @@ fn arithmetic_has_the_meaning_that_aten_gives_it() {
             "%a = call_function math.trunc(%truediv)",
         ],
     );
-    // A quotient is a float until it is made an integer.
+    // A quotient is a float until it is converted to an integer.
     check(
         "  %a : Float() = aten::div(%n, %2)\n  %b : int = aten::Int(%a)\n",
         &[
@@ -122,7 +122,7 @@ fn what_both_branches_give_is_known() {
             "%b = call_function torch.ops.aten.neg(%y)",
         ],
     );
-    // One that gives None in one branch alone is neither None nor not.
+    // If only one branch returns `None`, the result may or may not be `None`.
     let either = lines.replacen("(%x, %none)", "(%x, %x)", 1);
     let found = statements(&format!("{GIVEN}{either}")).join("\n");
     assert!(found.contains("operator.eq(%m, None)"), "{found}");

@@ -1,5 +1,5 @@
-//! Numbers of Python's: conversions, and ATen's arithmetic on them. A traced script also computes sizes as tensors of one
-//! element; they are numbers here.
+//! Python numbers: conversions, and ATen's arithmetic on them. Traced scripts also compute sizes as tensors with one
+//! element; here these are numbers.
 
 use super::known::eval_arithmetic;
 use super::literal::on_numbers;
@@ -8,11 +8,11 @@ use super::objects::eval_equal;
 use super::tree::{Block, Node};
 use crate::syntax::ast::{CallKind, Value, ValueKind};
 
-/// The longest lists that are compared or added item by item.
+/// The maximum length of lists that are compared or added item by item.
 const MAX_ITEMS: usize = 64;
 
 impl ScriptLowerer<'_> {
-    /// A number of Python's, of another number or of a tensor that has one element.
+    /// Converts a number, or a tensor with one element, to a Python number.
     pub(super) fn lower_number(&mut self, n: &Node) {
         let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
             return self.report_unreadable(n, "an operand is missing");
@@ -40,7 +40,7 @@ impl ScriptLowerer<'_> {
         }
         let was = self.types.get(&from.name).map(|t| t.name.clone());
         match (&*out.ty.name, was.as_deref()) {
-            // An integer as a float: the product keeps its value.
+            // Converts an integer to a float; multiplying by one keeps the value.
             ("float", Some("int" | "bool" | "Int" | "Long")) => {
                 let one = Value::new(ValueKind::Float(1.0), n.span);
                 self.emit_call(n, CallKind::Function, "operator.mul", vec![value, one], true);
@@ -54,7 +54,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// ATen's operator `op` where every operand is a number; `false` for one that Python's `operator` has not.
+    /// Lowers ATen's operator `op` if every operand is a number. Returns false if Python's `operator` does not have it.
     pub(super) fn on_numbers(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         // `rsub(a, b, alpha)` is `b - alpha * a`.
         let (op, values) = match (op, values) {
@@ -68,7 +68,7 @@ impl ScriptLowerer<'_> {
             _ => return false,
         };
         match (operator, extra) {
-            // The factor of the second operand.
+            // Multiplies the second operand by `alpha`.
             ("add" | "sub", Some(alpha)) if !matches!(alpha, ValueKind::Int(1)) => {
                 let [a, b] = [&operands[0], &operands[1]].map(Clone::clone);
                 let alpha = Value::new(alpha, n.span);
@@ -94,7 +94,8 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// How many turns `range(low, high, step)` has, and which number it gives in a turn; `false` if the step's sign is not known.
+    /// Lowers the trip count of `range(low, high, step)` or its value in an iteration. Returns false if the sign of the
+    /// step is not known.
     pub(super) fn lower_range(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         let [a, b, step] = values else { return false };
         if op == "__derive_index" {
@@ -119,7 +120,7 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// What compares and adds lists of numbers, one of which has items that the text says; `false` for anything else.
+    /// Lowers comparison and addition of lists of numbers if the items of one list are known. Returns false otherwise.
     pub(super) fn on_lists(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         let items = |v: &Value| match &v.kind {
             ValueKind::List(items) if items.len() <= MAX_ITEMS => Some(items.clone()),
@@ -182,7 +183,7 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// The items of a list of this length that is a value of the graph.
+    /// The items of a runtime list of this length.
     fn items_of(&mut self, n: &Node, list: &Value, len: usize) -> Vec<Value> {
         let item = |i: usize| Value::new(ValueKind::Int(i as i64), n.span);
         (0..len)
@@ -210,8 +211,8 @@ impl ScriptLowerer<'_> {
         all.unwrap_or_else(|| at(ValueKind::Bool(true)))
     }
 
-    /// A branch that does nothing but put other numbers into lists that are known: the items become `old + (new - old) * condition`.
-    /// `false`, and nothing done, for any other.
+    /// Lowers a branch that only replaces numbers in known lists: the items become `old + (new - old) * condition`.
+    /// Returns false without any effect for any other branch.
     pub(super) fn branch_on_items(&mut self, n: &Node, condition: &Value, yes: &Block, no: &Block) -> bool {
         let simple = |b: &Block| {
             b.nodes
@@ -240,13 +241,13 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// `list[i] = new` if the condition is `taken`.
+    /// `list[i] = new` if the condition equals `taken`.
     fn set_item_if(&mut self, n: &Node, condition: &Value, taken: bool) -> Option<()> {
         let [list, index, new] = &n.args[..] else { return None };
         let Some(BoundValue::Object(id)) = self.env.get(&list.name).cloned() else {
             return None;
         };
-        // On floats the arithmetic would round.
+        // With floats, this arithmetic would round.
         let integer = self.is_number(new) && self.types.get(&new.name).is_some_and(|t| &*t.name == "int");
         let (index, new) = (self.operand_value(index), self.operand_value(new));
         let old = self.objects.item(id, &index.kind)?;
@@ -265,7 +266,7 @@ impl ScriptLowerer<'_> {
         self.objects.set_item(id, &index.kind, item)
     }
 
-    /// A step on the way to the node's result: a node of its own, unless the text says the value.
+    /// An intermediate result of the node: a separate node, unless it can be folded.
     pub(super) fn emit_arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
         let kinds: Vec<ValueKind> = operands.iter().map(|v| v.kind.clone()).collect();
         let known = path

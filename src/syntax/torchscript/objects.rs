@@ -1,5 +1,5 @@
-//! Lists and dicts that a script makes and changes. They are followed while the text is read, so that what comes out are the
-//! values they have where they are used.
+//! Lists and dicts that a script creates and mutates. Lowering tracks their contents, so each use gets the current
+//! value.
 
 use super::dicts::{change_dict, entries_from_pairs};
 use super::lists::{find_literal, repeat_list, slice_list, sort_literals};
@@ -7,10 +7,10 @@ use super::lower::{BoundValue, ScriptLowerer, function_call};
 use super::tree::{Node, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 
-/// How many items of a list a value is compared with that is not known.
+/// The maximum number of list items that an unknown value is compared with.
 const MAX_COMPARED: usize = 16;
 
-/// What changes a list or dict.
+/// The operators that mutate a list or dict.
 const CHANGES: [&str; 13] = [
     "_set_item",
     "add_",
@@ -27,32 +27,32 @@ const CHANGES: [&str; 13] = [
     "update",
 ];
 
-/// What an object holds.
+/// The contents of an object.
 #[derive(Clone)]
 pub(super) enum Items {
     List(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    /// A list that is a value of the graph.
+    /// A list that is a runtime value.
     Whole(Value),
 }
 
 #[derive(Clone)]
 struct Object {
     items: Items,
-    /// How many graphs deep it was made.
+    /// The number of graphs that enclosed its creation.
     level: usize,
 }
 
-/// All lists and dicts of a script, by number.
+/// All lists and dicts of a script, by index.
 #[derive(Clone, Default)]
 pub(super) struct Objects {
     all: Vec<Object>,
-    /// How many graphs deep the reader is: what stands outside cannot be changed from within.
+    /// The number of graphs around the current position. Objects of an outer graph cannot be mutated.
     pub level: usize,
 }
 
 impl Objects {
-    /// A new object.
+    /// Adds an object.
     pub(super) fn add(&mut self, items: Items) -> usize {
         let level = self.level;
         self.all.push(Object { items, level });
@@ -68,13 +68,13 @@ impl Objects {
         }
     }
 
-    /// The object for changing; `None` if it was made outside of the graph at hand.
+    /// The object, mutable; `None` if it was created outside of the current graph.
     fn items_mut(&mut self, id: usize) -> Option<&mut Items> {
         let o = &mut self.all[id];
         (o.level >= self.level).then_some(&mut o.items)
     }
 
-    /// An item of a list whose length is known.
+    /// An item of a list with known length.
     pub(super) fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
         match &self.all[id].items {
             Items::List(v) => Some(v[resolve_index(at, v.len())?].clone()),
@@ -82,7 +82,7 @@ impl Objects {
         }
     }
 
-    /// Puts another value there; `None` if the object cannot be changed here.
+    /// Replaces an item; `None` if the object cannot be mutated here.
     pub(super) fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
         match self.items_mut(id)? {
             Items::List(v) => {
@@ -94,13 +94,13 @@ impl Objects {
         }
     }
 
-    /// Whether the object is an empty list of the graph around the one at hand.
+    /// Whether the object is an empty list of the enclosing graph.
     pub(super) fn is_empty_outside(&self, id: usize) -> bool {
         let o = &self.all[id];
         o.level + 1 == self.level && matches!(&o.items, Items::List(v) if v.is_empty())
     }
 
-    /// Makes a list the one that a value of the graph is.
+    /// Replaces a list with a runtime value.
     pub(super) fn set_whole(&mut self, id: usize, value: Value) {
         self.all[id].items = Items::Whole(value);
     }
@@ -124,7 +124,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// The items of a list whose length is known.
+    /// The items of a list with known length.
     fn known_list(&self, v: &Typed) -> Option<Vec<Value>> {
         let kind = match self.env.get(&v.name)? {
             BoundValue::Object(id) => self.objects.value(*id),
@@ -137,7 +137,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Does what a node does to a list or dict that is known; `false` if it does nothing of the kind.
+    /// Applies a node to a known list or dict. Returns false if the node is not such an operation.
     pub(super) fn on_object(&mut self, n: &Node) -> bool {
         let Some(first) = n.args.first() else {
             let made = &*n.op == "aten::dict";
@@ -209,7 +209,7 @@ impl ScriptLowerer<'_> {
         true
     }
 
-    /// Whether a number that is not known is one of some: `v == a | v == b`.
+    /// Whether an unknown number equals one of the items: `v == a | v == b`.
     fn any_equal(&mut self, n: &Node, v: &Value, items: &[Value]) {
         let mut found: Option<Value> = None;
         for item in items {
@@ -263,7 +263,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// Changes a list as `op` does, if it is known how: the item that is taken out of it, if one is.
+/// Applies `op` to a list, if its effect is known. Returns the item that it removes, if any.
 fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<Value>>) -> Option<Option<Value>> {
     let at = |len: usize| rest.first().and_then(|i| resolve_index(&i.kind, len));
     match op {
@@ -305,14 +305,14 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
     Some(None)
 }
 
-/// Python's index into `len` items.
+/// Resolves a Python index into `len` items.
 fn resolve_index(v: &ValueKind, len: usize) -> Option<usize> {
     let ValueKind::Int(i) = v else { return None };
     let i = if *i < 0 { i.checked_add(len as i64)? } else { *i };
     usize::try_from(i).ok().filter(|&i| i < len)
 }
 
-/// Whether a value is one that can be told from others here.
+/// Whether a value can be compared with others here.
 pub(super) fn is_literal(v: &ValueKind) -> bool {
     matches!(
         v,
@@ -320,7 +320,7 @@ pub(super) fn is_literal(v: &ValueKind) -> bool {
     )
 }
 
-/// Whether two literals are equal.
+/// Whether two literals are equal, if that is known.
 pub(super) fn eval_equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
     Some(match (a, b) {
         (ValueKind::Int(a), ValueKind::Int(b)) => a == b,
@@ -338,7 +338,7 @@ pub(super) fn eval_equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
     })
 }
 
-/// Whether two literals are the same bit for bit: 0.0 is not -0.0 here, and NaN is NaN.
+/// Whether two literals are bit-identical: 0.0 is not -0.0 here, and NaN is NaN.
 pub(super) fn is_identical(a: &ValueKind, b: &ValueKind) -> bool {
     match (a, b) {
         (ValueKind::Float(a), ValueKind::Float(b)) => a.to_bits() == b.to_bits(),

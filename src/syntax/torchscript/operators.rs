@@ -1,4 +1,4 @@
-//! ATen's operators, and those of `prim` that compute.
+//! Operators of ATen, and those of `prim` that compute values.
 
 use super::lower::{BoundValue, ScriptLowerer};
 use super::tree::Node;
@@ -10,7 +10,7 @@ use crate::types::DType;
 impl ScriptLowerer<'_> {
     pub(super) fn lower_operation(&mut self, n: &Node) {
         self.lower_operator(n);
-        // Ops that may give their operand itself; a call's results may be anything.
+        // These ops may return their operand itself; the results of a call may be anything.
         let passes = matches!(
             &*n.op,
             "aten::contiguous" | "aten::to" | "aten::type_as" | "aten::expand_as" | "aten::reshape" | "aten::view"
@@ -43,7 +43,7 @@ impl ScriptLowerer<'_> {
                 self.emit_call(n, CallKind::Method, op, values, number);
                 self.note_length(n);
             }
-            // Whether a value is None, or an optional bool True, is known when the inputs are.
+            // Whether a value is `None`, or an optional bool is True, is known once the inputs are.
             "__is__" | "__isnot__"
                 if values
                     .iter()
@@ -52,7 +52,7 @@ impl ScriptLowerer<'_> {
                 let path = if op == "__is__" { "operator.eq" } else { "operator.ne" };
                 self.emit_call(n, CallKind::Function, path, values, true);
             }
-            // A tensor made of a number or of a list of them; without a type, it has that of the numbers.
+            // Makes a tensor from a number or a list of numbers. Without a dtype, it has that of the numbers.
             "tensor" => {
                 let mut keyword = vec![];
                 if let Some(dtype) = values.get(1).filter(|v| !matches!(v.kind, ValueKind::None)) {
@@ -85,7 +85,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// An operator of another namespace.
+    /// Lowers an operator of another namespace.
     fn lower_primitive(&mut self, n: &Node, mut values: Vec<Value>) {
         match &*n.op {
             "prim::max" | "prim::min" if self.on_lists(n, &n.op["prim::".len()..], &values) => {}
@@ -110,7 +110,7 @@ impl ScriptLowerer<'_> {
     }
 }
 
-/// A type that a script gives by its number, by name.
+/// Converts the number of a dtype to its name.
 fn dtype_of(v: &Value) -> Value {
     match v.kind {
         ValueKind::Int(i) => match DType::from_scalar_type(i) {
@@ -121,7 +121,8 @@ fn dtype_of(v: &Value) -> Value {
     }
 }
 
-/// The arguments of a recurrent layer with its weights one by one: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0` and so on.
+/// The arguments of a recurrent layer with its weights listed individually: `weight_ih_l0`, `weight_hh_l0`,
+/// `bias_ih_l0` and so on.
 fn recurrent_args(mut values: Vec<Value>, span: Span, l: &mut ScriptLowerer<'_>) -> Vec<Value> {
     let int = |v: &Value| match v.kind {
         ValueKind::Int(i) => usize::try_from(i).ok(),

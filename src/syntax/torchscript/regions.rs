@@ -1,8 +1,8 @@
-//! Where scripts stand in a text.
+//! Finds the scripts in a text.
 
 use std::ops::Range;
 
-/// From a line `graph(%…`, or the first statement without one, to the line that returns.
+/// A region goes from a line `graph(%…`, or the first statement without one, to the line that returns.
 pub(super) fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<OpenScript> = None;
@@ -31,17 +31,17 @@ pub(super) fn find_regions(text: &str) -> Vec<Range<usize>> {
         at += raw.len();
     }
     out.extend(open.and_then(OpenScript::into_range));
-    // What has no operators is a graph of torch.fx whose parameters stand in its header.
+    // A graph without operators is one of torch.fx with parameters in its header.
     out.retain(|r| text[r.clone()].contains("::") && !text[r.clone()].contains("[target="));
     out
 }
 
-/// A script that has begun.
+/// A script whose end has not been found.
 struct OpenScript {
     from: usize,
-    /// The end of the last line that is surely of it.
+    /// The end of the last line that certainly belongs to it.
     last: usize,
-    /// Whether a brace opened it, which one after the result closes.
+    /// Whether a brace opened it. A brace after the result then closes it.
     braces: bool,
     returned: bool,
 }
@@ -56,7 +56,7 @@ impl OpenScript {
         }
     }
 
-    /// A script that returns nothing.
+    /// The range of a script without a return.
     fn into_range(self) -> Option<Range<usize>> {
         (self.last > self.from).then_some(self.from..self.last)
     }
@@ -78,7 +78,7 @@ fn begins_script(line: &str, next: &str) -> bool {
     name.starts_with("(%") || (name.starts_with('(') && name.len() == 1 && next.starts_with('%'))
 }
 
-/// Whether a line is a node.
+/// Whether a line is a statement.
 fn is_statement(line: &str) -> bool {
     let operator = |op: &str| ["prim::", "aten::"].iter().any(|p| op.trim_start().starts_with(p));
     let right = || line.split('=').nth(1).is_some_and(operator);

@@ -1,4 +1,4 @@
-//! Loops along the rows of tensors, whose results are collected in lists: `scan`.
+//! Loops over the rows of tensors that collect their results in lists: `scan`.
 //!
 //! ```text
 //! for i in range(x.size(0)):            %h, %ys = scan(@rows_1, [%h], [%x], ())
@@ -15,20 +15,20 @@ use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A loop that goes along the rows of tensors.
+/// A loop over the rows of tensors.
 pub(super) struct RowLoop {
-    /// The number of the turn.
+    /// The name of the iteration number.
     pub index: Arc<str>,
-    /// The node that stands for it; where it is used otherwise, the loop is of another kind.
+    /// The node that represents it. If it has any other use, the loop is not of this kind.
     pub turn: Arc<str>,
-    /// The tensors gone along and their rows' names.
+    /// The tensors that the loop iterates over, and the names of their rows.
     pub along: Vec<(Arc<str>, Arc<str>)>,
-    /// What is appended to lists.
+    /// The values appended to lists.
     pub collected: Vec<(usize, Value)>,
 }
 
 impl ScriptLowerer<'_> {
-    /// Notes that a number is how many rows a tensor has.
+    /// Records that a number is the row count of a tensor.
     pub(super) fn note_length(&mut self, n: &Node) {
         let first = matches!(
             n.args.get(1).map(|a| self.operand_value(a).kind),
@@ -43,7 +43,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Reads a row of a tensor by the number of the turn; `false` if the node does nothing of the kind.
+    /// Lowers the read of a tensor's row by the iteration number. Returns false for any other node.
     pub(super) fn lower_row(&mut self, n: &Node) -> bool {
         let at = match (&*n.op, &n.args[..]) {
             ("aten::select", [x, dim, i]) if self.is_zero(dim) => Some((x, i)),
@@ -78,7 +78,7 @@ impl ScriptLowerer<'_> {
         matches!(self.env.get(&v.name), Some(BoundValue::Value(v, _)) if matches!(v.kind, ValueKind::Int(0)))
     }
 
-    /// Notes what a turn appends to a list that is empty before the loop.
+    /// Records what an iteration appends to a list that is empty before the loop.
     pub(super) fn collect_item(&mut self, id: usize, item: Option<&Value>) -> bool {
         let outside = self.objects.is_empty_outside(id);
         match (&mut self.rows, item) {
@@ -90,7 +90,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Reads a loop as `scan`; `false`, and nothing done, if it is none.
+    /// Lowers a loop to `scan`. Returns false without any effect if that is not possible.
     pub(super) fn lower_scan(&mut self, n: &Node, body: &Block, count: &Value, carried: &[BoundValue]) -> bool {
         let ValueKind::Node(length) = &count.kind else {
             return false;
@@ -98,7 +98,7 @@ impl ScriptLowerer<'_> {
         let (Some(first), Some(index)) = (self.lengths.get(length).cloned(), body.inputs.first()) else {
             return false;
         };
-        // Not within another such loop, whose rows are its own.
+        // Nested row loops are not supported, because each would have its own rows.
         if self.rows.is_some() {
             return false;
         }
@@ -152,7 +152,7 @@ impl ScriptLowerer<'_> {
         let mut along = vec![];
         for (tensor, _) in &rows.along {
             let whole = at(ValueKind::Node(tensor.clone()));
-            // The loop ends with the rows that it counts; other tensors may have more.
+            // The number of iterations is the row count of one tensor. Other tensors may have more rows.
             along.push(if tensor == first {
                 whole
             } else {
@@ -197,7 +197,8 @@ pub(super) fn placeholder_stmt(name: &Arc<str>, span: crate::source::Span) -> St
 }
 
 impl ScriptLowerer<'_> {
-    /// Keeps a graph of statements and gives its name, and what it takes from the graph around beside its own inputs.
+    /// Adds a graph of statements. Returns its name, and the values that it captures from the enclosing graph besides
+    /// its inputs.
     pub(super) fn emit_graph(
         &mut self,
         what: &str,
@@ -213,7 +214,7 @@ impl ScriptLowerer<'_> {
         (name, values.collect())
     }
 
-    /// Keeps a graph with these inputs and gives its name.
+    /// Adds a graph with these inputs and returns its name.
     pub(super) fn graph_of(
         &mut self,
         what: &str,

@@ -5,8 +5,8 @@ use logos::{Lexer, Logos, Skip};
 use std::fmt;
 
 tokens! {
-    /// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over, as are signs that older versions of torch print
-    /// (`Float(2!, 3!)`) and others write.
+    /// A token. Scopes (`, scope: __module.net/__module.net.0`) are skipped, as are signs that older versions of torch
+    /// (`Float(2!, 3!)`) and other tools write.
     #[derive(Logos, Clone, Debug, PartialEq)]
     #[logos(skip r"[ \t\r\n\f;!]+")]
     #[logos(skip(r"//[^\n]*", allow_greedy = true))]
@@ -14,13 +14,13 @@ tokens! {
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
         Name(&'s str),
-        /// Freezing names values after the paths of attributes, which may hold anything: `%self.block1-0.weight`.
+        /// Freezing names values after attribute paths, which may contain any character: `%self.block1-0.weight`.
         #[regex(r"%[^ \t\r\n\f,():;={}\[\]]+", |l| &l.slice()[1..])]
         Value(&'s str),
         /// `aten::add`
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]
         Operator(&'s str),
-        /// What stands in `[value=…]`: a literal, or the elements of a tensor.
+        /// The content of `[value=…]`: a literal, or the elements of a tensor.
         #[token("[value=", constant)]
         Constant(&'s str),
         #[regex(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")]
@@ -38,11 +38,11 @@ tokens! {
     }
 }
 
-/// Takes the text up to the bracket that closes it, which `()` follows.
+/// Takes the text up to the closing bracket, which `()` follows.
 fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
     let rest = lexer.remainder();
     let line = rest.lines().next().unwrap_or_default();
-    // Brackets without calls, as they are written by hand: `prim::Constant[value=1]`.
+    // Hand-written scripts can lack the `()`: `prim::Constant[value=1]`.
     if !line.contains("]()")
         && let Some(len) = closing_bracket(line)
     {
@@ -50,7 +50,7 @@ fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
         return Some(&rest[..len]);
     }
     let from = match rest.strip_prefix('"') {
-        // A string may hold brackets of its own.
+        // A string may contain brackets.
         Some(body) => {
             let mut escaped = false;
             1 + body.find(|c| {
@@ -66,7 +66,7 @@ fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
     Some(&rest[..len])
 }
 
-/// Where the bracket that is open before `line` closes in it.
+/// The offset at which the bracket that was opened before `line` closes in it.
 fn closing_bracket(line: &str) -> Option<usize> {
     let (mut depth, mut quoted) = (0usize, false);
     line.char_indices().find_map(|(i, c)| {

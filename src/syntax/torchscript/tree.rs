@@ -11,7 +11,7 @@ pub struct Script {
     pub inputs: Option<Vec<Typed>>,
     /// Its nodes in order.
     pub nodes: Vec<Node>,
-    /// Its results; `None` if the text does not say.
+    /// Its results; `None` if the text has none.
     pub results: Option<Vec<Typed>>,
     /// All of it.
     pub span: Span,
@@ -32,7 +32,7 @@ pub struct Node {
     pub place: Option<Arc<str>>,
     /// The blocks of `prim::If` and `prim::Loop`.
     pub blocks: Vec<Block>,
-    /// All of it but blocks and comment.
+    /// Its span without blocks and comment.
     pub span: Span,
 }
 
@@ -47,7 +47,7 @@ pub struct Block {
     pub results: Vec<Typed>,
 }
 
-/// A value, with its type where it is defined.
+/// A value, with its type at the definition.
 #[derive(Clone, Debug)]
 pub struct Typed {
     /// The name without `%`.
@@ -65,18 +65,18 @@ pub struct Attr {
     pub name: Arc<str>,
     /// The value as written.
     pub text: Arc<str>,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
-/// A type, as far as it matters: its name, and the sizes of a tensor.
+/// The relevant parts of a type: its name, and the sizes of a tensor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ty {
     /// `Float`, `Tensor`, `int`, `__torch__.M`; empty for a tuple.
     pub name: Arc<str>,
-    /// The sizes of `Float(2, 4, …)`; `None` for one that is not known.
+    /// The sizes of `Float(2, 4, …)`; `None` for an unknown size.
     pub sizes: Vec<Option<i64>>,
-    /// Whether the type says the shape.
+    /// Whether the type includes the shape.
     pub shaped: bool,
     /// Whether the value may be None: `Tensor?`.
     pub optional: bool,
@@ -91,12 +91,12 @@ impl Ty {
         }
     }
 
-    /// The type of a value that the text gives none.
+    /// The type of a value without one in the text.
     pub fn unsaid() -> Ty {
         Ty::named("?")
     }
 
-    /// Whether the text gives no type.
+    /// Whether the text has no type for the value.
     pub fn is_unsaid(&self) -> bool {
         &*self.name == "?"
     }
@@ -109,12 +109,12 @@ impl Ty {
         }
     }
 
-    /// `device=cpu` among a type's arguments.
+    /// A setting such as `device=cpu` among a type's arguments.
     pub fn setting() -> Ty {
         Ty::named("setting")
     }
 
-    /// torch's abbreviation of a tensor type's dtype.
+    /// The dtype for torch's name of a tensor type.
     pub fn dtype(&self) -> Option<&'static str> {
         Some(match &*self.name {
             "Float" => "f32",
@@ -133,23 +133,23 @@ impl Ty {
         })
     }
 
-    /// Whether a value of the type is a number of Python's.
+    /// Whether values of the type are Python numbers.
     pub fn is_number(&self) -> bool {
         matches!(&*self.name, "int" | "float" | "bool" | "number" | "Scalar" | "complex")
     }
 
-    /// Whether a value of the type may be None.
+    /// Whether values of the type may be `None`.
     pub fn may_be_none(&self) -> bool {
         self.optional || &*self.name == "Optional"
     }
 
-    /// Whether a value of the type is a module.
+    /// Whether values of the type are modules.
     pub fn is_module(&self) -> bool {
         self.name.starts_with("__torch__")
     }
 }
 
-/// Operators that are written in any case.
+/// Operators that are accepted in any letter case.
 const PRIMS: [&str; 12] = [
     "prim::CallFunction",
     "prim::CallMethod",
@@ -165,15 +165,15 @@ const PRIMS: [&str; 12] = [
     "prim::TupleUnpack",
 ];
 
-/// What the parser carries along.
+/// The state of the parser.
 pub struct Cx {
     /// The file being parsed.
     pub file: FileId,
-    /// Findings, in the order they were made.
+    /// The errors, in the order in which they were found.
     pub errors: Vec<Diagnostic>,
-    /// Constants that stand among the operands of the call at hand.
+    /// Constants among the operands of the current call.
     pub literals: Vec<Node>,
-    /// How many constants stood among operands so far.
+    /// The number of constants found among operands so far.
     pub constants: usize,
 }
 
@@ -186,7 +186,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The constants among the operands, then the node with these results.
+    /// The nodes of the constants among the operands, then the node with these results.
     pub fn with(mut self, outputs: Vec<Typed>, place: Option<&str>, blocks: Vec<Block>, span: Span) -> Vec<Node> {
         self.literals.push(Node {
             outputs,
@@ -202,12 +202,12 @@ impl Call {
 }
 
 impl Cx {
-    /// The span between two places.
+    /// The span between two offsets.
     pub fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
     }
 
-    /// A constant where an operand stands: a node of its own, which it names.
+    /// A constant as an operand: creates a node for it and returns its name.
     pub fn literal(&mut self, text: String, l: usize, r: usize) -> Typed {
         let span = self.span(l, r);
         let value = |ty| Typed {
@@ -234,7 +234,7 @@ impl Cx {
         operand
     }
 
-    /// A call, with the constants that were read among its operands. `prim::constant(1)` is `prim::Constant[value=1]()`.
+    /// A call, with the constants among its operands. `prim::constant(1)` is `prim::Constant[value=1]()`.
     pub fn call(&mut self, op: &str, mut attrs: Vec<Attr>, mut args: Vec<Typed>) -> Call {
         let mut literals = std::mem::take(&mut self.literals);
         let known = PRIMS.iter().find(|p| p.eq_ignore_ascii_case(op));
@@ -264,7 +264,7 @@ impl Cx {
     /// A type with arguments.
     pub fn ty(&self, name: &str, args: Vec<Ty>) -> Ty {
         let sizes: Vec<Option<i64>> = args.iter().filter(|a| &*a.name == "size").map(|a| a.sizes[0]).collect();
-        // `Float(device=cpu)` is of a known rank, zero, only if it says something of its memory.
+        // The rank of `Float(device=cpu)` is known to be zero only if the type has memory settings.
         let shaped = !sizes.is_empty() || args.iter().any(|a| *a == Ty::setting());
         Ty {
             name: name.into(),

@@ -1,14 +1,14 @@
-//! Types that the text of a script leaves out.
+//! Infers types that the text of a script omits.
 //!
-//! torch prints the type of every value; people who write a graph down do not. What an operator gives is known from its name
-//! and operands as far as it matters: modules, numbers, lists, and tensors, which all else is.
+//! torch prints the type of every value, but hand-written scripts omit them. As far as types matter here, an operator's
+//! name and operands determine its results: modules, numbers, lists, and otherwise tensors.
 
 use super::tree::{Node, Script, Ty, Typed};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Gives the values of a script that have no type one, the statements without a header their inputs, and a graph that returns
-/// nothing its last values as results.
+/// Completes a script: adds types to values without one, inputs to statements without a header, and the last values as
+/// results to a graph without a return.
 pub(super) fn complete(script: &mut Script) {
     if script.inputs.is_none() {
         script.inputs = Some(free_values(&script.nodes));
@@ -28,7 +28,7 @@ pub(super) fn complete(script: &mut Script) {
     t.infer_nodes(&mut script.nodes);
 }
 
-/// The values that nodes use and none defines, in order.
+/// The values that nodes use but none defines, in order.
 fn free_values(nodes: &[Node]) -> Vec<Typed> {
     fn visit_nodes(nodes: &[Node], defined: &mut HashSet<Arc<str>>, out: &mut Vec<Typed>) {
         for n in nodes {
@@ -57,9 +57,9 @@ fn free_values(nodes: &[Node]) -> Vec<Typed> {
 struct Typing {
     types: HashMap<Arc<str>, Ty>,
     used: HashSet<Arc<str>>,
-    /// What attributes are read of, and methods called.
+    /// Values with attribute reads or method calls.
     modules: HashSet<Arc<str>>,
-    /// What branches and loops are decided by.
+    /// Values that control branches and loops.
     conditions: HashSet<Arc<str>>,
 }
 
@@ -85,7 +85,7 @@ impl Typing {
         }
     }
 
-    /// The first parameter is the module if it is called `self` and nothing computes with it.
+    /// The first parameter is the module if it is called `self` and is not an operand of any computation.
     fn infer_input(&self, at: usize, name: &Arc<str>) -> Ty {
         let is_self = &**name == "self" || name.starts_with("self.");
         let module = self.modules.contains(name) || at == 0 && is_self && !self.used.contains(name);
@@ -116,7 +116,7 @@ impl Typing {
     fn define(&mut self, v: &mut Typed, ty: Ty) {
         if v.ty.is_unsaid() {
             let module = self.modules.contains(&v.name);
-            // A constant bool is printed as 0 or 1.
+            // Constant bools are printed as 0 or 1.
             let condition = self.conditions.contains(&v.name) && ty.is_number();
             v.ty = match (module, condition) {
                 (true, _) => Ty::named("__torch__.Module"),
@@ -131,7 +131,7 @@ impl Typing {
         self.types.get(&v.name).cloned().unwrap_or_else(|| Ty::named("Tensor"))
     }
 
-    /// The types of a node's results; the last stands for those after it.
+    /// The types of a node's results. The last type also applies to all further results.
     fn infer_results(&self, n: &Node, carried: &[Ty]) -> Vec<Ty> {
         match &*n.op {
             "prim::Loop" => return carried.to_vec(),
@@ -170,7 +170,7 @@ fn result_type_name(n: &Node, types: &[Ty]) -> &'static str {
     }
 }
 
-/// The type of a constant, by how it is written.
+/// The type of a constant, derived from its text.
 fn constant_type_name(text: Option<&str>) -> &'static str {
     let Some(text) = text.map(str::trim) else {
         return "NoneType";

@@ -1,11 +1,11 @@
-//! Which nodes statements name.
+//! Collects the nodes that statements use.
 
 use crate::syntax::ast::{Op, Stmt, Value, ValueKind};
 use indexmap::IndexSet;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The nodes that a value names.
+/// Visits the nodes in a value.
 pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
     match &v.kind {
         ValueKind::Node(n) => f(n),
@@ -19,7 +19,7 @@ pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
     }
 }
 
-/// The nodes that a statement names.
+/// Visits the nodes in a statement.
 pub(super) fn visit_uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
     match &s.op {
         Op::Call { args, .. } => {
@@ -31,7 +31,7 @@ pub(super) fn visit_uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
     }
 }
 
-/// What statements name and do not define, in the order they name it.
+/// The names that statements use but do not define, in order of first use.
 pub(super) fn free_names<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
     let own: HashSet<&Arc<str>> = stmts
         .clone()

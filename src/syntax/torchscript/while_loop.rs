@@ -1,4 +1,4 @@
-//! `prim::Loop` as a `while_loop`.
+//! Lowers `prim::Loop` to a `while_loop`.
 
 use super::blocks::Turn;
 use super::known::bool_value;
@@ -9,15 +9,15 @@ use crate::syntax::actions::make_stmt;
 use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
 use std::sync::Arc;
 
-/// What is carried from turn to turn: the number of the turn and whether there is another, where either is needed, then the
-/// values of the script.
+/// The values carried between iterations: the iteration number and whether to continue, if needed, then the values of
+/// the script.
 #[derive(Default)]
 struct Carried {
-    /// The names that the graphs of the loop have for them.
+    /// Their names in the graphs of the loop.
     inputs: Vec<Arc<str>>,
-    /// What they are before the first turn.
+    /// Their values before the first iteration.
     first: Vec<Value>,
-    /// What they are after a turn.
+    /// Their values after an iteration.
     next: Vec<Value>,
 }
 
@@ -74,7 +74,7 @@ impl ScriptLowerer<'_> {
         }
     }
 
-    /// Carries the number of the turn: 0, and one more each time.
+    /// Carries the iteration number, which starts at 0.
     fn carry_index(&mut self, n: &Node, index: &Arc<str>, reads: bool, turn: &mut Turn, own: &mut Carried) {
         let at = |kind| Value::new(kind, n.span);
         let one = at(ValueKind::Int(1));
@@ -82,7 +82,7 @@ impl ScriptLowerer<'_> {
         let name = self.node_name("", "next_turn");
         let named = Name::new(name.clone(), n.span);
         turn.stmts.push(make_stmt(Some(named), None, add, None, n.span));
-        // A number of Python's where the body needs one; a tensor is compiled.
+        // A Python number if the body needs one. Otherwise a tensor, because that is compiled.
         let first = match reads {
             true => at(ValueKind::Int(0)),
             false => self.emit_scalar(ValueKind::Int(0), n),
@@ -90,7 +90,7 @@ impl ScriptLowerer<'_> {
         own.push(index.clone(), first, at(ValueKind::Node(name)));
     }
 
-    /// The call of `torch.while_loop`, with graphs of what tests and of what a turn does.
+    /// Emits the call of `torch.while_loop`, with graphs for the condition and the body.
     fn push_loop(&mut self, n: &Node, own: Carried, test: (Vec<Stmt>, Value), body: Vec<Stmt>) -> Arc<str> {
         let at = |kind| Value::new(kind, n.span);
         let Carried { inputs, first, next } = own;
@@ -116,7 +116,7 @@ impl ScriptLowerer<'_> {
         )
     }
 
-    /// Whether a condition was made of a tensor: it stands for the bool that `truths` knows.
+    /// Whether a condition was converted from a tensor. That tensor then replaces the bool, which `truths` maps to it.
     fn is_tensor(&self, v: &Value, turn: &Turn) -> bool {
         let ValueKind::Node(name) = &v.kind else { return false };
         let made = turn
@@ -129,14 +129,14 @@ impl ScriptLowerer<'_> {
             && made.is_some()
     }
 
-    /// A tensor of no dimensions.
+    /// Emits a tensor of no dimensions.
     fn emit_scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
         let args = vec![Value::new(ValueKind::List(vec![]), n.span), Value::new(kind, n.span)];
         let name = self.push_stmt(function_call("torch.full", args, n.span), "", "full", None, n);
         Value::new(ValueKind::Node(name), n.span)
     }
 
-    /// What a loop is continued by: the turn is below the count, and there is another.
+    /// The loop condition: the iteration number is less than the count, and the script's condition is true.
     fn emit_loop_condition(
         &mut self,
         count: Option<(&Arc<str>, &Value)>,

@@ -1,4 +1,4 @@
-//! Scripts as people write them down: without types, brackets, header or result.
+//! Tests of hand-written scripts: without types, brackets, header or result.
 
 use super::super::ast::{Graph, Item};
 use super::super::parse_text;
