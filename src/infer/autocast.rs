@@ -1,4 +1,4 @@
-//! Ops in a region with autocast on: what they take is converted, by calls before them ([`crate::op::autocast`]).
+//! Autocast: converts the operands of ops in a region with autocast on, by calls inserted before them ([`crate::op::autocast`]).
 
 use super::wrappers::{CONVERSIONS, insert_call};
 use crate::diag::{Code, Diagnostic};
@@ -8,7 +8,7 @@ use crate::op::autocast::{Policy, einsum_steps, policy_of};
 use crate::types::{DType, Val};
 use std::collections::HashMap;
 
-/// Converts what the node gives to its op as a region of autocast does.
+/// Converts the operands of a node as an autocast region does.
 pub(super) fn convert_operands(
     module: &GraphModule,
     graph: &mut Graph,
@@ -40,7 +40,7 @@ pub(super) fn convert_operands(
                 true => Val::None,
                 false => by("dims_self").or_else(|| by("dims")).unwrap_or(Val::int(2)),
             };
-            // `dims=([1], [0])` names those of both.
+            // `dims=([1], [0])` gives the dims of both operands.
             let dims = match dims.items() {
                 Some([first @ (Val::List(_) | Val::Tuple(_)), _]) => first.clone(),
                 _ => dims,
@@ -68,7 +68,7 @@ pub(super) fn convert_operands(
     Ok(())
 }
 
-/// A conversion to a dtype.
+/// The call that converts `x` to a dtype.
 fn to_dtype(x: Arg, dtype: DType) -> (&'static str, Vec<Arg>) {
     (CONVERSIONS[0], vec![x, Val::DType(dtype)])
 }
@@ -77,7 +77,7 @@ fn convert_all_to(graph: &mut Graph, n: NodeId, dtype: DType) {
     convert_all(graph, n, |x, _| to_dtype(x, dtype));
 }
 
-/// Converts the inputs of a node, each by a call of `conversion`, which is told of all.
+/// Converts each input of a node with a call that `conversion` builds from the input and the list of all inputs.
 fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) -> (&'static str, Vec<Arg>)) {
     let all: Vec<Arg> = graph[n].inputs().into_iter().map(Val::Leaf).collect();
     let mut made: HashMap<NodeId, NodeId> = HashMap::new();
@@ -85,7 +85,7 @@ fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) ->
         let (target, args) = conversion(Val::Leaf(i), &all);
         made.insert(i, insert_call(graph, n, target, args, vec![]));
     }
-    // What `out` names is written to, and stays what it is.
+    // `out` is written to, so it is not converted.
     let out = graph[n].kwarg("out").cloned();
     graph.map_args(n, |i| Val::Leaf(made.get(&i).copied().unwrap_or(i)));
     if let Some(out) = out {
@@ -93,7 +93,7 @@ fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) ->
     }
 }
 
-/// An einsum as the einsums that torch computes it by, of which the products convert.
+/// Splits an einsum into the einsums that torch computes it by, and converts the operands of those that are products.
 fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let unknown = |graph: &Graph| Err(unknown_conversion_error(graph, n, "an einsum of this kind"));
     let (equation, operands, path) = match graph[n].args() {
@@ -106,7 +106,7 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
     if !in_order || !operands.iter().all(|v| v.as_leaf().is_some()) {
         return unknown(graph);
     }
-    // What is not an equation is the op's to report.
+    // The op reports an invalid equation.
     let Some(steps) = einsum_steps(&equation, operands.len()) else {
         return Ok(());
     };
@@ -131,7 +131,8 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
     Ok(())
 }
 
-/// A power of a matrix: products from the square on, of the inverse for negative ones.
+/// Converts a matrix power. Powers of 2 and more are products; a negative power is a power of the inverse, which is
+/// computed in f32.
 fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let node = &graph[n];
     let exponent = node.args().get(1).or_else(|| node.kwarg("n")).and_then(Arg::as_int);
@@ -151,7 +152,7 @@ fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<()
     Ok(())
 }
 
-/// A cell whose products are converted, and whose state is not.
+/// Expands a GRU cell: its products are converted, its state is not.
 fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let node = &graph[n];
     let named = ["input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"].iter().enumerate();
@@ -202,7 +203,7 @@ fn is_constant_pad(n: &Node) -> bool {
     match mode {
         None => true,
         Some(Val::Str(mode)) => matches!(&**mode, "constant" | "circular"),
-        // `aten.constant_pad_nd` and its like have no mode there.
+        // `aten.constant_pad_nd` and similar ops have a number there instead of a mode.
         Some(_) => true,
     }
 }

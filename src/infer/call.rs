@@ -1,4 +1,4 @@
-//! Types of single calls: what inference and the passes ask one at a time.
+//! Types of single calls, as inference and the passes ask for them.
 
 use super::report;
 use super::resolve::resolve_node;
@@ -8,8 +8,8 @@ use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, Meaning, OpError, ParamType, Sizes};
 use crate::types::{DType, ScalarKind, TensorType, Type, Val, promote_types};
 
-/// The type of one node from the types stored in its inputs: what a pass calls for a node it made. Equations between
-/// symbolic sizes are taken to hold.
+/// The type of one node, computed from the types stored in its inputs; a pass calls this for a node it created.
+/// Equations between symbolic sizes are assumed to hold.
 pub fn infer_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<Type, Diagnostic> {
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     let n = &graph[node];
@@ -30,7 +30,7 @@ pub fn infer_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<T
     }
 }
 
-/// The type a resolved call of an op gives. Poisoned arguments give a poisoned result.
+/// The result type of a resolved op call. If an argument's type is unknown, so is the result's.
 pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError> {
     let (Callee::Op(spelling), Some(call)) = (&resolved.callee, resolved.types()) else {
         return Ok(Val::Unknown);
@@ -58,7 +58,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
         return Err(OpError::new(Code::E0202, what));
     }
     if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
-        // What is computed of Python's values alone is known here, or never will be.
+        // With known Python values as arguments, the result is known now or never.
         let what = format!("`{}` has no value for these arguments", call.op.name);
         return Err(OpError::new(Code::E0202, what));
     }
@@ -66,7 +66,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     if !resolved.out.is_empty() {
         return out_type(&resolved.out, ty);
     }
-    // Python's operators give a new value for a number.
+    // Python's in-place operators do not mutate numbers: they return a new value.
     let is_number = call.args.first().is_some_and(|v| v.as_leaf().is_none());
     if spelling.inplace && !(is_number && spelling.path().is_some_and(|p| p.starts_with("operator."))) {
         inplace_type(&call, ty)
@@ -75,7 +75,8 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
 }
 
-/// Whether a complex number is among the arguments that make a tensor of type `ty`: fxc's have none.
+/// Whether a complex number is among the arguments of a call that returns tensors of type `ty`. fxc has no complex
+/// tensors.
 fn is_complex(call: &Call<TensorType>, ty: &Type) -> bool {
     let mut given = call.op.schema.params.iter().zip(&call.args);
     !ty.leaves().is_empty() && given.any(|(p, v)| p.ty != ParamType::Any && matches!(v, Val::Complex(..)))
@@ -93,7 +94,7 @@ pub(super) fn has_unknown(v: &Type) -> bool {
 
 /// The result of an in-place call: the first parameter's type, if the result can be stored there.
 pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
-    // `x.unsqueeze_(0)` changes what `x` is, not its elements.
+    // `x.unsqueeze_(0)` changes the shape of `x`, not its elements.
     if call.op.view.is_some() && call.op.aliases {
         return Ok(result);
     }
@@ -108,7 +109,7 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
     }
 }
 
-/// The tensor that torch makes of a number that stands for one.
+/// The type of the 0-dim tensor that torch makes of a Python number.
 fn scalar_of(v: &Type) -> Option<TensorType> {
     let dtype = match v {
         Val::Leaf(t) => return Some(t.clone()),
@@ -120,7 +121,7 @@ fn scalar_of(v: &Type) -> Option<TensorType> {
     Some(TensorType::with_fixed_shape(dtype, &[]))
 }
 
-/// The type of a call that writes its results, of type `result`, to `out`.
+/// The type of a call that writes its results, of type `result`, to the tensors of `out`.
 fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
     let stored = |target: &Type, result: Type| match target {
         Val::Leaf(t) => stored_type(t, result),
@@ -145,12 +146,13 @@ fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
     })
 }
 
-/// The error of a call that gives `results` and is given `out` tensors to write them to.
+/// The error of a call with `results` results but `out` tensors to write them to.
 pub fn wrong_number(out: usize, results: usize) -> OpError {
     OpError::arg("out", format!("{out} tensors are given to write {results} results to"))
 }
 
-/// The type of a tensor of type `target` once a result of type `result` is written to it, if it can be.
+/// The type of a tensor of type `target` after a result of type `result` is written to it; an error if it cannot be
+/// stored.
 pub fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
     let Val::Leaf(res) = &result else { return Ok(result) };
     if promote_types(target.dtype, res.dtype).is_none_or(|p| p.category() > target.dtype.category()) {
@@ -170,7 +172,7 @@ pub fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
     Ok(Val::Leaf(target.clone()))
 }
 
-/// An error if a tensor in `ty` is too large for the address space, as far as its sizes are known.
+/// Returns an error if a tensor in `ty` is too large for the address space. Unknown sizes are not checked.
 pub(super) fn check_bytes(ty: &Type, op: &str) -> Result<(), OpError> {
     for t in ty.leaves() {
         let Some(shape) = &t.shape else { continue };

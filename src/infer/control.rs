@@ -1,4 +1,4 @@
-//! Types of control flow: the graphs are inferred for the types they are called with, and their results must agree.
+//! Types of control flow. Each graph is inferred for the types it is called with, and the results must agree.
 
 use super::call::has_unknown;
 use super::{EquationOrigin, Infer, NodeTypes, check_bytes, report};
@@ -12,7 +12,7 @@ use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How many turns of a loop are followed.
+/// The number of loop iterations that inference evaluates before it gives up.
 const MAX_TURNS: usize = 1024;
 
 impl Infer<'_> {
@@ -59,10 +59,10 @@ impl Infer<'_> {
         }
     }
 
-    /// The type that the graph `name` gives for positional inputs.
+    /// The result type of the graph `name` for positional inputs.
     fn infer_callee(&mut self, name: &Arc<str>, inputs: &[Type]) -> OpResult<Type> {
         let Some(callee) = self.module.graphs.get(name) else {
-            // Lint has said so.
+            // Lint reports the missing graph.
             return Ok(Val::Unknown);
         };
         let inputs = super::graph_inputs(callee, inputs, &[])
@@ -75,7 +75,7 @@ impl Infer<'_> {
         Ok(self.solver.apply(&ty))
     }
 
-    /// Whether a graph is a branch that is not taken, or is called from one.
+    /// Whether a graph is a branch that is never taken, or is called from one.
     pub(super) fn is_untaken(&self, name: &Arc<str>) -> bool {
         self.untaken
             .iter()
@@ -86,7 +86,7 @@ impl Infer<'_> {
         if let Some(predicate) = &p.predicate {
             one_bool(predicate, "the predicate of `cond`")?;
         }
-        // A branch that is known to be taken says the type alone.
+        // If the predicate is known, only the branch taken determines the type.
         if let Some(Val::Bool(b)) = &p.predicate {
             return self.infer_callee(&p.graphs[usize::from(!b)], &p.carried);
         }
@@ -103,7 +103,7 @@ impl Infer<'_> {
     fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
         match self.eval_counted_loop(p) {
             Some(known) => {
-                // Its graphs still have types that hold in every turn.
+                // Its graphs still need types that hold in every iteration.
                 let _ = self.without_diagnostics(|cx| cx.any_turn(graph, n, p));
                 Ok(known)
             }
@@ -111,7 +111,8 @@ impl Infer<'_> {
         }
     }
 
-    /// What a loop over known numbers carries after its last turn; `None` if it carries anything else.
+    /// The carried values after the last iteration of a loop over known numbers; `None` if the loop carries anything
+    /// else.
     fn eval_counted_loop(&mut self, p: &ControlCall<TensorType>) -> Option<Type> {
         if p.carried.is_empty() || !p.carried.iter().all(is_number) {
             return None;
@@ -139,9 +140,9 @@ impl Infer<'_> {
         None
     }
 
-    /// The type of a loop of which no turn is known.
+    /// The type of a loop whose iterations are not evaluated.
     fn any_turn(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<Type> {
-        // Numbers may change from turn to turn.
+        // Numbers may change from one iteration to the next.
         let carried: Vec<Type> = p.carried.iter().map(any_number).collect();
         let inputs = [&carried[..], &p.extra].concat();
         let test = self.infer_callee(&p.graphs[0], &inputs)?;
@@ -168,7 +169,7 @@ impl Infer<'_> {
         Ok(Val::Tuple(all))
     }
 
-    /// The types of the rows, and how many rows there are.
+    /// The types of the rows, and their count.
     fn scan_row_types(&mut self, graph: &Graph, n: NodeId, p: &ControlCall<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
         let mut count: Option<Dim> = None;
         let mut rows = vec![];
@@ -190,7 +191,7 @@ impl Infer<'_> {
         Ok((rows, count.unwrap_or(Dim::Unknown)))
     }
 
-    /// Demands that what a graph gives has the types of the values carried.
+    /// Checks that the results of a graph have the types of the carried values.
     fn agree_all(&mut self, graph: &Graph, n: NodeId, name: &str, found: &[Type], want: &[Type]) -> OpResult<()> {
         if found == [Val::Unknown] {
             return Ok(());
@@ -222,7 +223,7 @@ impl Infer<'_> {
         }
     }
 
-    /// The one type that two values have, or why they have none.
+    /// The common type of two values, or why there is none.
     fn agree_types(&mut self, graph: &Graph, n: NodeId, a: &Type, b: &Type) -> Result<Type, String> {
         match (a, b) {
             (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
@@ -271,7 +272,7 @@ impl Infer<'_> {
     }
 }
 
-/// Whether the graph `from`, or one that it names, names the graph `to`.
+/// Whether the graph `from` refers to the graph `to`, directly or through other graphs.
 fn calls_transitively(module: &GraphModule, from: &str, to: &str) -> bool {
     let (mut seen, mut left) = (HashSet::new(), vec![from]);
     while let Some(graph) = left.pop().and_then(|name| module.graphs.get(name)) {
@@ -288,12 +289,12 @@ fn calls_transitively(module: &GraphModule, from: &str, to: &str) -> bool {
     false
 }
 
-/// A number that is known before the graph runs.
+/// Whether a value is a number that is known at compile time.
 fn is_number(v: &Type) -> bool {
     matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_))
 }
 
-/// A number or text that is not known before the graph runs.
+/// The type with numbers and strings of unknown value in place of known ones.
 fn any_number(v: &Type) -> Type {
     match v {
         Val::Str(_) => Val::Any(ScalarKind::Str),

@@ -1,4 +1,4 @@
-//! Declared types against inferred ones.
+//! Comparison of declared types with inferred ones.
 
 use super::solve::{Contradiction, EquationOrigin, Solver};
 use crate::diag::Diagnostic;
@@ -14,7 +14,7 @@ pub(super) enum Mismatch {
 }
 
 impl Mismatch {
-    /// Sentences that say why, where the two types do not show it.
+    /// Notes that explain a mismatch which the two types do not show.
     pub(super) fn notes(&self) -> Vec<String> {
         match self {
             Mismatch::Kind => vec![],
@@ -22,7 +22,7 @@ impl Mismatch {
         }
     }
 
-    /// Adds labels at the places that bound the sizes in question.
+    /// Adds labels where the sizes involved were determined.
     pub(super) fn label(&self, d: Diagnostic) -> Diagnostic {
         match self {
             Mismatch::Size(c) => super::solve::label_causes(d, c.because.clone()),
@@ -31,8 +31,8 @@ impl Mismatch {
     }
 }
 
-/// The type that is both `a` (declared) and `b` (found): unknown parts of either are filled from the other, symbolic
-/// sizes become equations.
+/// Merges `a` (declared) and `b` (found). Unknown parts of either are filled in from the other; pairs of symbolic sizes
+/// become equations.
 pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &EquationOrigin) -> Result<Type, Mismatch> {
     match (a, b) {
         (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
@@ -79,7 +79,7 @@ pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &Equa
     }
 }
 
-/// Whether the declared type has sizes that the op's own result, of type `found`, leaves open.
+/// Whether the declared type has sizes that are unknown in `found`, the type of the op's own result.
 pub(super) fn says_more(declared: &Type, found: &Type) -> bool {
     match (declared, found) {
         (Val::Leaf(d), Val::Leaf(f)) => match (&d.shape, &f.shape) {
@@ -95,7 +95,7 @@ pub(super) fn says_more(declared: &Type, found: &Type) -> bool {
     }
 }
 
-/// Whether a value of type `have` is what is declared, as far as that has sizes.
+/// Whether a value of type `have` matches the declared type. Sizes are compared only if both are known.
 pub fn matches_declared(declared: &Type, have: &Type) -> bool {
     match (declared, have) {
         (Val::Leaf(d), Val::Leaf(h)) => match (&d.shape, &h.shape) {

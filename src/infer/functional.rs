@@ -1,13 +1,13 @@
-//! `auto_functionalized` and `auto_functionalized_v2`: calls of an op that writes to its arguments, on copies of them.
+//! `auto_functionalized` and `auto_functionalized_v2`: calls of an op that writes to its arguments, applied to copies of them.
 //!
 //! ```text
 //! auto_functionalized(op, x=%x, out=%out)
 //! auto_functionalized_v2(op, x=%x, _out_base_index=0, _out_size=(3,), _out_stride=(1,), _out_storage_offset=3, _all_bases=[%b])
 //! ```
 //!
-//! The second form names memory (`_all_bases`) and says of each argument that is written to which view of it it is. Both give the
-//! op's results, or None, and then the copies with what was written to them. What an archive does not hold is what the op
-//! does: a graph of the file says it.
+//! The second form lists the underlying tensors (`_all_bases`) and describes each mutated argument as a view of one of them.
+//! Both forms return the op's results, or None, followed by the mutated copies. An archive does not contain the op's
+//! definition; a graph of the file must define it.
 
 use super::resolve::own_graph;
 use super::wrappers::insert_call;
@@ -17,17 +17,17 @@ use crate::op;
 use crate::types::Val;
 use std::sync::Arc;
 
-/// The row that a written-out call's results are gathered by.
+/// The row that collects the results of an expanded call.
 pub const GATHERED: &str = "gathered";
 
 const PREFIX: &str = "higher_order.auto_functionalized";
 
-/// Whether the node is a call of one of them.
+/// Whether the node is a call of one of the two wrappers.
 pub(super) fn is_call(n: &Node) -> bool {
     n.op() == Opcode::CallFunction && op::canonical_path(n.target(), false).starts_with(PREFIX)
 }
 
-/// The op that such a call names.
+/// The op that a wrapper's call names.
 pub(super) fn wrapped_op(n: &Node) -> Option<&str> {
     if !is_call(n) {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn wrapped_op(n: &Node) -> Option<&str> {
     }
 }
 
-/// Expands the call if the file defines the op. Otherwise inference reports an unknown op.
+/// Expands the call if the file defines the op; otherwise inference reports an unknown op.
 pub(super) fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
     let Some(path) = wrapped_op(&graph[n]) else {
         return Ok(());
@@ -67,7 +67,7 @@ pub(super) fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) ->
     Ok(())
 }
 
-/// The results that lead those of the wrapper: the op's own, or None.
+/// The leading results of the wrapper: the op's own, or None.
 fn leading_results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<Arg> {
     match callee.iter().next_back().and_then(|o| callee[o].args().first()) {
         Some(Val::Tuple(v)) => (0..v.len())
@@ -81,10 +81,10 @@ fn leading_results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId)
     }
 }
 
-/// A call being written out.
+/// A call that is being expanded.
 struct WrapperCall {
     kwargs: Vec<(Arc<str>, Arg)>,
-    /// The copies that are written to.
+    /// The copies that the op writes to.
     copies: Vec<Arg>,
 }
 
@@ -94,7 +94,7 @@ impl WrapperCall {
         Some(self.kwargs.remove(i).1)
     }
 
-    /// The first form: the arguments called `written` are copied.
+    /// Expands the first form: copies the arguments named in `written`.
     fn of_arguments(&mut self, graph: &mut Graph, n: NodeId, written: &[String]) -> Result<(), String> {
         for name in written {
             let found = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
@@ -105,7 +105,7 @@ impl WrapperCall {
         Ok(())
     }
 
-    /// The second form: the bases are copied, and the arguments are views of the copies.
+    /// Expands the second form: copies the bases and makes the arguments views of the copies.
     fn of_bases(&mut self, graph: &mut Graph, n: NodeId, bases: &Arg) -> Result<(), String> {
         let bases = bases.items().ok_or("`_all_bases` must be a list")?;
         self.copies = bases.iter().map(|b| b.map(|&i| insert_clone(graph, n, i))).collect();
@@ -128,13 +128,13 @@ impl WrapperCall {
         Ok(())
     }
 
-    /// The names `x` of all arguments `_x…` with this end.
+    /// The names `x` of all arguments `_x…` that end in `end`.
     fn names_with_suffix(&self, end: &str) -> Vec<String> {
         let name = |k: &str| Some(k.strip_prefix('_')?.strip_suffix(end)?.to_string());
         self.kwargs.iter().filter_map(|(k, _)| name(k)).collect()
     }
 
-    /// The view that the arguments with this prefix tell of.
+    /// Inserts the view that the arguments with this prefix describe.
     fn insert_view(&mut self, graph: &mut Graph, n: NodeId, prefix: &str) -> Result<Arg, String> {
         let mut part = |name: &str| self.take(&format!("{prefix}_{name}"));
         let index = part("base_index").ok_or_else(|| format!("`{prefix}_base_index` is missing"))?;
@@ -168,11 +168,12 @@ fn insert_clone(graph: &mut Graph, n: NodeId, of: NodeId) -> NodeId {
     insert_call(graph, n, "torch.ops.aten.clone.default", vec![Val::Leaf(of)], vec![])
 }
 
-/// The inputs that a graph writes to, in its order: of an op's schema these are the mutable arguments.
+/// The names of the inputs that a graph writes to, in the graph's order. They are the mutable arguments of the op's
+/// schema.
 fn written_inputs(graph: &Graph) -> Vec<String> {
     let mut written = vec![];
     for n in graph.iter().filter(|&n| writes_in_place(&graph[n])) {
-        // A view of an input is written to as the input is.
+        // Writing to a view of an input writes to the input.
         let mut at = graph[n].args().first().and_then(|a| a.as_leaf().copied());
         while let Some(i) = at {
             if graph[i].op() == Opcode::Placeholder {

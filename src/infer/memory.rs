@@ -1,4 +1,4 @@
-//! What inference knows of memory: where results lie, and which nodes are one Python object.
+//! What inference knows about memory: the layouts of results, and which nodes are the same Python object.
 
 use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
@@ -8,16 +8,16 @@ use crate::op::{Meaning, MemoryUse, OpError, OpId, OpResult};
 use crate::types::{ScalarKind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
-/// What is known at a place of a graph.
+/// What is known about the nodes of a graph up to a point.
 pub(super) struct NodeFacts {
-    /// The types of the nodes so far, as they are now: `x.unsqueeze_(0)` changes that of `x`.
+    /// The current types of the nodes so far: `x.unsqueeze_(0)` changes the type of `x`.
     pub(super) types: SecondaryMap<NodeId, Type>,
-    /// Where tensors lie; for several results, whether they have memory of their own.
+    /// The layouts of tensors. For a node with several results, it says whether they have memory of their own.
     layouts: SecondaryMap<NodeId, Option<Layout>>,
-    /// Whether torch surely lays out the tensor as `layouts` says: inputs, and what views and pointwise ops make of them. Of other ops'
-    /// results the layout is a guess.
+    /// Whether torch is certain to use the layout in `layouts`. This holds for inputs and for the results of views and
+    /// pointwise ops on them; the layouts of other ops' results are guesses.
     certain: SecondaryMap<NodeId, bool>,
-    /// The first node that is the same Python object, where that is another.
+    /// The first node that is the same Python object, if this node is not the first.
     objects: SecondaryMap<NodeId, Option<NodeId>>,
 }
 
@@ -31,7 +31,8 @@ impl NodeFacts {
         }
     }
 
-    /// Notes an input or attribute, which lies in row-major order: an input `certain`ly, because fxc's own do.
+    /// Records an input or attribute, which is assumed to be row-major. `certain` says whether it is known to be: fxc's
+    /// own inputs are.
     pub(super) fn note_plain(&mut self, n: NodeId, ty: &Type, certain: bool) {
         self.certain[n] = certain;
         self.types[n] = ty.clone();
@@ -39,7 +40,7 @@ impl NodeFacts {
         self.layouts[n] = shape.map(Layout::contiguous);
     }
 
-    /// Notes the result of a call.
+    /// Records the result of a call.
     pub(super) fn note(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
         self.types[n] = ty.clone();
         self.certain[n] = self.is_certain(resolved);
@@ -70,8 +71,8 @@ impl NodeFacts {
         }
     }
 
-    /// The type of a call's result, once what depends on memory is looked at: `stride()` and its like, and whether
-    /// `as_strided` stays within its storage.
+    /// Refines the type of a call's result by what depends on memory: evaluates `stride()` and similar ops, and checks
+    /// that `as_strided` stays within its storage.
     pub(super) fn in_memory(&self, resolved: &Resolved, ty: Type) -> OpResult<Type> {
         let (Some(op), Some(types)) = (resolved.op(), resolved.types()) else {
             return Ok(ty);
@@ -89,7 +90,8 @@ impl NodeFacts {
         let found = operand.and_then(|o| self.layout(o));
         if used == MemoryUse::Checks {
             let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
-            // The name alone is the canonical op: its view copies where it must, and what it asserts was compared before.
+            // A bare name is the canonical op: its view copies where it must, and its assertions have been checked
+            // before.
             if resolved.path().is_none_or(|p| !p.contains('.')) {
                 return Ok(ty);
             }
@@ -118,7 +120,7 @@ impl NodeFacts {
         Ok(ty)
     }
 
-    /// The node that the result of a call is, as a Python object.
+    /// The node that is the same Python object as the result of a call.
     fn same_object(&self, resolved: &Resolved, ty: &Type) -> Option<NodeId> {
         let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
         let Some(Operand::Node(x)) = operands.args.first()?.as_leaf() else {
@@ -128,7 +130,7 @@ impl NodeFacts {
         same.then_some(*x)
     }
 
-    /// Whether the layout of a call's result is known and no guess.
+    /// Whether the layout of a call's result is certain, not a guess.
     fn is_certain(&self, resolved: &Resolved) -> bool {
         let Some(op) = resolved.op() else { return false };
         let plain = op.view.is_some() || matches!(op.meaning, Meaning::Pointwise(_));
@@ -137,7 +139,7 @@ impl NodeFacts {
         plain && resolved.args.iter().chain(by_name).flat_map(Val::leaves).all(known)
     }
 
-    /// Where an operand lies.
+    /// The layout of an operand.
     fn layout(&self, o: &Operand) -> Option<Layout> {
         match o {
             Operand::Node(n) => self.layouts[*n].clone(),
@@ -146,7 +148,7 @@ impl NodeFacts {
     }
 }
 
-/// The type of a number or bool whose value is not known.
+/// The type of a number or bool without its value.
 fn forget_value(ty: Type) -> Type {
     match ty {
         Val::Int(_) => Val::Any(ScalarKind::Int),
@@ -156,8 +158,8 @@ fn forget_value(ty: Type) -> Type {
     }
 }
 
-/// Where the result of a call lies, of type `ty`; `at` gives the layouts of operands. Of several results it says whether
-/// they have memory of their own.
+/// The layout of a call's result of type `ty`; `at` returns the layouts of operands. For several results, it says
+/// whether they have memory of their own.
 pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Option<Layout>) -> Option<Layout> {
     let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
     let of_param = |i: usize| at(operands.args.get(i)?.as_leaf()?);

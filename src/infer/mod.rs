@@ -1,13 +1,15 @@
-//! A type for every node.
+//! Type inference: gives every node a type.
 //!
-//! Inference is an abstract interpretation over [`Type`]s: ints, tuples, strings and dtypes are values where they are
-//! known (`x.size(0)` is the int 32 or `N`), tensors are their dtype and shape. Each node's spelling is resolved to a row
-//! of the op table (`resolve`), the row's rule gives the result's type, and annotations are checked against it.
+//! Inference is an abstract interpretation over [`Type`]s. Ints, tuples, strings and dtypes are represented by their values
+//! where these are known (`x.size(0)` is the int 32 or `N`); tensors are represented by dtype and shape. Each node's spelling is
+//! resolved to a row of the op table (`resolve`), the row's rule computes the result's type, and annotations are checked
+//! against it.
 //!
-//! Sizes may be symbolic. Rules demand equations between them ([`Sizes`]); those that are linear in one variable bind it
-//! (`solve`), those that cannot be decided are guards, and contradictions are errors that name both places.
+//! Sizes may be symbolic. Rules demand equations between them ([`Sizes`]). An equation that is linear in one variable binds the
+//! variable (`solve`), an equation that cannot be decided becomes a guard, and a contradiction is an error that names both
+//! places.
 //!
-//! An error is reported once: the node's type becomes [`Val::Unknown`], which every rule passes on in silence.
+//! Each error is reported once: the node's type becomes [`Val::Unknown`], which every rule propagates without another error.
 
 mod autocast;
 mod call;
@@ -48,47 +50,48 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use unknown::Unknowns;
 
-/// How deep calls of graphs may nest.
+/// The maximum nesting depth of graph calls.
 const MAX_CALL_DEPTH: usize = 64;
 
-/// What inference starts from.
+/// Options of inference.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct InferOptions {
-    /// Types of the entry graph's inputs, in the order of its placeholders: example inputs, or the sizes a program is to
-    /// be compiled for. Placeholders after the last one have their declared type.
+    /// Types of the entry graph's inputs, in placeholder order: the types of example inputs, or the sizes to compile a
+    /// program for. Placeholders beyond the end of the list keep their declared type.
     pub inputs: Vec<Type>,
 }
 
 impl InferOptions {
-    /// Inference for inputs of these types.
+    /// Options for inputs of these types.
     pub fn for_inputs(inputs: Vec<Type>) -> InferOptions {
         InferOptions { inputs }
     }
 }
 
-/// What inference found beside the types, which are stored in the nodes.
+/// The results of inference except the types, which are stored in the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Inference {
     /// Errors and warnings.
     pub diagnostics: Diagnostics,
-    /// Sizes that equations determined: `N` is 784.
+    /// Sizes that equations determined, for example `N` = 784.
     pub sizes: Vec<(Arc<str>, Dim)>,
-    /// Equations between sizes that hold only for some inputs and must be checked when the sizes are known.
+    /// Equations between sizes that hold only for some inputs; they must be checked when the sizes are known.
     pub guards: Vec<Guard>,
 }
 
-/// Gives every node of every graph its type ([`Meta::ty`](crate::graph::Meta::ty)) and reports what does not fit.
+/// Stores the type of every node of every graph in [`Meta::ty`](crate::graph::Meta::ty) and reports type errors.
 pub fn infer(module: &mut GraphModule, options: &InferOptions) -> Diagnostics {
     infer_sizes(module, options).diagnostics
 }
 
-/// [`infer`] of a module of which parts could not be read: what follows from these is not reported.
+/// [`infer`] for a module of which some parts could not be read. Errors that follow from the missing parts are not
+/// reported.
 pub fn infer_around(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Diagnostics {
     infer_with(module, options, gaps).diagnostics
 }
 
-/// [`infer`], with the sizes it solved and the guards it could not decide.
+/// [`infer`] that also returns the sizes it solved and the guards it could not decide.
 pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inference {
     infer_with(module, options, &Gaps::default())
 }
@@ -129,7 +132,8 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
         };
         for n in graph.ids() {
             let ty = types[n].clone();
-            // The result has its parts' types; saying them again is for those who write them.
+            // The types of its parts already determine the output's type, so it is stored only where the user declared
+            // it.
             let is_output = graph[n].op() == Opcode::Output;
             let claimed = claims.contains(&(name.clone(), n));
             let meta = graph.meta_mut(n);
@@ -137,7 +141,7 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
             if is_output && !meta.declared {
                 continue;
             }
-            // An annotation that contradicts inference was reported; the annotation stays as the user wrote it.
+            // The contradiction has been reported; the annotation stays as the user wrote it.
             if !(meta.declared && ty == Val::Unknown) {
                 meta.ty = Some(ty);
             }
@@ -148,7 +152,7 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
 
 type NodeTypes = SecondaryMap<NodeId, Type>;
 
-/// The types a graph gives for given inputs, remembered so that each body is looked at once per combination.
+/// The result types of a graph by input types, so that each body is inferred once per combination.
 type Memo = Vec<(Vec<Type>, Type)>;
 
 struct Infer<'m> {
@@ -157,16 +161,16 @@ struct Infer<'m> {
     solver: Solver,
     diagnostics: Diagnostics,
     unknowns: Unknowns<'m>,
-    /// Modules whose declarations are wrong, which was reported: their calls have no type.
+    /// Modules with an invalid declaration, which has been reported. Their calls have no type.
     wrong_modules: HashSet<Arc<str>>,
     done: IndexMap<Arc<str>, NodeTypes>,
     memo: IndexMap<Arc<str>, Memo>,
-    /// Types of weights that modules' declarations imply.
+    /// Types of weights that the declarations of modules imply.
     implied: IndexMap<Arc<str>, Type>,
     stack: Vec<Arc<str>>,
-    /// Branches that are known not to be taken.
+    /// Branches that are known never to be taken.
     untaken: HashSet<Arc<str>>,
-    /// Nodes whose declared type says more than their op does.
+    /// Nodes whose declared type has sizes that their op leaves unknown.
     claims: HashSet<(Arc<str>, NodeId)>,
 }
 
@@ -188,8 +192,9 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// Reports modules whose class or constructor arguments are wrong. Of modules that nothing calls,
-    /// which torch prints as well, those of a hand-written file are, unless the class is unknown and no slip of a known one.
+    /// Reports modules whose class or constructor arguments are invalid. Torch also prints modules that are never
+    /// called, so uncalled modules are checked only in hand-written files, and an unknown class of theirs only if it is
+    /// a misspelling of a known one.
     fn check_declarations(&mut self) {
         let graphs = self.module.graphs.values();
         let calls = graphs.flat_map(|g| {
@@ -213,13 +218,13 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// Infers a graph's nodes and gives the type of its result. `inputs`: types from outside, for the leading
+    /// Infers the nodes of a graph and returns the type of its result. `inputs` are types from outside, for the leading
     /// placeholders.
     fn infer_graph(&mut self, name: &Arc<str>, inputs: Option<&[Type]>) -> Type {
         let Some(graph) = self.module.graphs.get(name) else {
             return Val::Unknown;
         };
-        // A cycle of calls is lint's to report.
+        // Lint reports cycles of calls.
         if self.stack.len() >= MAX_CALL_DEPTH || self.stack.contains(name) {
             return Val::Unknown;
         }
@@ -243,8 +248,9 @@ impl<'m> Infer<'m> {
                 result = inferred.clone();
             }
             match graph[n].op() {
-                // What a called graph is given may lie anywhere. What an export was given need not lie as fxc's inputs do, and
-                // its views are views for that.
+                // A called graph may be given tensors of any layout, so only the entry graph's inputs have one. Inputs
+                // of an exported program may have had another layout than fxc's row-major one, and its views are valid
+                // for that layout.
                 Opcode::Placeholder if self.stack.len() == 1 => {
                     known.note_plain(n, &inferred, self.module.exported.is_none());
                 }
@@ -258,7 +264,7 @@ impl<'m> Infer<'m> {
         result
     }
 
-    /// What `f` gives; what it reports is dropped.
+    /// Runs `f` and discards the diagnostics it reports.
     fn without_diagnostics<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let kept = (
             std::mem::take(&mut self.diagnostics),
@@ -269,7 +275,7 @@ impl<'m> Infer<'m> {
         result
     }
 
-    /// A placeholder's type: what is declared, made more precise by what is given.
+    /// A placeholder's type: the declared type, refined by the given one.
     fn infer_placeholder(&mut self, graph: &Graph, n: NodeId, given: Option<&Type>) -> Type {
         let node = &graph[n];
         let declared = node.meta.ty.clone();
@@ -301,7 +307,7 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// The input's type, unless no machine could hold it.
+    /// The type of an input, or an error if its sizes are negative or it does not fit into the address space.
     fn check_input(&mut self, graph: &Graph, n: NodeId, ty: Type) -> Type {
         match check_bytes(&ty, graph[n].target()) {
             Ok(()) => ty,
@@ -361,7 +367,7 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// Keeps the types of a module's weights that only its declaration tells.
+    /// Records the types of weights that only their module's declaration determines.
     fn note_implied(&mut self, resolved: &Resolved) {
         let known = &self.module.attributes;
         let args = resolved.args.iter().zip(&resolved.arg_types);
@@ -407,7 +413,7 @@ impl<'m> Infer<'m> {
             Err(e) => {
                 let ty = |i: NodeId| self.lookup(types, i);
                 let mut d = report::op_error(graph, n, resolved, e, &ty);
-                // A size that an equation determined looks like any other in the message: say where it comes from.
+                // A size that an equation determined looks like any other in the message, so add where it comes from.
                 for i in graph[n].inputs() {
                     d = self.solver.explain(&types[i], d);
                 }
@@ -418,7 +424,7 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// Shows the declaration that a module's weights have their sizes from.
+    /// Adds the declaration that determines the sizes of a module's weights.
     fn declared_sizes(&self, graph: &Graph, n: NodeId, resolved: &Resolved, d: Diagnostic) -> Diagnostic {
         let implied = resolved
             .args
@@ -505,7 +511,7 @@ impl<'m> Infer<'m> {
     }
 }
 
-/// The values of a graph's placeholders, in order, for a call with these arguments; defaults are filled in.
+/// The values of a graph's placeholders, in order, for a call with these arguments. Defaults are filled in.
 pub fn graph_inputs<T: Clone>(
     callee: &Graph,
     args: &[Val<T>],
@@ -537,7 +543,7 @@ pub fn graph_inputs<T: Clone>(
     Ok(out)
 }
 
-/// An argument without nodes as a value with any leaf.
+/// Converts an argument that contains no nodes to a value with any leaf type; `None` if it contains nodes.
 pub fn literal_value<T>(arg: &Arg) -> Option<Val<T>> {
     arg.try_map(&mut |_| Err(())).ok()
 }

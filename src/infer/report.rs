@@ -1,4 +1,4 @@
-//! What inference says when something does not fit.
+//! Diagnostics for ill-typed calls and annotations.
 
 use super::declared::Mismatch;
 use super::resolved::{Callee, Operand, Resolved};
@@ -10,7 +10,7 @@ use crate::op::{self, BindError, Candidate, OpError, ParamType};
 use crate::source::Span;
 use crate::types::{Type, Val};
 
-/// Adds the user's Python place of the node.
+/// Adds the node's location in the user's Python source.
 pub(super) fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     match place_note(graph, n) {
         Some(p) => d.note(p),
@@ -18,7 +18,7 @@ pub(super) fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic 
     }
 }
 
-/// How a node's target reads in a message.
+/// A node's target as messages show it.
 pub(super) fn spell_target(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     match node.op() {
@@ -76,7 +76,7 @@ pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candid
     with_place(note_schemas(d, path, candidate), graph, n)
 }
 
-/// Where the argument stands that a parameter is bound to.
+/// The span of the argument that a parameter is bound to.
 fn argument_span(graph: &Graph, n: NodeId, origin: &op::ParamOrigin) -> Option<Span> {
     match origin {
         op::ParamOrigin::Positional(i) | op::ParamOrigin::Rest(i) => graph.text(n).arg_spans.get(*i).copied(),
@@ -88,13 +88,13 @@ fn argument_span(graph: &Graph, n: NodeId, origin: &op::ParamOrigin) -> Option<S
     }
 }
 
-/// Where the keyword argument `name` stands: the name and the value.
+/// The spans of the keyword argument `name`: of its name and of its value.
 fn keyword_span(graph: &Graph, n: NodeId, name: &str) -> Option<(Span, Span)> {
     let mut spans = graph.text(n).keyword_spans.iter();
     spans.find(|(k, ..)| &**k == name).map(|(_, k, v)| (*k, *v))
 }
 
-/// What a parameter takes, in words: `an int, a list of ints or None`.
+/// The accepted kinds of a parameter, in words: `an int, a list of ints or None`.
 fn describe_param_type(ty: &ParamType) -> String {
     let mut kinds = vec![];
     kinds_of(ty, &mut kinds);
@@ -123,7 +123,7 @@ fn kinds_of(ty: &ParamType, out: &mut Vec<String>) {
     }
 }
 
-/// Adds the schemas that the spelling can have.
+/// Adds the schemas that are possible for the spelling.
 fn note_schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
     let mut shown = op::signature_texts(path);
     if shown.is_empty() {
@@ -143,7 +143,7 @@ fn note_schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnost
     d
 }
 
-/// The nodes behind an operand.
+/// The node that an operand belongs to.
 fn node_of(o: &Operand) -> Option<NodeId> {
     match o {
         Operand::Node(n) | Operand::Item(n, _) => Some(*n),
@@ -151,8 +151,8 @@ fn node_of(o: &Operand) -> Option<NodeId> {
     }
 }
 
-/// An error of an op's rule or meaning, with its place: the argument at fault, where the operands' types come from,
-/// and the user's Python.
+/// The diagnostic for an error of an op's rule or meaning. It adds the location of the argument at fault, the locations
+/// that determine the operands' types, and the user's Python source.
 pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &dyn Fn(NodeId) -> Type) -> Diagnostic {
     let node = &graph[n];
     let at = e
@@ -181,7 +181,7 @@ pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &
     with_place(d, graph, n)
 }
 
-/// Adds the schema to what is said of an argument (E02xx).
+/// Adds the op's schema to an error about an argument (E02xx).
 fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> Diagnostic {
     if !d.code.name().starts_with("E02") {
         return d;
@@ -194,7 +194,7 @@ fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> D
     }
 }
 
-/// Where the argument for parameter `param` is written.
+/// The span of the argument for parameter `param`.
 fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Option<Span> {
     if let Some((_, value)) = keyword_span(graph, n, param) {
         return Some(value);
@@ -226,7 +226,7 @@ pub(super) fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnos
     Mismatch::Size(c.clone()).label(d)
 }
 
-/// An annotation that is not what the node gives (E0301).
+/// An annotation that contradicts the inferred type (E0301).
 pub(super) fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
     let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
     let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));

@@ -1,7 +1,7 @@
-//! From a node to the op or graph it calls.
+//! Resolves a node to the op or graph it calls.
 //!
-//! [`resolve_node`] is the one way in which stages see a node as a call of a canonical op: functions, methods and
-//! modules, whatever their spelling, become a row of the op table with one argument per parameter.
+//! [`resolve_node`] is how every stage sees a node as a call of a canonical op: functions, methods and modules, whatever their
+//! spelling, become a row of the op table with one argument per parameter.
 
 use super::call::has_unknown;
 use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, kwarg_refs, weight_of};
@@ -13,9 +13,9 @@ use crate::op::modules::{ArgumentSource, Below, Constructed};
 use crate::types::{DType, Type, Val};
 use std::sync::Arc;
 
-/// The graph of the same file that a node calls, and how many leading arguments are not the graph's: those of a wrapper
-/// such as `wrap_with_set_grad_enabled(False, @graph, …)`, which changes nothing here. A graph does not call itself: in a
-/// graph named `softmax`, `softmax` is the op.
+/// The graph of the same file that a node calls, and the number of leading arguments that belong to a wrapper, not to
+/// the graph. An example is `wrap_with_set_grad_enabled(False, @graph, …)`, which changes nothing here. A graph does
+/// not call itself: in a graph named `softmax`, `softmax` is the op.
 pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: NodeId) -> Option<(Arc<str>, usize)> {
     let n = &graph[node];
     if n.op() != Opcode::CallFunction || n.target() == caller {
@@ -30,12 +30,12 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
     }
     let at = match path.strip_prefix("higher_order.")? {
         "wrap_with_set_grad_enabled" => 1,
-        // What it does where it is on was written out.
+        // An active region has already been expanded into conversions (see `wrappers`).
         "wrap_with_autocast" => 4,
         "wrap" | "tag_activation_checkpoint" | "wrap_activation_checkpoint" | "invoke_subgraph" => 0,
         _ => return None,
     };
-    // `invoke_subgraph(@graph, "identifier", …)`
+    // `invoke_subgraph(@graph, "identifier", …)` has one more argument before those of the graph.
     let named = n.target().ends_with("invoke_subgraph") as usize;
     match n.args().get(at) {
         Some(Val::Graph(name)) => module
@@ -46,7 +46,7 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
     }
 }
 
-/// The graph of the file that says what a custom op does: `graph mylib.accum` is `torch.ops.mylib.accum.default`.
+/// The graph of the file that defines a custom op: `graph mylib.accum` defines `torch.ops.mylib.accum.default`.
 pub(super) fn own_graph(module: &GraphModule, path: &str) -> Option<Arc<str>> {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path);
     let name = path.strip_suffix(".default").unwrap_or(path);
@@ -54,13 +54,13 @@ pub(super) fn own_graph(module: &GraphModule, path: &str) -> Option<Arc<str>> {
     found.map(|(name, _)| name.clone())
 }
 
-/// What a call node calls, by the types stored in the nodes.
+/// Resolves a call node by the types stored in the nodes.
 pub fn resolve_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<Resolved, Diagnostic> {
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     resolve_with(module, "", graph, node, &ty)
 }
 
-/// What a call node calls, when `ty` gives the types of nodes. `caller` is the name of `graph` (empty if not known).
+/// Resolves a call node by the types that `ty` returns. `caller` is the name of `graph`, or empty if unknown.
 pub fn resolve_with(
     module: &GraphModule,
     caller: &str,
@@ -85,7 +85,7 @@ pub(super) fn args_fit_op(graph: &Graph, node: NodeId, ty: &dyn Fn(NodeId) -> Ty
     op::resolve(path, &args, &kwarg_refs(&kwargs)).is_ok()
 }
 
-/// [`resolve_with`], without a search for what an unknown name may be meant for.
+/// [`resolve_with`] without suggestions for unknown names.
 pub(super) fn resolve_plain(
     module: &GraphModule,
     caller: &str,
@@ -155,8 +155,8 @@ pub(super) fn resolve_plain(
     }
 }
 
-/// Whether it depends on types that are not known which op a function or method call means. Such a call stays as it is
-/// written until they are known.
+/// Whether the op that a function or method call means depends on unknown types. Such a call keeps its spelling until
+/// they are known.
 pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
     let n = &graph[node];
     if !matches!(n.op(), Opcode::CallFunction | Opcode::CallMethod) {
@@ -170,14 +170,15 @@ pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
     all.any(has_unknown) && module.declared_op(&path).is_none() && op::is_open(&path, &args, &kwarg_refs(&kwargs))
 }
 
-/// Whether a function that torch has no signature of may take `out`: the table's own ops do, and one of torch's.
+/// Whether a function without a torch signature may take `out`: ops that are not torch's may, and of torch's only
+/// `chain_matmul`.
 fn may_write(module: &GraphModule, path: &str) -> bool {
     const FAMILIES: [&str; 6] = ["torch.", "Tensor.", "aten.", "operator.", "builtins.", "math."];
     let of_torch = FAMILIES.iter().any(|f| path.starts_with(f)) && module.declared_op(path).is_none();
     !of_torch || path.ends_with(".chain_matmul")
 }
 
-/// Makes `other` of an operator that is called the other way round (`x.__rsub__(other=y)`) an argument by position: it is the
+/// Makes the keyword `other` of a reflected operator (`x.__rsub__(other=y)`) a positional argument, because it is the
 /// first operand of the op.
 fn by_position(path: &str, resolved: &mut Resolved) {
     if !path.starts_with("Tensor.__r") || resolved.args.len() != 1 {
@@ -189,7 +190,7 @@ fn by_position(path: &str, resolved: &mut Resolved) {
     }
 }
 
-/// Copies of a constant that graphs of torch.export read it by.
+/// Ops through which graphs of torch.export read a constant.
 const COPIES: [&str; 5] = [
     "aten.lift_fresh_copy.default",
     "aten.lift_fresh.default",
@@ -198,7 +199,7 @@ const COPIES: [&str; 5] = [
     "aten.alias.default",
 ];
 
-/// The whole numbers of a constant tensor of one dim or none, as torch.fx arguments have them.
+/// The ints of a constant tensor of rank 0 or 1, in the form of torch.fx arguments.
 fn constant_ints<U>(module: &GraphModule, graph: &Graph, node: NodeId) -> Option<Val<U>> {
     let mut n = &graph[node];
     for _ in 0..COPIES.len() {
@@ -223,10 +224,10 @@ fn constant_ints<U>(module: &GraphModule, graph: &Graph, node: NodeId) -> Option
     }
 }
 
-/// The most parts that a constant may split a tensor into.
+/// The maximum number of parts that a constant may split a tensor into.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Writes constant tensors that say how to split as the numbers they hold: the number of results depends on them.
+/// Replaces constant tensors that say how to split by their values, because the number of results depends on them.
 fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolved) {
     let args = resolved.args.iter_mut().zip(&mut resolved.arg_types).skip(1);
     let kwargs = resolved.kwargs.iter_mut().zip(&mut resolved.kwarg_types);
@@ -240,7 +241,7 @@ fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolve
     }
 }
 
-/// The value and type of one argument of the op a module's call stands for.
+/// The value and type of one argument of the op that a module call stands for.
 fn source_value(
     s: &ArgumentSource,
     inputs: &[(Val<Operand>, Type)],
@@ -260,7 +261,7 @@ fn source_value(
     }
 }
 
-/// What the file declares below a module.
+/// The attributes and modules that the file declares below a module.
 struct DeclaredBelow<'a> {
     module: &'a GraphModule,
     path: &'a str,
@@ -282,8 +283,8 @@ impl Below for DeclaredBelow<'_> {
     }
 }
 
-/// The dtype of weights that nothing declares: the one that the constructor names, else that of the first input of floats,
-/// because torch computes with one dtype, else torch's default.
+/// The dtype of weights that have no declaration: the `dtype` of the constructor, else that of the first float input
+/// (torch computes with one dtype), else torch's default.
 fn weights_dtype(module: &GraphModule, path: &str, inputs: &[(Val<Operand>, Type)]) -> DType {
     let decl = module.modules.get(path);
     let named = decl.into_iter().flat_map(|d| &d.kwargs).find_map(|(k, v)| match v {
@@ -294,7 +295,7 @@ fn weights_dtype(module: &GraphModule, path: &str, inputs: &[(Val<Operand>, Type
     named.or_else(|| inputs.iter().find_map(floats)).unwrap_or(DType::F32)
 }
 
-/// A module's call as the op it stands for.
+/// Resolves a module call to the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
     let path = n.target();
@@ -354,8 +355,8 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
     })
 }
 
-/// Moves the arguments called `names` (`out`, a tensor or several; `values indices`), if all are there, from the keyword
-/// arguments to their own place: schemas do not have them.
+/// Moves the keyword arguments `names` (`out`, one tensor or several; `values indices`) to `resolved.out` if all are
+/// present. Schemas do not list them.
 fn take_out(resolved: &mut Resolved, names: &str) {
     let at = |resolved: &Resolved, name: &str| resolved.kwargs.iter().position(|(k, _)| &**k == name);
     let Some(found) = names.split(' ').map(|n| at(resolved, n)).collect::<Option<Vec<_>>>() else {

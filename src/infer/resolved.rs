@@ -1,22 +1,22 @@
-//! What a node calls, with its operands and their types: what [`resolve_node`](super::resolve_node) finds out.
+//! The target of a node's call with its operands and their types: the result of [`resolve_node`](super::resolve_node).
 
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::op::{self, Call, ParamType, Spelling};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::sync::Arc;
 
-/// What stands for a value in a resolved call.
+/// A value in a resolved call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// A node's value.
     Node(NodeId),
-    /// An item of a node's value, which is a list or tuple (of such, for more than one index).
+    /// An item of a node whose value is a list or tuple; several indices select an item of a nested one.
     Item(NodeId, Vec<usize>),
-    /// An attribute of the called module: a parameter or buffer by path.
+    /// An attribute of the called module (a parameter or buffer), by its path.
     Attr(Arc<str>),
 }
 
-/// What a node calls.
+/// The target of a call.
 #[derive(Clone, Debug)]
 pub enum Callee {
     /// An op of the table.
@@ -28,9 +28,9 @@ pub enum Callee {
 /// A call with its arguments and their types.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// What is called.
+    /// The target.
     pub callee: Callee,
-    /// Positional arguments; for a module these are the op's.
+    /// Positional arguments; for a module call, those of the op.
     pub args: Vec<Val<Operand>>,
     /// Keyword arguments.
     pub kwargs: Vec<(Arc<str>, Val<Operand>)>,
@@ -38,17 +38,17 @@ pub struct Resolved {
     pub arg_types: Vec<Type>,
     /// The types of `kwargs`.
     pub kwarg_types: Vec<(Arc<str>, Type)>,
-    /// The tensors of `out=` and its like (not among `kwargs`), to which the results are written, one each.
+    /// The tensors of `out=` and similar arguments, one for each result written. They are not among `kwargs`.
     pub out: Vec<(Operand, Type)>,
 }
 
-/// Keyword arguments as spellings take them.
+/// Keyword arguments in the form that spellings take.
 pub(super) fn kwarg_refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
     kwargs.iter().map(|(k, v)| (&**k, v)).collect()
 }
 
 impl Resolved {
-    /// The op, if it is one.
+    /// The op, unless the call is of a graph.
     pub fn op(&self) -> Option<&'static op::Op> {
         match &self.callee {
             Callee::Op(s) => Some(s.op),
@@ -56,7 +56,7 @@ impl Resolved {
         }
     }
 
-    /// The spelling that is called, if it is one of the table's.
+    /// The spelling used, if it is one of the table's.
     pub fn path(&self) -> Option<&'static str> {
         match &self.callee {
             Callee::Op(s) => s.path(),
@@ -69,7 +69,7 @@ impl Resolved {
         matches!(&self.callee, Callee::Op(s) if s.inplace)
     }
 
-    /// Whether the result has memory of its own although its op may give its operand's.
+    /// Whether the result has memory of its own although the op may return its operand's memory.
     pub fn copies_result(&self) -> bool {
         matches!(&self.callee, Callee::Op(s) if s.copies)
     }
@@ -85,7 +85,7 @@ impl Resolved {
         self.call()?.args.first()?.as_leaf().cloned()
     }
 
-    /// The call with types as arguments: what rules and meanings look at.
+    /// The call with types as arguments, as type rules and meanings take it.
     pub fn types(&self) -> Option<Call<TensorType>> {
         match &self.callee {
             Callee::Op(s) => Some(s.apply(&self.arg_types, &kwarg_refs(&self.kwarg_types))),
@@ -93,8 +93,9 @@ impl Resolved {
         }
     }
 
-    /// The call with operands as arguments. Values that inference knows (sizes, numbers, dtypes) are written out, and a
-    /// node whose value is a list of tensors stands as the list of its items, except for parameters of any type.
+    /// The call with operands as arguments. Values that inference knows (sizes, numbers, dtypes) replace their
+    /// operands. A node whose value is a list of tensors is replaced by the list of its items, except for parameters of
+    /// type `Any`.
     pub fn call(&self) -> Option<Call<Operand>> {
         let Callee::Op(s) = &self.callee else { return None };
         let expanded = |apart: bool| {
@@ -124,7 +125,7 @@ impl Resolved {
         Some(call)
     }
 
-    /// The call with arguments of any kind, given for each operand.
+    /// The call with each operand replaced by `f`.
     pub fn apply<T: Clone>(&self, f: &mut dyn FnMut(&Operand) -> Val<T>) -> Option<Call<T>> {
         let Callee::Op(s) = &self.callee else { return None };
         let args: Vec<Val<T>> = self.args.iter().map(|a| map_leaves(a, f)).collect();
@@ -141,7 +142,7 @@ pub fn map_leaves<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
     }
 }
 
-/// Whether the value holds no operand and nothing unknown.
+/// Whether a value is fully known: it holds no operand and no unknown part.
 pub fn is_value<T>(v: &Val<T>) -> bool {
     match v {
         Val::Leaf(_) | Val::Unknown | Val::Any(_) => false,
@@ -153,7 +154,7 @@ pub fn is_value<T>(v: &Val<T>) -> bool {
     }
 }
 
-/// An argument with known values written out and, if `apart`, lists of tensors taken apart.
+/// Replaces operands by their known values and, if `apart`, lists of tensors by lists of their items.
 fn expand_operand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
     let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand_operand(v, t, apart)).collect();
     match (arg, ty) {
@@ -195,7 +196,7 @@ fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
     .unwrap_or_else(|| Val::Leaf(o.clone()))
 }
 
-/// The type of an argument when `ty` gives its nodes' types.
+/// The type of an argument; `ty` returns the types of nodes.
 pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
     let r: Result<Type, std::convert::Infallible> = arg.try_map(&mut |&n| Ok(ty(n)));
     match r {
@@ -215,14 +216,15 @@ pub fn operand_type(module: &GraphModule, graph: &Graph, o: &Operand) -> Type {
     }
 }
 
-/// The type of a graph's result by the types stored in its nodes.
+/// The type of a graph's result, from the types stored in its nodes.
 pub fn result_type(graph: &Graph) -> Type {
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     let result = graph.output().and_then(|o| graph[o].args().first());
     result.map_or(Val::None, |a| arg_type(a, &ty))
 }
 
-/// The type of the attribute `path`; unknown if it has no value, is not declared, and no module's declaration implies it.
+/// The type of the attribute `path`. It is unknown if the attribute has no value, is not declared, and is not implied
+/// by a module's declaration.
 pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
     let known = declared_attribute(module, path).or_else(|| module.implied.get(path).cloned());
     known
@@ -230,13 +232,13 @@ pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
         .unwrap_or(Val::Unknown)
 }
 
-/// The type of an attribute that has a value or is declared.
+/// The type of an attribute from its value or its declaration.
 pub(super) fn declared_attribute(module: &GraphModule, path: &str) -> Option<Type> {
     let a = module.attributes.get(path)?;
     a.value.as_ref().map(|v| Val::Leaf(v.ty())).or_else(|| a.ty.clone())
 }
 
-/// The type of the weight at `path` by the constructor of the module that it belongs to.
+/// The type of the weight at `path` that its module's constructor implies.
 fn implied_attribute(module: &GraphModule, path: &str) -> Option<Type> {
     let dots = path.rmatch_indices('.').map(|(i, _)| i);
     let (decl, name) = dots
@@ -246,7 +248,7 @@ fn implied_attribute(module: &GraphModule, path: &str) -> Option<Type> {
     Some(weight_of(DType::F32, &sizes))
 }
 
-/// The type of a module's weight; one without dims is a counter.
+/// The type of a module's weight. A 0-dim weight is a counter.
 pub(super) fn weight_of(dtype: DType, sizes: &[i64]) -> Type {
     tensor_of(if sizes.is_empty() { DType::I64 } else { dtype }, sizes)
 }

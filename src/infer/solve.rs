@@ -8,14 +8,14 @@ use indexmap::IndexMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What demands an equation, and where.
+/// The origin of an equation: what demands it, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EquationOrigin {
-    /// torch's text of the error that would be raised, or what is declared.
+    /// The text of the error that torch would raise, or the declaration.
     pub what: String,
     /// The node's name.
     pub node: String,
-    /// Where the node stands.
+    /// The location of the node.
     pub span: Option<Span>,
 }
 
@@ -35,27 +35,27 @@ impl EquationOrigin {
     }
 }
 
-/// An equation that could be neither solved nor decided: it must hold when the sizes are known.
+/// An equation that could be neither solved nor decided. It must be checked when the sizes are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// One size.
+    /// The left side.
     pub left: Dim,
-    /// The other.
+    /// The right side.
     pub right: Dim,
-    /// What demands that they be equal.
+    /// What demands the equation.
     pub origin: EquationOrigin,
 }
 
 /// An equation that cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The sizes as they are now known.
+    /// The left side with known sizes substituted.
     pub left: Dim,
-    /// The other side.
+    /// The right side with known sizes substituted.
     pub right: Dim,
-    /// Why, if it is not just that they differ: a range, no whole number.
+    /// The reason, if the sides do not simply differ: a declared range, or no integer solution.
     pub why: Option<String>,
-    /// The variables in the equation that are bound, to what, and what bound them.
+    /// The bound variables in the equation, their values, and what bound them.
     pub because: Vec<(Arc<str>, Dim, EquationOrigin)>,
 }
 
@@ -63,7 +63,7 @@ pub struct Contradiction {
 #[derive(Clone, Debug, Default)]
 pub struct Solver {
     ranges: IndexMap<Arc<str>, DimRange>,
-    /// Variables that are determined; no right side holds a variable that is itself bound.
+    /// Variables that are determined. No value contains a bound variable.
     bound: IndexMap<Arc<str>, (Dim, EquationOrigin)>,
     guards: Vec<Guard>,
 }
@@ -77,7 +77,7 @@ impl Solver {
         }
     }
 
-    /// The size with everything known put in.
+    /// The size with bound variables substituted.
     pub fn apply_dim(&self, d: &Dim) -> Dim {
         if self.bound.is_empty() {
             return d.clone();
@@ -85,7 +85,7 @@ impl Solver {
         d.substitute(&|v| self.bound.get(v).map(|(d, _)| d.clone()))
     }
 
-    /// The type with everything known put in.
+    /// The type with bound variables substituted.
     pub fn apply(&self, ty: &Type) -> Type {
         if self.bound.is_empty() {
             return ty.clone();
@@ -109,7 +109,7 @@ impl Solver {
         }
     }
 
-    /// Demands that `a` and `b` be equal.
+    /// Adds the equation `a` = `b`.
     pub fn equate(&mut self, a: &Dim, b: &Dim, origin: &EquationOrigin) -> Result<(), Contradiction> {
         let (left, right) = (self.apply_dim(a), self.apply_dim(b));
         if left == right || left == Dim::Unknown || right == Dim::Unknown {
@@ -198,14 +198,14 @@ impl Solver {
             .collect()
     }
 
-    /// Adds to `d` what determined the sizes that stand in `ty` as variables.
+    /// Adds to `d` the origins of the determined sizes in `ty`.
     pub fn explain(&self, ty: &Type, d: Diagnostic) -> Diagnostic {
         let dims = ty.leaves().into_iter().filter_map(|t| t.shape.as_ref()).flatten();
         let because = dims.flat_map(|dim| self.causes_of(dim, dim)).collect();
         label_causes(d, because)
     }
 
-    /// Looks at the guards again with what is known now: those that hold are dropped, those that cannot are given back.
+    /// Checks the guards again with the current bindings. Drops those that hold and returns those that cannot hold.
     pub fn check_guards(&mut self) -> Vec<(EquationOrigin, Contradiction)> {
         let guards = std::mem::take(&mut self.guards);
         let mut bad = vec![];
@@ -217,18 +217,18 @@ impl Solver {
         bad
     }
 
-    /// The equations left over.
+    /// The equations that are still undecided.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// The variables that are determined.
+    /// The determined variables and their values.
     pub fn solved(&self) -> Vec<(Arc<str>, Dim)> {
         self.bound.iter().map(|(k, (d, _))| (k.clone(), d.clone())).collect()
     }
 }
 
-/// Adds labels at the places that determined these sizes.
+/// Adds labels at the origins of these sizes.
 pub(super) fn label_causes(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, EquationOrigin)>) -> Diagnostic {
     for (var, value, origin) in because {
         let text = format!("`{var}` is {value} because of this: {}", origin.what);

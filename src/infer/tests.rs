@@ -104,7 +104,7 @@ fn one_mistake_is_one_report() {
             output %u
         }",
     );
-    // What is annotated after the mistake is believed, and checked.
+    // The annotation after the mistake is trusted, and checked.
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert!(
         lines[0].contains("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"),
@@ -259,7 +259,7 @@ fn modules_are_ops_with_their_attributes() {
     assert!(d.len() == 1 && d[0].title.contains("Linaer"), "{d:?}");
 }
 
-/// What is reported of `%v` where `%x` is f32[2, 3, 4].
+/// The diagnostics for `%v`, where `%x` is f32[2, 3, 4].
 fn of_view(lines: &str) -> Vec<String> {
     report(&format!(
         "graph g {{
@@ -286,7 +286,7 @@ fn views_need_strides_that_say_them() {
         "%t = call_method transpose(%x, 1, 2)\n %v = call_method reshape(%t, 2, 12)",
         "%t = call_method transpose(%x, 1, 2)\n %c = call_method contiguous(%t)\n %v = call_method view(%c, 2, 12)",
         "%t = call_method transpose(%x, 1, 2)\n %v = call_method view(%t, 2, 2, 2, 3)",
-        // How a product lies in memory is not known for sure.
+        // The layout of a product is not certain.
         "%p = call_function torch.matmul(%x, %w)\n %t = call_method transpose(%p, 1, 2)\n %v = call_method view(%t, 2, 12)",
     ] {
         assert_eq!(of_view(lines), Vec::<String>::new(), "{lines}");

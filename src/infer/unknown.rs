@@ -1,4 +1,4 @@
-//! What inference says of names that nothing has: ops and modules that are not known.
+//! Diagnostics for unknown names of ops and modules, with suggestions.
 
 use super::functional;
 use super::report::{spell_target, with_place};
@@ -10,7 +10,7 @@ use crate::types::Val;
 use indexmap::IndexMap;
 use std::cell::OnceCell;
 
-/// A spelling that is not in the table (E0201); [`suggest_names`] adds what may be meant.
+/// The error for a spelling that is not in the table (E0201); [`suggest_names`] adds suggestions.
 pub(super) fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     let span = graph.target_span(n);
     let name =
@@ -18,20 +18,20 @@ pub(super) fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     Diagnostic::new(Code::E0201, format!("unknown op: {name}")).at_opt(span, "")
 }
 
-/// A module that is not declared (E0201); [`suggest_names`] adds what may be meant.
+/// The error for a module that is not declared (E0201); [`suggest_names`] adds suggestions.
 pub(super) fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     let span = graph.target_span(n);
     Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
 }
 
-/// The names that a file itself gives to what can be called.
+/// The callable names that the file itself defines.
 pub(super) fn own_names(module: &GraphModule) -> NameIndex<'_> {
     let graphs = module.graphs.keys().map(|k| &**k);
     NameIndex::new(graphs.chain(module.ops.keys().map(|k| &**k)))
 }
 
-/// Adds what an unknown name may be meant for. `fits` says whether the node's arguments fit an op of the table.
+/// Adds suggestions for an unknown name. `fits` says whether the node's arguments fit an op of the table.
 pub(super) fn suggest_names(
     module: &GraphModule,
     graph: &Graph,
@@ -75,7 +75,7 @@ pub(super) fn suggest_names(
     }
 }
 
-/// How an undeclared module is declared.
+/// Adds how to declare a module.
 fn declare_module(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     let declaration = format!("declare it, for example `module {} = ReLU()`", graph[n].target());
     match graph.text(n).torch {
@@ -86,7 +86,7 @@ fn declare_module(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     }
 }
 
-/// How a class that is called as a function is used.
+/// Adds how to use a class that is called as a function.
 fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     let target = graph[n].target();
     match meant::class_meant(target).filter(|_| meant::names_a_class(target)) {
@@ -97,7 +97,7 @@ fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     }
 }
 
-/// How to make an op known that is not.
+/// Adds how to define an unknown op.
 fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     if node.op() == Opcode::CallMethod {
@@ -105,7 +105,7 @@ fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     }
     let name = op::canonical_path(node.target(), false);
     let name = name.strip_suffix(".default").unwrap_or(&name);
-    // What people write before a function that torch does not have.
+    // Common prefixes of functions that torch does not have.
     let of_python = ["torch.", "operator.", "numpy.", "np."];
     let python = !node.target().starts_with("torch.ops.") && of_python.iter().any(|p| name.starts_with(p));
     let name = if python {
@@ -127,7 +127,7 @@ fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     }
 }
 
-/// How to say what an op does that writes to its arguments.
+/// Adds how to define an op that writes to its arguments.
 fn write_as_graph(d: Diagnostic, op: &str) -> Diagnostic {
     let name = op.strip_suffix(".default").unwrap_or(op);
     d.help(format!(
@@ -137,7 +137,7 @@ fn write_as_graph(d: Diagnostic, op: &str) -> Diagnostic {
     .help("`fxc print MODEL -o model.fxir` writes an archive as text, to which the graph is added")
 }
 
-/// Parameters of a pointwise op's schema that the node's arguments fit, and the name of the first tensor among them.
+/// Schema parameters of a pointwise op that the node's arguments fit, and the name of the first tensor among them.
 fn likely_parameters(node: &Node) -> (String, String) {
     let positional = node.args().iter().enumerate().map(|(i, a)| (format!("x{i}"), a));
     let named = node.kwargs().iter().map(|(k, a)| (k.to_string(), a));
@@ -163,15 +163,15 @@ fn likely_parameters(node: &Node) -> (String, String) {
     }
 }
 
-/// What an unknown name may be meant for.
+/// A suggestion for an unknown name.
 struct Meant {
     shown: String,
     why: &'static str,
-    /// It is the same name in other words, and the arguments fit.
+    /// Whether it is another spelling of the same name and the arguments fit.
     safe: bool,
 }
 
-/// How many spellings are tried with the arguments.
+/// The maximum number of spellings whose parameters are checked against the arguments.
 const TRIED: usize = 12;
 
 fn suggest_spelling(
@@ -216,7 +216,7 @@ fn suggest_spelling(
     })
 }
 
-/// An unknown op and where it is used.
+/// An unknown op and its uses.
 struct Unknown {
     diagnostic: Diagnostic,
     spans: Vec<Option<Span>>,
@@ -231,10 +231,10 @@ pub(super) struct Unknowns<'m> {
 }
 
 impl<'m> Unknowns<'m> {
-    /// How many uses and places a report shows.
+    /// The maximum number of uses and of places that a report shows.
     const SHOWN: usize = 3;
 
-    /// Adds a use. `fits` as for [`suggest_names`].
+    /// Adds a use. `fits` is as for [`suggest_names`].
     pub(super) fn add(
         &mut self,
         module: &'m GraphModule,
@@ -261,7 +261,7 @@ impl<'m> Unknowns<'m> {
         }
     }
 
-    /// Reports them all.
+    /// Reports all unknown ops.
     pub(super) fn report(&mut self, out: &mut Diagnostics) {
         for (_, unknown) in std::mem::take(&mut self.by_spelling) {
             let Unknown {
@@ -283,7 +283,7 @@ impl<'m> Unknowns<'m> {
     }
 }
 
-/// A module whose class or constructor arguments are wrong, shown where it is declared.
+/// The error for a module with an invalid class or constructor arguments, located at its declaration.
 pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
     let decl = &module.modules[name];
     let class_span = decl.places.as_ref().map(|p| p.class);
@@ -312,7 +312,7 @@ pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError
     d
 }
 
-/// Adds what an unknown class may be meant for.
+/// Adds suggestions for an unknown class.
 fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
     let own =
         "a class of your own is a graph here: `tools/torch2fxir.py` writes a model with its classes traced into graphs";
@@ -327,7 +327,7 @@ fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
     }
 }
 
-/// A module whose call is wrong: it takes other inputs.
+/// The error for a module call with the wrong inputs.
 pub(super) fn module_call(graph: &Graph, n: NodeId, declared: Option<Span>, e: op::OpError) -> Diagnostic {
     let node = &graph[n];
     let mut d = Diagnostic::new(e.code, e.title).at_opt(node.meta.span, "");

@@ -1,30 +1,30 @@
-//! Inputs and attributes whose types leave something open, and what to do about it.
+//! Finds inputs and attributes whose types are incomplete, and says how to complete them.
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, NodeId, Opcode};
 use crate::types::{Type, Val};
 
-/// An input or attribute that the compiler knows too little of.
+/// An input or attribute whose type is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untyped {
     /// Its node.
     pub node: NodeId,
-    /// What is not known.
+    /// What is unknown.
     pub open: OpenPart,
 }
 
-/// What is not known of a value.
+/// The unknown part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenPart {
-    /// Its type.
+    /// The whole type.
     Type,
-    /// Sizes of the tensors that it is or holds.
+    /// Sizes of the tensor, or of the tensors that it contains.
     Sizes,
-    /// The Python number that it is.
+    /// The value of a Python number.
     Number,
 }
 
-/// The inputs and attributes of a typed graph that something uses and whose types leave something open, in order.
+/// The used inputs and attributes of a typed graph whose types are incomplete, in graph order.
 pub fn find_untyped(graph: &Graph) -> Vec<Untyped> {
     let source = |n: &NodeId| matches!(graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
     let used = |n: &NodeId| graph[*n].users().next().is_some();
@@ -48,7 +48,7 @@ fn open_part(ty: &Type) -> Option<OpenPart> {
     }
 }
 
-/// What is missing, as the end of a sentence: "`%x` has no type".
+/// What is missing, as a clause: "`%x` has no type".
 pub fn what_is_missing(graph: &Graph, missing: &[Untyped]) -> String {
     let Some(first) = missing.first() else {
         return String::new();
@@ -69,7 +69,7 @@ pub fn what_is_missing(graph: &Graph, missing: &[Untyped]) -> String {
     }
 }
 
-/// Shows where types or values are missing, and says how they are given.
+/// Labels the places where types or values are missing, and adds how to give them.
 pub fn explain_missing(graph: &Graph, missing: &[Untyped], mut d: Diagnostic) -> Diagnostic {
     const SHOWN: usize = 4;
     for (i, u) in missing.iter().take(SHOWN).enumerate() {
@@ -90,7 +90,7 @@ pub fn explain_missing(graph: &Graph, missing: &[Untyped], mut d: Diagnostic) ->
     }
 }
 
-/// How a type or value is given: "write `%x : f32[…]`, or pass `x:f32[…]`".
+/// How to give the missing type or value: "write `%x : f32[…]`, or pass `x:f32[…]`".
 pub fn how_to_give(graph: &Graph, u: Untyped) -> String {
     let node = &graph[u.node];
     let (name, target) = (node.name(), node.target());

@@ -1,12 +1,12 @@
-//! Expands wrappers that change what ops compute into calls that say so.
+//! Expands wrappers that change what ops compute into explicit calls.
 //!
 //! * `wrap_with_autocast("cpu", torch.bfloat16, True, …, @region, …)`: the region gets the conversions of
-//!   [`crate::op::autocast`] as calls, and the wrapper calls it with autocast off. A graph that is called in several ways has
-//!   a copy for each.
+//!   [`crate::op::autocast`] as calls, and the wrapper calls it with autocast off. A graph that is called under several
+//!   settings has a copy for each.
 //! * `auto_functionalized(op, …)` and `auto_functionalized_v2`: see [`functional`](super::functional).
 //!
-//! The module that was read keeps its wrappers, so that it prints as it was. Inference and the interpreter look at a copy, whose
-//! nodes have the same ids; inlining, the first pass, writes the module itself out.
+//! The module keeps its wrappers, so that it prints as it was read. Inference and the interpreter use an expanded copy whose
+//! nodes have the same ids; inlining, the first pass, expands the module itself.
 
 use super::autocast::convert_operands;
 use super::functional;
@@ -18,10 +18,10 @@ use crate::types::{DType, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The conversions that regions are written out with: rows of the op table.
+/// The conversions inserted in autocast regions: rows of the op table.
 pub const CONVERSIONS: [&str; 3] = ["autocast_to", "autocast_widest", "autocast_contracted"];
 
-/// The module with its wrappers expanded, `None` if it has none.
+/// The module with its wrappers expanded; `None` if it has none.
 pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
     let is_wrapper = |n: &Node| n.op() == Opcode::CallFunction && (is_on(n) || functional::is_call(n));
     let mut graphs = module.graphs.values();
@@ -56,7 +56,8 @@ pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diag
     Ok(Some(out))
 }
 
-/// What a call of `wrap_with_autocast` sets autocast on the CPU to; `None` if it leaves it as it is, or is another call.
+/// The autocast setting of a call of `wrap_with_autocast` on the CPU: `Some(None)` turns it off. `None` for other
+/// devices and other calls, which leave it unchanged.
 fn autocast_setting(n: &Node) -> Option<Option<DType>> {
     if n.op() != Opcode::CallFunction || op::canonical_path(n.target(), false) != "higher_order.wrap_with_autocast" {
         return None;
@@ -70,26 +71,26 @@ fn autocast_setting(n: &Node) -> Option<Option<DType>> {
     Some(match (enabled, dtype) {
         (Val::Bool(true), Val::DType(d @ (DType::BF16 | DType::F16))) => Some(*d),
         (Val::Bool(true), Val::None) => Some(DType::BF16),
-        // torch warns of other dtypes, and leaves autocast off.
+        // torch warns about other dtypes and leaves autocast off.
         _ => None,
     })
 }
 
-/// Whether the node is a region with autocast on.
+/// Whether the node calls a region with autocast on.
 fn is_on(n: &Node) -> bool {
     matches!(autocast_setting(n), Some(Some(_)))
 }
 
 struct AutocastWriter<'m> {
     module: &'m GraphModule,
-    /// The graph that stands for one of the module's where autocast has this dtype, or is off.
+    /// The name of the copy of each graph for each autocast dtype (`None`: off).
     names: HashMap<(Arc<str>, Option<DType>), Arc<str>>,
     work: Vec<(Arc<str>, Option<DType>)>,
     written: HashMap<Arc<str>, Graph>,
 }
 
 impl AutocastWriter<'_> {
-    /// The name of the graph as it runs under `mode`: its own for the first that asks.
+    /// The name of the copy of the graph for `mode`. The first mode requested keeps the graph's own name.
     fn graph_name(&mut self, graph: &Arc<str>, mode: Option<DType>) -> Arc<str> {
         let key = (graph.clone(), mode);
         if let Some(name) = self.names.get(&key) {
@@ -153,7 +154,7 @@ impl AutocastWriter<'_> {
         Ok(graph)
     }
 
-    /// Names the graphs among the node's arguments as they run under `mode`.
+    /// Renames the graphs among the node's arguments to their copies for `mode`.
     fn rename(&mut self, graph: &mut Graph, n: NodeId, mode: Option<DType>) {
         let mut named = false;
         let mut args = graph[n].args().to_vec();
@@ -180,12 +181,12 @@ impl AutocastWriter<'_> {
     }
 }
 
-/// Whether the node calls the graph by its target, and not by an argument.
+/// Whether the node calls the graph by its target, not by an argument.
 fn is_target(n: &Node, name: &Arc<str>) -> bool {
     !n.args().iter().any(|a| matches!(a, Val::Graph(g) if g == name))
 }
 
-/// Adds a call before a node, at its place in the source.
+/// Inserts a call before a node, with the node's source location.
 pub(super) fn insert_call(
     graph: &mut Graph,
     before: NodeId,
