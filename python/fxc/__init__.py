@@ -15,7 +15,10 @@ from ._errors import CompileError, CompileWarning, Error, ExportError, FileError
 from ._export import compile, export
 from ._fxc import (
     Diagnostic,
+    Graph,
     Label,
+    Literal,
+    Node,
     Session,
     Span,
     Suggestion,
@@ -25,7 +28,9 @@ from ._fxc import (
     get_num_threads,
     set_num_threads,
 )
-from ._model import Model, load, loads
+from ._graph import Remark, Rewritten, passes, rewrite
+from ._model import Model, check, load, loads
+from ._profile import Profile, Step
 
 __all__ = [
     "CompileError",
@@ -34,19 +39,29 @@ __all__ = [
     "Error",
     "ExportError",
     "FileError",
+    "Graph",
     "InputError",
     "Label",
+    "Literal",
     "Model",
+    "Node",
+    "Profile",
+    "Remark",
+    "Rewritten",
     "Session",
     "Span",
+    "Step",
     "Suggestion",
     "__version__",
+    "check",
     "compile",
     "explain",
     "export",
     "get_num_threads",
     "load",
     "loads",
+    "passes",
+    "rewrite",
     "set_num_threads",
 ]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ExportError
-from ._model import Model, _made
+from ._fxc import Graph
+from ._model import Model, _made, from_graph
 
 if TYPE_CHECKING:
     import torch
@@ -86,21 +87,23 @@ def _program(
 
 
 def compile(
-    module: torch.nn.Module | torch.export.ExportedProgram | Callable[..., Any],
+    module: torch.nn.Module | torch.export.ExportedProgram | Graph | Callable[..., Any],
     *args: Any,
     dynamic_shapes: Any = None,
     strict: bool = False,
     options: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """Exports a module with torch.export and compiles it.
+    """Exports a module with torch.export and compiles it; or compiles a graph, which needs no example.
 
     args, kwargs: an example of a call; tensors of other sizes need `dynamic_shapes`, which is torch.export's.
     strict: whether torch.export reads the bytecode of `forward` rather than running it.
     options: those of `fxc.load`.
     """
-    program = _program(module, args, kwargs, dynamic_shapes, strict)
     options = dict(options or {})
+    if isinstance(module, Graph):
+        return from_graph(module, **options)
+    program = _program(module, args, kwargs, dynamic_shapes, strict)
     lazy = bool(options.pop("lazy", False))
     folder = tempfile.mkdtemp(prefix="fxc-")
     path = os.path.join(folder, "model.pt2")

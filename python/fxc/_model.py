@@ -6,8 +6,10 @@ import os
 import warnings
 from typing import Any
 
-from ._errors import CompileWarning, Error
-from ._fxc import CompiledModel
+from . import _fxc, _html
+from ._errors import CompileWarning
+from ._fxc import CompiledModel, Diagnostic, Graph
+from ._profile import Profile, Step
 
 
 class Model(CompiledModel):
@@ -22,6 +24,68 @@ class Model(CompiledModel):
 
     def __repr__(self) -> str:
         return f"<fxc.Model {self.name}({self.signature_text})>"
+
+    def _repr_html_(self) -> str:
+        return _html.model(self)
+
+    def _copy_of(self, compiled: CompiledModel) -> Model:
+        """A model of what was made of this one, with its options."""
+        model = Model(compiled, **self._options)
+        model._options = self._options
+        return model
+
+    @property
+    def code(self) -> str:
+        """The graph as Python, as torch writes `gm.code`."""
+        return _fxc.print_form(self, "code")
+
+    @property
+    def kernels(self) -> str:
+        """The whole compiled program as Python that runs with numpy. `stage("kernels", *args)` has it for other sizes."""
+        return self.stage("kernels")
+
+    def print(self, form: str = "fxir") -> str:
+        """The model as text: `fxir`, `torch`, `code`, `readable`, `program`, `tabular`, `dot`, `svg`, `json`, `model-explorer`, `netron`."""
+        return _fxc.print_form(self, form)
+
+    def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
+        """What a stage of the compiler made, as text.
+
+        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+        args, kwargs: a call, whose sizes count; without one, `dims` gives sizes, and those that are left are small.
+        """
+        return _fxc.stage_text(self, name, args, kwargs, {**(self._options.get("dims") or {}), **(dims or {})})
+
+    def explain_fusion(self, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
+        """What each kernel computes and moves, and why other operations are not in it; for the sizes of a call, or of `dims`."""
+        return self.stage("fusion", *args, dims=dims, **kwargs)
+
+    def to_svg(self, path: str | os.PathLike[str] | None = None, *, fused: bool = False) -> str:
+        """The graph as a drawing, also written to `path`. `fused` shows what the compiled program computes together."""
+        drawing = _fxc.print_form(self, "svg", fused)
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(drawing)
+        return drawing
+
+    def profile(self, *args: Any, runs: int = 20, **kwargs: Any) -> Profile:
+        """Measures every step of a call. `print` shows a table; `save_trace` writes a trace for Perfetto."""
+        rows, seconds, interpreted = _fxc.profile(self, runs, args, kwargs)
+        return Profile(self.name, [Step(*row) for row in rows], seconds, interpreted)
+
+    def optimize(self) -> Model:
+        """A model of the graph as compiling optimises it."""
+        return self._copy_of(_fxc.run_passes(self, None)[0])
+
+    def run_passes(self, *names: str) -> tuple[Model, dict[str, int]]:
+        """Runs passes by name on a copy; gives the model and how many things each changed. `fxc.passes()` lists them."""
+        made, changed = _fxc.run_passes(self, list(names))
+        return self._copy_of(made), dict(changed)
+
+    def recompile(self) -> None:
+        """Compiles again after `graph` was edited."""
+        self._edited = True
+        super().recompile()
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.path is None or self._edited:
@@ -41,6 +105,20 @@ def _made(model: Model, options: dict[str, Any], lazy: bool) -> Model:
             if finding.code == "L0003":
                 warnings.warn(str(finding), CompileWarning, stacklevel=3)
     return model
+
+
+def check(source: str | os.PathLike[str], *, text: bool = False, lints: bool = False) -> list[Diagnostic]:
+    """Checks a model or a file of rules without compiling it, and gives all that is found.
+
+    text: `source` is the text itself.
+    lints: whether unused nodes of traced graphs count too.
+    """
+    return _fxc.check(os.fspath(source), text=text, lints=lints)
+
+
+def from_graph(graph: Graph, *, lazy: bool = False, **options: Any) -> Model:
+    """A model of a graph that was built in Python. Edits of the graph show after `recompile`."""
+    return _made(Model(graph, **options), options, lazy)
 
 
 def load(
@@ -80,6 +158,3 @@ def loads(
     """Reads and compiles a model from a text: FXIR, or what torch prints of a graph. The options are those of `load`."""
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     return _made(Model(text, text=True, **options), options, lazy)
-
-
-__all__ = ["Error", "Model", "load", "loads"]

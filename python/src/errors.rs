@@ -179,6 +179,16 @@ pub(crate) fn raise(py: Python<'_>, error: &fxc::Error) -> PyErr {
         .unwrap_or_else(|e| e)
 }
 
+/// Findings of the driver's, one of which is an error, as an exception.
+pub(crate) fn raise_findings(py: Python<'_>, found: Vec<Diagnostic>, sources: &Sources) -> PyErr {
+    let all: Vec<&Diagnostic> = found.iter().collect();
+    let text = render(sources, &all, DiagnosticFormat::Human, false);
+    let code = found.iter().find(|d| d.is_error()).map(|d| d.code.name());
+    let list = to_list(py, found.iter().cloned(), sources);
+    list.and_then(|list| exception(py, code, text.trim_end(), list))
+        .unwrap_or_else(|e| e)
+}
+
 fn exception(py: Python<'_>, code: Option<&str>, text: &str, found: Bound<'_, PyList>) -> PyResult<PyErr> {
     let module = py.import(intern!(py, "fxc._errors"))?;
     let error = module.call_method1("make", (code, text, found))?;

@@ -35,7 +35,7 @@ fn array_input(array: &Array) -> Result<Input<'_>, LayoutError> {
 }
 
 /// A value with the tensors of its arrays, copied.
-fn to_value(value: &Val<usize>, arrays: &[Array]) -> Result<Val<Tensor>, LayoutError> {
+pub(crate) fn to_value(value: &Val<usize>, arrays: &[Array]) -> Result<Val<Tensor>, LayoutError> {
     value.try_map(&mut |&i| to_tensor(&arrays[i]).map(Val::Leaf))
 }
 

@@ -11,13 +11,19 @@ mod args;
 mod array;
 mod dlpack;
 mod dtype;
+mod edit;
 mod errors;
+mod graph;
 mod inputs;
+mod literal;
 mod model;
 mod ndarray;
+mod node;
 mod process;
+mod profile;
 mod results;
 mod session;
+mod show;
 mod torch;
 mod tree;
 
@@ -26,13 +32,25 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _fxc {
     #[pymodule_export]
+    use crate::edit::{passes, rewrite_model, run_passes};
+    #[pymodule_export]
     use crate::errors::{PyDiagnostic, PyLabel, PySpan, PySuggestion, explain};
+    #[pymodule_export]
+    use crate::graph::PyGraph;
+    #[pymodule_export]
+    use crate::literal::PyLiteral;
     #[pymodule_export]
     use crate::model::CompiledModel;
     #[pymodule_export]
+    use crate::node::PyNode;
+    #[pymodule_export]
     use crate::process::{_after_fork_in_child, get_num_threads, set_num_threads};
     #[pymodule_export]
+    use crate::profile::profile;
+    #[pymodule_export]
     use crate::session::Session;
+    #[pymodule_export]
+    use crate::show::{check, describe, print_form, stage_text};
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -1,9 +1,10 @@
 //! Compiled models as Python calls them.
 
 use crate::args::{Arguments, Signature};
+use crate::graph::{GraphRef, PyGraph};
 use crate::process::{Era, detached, interruptible, signal_token};
 use crate::results::Maker;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::{errors, inputs, tree};
 use fxc::pass::PassOptions;
 use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs};
@@ -179,11 +180,12 @@ pub(crate) struct CompiledModel {
 impl CompiledModel {
     pub(crate) fn from_model(
         py: Python<'_>,
-        model: Model,
+        model: SharedModel,
         settings: Settings,
         path: Option<PathBuf>,
     ) -> PyResult<CompiledModel> {
-        let restore = match &model.module().call_spec {
+        let spec = lock(py, &model).module().call_spec.clone();
+        let restore = match spec {
             Some(spec) if !tree::is_plain(&spec.results) => {
                 let module = py.import(intern!(py, "fxc._tree"))?;
                 Some(module.call_method1("Restorer", (&*spec.results,))?.unbind())
@@ -192,7 +194,7 @@ impl CompiledModel {
         };
         Ok(CompiledModel {
             state: Arc::new(ModelState {
-                model: Arc::new(Mutex::new(model)),
+                model,
                 settings,
                 code: Mutex::new(None),
                 restore,
@@ -206,18 +208,25 @@ impl CompiledModel {
 
 #[pymethods]
 impl CompiledModel {
-    /// Reads a model from a file, or from a text if `text` is true. `keep_path`: whether the file stays, so that a copy may be read from
-    /// it. Keyword arguments are options of compiling.
+    /// Reads a model from a file, or from a text if `text` is true, or takes that of a graph or of another model. `keep_path`: whether the
+    /// file stays, so that a copy may be read from it. Keyword arguments are options of compiling.
     #[new]
     #[pyo3(signature = (source, *, text = false, keep_path = true, **options))]
     fn new(
-        py: Python<'_>,
-        source: PathBuf,
+        source: &Bound<'_, PyAny>,
         text: bool,
         keep_path: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<CompiledModel> {
+        let py = source.py();
         let settings = Settings::from_kwargs(options)?;
+        if let Ok(graph) = source.cast::<PyGraph>() {
+            return CompiledModel::from_model(py, graph.get().graph.model.clone(), settings, None);
+        }
+        if let Ok(model) = source.cast::<CompiledModel>() {
+            return CompiledModel::from_model(py, model.get().state.model.clone(), settings, None);
+        }
+        let source: PathBuf = source.extract()?;
         let _watch = Watch::start(py, "reading the model")?;
         let read = detached(py, || match text {
             true => Model::from_text(&source.to_string_lossy()),
@@ -225,7 +234,7 @@ impl CompiledModel {
         })?;
         let model = read.map_err(|e| errors::raise(py, &e))?;
         let path = (!text && keep_path).then_some(source);
-        CompiledModel::from_model(py, model, settings, path)
+        CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, path)
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -264,6 +273,35 @@ impl CompiledModel {
     /// The model with a memory of its own for what calls change.
     fn session(&self, py: Python<'_>) -> PyResult<Session> {
         Session::new(py, self.state.clone())
+    }
+
+    /// The entry graph. Edits of it show in calls after `recompile`.
+    #[getter]
+    fn graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
+        let graph = GraphRef::entry(py, &self.state.model)?;
+        Ok(PyGraph { graph })
+    }
+
+    /// The parameters, buffers and constants by name: copies, as torch tensors if torch is loaded and as arrays if not.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let model = lock(py, &self.state.model).clone();
+        let attributes = model.module().attributes.iter();
+        session::to_dict(
+            py,
+            attributes.filter_map(|(path, a)| Some((path.to_string(), a.value.clone()?))),
+        )
+    }
+
+    /// Adds a parameter (or a buffer) that graphs can read with `get_attr`.
+    #[pyo3(signature = (name, value, *, buffer = false))]
+    fn add_parameter(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, buffer: bool) -> PyResult<()> {
+        let value = session::to_tensor(value, name)?;
+        let mut model = lock(py, &self.state.model);
+        match buffer {
+            true => model.module_mut().add_buffer(name, value),
+            false => model.module_mut().add_parameter(name, value),
+        }
+        Ok(())
     }
 
     /// What reading and compiling warned of so far.

@@ -85,16 +85,7 @@ impl Session {
             }
         }
         all.extend(self.with(py, |s| Ok(s.state()))?);
-        let library = match torch::loaded(py)? {
-            Some(_) => Library::Torch,
-            None => Library::Numpy,
-        };
-        let maker = Maker::new(py, library)?;
-        let dict = PyDict::new(py);
-        for (path, t) in all {
-            dict.set_item(path, maker.tensor(t.deep_copy())?)?;
-        }
-        Ok(dict)
+        to_dict(py, all)
     }
 
     /// Gives buffers the values that the next call finds.
@@ -135,4 +126,18 @@ pub(crate) fn to_tensor(value: &Bound<'_, PyAny>, place: &str) -> PyResult<Tenso
         }
     };
     inputs::to_tensor(&array).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// Copies of tensors by name: torch tensors if torch is loaded, arrays if not.
+pub(crate) fn to_dict(py: Python<'_>, all: impl IntoIterator<Item = (String, Tensor)>) -> PyResult<Bound<'_, PyDict>> {
+    let library = match torch::loaded(py)? {
+        Some(_) => Library::Torch,
+        None => Library::Numpy,
+    };
+    let maker = Maker::new(py, library)?;
+    let dict = PyDict::new(py);
+    for (path, t) in all {
+        dict.set_item(path, maker.tensor(t.deep_copy())?)?;
+    }
+    Ok(dict)
 }

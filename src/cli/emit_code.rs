@@ -1,11 +1,11 @@
 //! `fxc emit-code`: the text of a stage.
 
 use super::inputs::{InputArgs, compiled_types, general_types};
-use super::model::{ModelArgs, assumed_dims};
+use super::model::ModelArgs;
 use super::weights::WeightsSource;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
-use crate::driver::{Compilation, Request, Stage, compile, nothing_compiled};
+use crate::driver::{Compilation, Request, Stage, compile, nothing_compiled, sizes};
 use crate::{import, program};
 use clap::ValueEnum;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
     let given = args.model.resolve_dims(app, &model.module)?;
-    let (dims, assumed) = assumed_dims(&model.module, given.clone())?;
+    let (dims, assumed) = sizes::assumed_dims(&model.module, given.clone())?;
     // Python of the graph is for every size and number that it takes; kernels are for those that are given or assumed.
     let every = matches!(args.stage, CodeStage::Graph | CodeStage::Optimized);
     let request = Request {

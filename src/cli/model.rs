@@ -201,9 +201,9 @@ impl ModelArgs {
         Ok(app.session.load(&self.model)?)
     }
 
-    /// [`assumed_dims`] with the sizes given.
+    /// [`sizes::assumed_dims`] with the sizes given.
     pub(super) fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
-        assumed_dims(module, self.resolve_dims(app, module)?)
+        Ok(sizes::assumed_dims(module, self.resolve_dims(app, module)?)?)
     }
 }
 
@@ -213,27 +213,4 @@ pub(super) fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, 
     let failed = found.has_errors();
     app.session.diagnostics.extend(found);
     if failed { Err(Stop::Reported) } else { Ok(dims) }
-}
-
-/// The sizes to compile for when there are no inputs: those given, and for others the least of their range but not
-/// below 2 (a size of 1 broadcasts and would not show what the code does). Also says which were assumed.
-pub(super) fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Stop> {
-    let mut assumed = vec![];
-    let Some(graph) = module.entry() else {
-        return Ok((dims, assumed));
-    };
-    let known = sizes::input_symbols(graph);
-    if let Some(name) = dims.keys().find(|name| !known.contains_key(*name)) {
-        return Err(sizes::unknown_size(name, module, &known).into());
-    }
-    for name in known.into_keys() {
-        if dims.contains_key(&name) {
-            continue;
-        }
-        let range = module.dims.get(name.as_str());
-        let size = range.map_or(2, |r| r.min.max(2).min(r.max.unwrap_or(i64::MAX)));
-        assumed.push(format!("{name} = {size}"));
-        dims.insert(name, size);
-    }
-    Ok((dims, assumed))
 }

@@ -1,17 +1,16 @@
 //! `fxc print`: a graph in one of its forms.
 
 use super::inputs::{InputArgs, compiled_types};
-use super::model::{assumed_dims, given_dims, parse_dim};
+use super::model::{given_dims, parse_dim};
 use super::weights::{FxirDestination, Held, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::{json, model_explorer, netron, text};
+pub(super) use crate::driver::form::PrintForm;
+use crate::driver::{form, sizes};
+use crate::graph::GraphModule;
 use crate::graph::svg::Groups;
-use crate::graph::{self, GraphModule};
 use crate::import;
-use crate::pass::PassOptions;
 use crate::types::Type;
-use clap::ValueEnum;
 use std::path::Path;
 
 /// Write a model in another form
@@ -42,33 +41,6 @@ pub(super) struct Args {
     /// Binds a symbolic size, for --fused
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
-}
-
-/// The forms of a model as text.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub(super) enum PrintForm {
-    /// FXIR, which holds everything
-    Fxir,
-    /// As torch's print(graph)
-    Torch,
-    /// As torch's gm.code
-    Code,
-    /// As torch's gm.print_readable()
-    Readable,
-    /// As torch's print(exported_program)
-    Program,
-    /// As torch's graph.print_tabular()
-    Tabular,
-    /// As torch's FxGraphDrawer, for Graphviz
-    Dot,
-    /// A drawing
-    Svg,
-    /// JSON
-    Json,
-    /// JSON that Model Explorer opens
-    ModelExplorer,
-    /// JSON that Netron opens
-    Netron,
 }
 
 /// `fxc print`.
@@ -116,14 +88,9 @@ fn fusion_groups(
     numbers: Vec<Type>,
 ) -> Result<Groups, Stop> {
     let dims = given_dims(app, module, dims)?;
-    let (dims, _) = assumed_dims(module, dims)?;
-    app.session.check(module, &compiled_types(module, &dims, numbers))?;
-    app.session.optimize(module, &PassOptions::default())?;
-    let program = app.session.lower(module, &dims)?;
-    Ok(module
-        .entry()
-        .map(|g| text::step_groups(g, &program))
-        .unwrap_or_default())
+    let (dims, _) = sizes::assumed_dims(module, dims)?;
+    let types = compiled_types(module, &dims, numbers);
+    Ok(form::fused_groups(&mut app.session, module, &dims, &types)?)
 }
 
 /// The module in that form.
@@ -133,40 +100,7 @@ pub(super) fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, S
 
 /// The module in that form, where drawings show the groups of the entry graph's nodes.
 fn write_grouped(m: &GraphModule, form: PrintForm, groups: &Groups) -> Result<String, Stop> {
-    let none = Groups::new();
-    let of = |name: &str| {
-        let is_entry = m.entry_name().is_some_and(|e| &**e == name);
-        if is_entry { groups } else { &none }
-    };
-    let each = |f: &dyn Fn(&str, &graph::Graph) -> String| {
-        let texts: Vec<String> = m.graphs.iter().map(|(name, g)| f(name, g)).collect();
-        texts.join("\n")
-    };
-    let ended = |mut s: String| {
-        if !s.ends_with('\n') {
-            s.push('\n');
-        }
-        s
-    };
-    let text = match form {
-        PrintForm::Fxir => graph::print(m),
-        PrintForm::Torch => each(&|_, g| ended(graph::torch_print::print(g, Some(m)))),
-        PrintForm::Code => m
-            .entry()
-            .map_or(String::new(), |g| graph::python::code(g, Some(m)).source),
-        PrintForm::Readable => graph::readable::print_readable(m),
-        PrintForm::Program => graph::readable::print_program(m),
-        PrintForm::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
-        PrintForm::Dot => each(&|name, g| ended(graph::dot::with_groups(g, name, Some(m), of(name)))),
-        // One drawing is one file: the entry graph's.
-        PrintForm::Svg => m
-            .entry()
-            .map(|g| graph::svg::svg(g, &m.name, groups))
-            .unwrap_or_default(),
-        PrintForm::ModelExplorer => format!("{:#}\n", model_explorer::from_module(m, groups)),
-        PrintForm::Netron => format!("{:#}\n", netron::from_module(m)),
-        PrintForm::Json => format!("{:#}\n", json::from_module(m)),
-    };
+    let text = form::write_form(m, form, groups);
     if text.is_empty() {
         return Err(Diagnostic::new(Code::E0113, "there is no graph to print").into());
     }

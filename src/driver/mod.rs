@@ -35,5 +35,5 @@ pub use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use load::LoadedModel;
 pub use ready::{BufferState, Ready};
 pub use session::{Reported, Session, Staged, declared_types, input_types, thread_count};
-pub use show::{diff, json, model_explorer, netron, text};
+pub use show::{diff, form, json, model_explorer, netron, text};
 pub use stage::{Observer, Stage, StageProduct, Timer, lock_observer};

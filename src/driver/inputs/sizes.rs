@@ -120,6 +120,29 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
     })
 }
 
+/// The sizes to compile for when there are no inputs: those given, and for others the least of their range but not
+/// below 2 (a size of 1 broadcasts and would not show what the code does). Also says which were assumed.
+pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Diagnostic> {
+    let mut assumed = vec![];
+    let Some(graph) = module.entry() else {
+        return Ok((dims, assumed));
+    };
+    let known = input_symbols(graph);
+    if let Some(name) = dims.keys().find(|name| !known.contains_key(*name)) {
+        return Err(unknown_size(name, module, &known));
+    }
+    for name in known.into_keys() {
+        if dims.contains_key(&name) {
+            continue;
+        }
+        let range = module.dims.get(name.as_str());
+        let size = range.map_or(2, |r| r.min.max(2).min(r.max.unwrap_or(i64::MAX)));
+        assumed.push(format!("{name} = {size}"));
+        dims.insert(name, size);
+    }
+    Ok((dims, assumed))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

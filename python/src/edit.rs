@@ -1,0 +1,117 @@
+//! Rules and passes applied to models.
+
+use crate::errors;
+use crate::model::{CompiledModel, lock};
+use crate::process::detached;
+use fxc::Model;
+use fxc::diag::Diagnostics;
+use fxc::graph::GraphModule;
+use fxc::internals::driver::{Session, Staged};
+use fxc::pass::{self, PassManager};
+use fxc::rewrite::{self, RewriteOptions};
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex};
+
+/// Works on a copy of a model's graphs, and gives a model of them.
+fn edited<R: Send>(
+    py: Python<'_>,
+    model: &CompiledModel,
+    work: impl FnOnce(&mut Session, &mut GraphModule) -> Staged<R> + Send,
+) -> PyResult<(CompiledModel, R)> {
+    let mut copy: Model = lock(py, &model.state.model).clone();
+    let mut session = Session::new();
+    session.sources = copy.sources().clone();
+    let done = detached(py, || work(&mut session, copy.module_mut()))?;
+    match done {
+        Ok(result) => Ok((
+            CompiledModel::from_model(py, Arc::new(Mutex::new(copy)), model.state.settings.clone(), None)?,
+            result,
+        )),
+        Err(_) => {
+            let found = session.diagnostics.into_iter().collect();
+            Err(errors::raise_findings(py, found, &session.sources))
+        }
+    }
+}
+
+fn reported<T, E: Into<Diagnostics>>(session: &mut Session, result: Result<T, E>) -> Staged<T> {
+    result.map_err(|found| {
+        session.diagnostics.extend(found.into());
+        fxc::internals::driver::Reported
+    })
+}
+
+/// A rule that fired (`why` is None), or nearly did: the rule, the node, why not.
+type RemarkRow = (String, String, Option<String>);
+
+/// How to apply rules.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct RuleOptions {
+    fast: bool,
+    remarks: bool,
+    budget: Option<usize>,
+    once: bool,
+}
+
+/// Applies the rules of a text or a file; gives the model, how often each rule fired, and the remarks.
+#[pyfunction]
+#[allow(clippy::type_complexity, reason = "three results")]
+pub(crate) fn rewrite_model(
+    py: Python<'_>,
+    model: &CompiledModel,
+    rules: String,
+    is_path: bool,
+    options: RuleOptions,
+) -> PyResult<(CompiledModel, Vec<(String, usize)>, Vec<RemarkRow>)> {
+    let mut how = RewriteOptions::default();
+    (how.fast, how.remarks) = (options.fast, options.remarks);
+    (how.budget, how.once) = (options.budget, options.once);
+    let (made, report) = edited(py, model, |session, module| {
+        let rules = match is_path {
+            true => session.load_rules(&rules)?,
+            false => {
+                let read = session.load_text("<rules>", &rules)?;
+                let rules = read.tree.as_ref().map(|t| session.check_rules(t)).transpose()?;
+                rules.unwrap_or_default()
+            }
+        };
+        session.check(module, &[])?;
+        let report = rewrite::rewrite(module, &rules, &how);
+        let report = reported(session, report)?;
+        session.check(module, &[])?;
+        Ok(report)
+    })?;
+    let fired = report.fired.into_iter().map(|(name, n)| (name.to_string(), n));
+    let remarks = report.remarks.into_iter();
+    let remarks = remarks.map(|r| (r.rule.to_string(), r.node, r.failed));
+    Ok((made, fired.collect(), remarks.collect()))
+}
+
+/// Runs passes by name, or those that compiling runs if no names are given; gives the model and what each changed.
+#[pyfunction]
+#[pyo3(signature = (model, names))]
+pub(crate) fn run_passes(
+    py: Python<'_>,
+    model: &CompiledModel,
+    names: Option<Vec<String>>,
+) -> PyResult<(CompiledModel, Vec<(String, usize)>)> {
+    let options = model.state.settings.pass_options();
+    let (made, report) = edited(py, model, |session, module| {
+        session.check(module, &[])?;
+        let Some(names) = names else {
+            return session.optimize(module, &options);
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut manager = reported(session, PassManager::from_names(&names))?;
+        session.run_passes(module, &mut manager, &options)
+    })?;
+    let changed = report.runs.iter().map(|r| (r.name.to_string(), r.changed));
+    Ok((made, changed.collect()))
+}
+
+/// The passes, each with its reason; those of compiling first.
+#[pyfunction]
+pub(crate) fn passes() -> Vec<(&'static str, &'static str)> {
+    pass::all_passes().map(|p| (p.name, p.reason)).collect()
+}

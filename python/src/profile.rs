@@ -1,0 +1,100 @@
+//! Where the time of a call goes.
+
+use crate::model::CompiledModel;
+use crate::process::detached;
+use crate::show::Subject;
+use fxc::internals::driver::{self, BufferState, LoadedModel, Request, Stage};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A step: its name, the nodes that it computes, the bytes of its buffers, its multiply-adds, and its seconds in each run.
+type Row = (String, Vec<String>, usize, f64, Vec<f64>);
+
+/// What was measured.
+struct Measured {
+    rows: Vec<Row>,
+    runs: Vec<f64>,
+    interpreted: usize,
+}
+
+/// Runs a call `runs` times and measures every step; gives the steps, the seconds of each run, and how many operations are interpreted.
+#[pyfunction]
+pub(crate) fn profile<'py>(
+    py: Python<'py>,
+    model: &CompiledModel,
+    runs: usize,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Vec<Row>, Vec<f64>, usize)> {
+    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
+    if subject.bound.is_none() {
+        return Err(PyTypeError::new_err("profile takes the arguments of a call"));
+    }
+    match detached(py, || measure(&mut subject, runs))? {
+        Some(Ok(m)) => Ok((m.rows, m.runs, m.interpreted)),
+        Some(Err(words)) => Err(PyRuntimeError::new_err(words)),
+        None => Err(subject.failed(py)),
+    }
+}
+
+fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String>> {
+    let request = Request {
+        until: Some(Stage::Compile),
+        ..subject.request.clone()
+    };
+    let model = LoadedModel::new(subject.module.name.clone(), subject.module.clone());
+    let made = driver::compile(&mut subject.session, model, &request).ok()?;
+    let (bound, mut ready) = (subject.bound.as_ref()?, made.ready?);
+    let mut run = |ready: &mut driver::Ready| {
+        let start = Instant::now();
+        match ready.run(&made.module, bound, &BufferState::new()) {
+            Ok(_) => Some(start.elapsed()),
+            Err(d) => {
+                subject.session.report(d);
+                None
+            }
+        }
+    };
+    // The first runs touch memory for the first time.
+    let warm = Instant::now();
+    while warm.elapsed() < Duration::from_millis(50) {
+        run(&mut ready)?;
+    }
+    let mut measured = Measured {
+        rows: rows_of(&mut ready),
+        runs: vec![],
+        interpreted: ready.interpreted_count(),
+    };
+    if measured.rows.is_empty() {
+        return Some(Err(
+            "nothing of the model is compiled, so there is nothing to measure".into()
+        ));
+    }
+    for _ in 0..runs.max(1) {
+        ready.executable_mut()?.start_profile();
+        measured.runs.push(run(&mut ready)?.as_secs_f64());
+        let profile = ready.executable()?.profile();
+        for (row, step) in measured.rows.iter_mut().zip(profile.rows) {
+            row.4.push(step.time.as_secs_f64());
+        }
+    }
+    Some(Ok(measured))
+}
+
+/// The steps of the compiled part, not measured yet.
+fn rows_of(ready: &mut driver::Ready) -> Vec<Row> {
+    let Some(executable) = ready.executable_mut() else {
+        return vec![];
+    };
+    executable.start_profile();
+    let program = executable.program();
+    let names = |i: usize| program.nodes.get(i).map(|n| n.iter().map(|n| n.to_string()).collect());
+    let steps = executable.profile().rows.into_iter().enumerate();
+    let row = |(i, s): (usize, fxc::internals::runtime::ProfileRow)| {
+        (s.name, names(i).unwrap_or_default(), s.bytes, s.macs, vec![])
+    };
+    steps.map(row).collect()
+}

@@ -1,0 +1,205 @@
+//! What the compiler made of a model, as texts and drawings.
+
+use crate::args::Signature;
+use crate::errors;
+use crate::model::{CompiledModel, ModelState, lock};
+use crate::process::detached;
+use fxc::graph::GraphModule;
+use fxc::internals::driver::form::{PrintForm, fused_groups, write_form};
+use fxc::internals::driver::text::Artifact;
+use fxc::internals::driver::{self, BoundInputs, Given, LoadedModel, Provided, Request, Session};
+use fxc::source::Sources;
+use fxc::types::{Type, Val};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::BTreeMap;
+
+/// A copy of a model for the tools, with the types that it is compiled for.
+pub(crate) struct Subject {
+    pub(crate) session: Session,
+    pub(crate) module: GraphModule,
+    pub(crate) request: Request,
+    pub(crate) bound: Option<BoundInputs>,
+    pub(crate) sources: Sources,
+}
+
+impl Subject {
+    /// For the arguments of a call, if there are any; else for the sizes that are given, and small ones where none are.
+    pub(crate) fn new<'py>(
+        state: &ModelState,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        dims: BTreeMap<String, i64>,
+    ) -> PyResult<Subject> {
+        let py = args.py();
+        let model = lock(py, &state.model).clone();
+        let (module, sources) = (model.module().clone(), model.sources().clone());
+        let mut session = Session::new();
+        session.sources = sources.clone();
+        session.exact = state.settings.exact;
+        let mut subject = Subject {
+            request: Request {
+                threads: state.settings.threads,
+                passes: state.settings.pass_options(),
+                ..Request::default()
+            },
+            bound: None,
+            session,
+            module,
+            sources,
+        };
+        if args.is_empty() && kwargs.is_none_or(|k| k.is_empty()) {
+            subject.assume_sizes(py, dims)?;
+        } else {
+            subject.bind_call(args, kwargs, dims)?;
+        }
+        Ok(subject)
+    }
+
+    fn assume_sizes(&mut self, py: Python<'_>, dims: BTreeMap<String, i64>) -> PyResult<()> {
+        let assumed = driver::sizes::assumed_dims(&self.module, dims);
+        let (dims, _) = assumed.map_err(|d| errors::raise_findings(py, vec![d], &self.sources))?;
+        self.request.inputs = Some(driver::input_types(&self.module, &dims));
+        self.request.dims = dims;
+        Ok(())
+    }
+
+    fn bind_call<'py>(
+        &mut self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        dims: BTreeMap<String, i64>,
+    ) -> PyResult<()> {
+        let py = args.py();
+        let signature = Signature::of(&self.module);
+        let arguments = signature.read(args, kwargs)?;
+        let mut provided = vec![];
+        for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {
+            let Some(value) = slot else { continue };
+            let value = crate::inputs::to_value(value, &arguments.arrays);
+            provided.push(Provided {
+                name: name.clone(),
+                given: Given::Value(value.map_err(|e| PyValueError::new_err(e.to_string()))?),
+                origin: "the call".into(),
+                must_match: true,
+            });
+        }
+        let (bound, found) = driver::bind::bind_inputs(&self.module, provided, dims);
+        let bound = bound.ok_or_else(|| errors::raise_findings(py, found.into_iter().collect(), &self.sources))?;
+        self.request.inputs = Some(bound.types.clone());
+        self.request.dims = bound.dims.clone();
+        self.bound = Some(bound);
+        Ok(())
+    }
+
+    /// The findings of the session, one of which is an error, as an exception.
+    pub(crate) fn failed(self, py: Python<'_>) -> PyErr {
+        errors::raise_findings(py, self.session.diagnostics.into_iter().collect(), &self.sources)
+    }
+
+    /// The texts of stages.
+    fn texts(&mut self, artifacts: &[Artifact]) -> Option<Vec<String>> {
+        let request = Request {
+            artifacts: artifacts.to_vec(),
+            ..self.request.clone()
+        };
+        let model = LoadedModel::new(self.module.name.clone(), self.module.clone());
+        let made = driver::compile(&mut self.session, model, &request).ok()?;
+        Some(made.texts.into_iter().map(|(_, text)| text).collect())
+    }
+}
+
+/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+#[pyfunction]
+#[pyo3(signature = (model, stage, args, kwargs, dims))]
+pub(crate) fn stage_text<'py>(
+    py: Python<'py>,
+    model: &CompiledModel,
+    stage: &str,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+    dims: BTreeMap<String, i64>,
+) -> PyResult<String> {
+    let names = Artifact::ALL.map(Artifact::name).join(", ");
+    let unknown = || PyValueError::new_err(format!("`{stage}` is no stage; there are {names}"));
+    let artifact = Artifact::from_name(stage).ok_or_else(unknown)?;
+    let mut subject = Subject::new(&model.state, args, kwargs, dims)?;
+    let texts = detached(py, || subject.texts(&[artifact]))?;
+    match texts {
+        Some(texts) => Ok(texts.into_iter().next().unwrap_or_default()),
+        None => Err(subject.failed(py)),
+    }
+}
+
+/// The model in a form of `fxc print`; `fused` draws the steps of the compiled program.
+#[pyfunction]
+#[pyo3(signature = (model, form, fused = false))]
+pub(crate) fn print_form(py: Python<'_>, model: &CompiledModel, form: &str, fused: bool) -> PyResult<String> {
+    let unknown = || PyValueError::new_err(format!("`{form}` is no form of a model"));
+    let form = PrintForm::from_name(form).ok_or_else(unknown)?;
+    if !fused {
+        let model = lock(py, &model.state.model).clone();
+        return detached(py, || write_form(model.module(), form, &Default::default()));
+    }
+    let mut subject = Subject::new(
+        &model.state,
+        &PyTuple::empty(py),
+        None,
+        model.state.settings.dims.clone(),
+    )?;
+    let text = detached(py, || {
+        let (dims, types) = (
+            subject.request.dims.clone(),
+            subject.request.inputs.clone().unwrap_or_default(),
+        );
+        let groups = fused_groups(&mut subject.session, &mut subject.module, &dims, &types).ok()?;
+        Some(write_form(&subject.module, form, &groups))
+    })?;
+    match text {
+        Some(text) => Ok(text),
+        None => Err(subject.failed(py)),
+    }
+}
+
+/// The inputs and results with their types as fxc writes them; a type that is not known is None.
+#[pyfunction]
+#[pyo3(signature = (model))]
+#[allow(clippy::type_complexity, reason = "two lists of pairs")]
+pub(crate) fn describe(
+    py: Python<'_>,
+    model: &CompiledModel,
+) -> PyResult<(Vec<(String, Option<String>)>, Vec<(String, Option<String>)>)> {
+    let model = lock(py, &model.state.model).clone();
+    let text = |ty: Option<Type>| ty.filter(|t| *t != Val::Unknown).map(|t| t.to_string());
+    let pairs = |v: Vec<fxc::ValueInfo>| v.into_iter().map(|v| (v.name, text(v.ty))).collect();
+    let outputs = detached(py, || model.outputs())?.unwrap_or_default();
+    Ok((pairs(model.inputs()), pairs(outputs)))
+}
+
+/// Checks a model, or a file of rules, without compiling it, and gives all that is found.
+#[pyfunction]
+#[pyo3(signature = (source, *, text = false, lints = false))]
+pub(crate) fn check<'py>(
+    py: Python<'py>,
+    source: std::path::PathBuf,
+    text: bool,
+    lints: bool,
+) -> PyResult<Bound<'py, PyList>> {
+    let session = detached(py, || {
+        let mut session = Session::new();
+        session.lints = lints;
+        let source = source.to_string_lossy();
+        let loaded = match text {
+            true => session.load_text("<text>", &source),
+            false => session.load_any(&source),
+        };
+        if let Ok(mut model) = loaded {
+            // Each reports what it finds; rules that are wrong are no reason not to look at the graphs.
+            let _ = model.tree.as_ref().map(|tree| session.check_rules(tree));
+            let _ = session.check(&mut model.module, &[]);
+        }
+        session
+    })?;
+    errors::to_list(py, session.diagnostics, &session.sources)
+}
