@@ -46,7 +46,7 @@ mod _fxc {
     #[pymodule_export]
     use crate::process::{_after_fork_in_child, get_num_threads, set_num_threads};
     #[pymodule_export]
-    use crate::profile::profile;
+    use crate::profile::{native_seconds, profile};
     #[pymodule_export]
     use crate::session::Session;
     #[pymodule_export]

@@ -98,3 +98,27 @@ fn rows_of(ready: &mut driver::Ready) -> Vec<Row> {
     };
     steps.map(row).collect()
 }
+
+/// The seconds that a call takes without Python: what `benches/overhead.py` subtracts.
+#[pyfunction]
+pub(crate) fn native_seconds<'py>(
+    py: Python<'py>,
+    model: &CompiledModel,
+    calls: u32,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<f64> {
+    let code = model.state.code(py)?;
+    let arguments = code.signature.read(args, kwargs)?;
+    let mut spent = Duration::ZERO;
+    model.state.run(py, &arguments, &code.signature, |inputs| {
+        let start = Instant::now();
+        for _ in 1..calls {
+            code.compiled.run(inputs.iter().cloned())?;
+        }
+        let last = code.compiled.run(inputs);
+        spent = start.elapsed();
+        last
+    })?;
+    Ok(spent.as_secs_f64() / f64::from(calls.max(1)))
+}

@@ -220,3 +220,46 @@ def test_progress_is_shown_on_terminals_only(monkeypatch: pytest.MonkeyPatch) ->
         watch.stop()
         assert ("compiling net" in stream.getvalue()) is shown
         assert not shown or stream.getvalue().endswith(" \r")
+
+
+LOOP = """graph main {
+    %x : f32[8, 8] = placeholder x
+    %n : i64[] = placeholder n
+    %w = call_function torch.while_loop(@more, @step, (%n, %x), ())
+    %y = call_function operator.getitem(%w, 1)
+    output %y
+}
+graph more {
+    %n : i64[] = placeholder n
+    %x : f32[8, 8] = placeholder x
+    %t = call_function operator.gt(%n, 0)
+    output %t
+}
+graph step {
+    %n : i64[] = placeholder n
+    %x : f32[8, 8] = placeholder x
+    %m = call_function operator.sub(%n, 1)
+    %y = call_function torch.matmul(%x, %x)
+    output (%m, %y)
+}"""
+
+
+def test_ctrl_c_ends_a_long_call() -> None:
+    code = f"""
+import os, signal, threading, numpy as np, fxc
+model = fxc.loads({LOOP!r})
+x = np.eye(8, dtype=np.float32)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    model(x, np.array(10**15))  # for years
+except KeyboardInterrupt:
+    print("interrupted")
+assert np.array_equal(model(x, np.array(5)), x)
+session = model.session()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    session(x, np.array(10**15))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run_python(code) == "interrupted\ninterrupted\n"
