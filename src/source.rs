@@ -1,23 +1,23 @@
-//! Source files and places in them.
+//! Source files and spans.
 //!
-//! Every diagnostic points at a [`Span`]: a byte range of one file of a [`Sources`] store. Spans are plain values that
-//! travel with tokens, syntax nodes and graph nodes through all stages.
+//! Every diagnostic points to a [`Span`]: a byte range of one file in a [`Sources`] store. Spans are plain values.
+//! Tokens, syntax nodes and graph nodes carry them through all stages.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Names one file of a [`Sources`] store.
+/// Identifies one file of a [`Sources`] store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FileId(pub u32);
 
 /// A byte range of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Span {
-    /// The file the range lies in.
+    /// The file that contains the range.
     pub file: FileId,
     /// First byte.
     pub start: u32,
-    /// One past the last byte.
+    /// The exclusive end.
     pub end: u32,
 }
 
@@ -31,7 +31,7 @@ impl Span {
         }
     }
 
-    /// The smallest span that holds both (of the same file).
+    /// The smallest span that contains both, which must be in the same file.
     pub fn to(self, other: Span) -> Span {
         Span {
             file: self.file,
@@ -49,7 +49,7 @@ impl Span {
 /// One source file: its name as the user wrote it, and its text.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The path as given, `<stdin>`, or a made-up name for text that has no file.
+    /// The path as given, `<stdin>`, or a made-up name for text without a file.
     pub name: String,
     /// The text; bytes that are not UTF-8 are replaced when the file is read.
     pub text: Arc<str>,
@@ -67,7 +67,7 @@ impl Sources {
         Sources::default()
     }
 
-    /// Adds a file and gives its id.
+    /// Adds a file and returns its id.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> FileId {
         self.files.push(Source {
             name: name.into(),
@@ -76,29 +76,29 @@ impl Sources {
         FileId(self.files.len() as u32 - 1)
     }
 
-    /// The file `id` names.
+    /// The file with this id.
     pub fn get(&self, id: FileId) -> &Source {
         &self.files[id.0 as usize]
     }
 
-    /// The text under `span`.
+    /// The text of `span`.
     pub fn text(&self, span: Span) -> &str {
         self.get(span.file).text.get(span.range()).unwrap_or("")
     }
 
-    /// All files with their ids, in the order they were added.
+    /// All files with their ids, in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
         self.files.iter().enumerate().map(|(i, f)| (FileId(i as u32), f))
     }
 }
 
-/// A place in the user's Python.
+/// A location in the user's Python.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Loc {
     /// The file as the tracer saw it.
     pub file: Arc<str>,
-    /// One-based line.
+    /// The line number, starting at 1.
     pub line: u32,
-    /// The function around it; may be empty.
+    /// The enclosing function; may be empty.
     pub function: Arc<str>,
 }

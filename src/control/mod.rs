@@ -1,4 +1,4 @@
-//! Control flow: ops whose arguments are graphs, which they call (torch's higher-order ops).
+//! Control flow: ops that take graphs as arguments and call them (torch's higher-order ops).
 //!
 //! ```text
 //! cond(p, @then, @else, (x, …))                          then(x, …) if p else else(x, …)
@@ -8,42 +8,43 @@
 //! associative_scan(@combine, [xs, …], (e, …))            running combine(a…, xs[i]…, e…), stacked
 //! ```
 //!
-//! [`ControlCall`] is a call taken apart, the same for types, operands and tensors; [`run_control`] is what all of them compute, given a
-//! way to call the graphs, so that the interpreter and the runtime agree.
+//! [`ControlCall`] is the common form of these calls, for types, operands and tensors. [`run_control`] defines what
+//! each of them computes, given a function that calls the graphs. The interpreter and the runtime both use it, so they
+//! agree.
 
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::Val;
 use std::sync::Arc;
 
-/// Which control flow.
+/// The kinds of control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// One of two graphs, by a bool.
+    /// Calls one of two graphs, selected by a bool.
     Cond,
-    /// A graph again and again, as long as another one says so.
+    /// Calls a graph repeatedly while another graph returns true.
     While,
-    /// A graph for each row, with values carried from row to row.
+    /// Calls a graph for each row, with values carried from row to row.
     Scan,
-    /// A graph for each row.
+    /// Calls a graph for each row.
     Map,
-    /// The running result of a graph of two operands.
+    /// Computes the running results of a binary graph.
     AssociativeScan,
 }
 
-/// A control-flow call taken apart.
+/// A control-flow call, with its arguments separated by role.
 #[derive(Clone, Debug)]
 pub struct ControlCall<T> {
-    /// Which.
+    /// The kind.
     pub control: Control,
     /// The graphs, in the order of the arguments.
     pub graphs: Vec<Arc<str>>,
-    /// What [`Control::Cond`] decides by.
+    /// The predicate of [`Control::Cond`].
     pub predicate: Option<Val<T>>,
-    /// Values that go from one call to the next; for [`Control::Cond`] the operands.
+    /// Values carried from one call to the next; for [`Control::Cond`], the operands.
     pub carried: Vec<Val<T>>,
-    /// Tensors whose rows along dim 0 are walked.
+    /// Tensors to iterate over, along dim 0.
     pub rows: Vec<Val<T>>,
-    /// Values that every call gets.
+    /// Values passed to every call.
     pub extra: Vec<Val<T>>,
 }
 
@@ -71,7 +72,7 @@ impl<T> ControlCall<T> {
     }
 }
 
-/// What a run of control flow finds wrong with the values it is given; torch reports such errors at run time, too.
+/// An invalid value that is found when control flow runs. torch reports such errors at run time, too.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ControlError(pub String);
 
@@ -83,7 +84,7 @@ impl ControlError {
 
 type ControlResult<T> = Result<T, ControlError>;
 
-/// The items of a result: those of a tuple or list, or the one value.
+/// The items of a result: those of a tuple or list, or the single value.
 pub(crate) fn result_items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.clone(),
@@ -91,7 +92,7 @@ pub(crate) fn result_items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     }
 }
 
-/// The truth of a tensor of one element or of a bool.
+/// The truth value of a bool or of a tensor with one element.
 fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
     match v {
         Val::Bool(b) => Ok(*b),
@@ -106,7 +107,7 @@ fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
     }
 }
 
-/// Row `i` along dim 0; of no rows, one of zeros.
+/// Row `i` along dim 0. If there are no rows, a row of zeros.
 fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
     let Val::Leaf(t) = v else {
         return Err(ControlError::new(format!("rows of {} cannot be taken", v.kind_name())));
@@ -129,15 +130,15 @@ fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// Results that are stacked along a new dim 0 as they come.
+/// Results that are stacked along a new dim 0 as they are produced.
 struct Stack {
     rows: usize,
-    /// The structure of a result, and its tensors' rows so far.
+    /// The structure of a result, and the rows of its tensors so far.
     found: Option<(Val<Tensor>, Vec<Tensor>)>,
 }
 
 impl Stack {
-    /// How many rows are walked: where there are none, one of zeros, which only tells the results' types.
+    /// The number of iterations. If there are no rows, one iteration with zeros determines the types of the results.
     fn step_count(&self) -> usize {
         self.rows.max(1)
     }
@@ -182,12 +183,12 @@ impl Stack {
     }
 }
 
-/// Row `i` of each value that is walked along.
+/// Row `i` of each value iterated over.
 fn copy_rows(p: &ControlCall<Tensor>, i: usize) -> ControlResult<Vec<Val<Tensor>>> {
     p.rows.iter().map(|x| copy_row(x, i)).collect()
 }
 
-/// Computes a control-flow call. `call` calls the `n`th of its graphs.
+/// Computes a control-flow call. `call` calls the graph with index `n`.
 pub(crate) fn run_control<E: From<ControlError>>(
     p: &ControlCall<Tensor>,
     call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
@@ -234,7 +235,7 @@ pub(crate) fn run_control<E: From<ControlError>>(
     }
 }
 
-/// An empty stack of as many results as there are rows.
+/// An empty stack for as many results as there are rows.
 fn empty_stack(p: &ControlCall<Tensor>) -> ControlResult<Stack> {
     let rows = p.rows.first().and_then(|v| v.as_leaf()?.shape().first().copied());
     let rows = rows.ok_or_else(|| ControlError::new("rows of a 0-d tensor cannot be taken"))?;

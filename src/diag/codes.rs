@@ -1,8 +1,8 @@
-//! The table of codes: every error and lint that fxc can report, one row each.
+//! The table of codes: every error and lint that fxc can report, one row for each.
 //!
-//! A row's explanation is `explain/CODE.md` beside this file; a file in `tests/ui/` named after the code shows it.
-//! Ranges: E00 text, E01 graph, E02 ops and arguments, E03 types and sizes, E04 archives and weights, E05 running,
-//! E06 compiling, E07 files, E08 rewrite rules; L0 lints.
+//! The explanation of a code is `explain/CODE.md` in this directory; the file named after the code in `tests/ui/`
+//! demonstrates it. Ranges: E00 text, E01 graph, E02 ops and arguments, E03 types and sizes, E04 archives and weights,
+//! E05 running, E06 compiling, E07 files, E08 rewrite rules; L0 lints.
 
 use super::Severity;
 use std::fmt;
@@ -24,12 +24,12 @@ macro_rules! codes {
                 match self { $(Code::$name => stringify!($name)),* }
             }
 
-            /// What the code is about, in a few words.
+            /// A short description of the code.
             pub fn title(self) -> &'static str {
                 match self { $(Code::$name => $title),* }
             }
 
-            /// How bad a finding of this kind is.
+            /// The default severity.
             pub fn severity(self) -> Severity {
                 match self { $(Code::$name => Severity::$severity),* }
             }
@@ -48,7 +48,7 @@ macro_rules! codes {
 }
 
 codes! {
-    // E00: text that does not lex or parse.
+    // E00: text that cannot be tokenized or parsed.
     E0001 Error "unexpected token";
     E0002 Error "unrecognised character";
     E0003 Error "unterminated string";
@@ -66,7 +66,7 @@ codes! {
     E0015 Error "unknown type";
     E0016 Error "invalid size";
 
-    // E01: graphs that do not hold together.
+    // E01: invalid graphs.
     E0101 Error "undefined node";
     E0102 Error "node is used before it is defined";
     E0103 Error "name is defined more than once";

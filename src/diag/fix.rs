@@ -1,14 +1,14 @@
-//! Suggestions applied to a text.
+//! Applies suggestions to a text.
 
 use super::{Applicability, Diagnostic};
 use crate::source::{FileId, Span};
 
-/// `text`, which is file `file`, with the safe suggestions of `found` applied; `None` if there is none. Of suggestions that
-/// touch the same place the first is applied: what is left is found when the result is checked again.
+/// Applies the safe suggestions of `found` to `text`, the content of `file`; `None` if there are none. Of suggestions
+/// that overlap, only the first is applied. Checking the result again finds the others.
 pub fn apply_safe<'d>(text: &str, file: FileId, found: impl IntoIterator<Item = &'d Diagnostic>) -> Option<String> {
     let mut edits: Vec<(Span, &str)> = vec![];
     for d in found {
-        // Several suggestions of one finding are alternatives.
+        // Several suggestions of one diagnostic are alternatives.
         let safe = d.suggestions.iter().find(|s| s.applicability == Applicability::Safe);
         edits.extend(safe.filter(|s| s.span.file == file).map(|s| (s.span, &*s.replacement)));
     }

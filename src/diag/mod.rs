@@ -1,8 +1,8 @@
-//! Diagnostics in rustc's manner.
+//! Diagnostics in the style of rustc.
 //!
-//! A [`Diagnostic`] has a code from the one table ([`codes`]), a title that says what is wrong *here*, labels that point
-//! at source, notes that say why and help that says what to write. Stages push them into a [`Diagnostics`] list and go
-//! on, so that one run reports every error of a file. Rendering (`render`) is apart from the type.
+//! A [`Diagnostic`] has a code from a single table ([`codes`]), a title that says what is wrong in this case, labels
+//! that point at source, notes with reasons, and help that says what to write. Stages add them to a [`Diagnostics`]
+//! list and continue, so one run reports every error of a file. Rendering (`render`) is separate from the type.
 
 pub mod codes;
 pub mod fix;
@@ -17,76 +17,76 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use words::clip_text;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing; the work goes on.
+    /// Information; compilation continues.
     Note,
-    /// Suspicious; the work goes on.
+    /// Suspicious input; compilation continues.
     Warning,
-    /// The input is wrong.
+    /// Invalid input.
     Error,
 }
 
-/// A place and what is to be said of it.
+/// A span with a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// Where.
+    /// The span.
     pub span: Span,
-    /// What to say there; may be empty.
+    /// The message; may be empty.
     pub text: String,
-    /// The place the diagnostic is about, as against a place that explains it.
+    /// Whether the diagnostic is about this span. Other labels explain it.
     pub primary: bool,
 }
 
-/// Whether a suggestion can be applied without anybody looking at it.
+/// Whether a suggestion can be applied without review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applicability {
-    /// It is what was meant: `fxc check --fix` applies it.
+    /// It is certainly correct: `fxc check --fix` applies it.
     Safe,
-    /// It may be what was meant.
+    /// It may be correct.
     Unsure,
 }
 
-/// A change to the source that would mend it.
+/// A change to the source that would correct the error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Suggestion {
-    /// What to replace.
+    /// The span to replace.
     pub span: Span,
-    /// With what.
+    /// The new text.
     pub replacement: String,
-    /// Why, as a sentence that begins in lower case: `an op with a similar name exists`.
+    /// The reason, as a sentence without an initial capital: `an op with a similar name exists`.
     pub text: String,
-    /// Whether it can be applied without anybody looking at it.
+    /// Whether it can be applied without review.
     pub applicability: Applicability,
 }
 
 impl Suggestion {
-    /// The longest replacement that is suggested, in bytes: a longer one would bury what it changes.
+    /// The maximum length of a suggested replacement, in bytes. Longer ones would hide what they change.
     pub const LONGEST: usize = 4096;
 }
 
-/// One finding.
+/// One error, warning or note.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
-    /// The kind of finding, explained by `fxc explain CODE`.
+    /// Its kind, explained by `fxc explain CODE`.
     pub code: Code,
-    /// Error unless changed by [`Diagnostic::severity`]; the table gives the default.
+    /// The table's default severity, unless changed by [`Diagnostic::severity`].
     pub severity: Severity,
-    /// What is wrong here, in one line without a full stop.
+    /// What is wrong in this case, in one line without a full stop.
     pub title: String,
-    /// Places; the first primary one is where the diagnostic stands.
+    /// Labels. The first primary one is the location of the diagnostic.
     pub labels: Vec<Label>,
-    /// Why it is wrong; each a `note:` line.
+    /// Reasons; each is a `note:` line.
     pub notes: Vec<String>,
-    /// What to write instead; each a `help:` line.
+    /// What to write instead; each is a `help:` line.
     pub help: Vec<String>,
-    /// Edits that would mend it.
+    /// Edits that would correct the error.
     pub suggestions: Vec<Suggestion>,
 }
 
 impl Diagnostic {
-    /// A finding of kind `code` with its default severity.
+    /// Creates a diagnostic of kind `code` with its default severity.
     pub fn new(code: Code, title: impl Into<String>) -> Diagnostic {
         Diagnostic {
             code,
@@ -99,7 +99,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds the primary place.
+    /// Adds the primary label.
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
@@ -109,7 +109,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds the primary place if there is one.
+    /// Adds the primary label if there is a span.
     pub fn at_opt(self, span: Option<Span>, text: impl Into<String>) -> Diagnostic {
         match span {
             Some(s) => self.at(s, text),
@@ -117,7 +117,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds a place that explains.
+    /// Adds a secondary label.
     pub fn see(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
@@ -139,17 +139,17 @@ impl Diagnostic {
         self
     }
 
-    /// Adds an edit that may be what was meant.
+    /// Adds an edit that may be correct.
     pub fn suggest(self, span: Span, replacement: impl Into<String>, text: impl Into<String>) -> Diagnostic {
         self.edit(span, replacement.into(), text.into(), Applicability::Unsure)
     }
 
-    /// Adds an edit that is what was meant, so that it can be applied without anybody looking at it.
+    /// Adds an edit that is certainly correct and can be applied without review.
     pub fn fix(self, span: Span, replacement: impl Into<String>, text: impl Into<String>) -> Diagnostic {
         self.edit(span, replacement.into(), text.into(), Applicability::Safe)
     }
 
-    /// Adds an edit. One that is too long to be read is left out.
+    /// Adds an edit, unless it is too long to be readable.
     pub fn edit(mut self, span: Span, replacement: String, text: String, applicability: Applicability) -> Diagnostic {
         if replacement.len() <= Suggestion::LONGEST {
             self.suggestions.push(Suggestion {
@@ -168,11 +168,11 @@ impl Diagnostic {
     }
 }
 
-/// The findings of a run, in the order they were made.
+/// The diagnostics of a run, in the order in which they were reported.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
-    /// Positions in `list` by the finding's hash: what makes `push` cheap for a file with very many errors.
+    /// The positions of diagnostics in `list`, by hash. They keep `push` cheap for files with very many errors.
     seen: HashMap<u64, Vec<usize>>,
 }
 
@@ -182,7 +182,7 @@ impl Diagnostics {
         Diagnostics::default()
     }
 
-    /// Adds a finding, unless the very same one is there already.
+    /// Adds a diagnostic, unless an identical one has been added already.
     pub fn push(&mut self, d: Diagnostic) {
         let mut hasher = DefaultHasher::new();
         d.hash(&mut hasher);
@@ -193,27 +193,27 @@ impl Diagnostics {
         }
     }
 
-    /// Whether any is an error.
+    /// Whether any of them is an error.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(Diagnostic::is_error)
     }
 
-    /// The findings.
+    /// The diagnostics.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter()
     }
 
-    /// How many there are.
+    /// The number of diagnostics.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Puts the findings in the order of their places, those without one first.
+    /// Sorts the diagnostics by location, those without one first.
     pub fn sort_by_place(&mut self) {
         let place = |d: &Diagnostic| {
             d.labels
@@ -227,7 +227,7 @@ impl Diagnostics {
         self.extend(list);
     }
 
-    /// `Ok(value)` if no finding is an error, else the findings.
+    /// `Ok(value)` if there are no errors, else the diagnostics.
     pub fn into_result<T>(self, value: T) -> Result<(T, Diagnostics), Diagnostics> {
         if self.has_errors() {
             Err(self)

@@ -1,28 +1,28 @@
-//! "Did you mean …": the nearest name by edit distance.
+//! "Did you mean …": finds the nearest name by edit distance.
 //!
-//! Two names that differ only in case and underscores are at distance 0. [`nearest`] compares a name with every
-//! candidate; [`NameIndex`] gives the same answer from an index, for files with thousands of unknown names.
+//! Names that differ only in case and underscores have distance 0. [`nearest`] compares a name with every candidate.
+//! [`NameIndex`] gives the same answer using an index, for files with thousands of unknown names.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The longest name that is looked up, in bytes. Longer ones are not mistyped by hand.
+/// The maximum length of a name to look up, in bytes. Longer names are not typed by hand.
 const LONGEST: usize = 256;
 
-/// The candidate nearest to `name`, if one is near enough to be meant: a third of the name (of the last part of a dotted
-/// path) changed, at most two letters.
+/// The candidate nearest to `name`, if it is near enough: at most a third of the name (of the last part of a dotted
+/// path) and at most two letters differ.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = edit_limit(name)?;
     best_match(name, limit, candidates)
 }
 
-/// How many letters may differ; `None` for names that are near to everything or to nothing.
+/// The number of letters that may differ; `None` for names that are too short or too long to compare.
 fn edit_limit(name: &str) -> Option<usize> {
-    // Of a dotted path the last part counts: `torch.topk` is not meant as `torch.conj`.
+    // Only the last part of a dotted path counts: `torch.topk` is not a typo for `torch.conj`.
     let last = name.rsplit('.').find(|p| !p.is_empty()).unwrap_or(name).chars().count();
-    // Every one-letter name is near to every other.
+    // All one-letter names are near each other.
     (last >= 2 && name.len() <= LONGEST).then(|| (last / 3).clamp(1, 2))
 }
 
@@ -35,7 +35,7 @@ fn best_match<'a>(name: &str, limit: usize, candidates: impl IntoIterator<Item =
         .map(|(_, c)| c)
 }
 
-/// A name without what people leave out or put in: `max_pool2d` and `MaxPool2D` are one.
+/// Normalises a name: `max_pool2d` and `MaxPool2D` become equal.
 pub fn fold_name(name: &str) -> String {
     name.chars()
         .filter(|&c| c != '_')
@@ -43,7 +43,8 @@ pub fn fold_name(name: &str) -> String {
         .collect()
 }
 
-/// Edit distance with transpositions (optimal string alignment) if it is at most `limit`; 0 for names that fold to the same.
+/// The edit distance with transpositions (optimal string alignment), if it is at most `limit`; 0 for names that fold to
+/// the same.
 fn edit_distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Option<usize> {
     // A character has at most four bytes.
     if candidate.len() > 4 * (a.len() + limit) {
@@ -75,10 +76,10 @@ fn edit_distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Opt
     row.last().copied().filter(|&d| d <= limit)
 }
 
-/// Names by the hashes of what they are without some letters.
+/// For each hash of a name with some letters deleted, the indices of the names.
 type DeletionIndex = HashMap<u64, Vec<u32>, BuildHasherDefault<Hashed>>;
 
-/// A hasher of what is a hash.
+/// A hasher for keys that are already hashes.
 #[derive(Default)]
 struct Hashed(u64);
 
@@ -94,15 +95,16 @@ impl Hasher for Hashed {
     }
 
     fn write_u64(&mut self, hash: u64) {
-        // A polynomial's low bits are those of the last letter.
+        // The low bits of a polynomial hash depend mostly on the last letter.
         self.0 = hash ^ (hash >> 29).wrapping_mul(BASE);
     }
 }
 
-/// Names in which misspelt ones are looked up again and again.
+/// A set of names, indexed for repeated look-ups of misspelt names.
 ///
-/// Two names within `d` edits of each other become equal when at most `d` letters are taken out of each. The index holds
-/// what each name is without up to two of its letters (one, for long names), so that a look-up compares with few names.
+/// Two names within `d` edits of each other become equal when at most `d` letters are deleted from each. The index has
+/// the hashes of each name with up to two letters deleted (one, for long names), so a look-up compares only a few
+/// names.
 pub struct NameIndex<'a> {
     list: Vec<&'a str>,
     looked_up: AtomicUsize,
@@ -110,12 +112,12 @@ pub struct NameIndex<'a> {
 }
 
 impl<'a> NameIndex<'a> {
-    /// How many look-ups compare with every name before an index is worth making.
+    /// The number of look-ups that compare with every name before an index is built.
     const WITHOUT_INDEX: usize = 8;
-    /// The most letters of a name of which two are taken out.
+    /// The maximum length of a name of which two letters are deleted.
     const SHORT: usize = 40;
 
-    /// The names to choose from.
+    /// Creates a set of names.
     pub fn new(names: impl IntoIterator<Item = &'a str>) -> NameIndex<'a> {
         let mut list: Vec<&str> = names.into_iter().filter(|n| n.len() <= LONGEST).collect();
         list.sort_unstable();
@@ -127,7 +129,7 @@ impl<'a> NameIndex<'a> {
         }
     }
 
-    /// The name nearest to `name`: what [`nearest`] gives for names of up to 40 letters.
+    /// The nearest name to `name`. Equal to the result of [`nearest`] for names of up to 40 letters.
     pub fn nearest(&self, name: &str) -> Option<&'a str> {
         let limit = edit_limit(name)?;
         if self.looked_up.fetch_add(1, Ordering::Relaxed) < Self::WITHOUT_INDEX {
@@ -150,13 +152,13 @@ impl<'a> NameIndex<'a> {
     }
 }
 
-/// A polynomial's base: hashes of pieces make those of the whole.
+/// The base of the polynomial hash. Hashes of pieces combine to the hash of the whole.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hashes of a name folded, and of the name without some of its letters.
+/// Calls `each` with the hash of the folded name, and the hashes of the name with some letters deleted.
 fn visit_keys(name: &str, each: &mut dyn FnMut(u64)) {
     let push = |h: u64, c: char| h.wrapping_mul(BASE).wrapping_add(c as u64 + 1);
-    // Names that are the same but for case and underscores meet under keys of their own.
+    // Names that differ only in case and underscores share a separate key.
     each(
         !name
             .chars()

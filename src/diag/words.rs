@@ -1,10 +1,10 @@
-//! English for messages: articles, plurals, and texts cut to what can be read.
+//! English words for messages: articles, plurals, and truncated texts.
 
 /// `noun` with its indefinite article: `an int`, `a Tensor`.
 pub fn with_article(noun: &str) -> String {
     let mut letters = noun.chars();
     let (first, second) = (letters.next().unwrap_or(' ').to_ascii_lowercase(), letters.next());
-    // What begins with a letter and a number is spelled out: an f32, a u8.
+    // A letter followed by a digit is pronounced as the letter's name: an f32, a u8.
     let spelled = second.is_some_and(|c| c.is_ascii_digit());
     let consonant = !spelled
         && ["uni", "use", "one"]
@@ -17,7 +17,7 @@ pub fn with_article(noun: &str) -> String {
     }
 }
 
-/// `n` of something: `1 node`, `3 nodes`, `2 classes`, `2 entries`.
+/// A count with its noun: `1 node`, `3 nodes`, `2 classes`, `2 entries`.
 pub fn count(n: usize, noun: &str) -> String {
     if n == 1 {
         return format!("1 {noun}");
@@ -25,7 +25,7 @@ pub fn count(n: usize, noun: &str) -> String {
     format!("{n} {}", pluralize(noun))
 }
 
-/// The plural of a noun that is formed by rule.
+/// The regular plural of a noun.
 pub fn pluralize(noun: &str) -> String {
     let before_y = noun
         .strip_suffix('y')
@@ -37,12 +37,12 @@ pub fn pluralize(noun: &str) -> String {
     }
 }
 
-/// The most characters of one word that are shown.
+/// The maximum length of a displayed word, in characters.
 const WORD: usize = 120;
-/// The most bytes of one text that are shown.
+/// The maximum length of a displayed text, in bytes.
 const TEXT: usize = 2000;
 
-/// `text` with long words (a name of a megabyte) cut in their middle, and what is too long to be read cut at its end.
+/// Truncates `text`: long words (such as a name of a megabyte) in the middle, and a long text at its end.
 pub fn clip_text(text: String) -> String {
     if text.len() <= WORD {
         return text;

@@ -1,4 +1,4 @@
-//! For people: codespan draws the excerpt; suggestions follow as the line they would make.
+//! Human-readable output: codespan draws the source excerpt, followed by suggestions as the corrected line.
 
 use super::view::{LineWindows, SourceView, shown_text, strip_control_chars};
 use crate::diag::{Diagnostic, Severity, Suggestion};
@@ -7,10 +7,10 @@ use codespan_reporting::term::{self, termcolor};
 use std::io::Write as _;
 use termcolor::{Buffer, Color, ColorSpec, WriteColor};
 
-/// The most bytes of a line of a suggestion that are shown.
+/// The maximum length of a displayed line in a suggestion, in bytes.
 const LONGEST_LINE: usize = 400;
 
-/// One diagnostic, ending in a newline.
+/// Renders one diagnostic, ending in a newline.
 pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
     let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
     let (files, spans) = LineWindows::around_labels(view, &d.labels);
@@ -36,7 +36,8 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
         .with_notes(notes.chain(help).collect());
     let drawn = term::emit_to_write_style(&mut out, &term::Config::default(), &files, &diagnostic);
     if drawn.is_err() {
-        // Only a span outside of its file could do it, and those were mended; still, say what there is to say.
+        // Only a span outside of its file could cause this, and spans have been corrected. Print the message without an
+        // excerpt.
         let _ = writeln!(
             out,
             "{}[{}]: {}",
@@ -46,7 +47,7 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
         );
     }
     let mut bytes = out.into_inner();
-    // codespan ends with an empty line; the caller separates.
+    // codespan ends with an empty line, but the caller adds separators.
     while bytes.ends_with(b"\n\n") {
         bytes.pop();
     }
@@ -59,7 +60,7 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
     strip_control(&drawn_part, color) + &suggestions
 }
 
-/// `help:` with the line as the edit would make it, the new part underlined.
+/// `help:` with the corrected line, in which the new part is underlined.
 fn render_suggestion(view: &SourceView, s: &Suggestion, color: bool) -> String {
     let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
     // Writing to a buffer in memory cannot fail.
@@ -123,12 +124,12 @@ fn write_suggestion(view: &SourceView, s: &Suggestion, out: &mut Buffer) -> std:
     Ok(())
 }
 
-/// codespan shows source lines as they are: control characters in them are replaced, its own colours kept.
+/// codespan copies source lines unchanged. This replaces their control characters but keeps codespan's own colours.
 fn strip_control(text: &str, color: bool) -> String {
     if !color {
         return strip_control_chars(text);
     }
-    // A colour is ESC [ digits-and-semicolons m; any other escape came from the source.
+    // A colour is ESC [ digits-and-semicolons m. All other escapes come from the source.
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(i) = rest.find('\u{1b}') {

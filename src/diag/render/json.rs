@@ -1,4 +1,4 @@
-//! One JSON object per diagnostic and line.
+//! One JSON object per diagnostic, each on its own line.
 
 use super::severity_name;
 use super::view::SourceView;
@@ -7,7 +7,7 @@ use crate::diag::{Applicability, Diagnostic, Label, Suggestion};
 use crate::source::Span;
 use serde_json::{Map, Value, json};
 
-/// The object and a newline. `file`, `line`, `column` and `span` are absent where the diagnostic has no place.
+/// The object and a newline. `file`, `line`, `column` and `span` are absent if the diagnostic has no location.
 pub(super) fn render_line(view: &SourceView, d: &Diagnostic) -> String {
     let mut o = Map::new();
     o.insert("code".into(), d.code.name().into());
@@ -37,7 +37,7 @@ pub(super) fn render_line(view: &SourceView, d: &Diagnostic) -> String {
     Value::Object(o).to_string() + "\n"
 }
 
-/// `safe` or `unsure`: whether a tool may apply the suggestion by itself.
+/// `safe` or `unsure`: whether a tool may apply the suggestion automatically.
 pub(super) fn applicability_name(s: &Suggestion) -> &'static str {
     match s.applicability {
         Applicability::Safe => "safe",

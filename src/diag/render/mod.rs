@@ -1,6 +1,7 @@
-//! Diagnostics as text: for people, one line each, as JSON, as SARIF.
+//! Renders diagnostics as text: human-readable, one line each, JSON, or SARIF.
 //!
-//! The formats say the same; only `human` shows the source. Nothing here writes anywhere: the caller does, once.
+//! All formats have the same content, except that only `human` shows the source. This module only returns text; the
+//! caller writes it, once.
 
 mod human;
 mod json;
@@ -12,7 +13,7 @@ use super::{Diagnostic, Severity};
 use crate::source::Sources;
 use view::SourceView;
 
-/// How diagnostics are written.
+/// Output formats of diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum DiagnosticFormat {
@@ -23,14 +24,15 @@ pub enum DiagnosticFormat {
     Short,
     /// One JSON object per line.
     Json,
-    /// One SARIF 2.1.0 document, as code-scanning services read it.
+    /// One SARIF 2.1.0 document, for code-scanning services.
     Sarif,
 }
 
-/// The most diagnostics that `human` and `short` print; what is left is counted. JSON and SARIF hold all.
+/// The maximum number of diagnostics that `human` and `short` print; the rest is counted. JSON and SARIF have all.
 pub const SHOWN: usize = 200;
 
-/// `list` in `format`, with ANSI colours if `color` (only `human` has any). Ends in a newline unless it is empty.
+/// Renders `list` in `format`, with ANSI colours if `color` (only `human` has any). Ends in a newline unless it is
+/// empty.
 pub fn render(sources: &Sources, list: &[&Diagnostic], format: DiagnosticFormat, color: bool) -> String {
     let view = SourceView::new(sources);
     match format {
@@ -45,7 +47,7 @@ fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) 
     let mut out = String::new();
     let mut order = list.to_vec();
     if order.len() > SHOWN {
-        // Errors must not be crowded out by warnings.
+        // Sorted by severity, so that warnings do not crowd out errors.
         order.sort_by_key(|d| std::cmp::Reverse(d.severity));
     }
     for d in order.into_iter().take(SHOWN) {
@@ -61,12 +63,12 @@ fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) 
     out
 }
 
-/// The line at the end of a run with errors: ``could not compile `mlp.fxir`: 3 errors, 1 warning``. `None` when there
-/// is nothing to sum up.
+/// The last line of a run with errors: ``could not compile `mlp.fxir`: 3 errors, 1 warning``. `None` if there is
+/// nothing to summarise.
 pub fn summary_line(name: &str, list: &[&Diagnostic]) -> Option<String> {
     let count = |s: Severity| list.iter().filter(|d| d.severity == s).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    // Findings about inputs and results (E05xx) are no fault of the model.
+    // Errors in inputs and results (E05xx) are not errors of the model.
     let of_model = |d: &&Diagnostic| d.severity == Severity::Error && !d.code.name().starts_with("E05");
     let verb = if list.iter().any(of_model) { "compile" } else { "run" };
     match (errors, warnings) {

@@ -1,4 +1,4 @@
-//! Sources as the renderers look at them: line tables made once, spans forced into the text, long lines cut.
+//! The renderers' view of the sources: cached line tables, spans clamped to the text, long lines truncated.
 
 use crate::diag::words::clip_text;
 use crate::diag::{Diagnostic, Label};
@@ -7,12 +7,12 @@ use codespan_reporting::files::{Error, Files};
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// The most bytes of a line that are shown.
+/// The maximum length of a displayed line, in bytes.
 const WIDTH: usize = 200;
-/// How many bytes before the first label on a long line are shown.
+/// The number of bytes shown before the first label on a long line.
 const LEAD: usize = 40;
 
-/// Where a diagnostic stands.
+/// The location of a diagnostic.
 pub(super) struct SourcePlace<'a> {
     pub file: &'a str,
     /// One-based.
@@ -25,7 +25,7 @@ pub(super) struct SourcePlace<'a> {
 /// A [`Sources`] store with line tables.
 pub(super) struct SourceView<'a> {
     sources: &'a Sources,
-    /// First byte of each line, by file.
+    /// The offset of each line, by file.
     starts: Vec<OnceCell<Vec<usize>>>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> SourceView<'a> {
         &self.sources.get(file).text
     }
 
-    /// The span with both ends on character boundaries inside the text, in order.
+    /// The span clamped to the text, with both ends on character boundaries and in order.
     pub(super) fn fit_span(&self, span: Span) -> Range<usize> {
         let text = self.text(span.file);
         let start = text.floor_char_boundary(span.start as usize);
@@ -51,12 +51,12 @@ impl<'a> SourceView<'a> {
         start..end.max(start)
     }
 
-    /// The zero-based line that holds `byte`.
+    /// The zero-based line that contains `byte`.
     pub(super) fn line_of(&self, file: FileId, byte: usize) -> usize {
         self.line_starts(file).partition_point(|&s| s <= byte).saturating_sub(1)
     }
 
-    /// The bytes of a line, line end included.
+    /// The byte range of a line, including its newline.
     pub(super) fn line_span(&self, file: FileId, line: usize) -> Range<usize> {
         let starts = self.line_starts(file);
         let end = starts.get(line + 1).copied().unwrap_or(self.text(file).len());
@@ -69,13 +69,13 @@ impl<'a> SourceView<'a> {
         self.text(file)[start..byte].chars().count() + 1
     }
 
-    /// Where the diagnostic stands: its first primary label, or its first.
+    /// The location of the diagnostic: that of its first primary label, or else of its first label.
     pub(super) fn primary_place(&self, d: &Diagnostic) -> Option<SourcePlace<'a>> {
         let label = d.labels.iter().find(|l| l.primary).or(d.labels.first())?;
         Some(self.place_of(label.span))
     }
 
-    /// Where a span begins.
+    /// The location at which a span begins.
     pub(super) fn place_of(&self, span: Span) -> SourcePlace<'a> {
         let start = self.fit_span(span).start;
         SourcePlace {
@@ -99,14 +99,14 @@ impl<'a> SourceView<'a> {
     }
 }
 
-/// A view that shows only a window of long lines: what codespan draws from.
+/// A view in which only a window of each long line is visible. codespan draws from it.
 pub(super) struct LineWindows<'v, 'a> {
     view: &'v SourceView<'a>,
     windows: Vec<(FileId, usize, Range<usize>)>,
 }
 
 impl<'v, 'a> LineWindows<'v, 'a> {
-    /// Windows around `labels`, and the labels' spans forced into them.
+    /// Creates windows around `labels`, and returns the labels' spans clamped to them.
     pub(super) fn around_labels(
         view: &'v SourceView<'a>,
         labels: &[Label],
@@ -121,7 +121,7 @@ impl<'v, 'a> LineWindows<'v, 'a> {
                 if whole.len() <= WIDTH || windows.iter().any(|(f, l, _)| (*f, *l) == (file, line)) {
                     continue;
                 }
-                // The window begins before the first label that touches the line: codespan counts from there.
+                // The window begins before the first label on the line, since codespan counts columns from there.
                 let first = labels.iter().zip(&spans).filter(|(l, _)| l.span.file == file);
                 let first = first
                     .flat_map(|(_, s)| [s.start, s.end])
@@ -186,12 +186,12 @@ impl<'f> Files<'f> for LineWindows<'_, '_> {
     }
 }
 
-/// A message's text as it is shown: no longer than can be read, without control characters.
+/// A message's text for display: truncated to a readable length, without control characters.
 pub(super) fn shown_text(text: &str) -> String {
     strip_control_chars(&clip_text(text.to_string()))
 }
 
-/// Text without control characters (a file must not steer the terminal); new lines and tabs stay.
+/// The text without control characters, except newlines and tabs. A file must not be able to control the terminal.
 pub(super) fn strip_control_chars(text: &str) -> String {
     let keep = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars()
