@@ -1,4 +1,4 @@
-//! Zip archives, mapped.
+//! Memory-mapped zip archives.
 
 use super::parts::GraphParts;
 use crate::diag::{Code, Diagnostic};
@@ -11,37 +11,37 @@ use std::path::Path;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
 
-/// No document inside an archive is larger than this, unpacked.
+/// The maximum size of a document in an archive, uncompressed.
 const MAX_TEXT: u64 = 1 << 30;
-/// No tensor stored compressed is larger than this, unpacked.
+/// The maximum size of a compressed tensor, uncompressed.
 const MAX_BLOB: u64 = 1 << 33;
 
-/// No more of a pickle is unpacked to tell what it is.
+/// The maximum size of a pickle that is decompressed to identify it.
 const MAX_PICKLE: u64 = 1 << 24;
 
-/// The bytes of an entry.
+/// The content of an entry.
 pub(super) enum Payload {
-    /// Stored as they are: `len` bytes of the mapped file from `offset`.
+    /// Stored without compression: `len` bytes of the mapped file from `offset`.
     Mapped { offset: usize, len: usize },
-    /// Unpacked.
+    /// Decompressed.
     Owned(Vec<u8>),
 }
 
-/// A zip archive whose entries lie in one folder, as torch writes it.
+/// A zip archive with all entries in one folder, as torch writes it.
 pub(super) struct Archive {
     /// The whole file.
     pub map: Arc<Mmap>,
-    /// As the user named it.
+    /// Its path as the user gave it.
     pub name: String,
-    /// Entries by path without the common folder.
+    /// Entries by path, without the common folder.
     entries: HashMap<String, ArchiveEntry>,
 }
 
-/// Where an entry is.
+/// The location of an entry.
 struct ArchiveEntry {
     index: usize,
     size: u64,
-    /// First byte, if the bytes are stored as they are.
+    /// The offset of the first byte, if the entry is not compressed.
     stored: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Archive {
         let mut zip = open_zip(&map, &name)?;
         let mut entries = HashMap::new();
         for index in 0..zip.len() {
-            // An entry that cannot even be found is missing, and is reported when it is asked for.
+            // An entry that cannot be found counts as missing. It is reported if it is needed.
             let Ok(file) = zip.by_index_raw(index) else { continue };
             let Ok(path) = file.name() else { continue };
             let plain = file.compression() == CompressionMethod::Stored && !file.encrypted();
@@ -81,7 +81,7 @@ impl Archive {
         paths
     }
 
-    /// What the archive holds, by its entries.
+    /// The kind of the archive, determined by its entries.
     pub(super) fn kind(&self) -> FileKind {
         let head = |path: &str| match self.read_entry(path, MAX_PICKLE, true) {
             Ok(Payload::Mapped { offset, len }) => self.map[offset..offset + len.min(HEAD)].to_vec(),
@@ -96,7 +96,7 @@ impl Archive {
         self.read_entry(path, MAX_BLOB, true)
     }
 
-    /// A text entry, without white space around it.
+    /// The content of a text entry, trimmed.
     pub(super) fn read_text(&self, path: &str) -> Result<String, Diagnostic> {
         let bytes = self.unpack_entry(path)?;
         let text = String::from_utf8(bytes).map_err(|_| self.unreadable_entry(path, "it is not UTF-8 text"))?;
@@ -109,7 +109,7 @@ impl Archive {
         serde_json::from_slice(&bytes).map_err(|e| self.not_json(path, &e))
     }
 
-    /// A graph's JSON entry, in parts.
+    /// A graph's JSON entry, split into parts.
     pub(super) fn read_graph_json(&self, path: &str) -> Result<(Value, GraphParts), Diagnostic> {
         let bytes = self.unpack_entry(path)?;
         GraphParts::split_document(bytes).map_err(|e| self.not_json(path, &e))
@@ -126,7 +126,7 @@ impl Archive {
         }
     }
 
-    /// With `in_place` a stored entry is given by its place, and its checksum is not computed.
+    /// With `in_place`, the result for an uncompressed entry is its location, and its checksum is not verified.
     fn read_entry(&self, path: &str, limit: u64, in_place: bool) -> Result<Payload, Diagnostic> {
         let Some(&ArchiveEntry { index, size, stored }) = self.entries.get(path) else {
             return Err(Diagnostic::new(

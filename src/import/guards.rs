@@ -1,13 +1,14 @@
-//! Conditions on sizes that an archive's program was traced under: `(L['x'].size()[0] % 2) == 0`.
+//! Conditions on sizes under which an archive's program was traced: `(L['x'].size()[0] % 2) == 0`.
 //!
-//! The tracer follows one branch of the user's `if x.shape[0] % 2 == 0`; the program holds only for sizes that take it.
+//! The tracer follows one branch of the user's `if x.shape[0] % 2 == 0`. The program is valid only for sizes that take
+//! this branch.
 
 use super::sym::parse_size;
 use crate::graph::{Graph, SizeGuard};
 use crate::scalar::Compare;
 use crate::types::Val;
 
-/// The comparisons, those of two signs first.
+/// The comparison operators, those with two characters first.
 const COMPARISONS: [(&str, Compare); 6] = [
     ("==", Compare::Eq),
     ("!=", Compare::Ne),
@@ -17,7 +18,7 @@ const COMPARISONS: [(&str, Compare); 6] = [
     (">", Compare::Gt),
 ];
 
-/// The condition that `text` writes, over the sizes of the graph's inputs. `None` for what is not a comparison of sizes.
+/// Parses a condition on the sizes of the graph's inputs. `None` if it is not a comparison of sizes.
 pub(super) fn parse(text: &str, graph: &Graph) -> Option<SizeGuard> {
     let named = with_sizes(text, graph)?;
     let (sign, compare) = COMPARISONS.iter().find(|(sign, _)| named.contains(sign))?;
@@ -29,7 +30,7 @@ pub(super) fn parse(text: &str, graph: &Graph) -> Option<SizeGuard> {
     })
 }
 
-/// The text with `L['x'].size()[0]` written as the size's own expression.
+/// Replaces `L['x'].size()[0]` with the expression for that size.
 fn with_sizes(text: &str, graph: &Graph) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -45,7 +46,7 @@ fn with_sizes(text: &str, graph: &Graph) -> Option<String> {
     Some(out)
 }
 
-/// `['kv'][0]` is the input `kv_0`.
+/// The name of an input from its path: `['kv'][0]` is `kv_0`.
 fn input_name(path: &str) -> String {
     let parts = path.split(['[', ']', '\'', '"']).filter(|p| !p.is_empty());
     parts.collect::<Vec<_>>().join("_")

@@ -1,25 +1,25 @@
-//! Reading a JSON document of a known shape: each accessor says what is wrong where it is.
+//! Accessors for JSON documents of a known structure, which report errors with their location.
 
 use crate::diag::Code;
 use serde_json::Value;
 use std::fmt;
 
-/// Why a document cannot be read.
+/// The reason why a document cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Bad {
-    /// It is not what its schema says.
+    /// It does not match its schema.
     Malformed(String),
-    /// It holds what fxc has no form for.
+    /// It contains something that fxc does not support.
     Unsupported(String),
 }
 
 impl Bad {
-    /// Something that fxc has no form for.
+    /// Something that fxc does not support.
     pub(super) fn unsupported(what: impl Into<String>) -> Bad {
         Bad::Unsupported(what.into())
     }
 
-    /// The same, with the part of the document that it is in: `node 3: expected a list`.
+    /// Adds the part of the document that contains the error: `node 3: expected a list`.
     pub(super) fn within(self, part: impl fmt::Display) -> Bad {
         match self {
             Bad::Malformed(why) => Bad::Malformed(format!("{part}: {why}")),
@@ -27,7 +27,7 @@ impl Bad {
         }
     }
 
-    /// The code, and the text.
+    /// The code and text for a diagnostic.
     pub(super) fn into_code_and_text(self) -> (Code, String) {
         match self {
             Bad::Malformed(why) => (Code::E0403, why),
@@ -74,7 +74,7 @@ pub(super) fn read_items(v: &Value) -> Result<&[Value], Bad> {
         .ok_or_else(|| format!("expected a list, found {}", kind_name(v)).into())
 }
 
-/// An integer of 64 bits.
+/// A 64-bit integer.
 pub(super) fn read_int(v: &Value) -> Result<i64, Bad> {
     v.as_i64().ok_or_else(|| match v {
         Value::Number(n) => format!("{n} is not an integer of 64 bits").into(),
@@ -82,7 +82,7 @@ pub(super) fn read_int(v: &Value) -> Result<i64, Bad> {
     })
 }
 
-/// A number; torch writes those that JSON has not as strings.
+/// A number. torch writes those that JSON cannot represent as strings.
 pub(super) fn read_float(v: &Value) -> Result<f64, Bad> {
     match v {
         Value::Number(n) => n
@@ -104,7 +104,7 @@ pub(super) fn read_bool(v: &Value) -> Result<bool, Bad> {
         .ok_or_else(|| format!("expected a bool, found {}", kind_name(v)).into())
 }
 
-/// A union: an object whose one member is named after its type, `{"as_int": 1}`.
+/// A union: an object with one member, named after its type: `{"as_int": 1}`.
 pub(super) fn read_union(v: &Value) -> Result<(&str, &Value), Bad> {
     let o = v
         .as_object()
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
     use crate::tensor::SplitMix;
 
-    /// `serde_json` must be built with `float_roundtrip`: without it, it multiplies digits by a power of ten and is a last place
-    /// off for many of these.
+    /// `serde_json` must be built with `float_roundtrip`. Without it, it multiplies the digits by a power of ten, and
+    /// the last bit of many of these numbers is wrong.
     #[test]
     fn floats_are_the_nearest() {
         let read = |text: &str| read_float(&serde_json::from_str(text).unwrap()).unwrap();
@@ -151,7 +151,7 @@ mod tests {
         ] {
             assert_eq!(read(text).to_bits(), text.parse::<f64>().unwrap().to_bits(), "{text}");
         }
-        // Python's `repr`, as Rust's `{:e}`, writes the shortest text that only one number is nearest to.
+        // Python's `repr` and Rust's `{:e}` write the shortest text that identifies the number.
         let mut random = SplitMix::new(1);
         for _ in 0..20_000 {
             let x = f64::from_bits(random.next_u64());

@@ -1,9 +1,9 @@
-//! Places in the user's Python, from the stack traces that torch keeps.
+//! Locations in the user's Python, from torch's stack traces.
 
 use crate::graph::{Frame, Loc, ModuleFrame};
 use std::sync::Arc;
 
-/// The frames of a stack trace, by the innermost one, which stands last.
+/// Parses a stack trace, in which the innermost frame is last. Returns the innermost frame.
 ///
 /// ```text
 /// File "zoo/nets.py", line 12, in forward
@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///     return F.linear(input, self.weight, self.bias)
 /// ```
 ///
-/// Of a trace that is deeper than [`Frame::MAX_DEPTH`], the outermost frames.
+/// If a trace is deeper than [`Frame::MAX_DEPTH`], the result has only its outermost frames.
 pub(super) fn parse_frames(stack_trace: &str) -> Option<Arc<Frame>> {
     let mut lines = stack_trace.trim().lines().peekable();
     let mut found = None;
@@ -27,14 +27,14 @@ pub(super) fn parse_frames(stack_trace: &str) -> Option<Arc<Frame>> {
     found
 }
 
-/// The line of the innermost frame that is not torch's own code; of the innermost one if all are.
+/// The line of the innermost frame outside of torch's own code, or of the innermost frame if there is none.
 pub(super) fn user_loc(frame: &Frame) -> Loc {
     let own = frame.chain().find(|f| !is_library(&f.loc.file));
     own.unwrap_or(frame).loc.clone()
 }
 
-/// The modules of a `nn_module_stack`: `L__self__,,nets.MLP;L__self__net,net,torch.nn.modules.container.Sequential`. The class
-/// may hold commas, the key and the path do not.
+/// The modules in an `nn_module_stack`: `L__self__,,nets.MLP;L__self__net,net,torch.nn.modules.container.Sequential`.
+/// The class may contain commas; the key and the path do not.
 pub(super) fn parse_modules(stack: &str) -> Arc<[ModuleFrame]> {
     let frame = |entry: &str| {
         let mut parts = entry.splitn(3, ',');
@@ -47,7 +47,7 @@ pub(super) fn parse_modules(stack: &str) -> Arc<[ModuleFrame]> {
     stack.split(';').filter_map(frame).collect()
 }
 
-/// The annotations of a node: a JSON object, whose values are kept as JSON where they are not strings.
+/// The annotations of a node, from a JSON object. Values that are not strings stay JSON.
 pub(super) fn parse_annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
     let Ok(serde_json::Value::Object(map)) = serde_json::from_str(json) else {
         return vec![];
@@ -70,7 +70,8 @@ fn parse_frame_line(line: &str) -> Option<Loc> {
     })
 }
 
-/// torch's own files: their full paths, and `modules/linear.py` where a trace has been shortened to two parts.
+/// Whether a file is torch's own: its full path, or `modules/linear.py` in a trace whose paths are shortened to two
+/// parts.
 fn is_library(file: &str) -> bool {
     const MODULES: &[&str] = &[
         "activation",

@@ -1,11 +1,12 @@
-//! Graphs and weights from files that other programs write.
+//! Imports graphs and weights from files of other programs.
 //!
-//! * [`read_pt2`]: archives of `torch.export.save`, without Python; [`read_exported`] leaves their inputs lifted;
-//! * [`bind_weights`]: a `.safetensors` file to the parameters, buffers and constants that a module's graphs read;
-//! * [`write_weights`]: the other way round, and [`write_tensors`] of any tensors.
+//! * [`read_pt2`] reads archives of `torch.export.save`, without Python. [`read_exported`] leaves their inputs lifted;
+//! * [`bind_weights`] loads a `.safetensors` file into the parameters, buffers and constants that a module's graphs
+//!   read;
+//! * [`write_weights`] writes such a file, and [`write_tensors`] writes any tensors.
 //!
-//! Files are mapped, and tensors refer to the mapping wherever they are stored as they are computed with: in one piece,
-//! row-major, aligned to their elements.
+//! Files are memory-mapped. A tensor refers to the mapping if it is stored in the layout that fxc computes with:
+//! contiguous, row-major, and aligned to its elements.
 
 mod archive;
 mod guards;

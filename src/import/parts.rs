@@ -1,13 +1,13 @@
-//! JSON documents of which the long parts are read one at a time.
+//! JSON documents whose large parts are parsed one at a time.
 //!
-//! A tree of values takes ten times the memory of its text and more. Most of a graph's document are its nodes and the types of its
-//! values, and a reader needs one of these at a time; all else is a small tree.
+//! A tree of JSON values takes more than ten times the memory of its text. Most of a graph's document consists of its
+//! nodes and the types of its values, and the reader needs only one of these at a time. The rest is a small tree.
 
 use super::json::Bad;
 use serde_json::Value;
 use std::ops::Range;
 
-/// The nodes of a document's graph, and the types of the tensors in it, as text.
+/// The nodes of a document's graph and the types of its tensors, as text.
 #[derive(Default)]
 pub(super) struct GraphParts {
     text: Vec<u8>,
@@ -15,29 +15,29 @@ pub(super) struct GraphParts {
     tensors: Vec<JsonMember>,
 }
 
-/// A member of an object: its key, with quotes, and its value.
+/// A member of an object: its quoted key and its value.
 type JsonMember = [Range<usize>; 2];
 
 impl GraphParts {
-    /// Takes the items of `graph_module.graph.nodes` and the members of `graph_module.graph.tensor_values` out of a document, and gives
-    /// what is left as a tree. A document that is not made so is left whole.
+    /// Extracts the items of `graph_module.graph.nodes` and the members of `graph_module.graph.tensor_values` from a
+    /// document, and returns the rest as a tree. A document with any other structure is not split.
     pub(super) fn split_document(text: Vec<u8>) -> serde_json::Result<(Value, GraphParts)> {
         let Some((rest, nodes, tensors)) = split_graph_parts(&text) else {
             return Ok((serde_json::from_slice(&text)?, GraphParts::default()));
         };
         match serde_json::from_slice(&rest) {
             Ok(v) => Ok((v, GraphParts { text, nodes, tensors })),
-            // What is wrong is said by its place in the whole document.
+            // Parse the whole document, so that the error has the right position.
             Err(_) => Ok((serde_json::from_slice(&text)?, GraphParts::default())),
         }
     }
 
-    /// The nodes that were taken out.
+    /// The extracted nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Result<Value, Bad>> {
         self.nodes.iter().map(|r| self.parse_range(r))
     }
 
-    /// The names and types that were taken out.
+    /// The extracted names and types.
     pub(super) fn tensor_types(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
         self.tensors.iter().map(|[name, ty]| {
             let name = serde_json::from_slice(&self.text[name.clone()]).map_err(not_json)?;
@@ -54,7 +54,7 @@ fn not_json(e: serde_json::Error) -> Bad {
     format!("it is not JSON: {e}").into()
 }
 
-/// A document without the nodes and types of its graph, and where these are.
+/// A document without the nodes and types of its graph, and the ranges of these.
 type SplitDocument = (Vec<u8>, Vec<Range<usize>>, Vec<JsonMember>);
 
 fn split_graph_parts(text: &[u8]) -> Option<SplitDocument> {
@@ -70,7 +70,7 @@ fn split_graph_parts(text: &[u8]) -> Option<SplitDocument> {
     );
     let items = scan_items(text, nodes.start)?.0;
     let tensors = scan_members(text, values.start)?.0;
-    // An object's last member of a name counts.
+    // If an object has several members with the same name, the last one counts. Such a document is not split.
     let mut names: Vec<&[u8]> = tensors.iter().map(|[name, _]| &text[name.clone()]).collect();
     names.sort_unstable();
     if names.windows(2).any(|w| w[0] == w[1]) {
@@ -89,7 +89,7 @@ fn split_graph_parts(text: &[u8]) -> Option<SplitDocument> {
     Some((rest, items, tensors))
 }
 
-/// The value of the one member called `key`.
+/// The value of the only member called `key`.
 fn unique_member(text: &[u8], members: &[JsonMember], key: &str) -> Option<Range<usize>> {
     let is = |m: &&JsonMember| text[m[0].start + 1..m[0].end - 1] == *key.as_bytes();
     let mut found = members.iter().filter(is);
@@ -97,7 +97,7 @@ fn unique_member(text: &[u8], members: &[JsonMember], key: &str) -> Option<Range
     found.next().is_none().then(|| value.clone())
 }
 
-/// The members of the object that begins at `at`, and where it ends.
+/// The members of the object that begins at `at`, and its end.
 fn scan_members(text: &[u8], at: usize) -> Option<(Vec<JsonMember>, usize)> {
     scan_sequence(text, at, [b'{', b'}'], |i| {
         let key = i..skip_string(text, i)?;
@@ -108,7 +108,7 @@ fn scan_members(text: &[u8], at: usize) -> Option<(Vec<JsonMember>, usize)> {
     })
 }
 
-/// The items of the list that begins at `at`, and where it ends.
+/// The items of the list that begins at `at`, and its end.
 fn scan_items(text: &[u8], at: usize) -> Option<(Vec<Range<usize>>, usize)> {
     scan_sequence(text, at, [b'[', b']'], |i| {
         let end = skip_value(text, i)?;
@@ -116,7 +116,7 @@ fn scan_items(text: &[u8], at: usize) -> Option<(Vec<Range<usize>>, usize)> {
     })
 }
 
-/// What `one` reads at each place between brackets and commas, and where the last bracket ends.
+/// Calls `one` for each item between brackets and commas. Returns the results, and the end of the closing bracket.
 fn scan_sequence<T>(
     text: &[u8],
     at: usize,
@@ -143,7 +143,7 @@ fn scan_sequence<T>(
     }
 }
 
-/// Where the value that begins at `at` ends; what is in it is checked when it is read.
+/// The end of the value that begins at `at`. Its content is validated when it is parsed.
 fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at)? {
         b'"' => skip_string(text, at),
@@ -173,7 +173,7 @@ fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the string that begins at `at` ends.
+/// The end of the string that begins at `at`.
 fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     let mut i = (text.get(at) == Some(&b'"')).then_some(at + 1)?;
     loop {
@@ -243,7 +243,7 @@ mod tests {
                 "{cut} bytes"
             );
         }
-        // Within a node, it is found when the node is read.
+        // An error inside a node is found when the node is parsed.
         let bad = sound.replace(r#"{"a": "b"}"#, r#"{"a" "b"}"#);
         let (_, parts) = GraphParts::split_document(bad.into_bytes()).expect("a tree");
         assert!(parts.nodes().next().expect("a node").is_err());

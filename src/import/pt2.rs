@@ -1,4 +1,4 @@
-//! Archives of `torch.export.save`: a zip file of JSON and raw weights (`torch/_export/serde/schema.py`, schema 8).
+//! Archives of `torch.export.save`: a zip file with JSON and raw weights (`torch/_export/serde/schema.py`, schema 8).
 //!
 //! ```text
 //! model/archive_version                             0
@@ -9,8 +9,8 @@
 //! model/data/constants/model_constants_config.json  constants and non-persistent buffers, in the same way
 //! ```
 //!
-//! The exported program lifts parameters, buffers and constants to inputs, and [`read_exported`] leaves it so. For
-//! [`read_pt2`] they are attributes again ([`graph::unlift`]).
+//! The exported program lifts parameters, buffers and constants to inputs. [`read_exported`] leaves them lifted;
+//! [`read_pt2`] turns them into attributes again ([`graph::unlift`]).
 
 use super::archive::Archive;
 use super::json::{Bad, get_list, get_member, get_optional, get_text, read_int, read_union};
@@ -32,16 +32,16 @@ use std::sync::Arc;
 /// The name of the entry graph.
 const ENTRY: &str = "main";
 
-/// Reads an archive that `torch.export.save` wrote: its graph (called `main`) with the graphs of higher-order ops, types
-/// of all values, sizes and their ranges, source positions, and the values of parameters, buffers and constants, which
-/// refer to the mapped file where they are stored contiguously. No diagnostic has a place in a source file: titles and
-/// notes name the archive's entry.
+/// Reads an archive written by `torch.export.save`: its graph (called `main`) with the graphs of higher-order ops, the
+/// types of all values, sizes and their ranges, source locations, and the values of parameters, buffers and constants,
+/// which refer to the mapped file if they are stored contiguously. Diagnostics have no location in a source file; their
+/// titles and notes name the archive's entry.
 pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
     read_archive(path, false)
 }
 
-/// [`read_pt2`] of the program as it was exported: parameters, buffers and constants are inputs, new values of buffers are
-/// results, and the entry graph's signature says which is which. No weights are read.
+/// [`read_pt2`] without unlifting: parameters, buffers and constants stay inputs, new values of buffers stay results,
+/// and the entry graph's signature says which is which. No weights are read.
 pub fn read_exported(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
     read_archive(path, true)
 }
@@ -70,7 +70,7 @@ fn read_archive(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics),
         return Err(out);
     }
     let mut module = reader.module;
-    // The tables of weights are trees of their own.
+    // Free the program before the tables of weights are parsed into trees of their own.
     drop((program, parts));
     if !lifted {
         ArchiveWeights::open(&archive, &name, &mut out).fill_attributes(&mut module, &mut out);
@@ -84,7 +84,7 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
         "serialized_state_dict.json",
         "serialized_state_dict.pt",
     ];
-    // Entries of the old layout lie at the top, where no folder is cut off.
+    // Entries of the old layout are at the top level, so they have no folder to strip.
     if old.iter().any(|p| archive.has_entry(p)) {
         let title = format!(
             "`{}` has the layout of torch before 2.8, whose weights are pickled",
@@ -100,7 +100,7 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The entry that describes the model, and the model's name.
+/// The entry that describes the model, and the name of the model.
 fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
     let paths = archive.entry_paths();
     let names: Vec<&str> = paths
@@ -124,7 +124,7 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
     Ok((format!("models/{name}.json"), name.to_string()))
 }
 
-/// What is said of an archive without a model.
+/// The error for an archive without a model.
 fn other_kind(archive: &Archive) -> Diagnostic {
     let name = &archive.name;
     match archive.kind() {
@@ -193,7 +193,7 @@ impl ProgramReader<'_> {
         Ok(())
     }
 
-    /// Attributes instead of inputs; and what is known of their sizes.
+    /// Turns lifted inputs into attributes, and adds what is known about sizes.
     fn unlift(&mut self) -> Result<(), Bad> {
         graph::unlift(&mut self.module)?;
         let guards = get_optional(self.program, "guards_code").and_then(Value::as_array);
@@ -211,7 +211,7 @@ impl ProgramReader<'_> {
         Ok(())
     }
 
-    /// The ranges as torch prints them.
+    /// The ranges of sizes, as torch prints them.
     fn range_texts(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let ranges = get_optional(self.program, "range_constraints").and_then(Value::as_object);
         let bound = |range: &Value, key: &str, open: &str| match get_optional(range, key) {
@@ -229,13 +229,13 @@ impl ProgramReader<'_> {
         ranges.into_iter().flatten().map(one).collect()
     }
 
-    /// Ranges of sizes.
+    /// Reads the ranges of sizes.
     fn read_dim_ranges(&mut self) -> Result<(), Bad> {
         let Some(ranges) = get_optional(self.program, "range_constraints").and_then(Value::as_object) else {
             return Ok(());
         };
         for (name, range) in ranges {
-            // A range of an expression follows from those of its variables.
+            // The range of an expression follows from those of its variables.
             if parse_size(name).is_none_or(|d| d.as_var().is_none()) {
                 continue;
             }
@@ -255,7 +255,7 @@ impl ProgramReader<'_> {
     }
 }
 
-/// A node for each input, and what it is.
+/// Reads the inputs: creates a node for each and returns its specification.
 fn read_inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec<InputSpec>, Bad> {
     let specs = get_list(signature, "input_specs")?;
     let inputs = get_list(json, "inputs")?;
@@ -307,7 +307,7 @@ fn read_input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> R
     Ok(made)
 }
 
-/// What each result is.
+/// The specifications of the results.
 fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, Bad> {
     let specs = get_list(signature, "output_specs")?;
     if specs.len() != values.len() {
@@ -326,7 +326,7 @@ fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<Out
             _ => return Err(Bad::unsupported(format!("output {i} of the signature is a `{kind}`"))),
         };
         let arg = get_member(spec, "arg")?;
-        // The argument of a new value is the tensor itself, that of a result a union.
+        // The argument of a mutation is the tensor itself; that of other results is a union.
         let name = value_name(arg)?.unwrap_or_default();
         Ok(OutputSpec {
             name: name.into(),
@@ -337,7 +337,7 @@ fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<Out
     specs.iter().enumerate().map(one).collect()
 }
 
-/// How the model nests `count` results.
+/// The model's nesting of `count` results.
 fn read_nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
     let calls = get_list(gm, "module_call_graph")?;
     let root = calls.iter().find(|c| c.get("fqn").and_then(Value::as_str) == Some(""));
@@ -350,7 +350,7 @@ fn read_nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
         .map_err(|e| e.within("`out_spec`"))
 }
 
-/// How the model is called.
+/// The calling convention of the model.
 fn read_call_spec(gm: &Value) -> Option<CallSpec> {
     let calls = get_list(gm, "module_call_graph").ok()?;
     let root = calls
@@ -372,7 +372,7 @@ fn model_name(graph: &Value, parts: &GraphParts) -> Option<String> {
     whole.or_else(|| parts.nodes().find_map(|n| node_model_class(&n.ok()?)))
 }
 
-/// The class of the model that a node is in.
+/// The class of the model that a node is part of.
 fn node_model_class(node: &Value) -> Option<String> {
     let stack = node.get("metadata")?.get("nn_module_stack")?.as_str()?;
     let mut root = stack.split(';').next()?.splitn(3, ',');

@@ -7,7 +7,7 @@ use crate::graph::Arg;
 use crate::types::Val;
 use serde_json::Value;
 
-/// How deep arguments may nest; the JSON reader has a limit of its own, in levels of JSON.
+/// The maximum nesting depth of arguments. The JSON parser also limits the depth, in levels of JSON.
 const MAX_DEPTH: usize = 64;
 
 fn read_sequence(v: &Value, mut f: impl FnMut(&Value) -> Result<Arg, Bad>) -> Result<Arg, Bad> {
@@ -19,7 +19,7 @@ fn read_sequence(v: &Value, mut f: impl FnMut(&Value) -> Result<Arg, Bad>) -> Re
 }
 
 impl Scope {
-    /// One argument. Graphs in it become graphs of the module.
+    /// Reads one argument. Adds graphs in it to the module.
     pub(super) fn read_argument(&mut self, v: &Value, cx: &mut ImportContext, depth: usize) -> Result<Arg, Bad> {
         if depth > MAX_DEPTH {
             return Err(Bad::unsupported(format!("arguments nested more than {MAX_DEPTH} deep")));

@@ -1,4 +1,4 @@
-//! One graph of an archive as a [`Graph`].
+//! Reads one graph of an archive into a [`Graph`].
 
 use super::json::{Bad, get_list, get_member, get_optional, get_text, read_items, read_union};
 use super::loc;
@@ -14,27 +14,27 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How deep graphs of higher-order ops may nest.
+/// The maximum nesting depth of graphs of higher-order ops.
 const MAX_GRAPH_DEPTH: usize = 32;
 
 /// The graphs of higher-order ops found so far.
 #[derive(Default)]
 pub(super) struct ImportContext {
-    /// By their names in the module.
+    /// The graphs by their names in the module.
     pub graphs: IndexMap<Arc<str>, Graph>,
     names: Namer,
     depth: usize,
 }
 
 impl ImportContext {
-    /// A name that no graph has.
+    /// An unused name for a graph.
     pub(super) fn unique_graph_name(&mut self, wish: &str) -> Arc<str> {
         self.names.reserve("main");
         self.names.create(wish).into()
     }
 
-    /// Reads a graph that is an argument and gives its name in the module. Archives name graphs within their parent:
-    /// equal names become different ones here.
+    /// Reads a graph that is an argument and returns its name in the module. Archives name graphs within their parent,
+    /// so equal names are made unique here.
     pub(super) fn read_subgraph(&mut self, v: &Value) -> Result<Arg, Bad> {
         let wish = get_text(v, "name")?;
         if self.depth == MAX_GRAPH_DEPTH {
@@ -74,14 +74,14 @@ impl ImportContext {
 
 /// A graph under construction.
 pub(super) struct Scope {
-    /// What has been built.
+    /// The graph built so far.
     pub graph: Graph,
     values: HashMap<String, NodeId>,
     types: HashMap<String, Type>,
 }
 
 impl Scope {
-    /// An empty graph that knows the types of the values of `json` and of what was taken out of it.
+    /// An empty graph with the types of the values in `json` and in the extracted parts.
     pub(super) fn new(json: &Value, parts: &GraphParts) -> Result<Scope, Bad> {
         let mut types = HashMap::new();
         for part in parts.tensor_types() {
@@ -120,7 +120,8 @@ impl Scope {
             .ok_or_else(|| format!("`{name}` is used before it is defined").into())
     }
 
-    /// A node called `name` (or something near it, if that is not an identifier) that computes the value `name`.
+    /// Creates a node that computes the value `name`. The node has this name, or a similar one if it is not an
+    /// identifier.
     fn add_value(
         &mut self,
         op: Opcode,
@@ -138,7 +139,7 @@ impl Scope {
         Ok(n)
     }
 
-    /// A node of exactly this name, or of one made from it if it is not an identifier or taken.
+    /// Creates a node with exactly this name, or with one derived from it if it is taken or not an identifier.
     fn create_named_node(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
         if name.is_ascii()
             && pyrepr::is_identifier(name)
@@ -149,7 +150,7 @@ impl Scope {
         self.graph.create_node(op, target, args, kwargs, Some(name))
     }
 
-    /// An input that the caller gives: its name, and its value if tracing fixed it.
+    /// Reads an input that the caller passes. Returns its name, and its value if tracing specialised it to a constant.
     pub(super) fn read_placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
         let (kind, v) = read_union(input)?;
         let name = match kind {
@@ -164,13 +165,13 @@ impl Scope {
         Ok((self.bare_placeholder(name)?, None))
     }
 
-    /// A placeholder of this name.
+    /// Creates a placeholder with this name.
     pub(super) fn bare_placeholder(&mut self, name: &str) -> Result<Arc<str>, Bad> {
         self.add_value(Opcode::Placeholder, name, vec![], vec![], name)?;
         Ok(name.into())
     }
 
-    /// All nodes: those of `json`, and those that were taken out of it.
+    /// Reads all nodes: those in `json` and the extracted ones.
     pub(super) fn read_nodes(&mut self, json: &Value, parts: &GraphParts, cx: &mut ImportContext) -> Result<(), Bad> {
         let whole = get_list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
         for (i, v) in whole.chain(parts.nodes().map(|v| v.map(Cow::Owned))).enumerate() {
@@ -216,7 +217,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Gives the new nodes after `before` their place in the user's Python.
+    /// Sets the location in the user's Python of the nodes created after `before`.
     fn set_locations(&mut self, v: &Value, before: Option<NodeId>) {
         let Some(metadata) = v.get("metadata") else { return };
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
@@ -238,7 +239,7 @@ impl Scope {
         }
     }
 
-    /// The call itself, and `getitem` nodes for the results of a call that has several.
+    /// Creates the call, and `getitem` nodes if it has several results.
     fn add_call(
         &mut self,
         v: &Value,
@@ -273,14 +274,14 @@ impl Scope {
         let ty = self.add_getitems(n, parts)?;
         self.graph.meta_mut(n).ty = Some(match outputs {
             [only] if !higher_order && only.get("as_tensors").is_some() => Val::List(ty),
-            // An op without results gives None.
+            // An op without results returns `None`.
             [] => Val::None,
             _ => Val::Tuple(ty),
         });
         Ok(())
     }
 
-    /// A `getitem` node for each part of a result that is used, and the types of all parts.
+    /// Creates a `getitem` node for each part of a result that is used. Returns the types of all parts.
     fn add_getitems(&mut self, from: NodeId, parts: &[Value]) -> Result<Vec<Type>, Bad> {
         let mut types = vec![];
         for (i, part) in parts.iter().enumerate() {
@@ -288,7 +289,7 @@ impl Scope {
             if let Some(name) = value_name(part)? {
                 let unused = format!("{}_unused_{i}", self.graph[from].name());
                 types.push(self.types.get(name).cloned().unwrap_or(Val::Unknown));
-                // The exporter invents names for results that no node reads.
+                // The exporter generates names for results that no node reads.
                 if name != unused {
                     self.add_value(Opcode::CallFunction, "operator.getitem", args, vec![], name)?;
                 }
@@ -310,7 +311,7 @@ impl Scope {
         Ok(types)
     }
 
-    /// The graph's results.
+    /// Reads the graph's results.
     pub(super) fn read_outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
         let outputs = get_list(json, "outputs")?.iter().enumerate();
         let mut cx = ImportContext::default();
@@ -325,9 +326,9 @@ impl Scope {
 
 type Kwargs = Vec<(Arc<str>, Arg)>;
 
-/// The name of a value that is one tensor or one symbolic number; `None` for other kinds.
+/// The name of a value that is a single tensor or symbolic number; `None` for other kinds.
 pub(super) fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
-    // The items of `as_tensors` are not unions but tensors themselves.
+    // The items of `as_tensors` are plain tensors and not unions.
     if let Some(name) = v.get("name") {
         return Ok(name.as_str());
     }
@@ -339,7 +340,8 @@ pub(super) fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
     })
 }
 
-/// Whether an argument of an older archive, which does not say, is positional: if the schema gives it no default.
+/// Whether an argument in an older archive, which does not record this, is positional. It is if the schema has no
+/// default for it.
 fn is_positional(target: &str, name: &str) -> bool {
     let path = op::canonical_path(target, false);
     let Some(c) = op::candidates(&path).first().copied() else {
@@ -349,7 +351,7 @@ fn is_positional(target: &str, name: &str) -> bool {
     param.is_some_and(|p| p.default.is_none() && !p.keyword_only)
 }
 
-/// The type that a tensor's metadata says.
+/// The type in a tensor's metadata.
 pub(super) fn tensor_type(v: &Value) -> Result<TensorType, Bad> {
     let sizes = get_list(v, "sizes")?
         .iter()

@@ -1,11 +1,11 @@
-//! Values in an archive that refer to nothing: numbers, strings, dtypes, layouts, devices.
+//! Literal values in an archive: numbers, strings, dtypes, layouts, devices.
 
 use super::json::{Bad, get_member, get_optional, get_text, read_bool, read_float, read_int, read_union};
 use crate::op::Literal;
 use crate::types::{DType, Val};
 use serde_json::Value;
 
-/// torch's `ScalarType`.
+/// Decodes torch's `ScalarType`.
 pub(super) fn read_dtype(v: &Value) -> Result<DType, Bad> {
     Ok(match read_int(v)? {
         1 => DType::U8,
@@ -66,13 +66,13 @@ fn read_device<T>(v: &Value) -> Result<Val<T>, Bad> {
     }))
 }
 
-/// The union `ConstantValue`: the value of an input that tracing fixed.
+/// Reads the union `ConstantValue`: the value of an input that tracing specialised to a constant.
 pub(super) fn read_constant(v: &Value) -> Result<Literal, Bad> {
     let (kind, v) = read_union(v)?;
     read_scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a constant").into())
 }
 
-/// The kinds of arguments that refer to nothing.
+/// Reads an argument if its kind is a literal.
 pub(super) fn read_scalar<T>(kind: &str, v: &Value) -> Result<Option<Val<T>>, Bad> {
     Ok(Some(match kind {
         "as_none" => Val::None,
@@ -87,7 +87,7 @@ pub(super) fn read_scalar<T>(kind: &str, v: &Value) -> Result<Option<Val<T>>, Ba
         "as_complex" => Val::Complex(read_float(get_member(v, "real")?)?, read_float(get_member(v, "imag")?)?),
         "as_operator" => {
             let path = v.as_str().ok_or("expected a string")?;
-            // In arguments torch prints an overload without `torch.ops.`.
+            // In arguments, torch prints overloads without `torch.ops.`.
             Val::Opaque(path.strip_prefix("torch.ops.").unwrap_or(path).into())
         }
         _ => return Ok(None),

@@ -16,8 +16,8 @@ fn read(name: &str) -> GraphModule {
     module
 }
 
-/// torch's text of the exported graph and ours, without the lines that lifting makes different: parameters as inputs, the
-/// values of constant inputs, the nesting of the result.
+/// torch's text of the exported graph and ours, without the lines that differ because of lifting: parameters as inputs,
+/// the values of constant inputs, the nesting of the result.
 fn texts(name: &str, module: &GraphModule) -> (Vec<String>, Vec<String>) {
     let lifted = |l: &&str| ["%p_", "%b_", "%c_"].iter().any(|p| l.trim_start().starts_with(p));
     let keep = |text: &str| -> Vec<String> {
@@ -52,7 +52,7 @@ fn nested_results_and_sizes() {
     let x = g.find("x").unwrap();
     let size = m.dims.keys().next().unwrap().to_string();
     assert_eq!(g[x].meta.ty.as_ref().unwrap().to_string(), format!("f32[{size}, 6]"));
-    // torch's tracer says 2; see `Reader::dims`.
+    // torch's tracer reports 2; see `graph::signature::traced_minimum`.
     assert_eq!(m.dims[&*size].min, 0);
     let w = g.find("p_net_0_weight").unwrap();
     assert_eq!((g[w].op(), g[w].target()), (Opcode::GetAttr, "net.0.weight"));
@@ -71,12 +71,12 @@ fn buffers_constants_and_ties() {
     let (want, got) = texts("buffers.txt", &m);
     assert_eq!(want, got);
     let value = |name: &str| m.attributes[name].value.clone().unwrap();
-    // Not saved with the state, and not stored in one piece.
+    // Not saved with the state, and not stored contiguously.
     let table: Vec<f32> = (0..4).flat_map(|c| (0..3).map(move |r| (r * 4 + c) as f32)).collect();
     assert_eq!(value("table"), Tensor::from_slice(&[4, 3], &table));
     assert_eq!(value("lifted_tensor_0"), Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]));
     assert_eq!(m.attributes["lifted_tensor_0"].kind, AttributeKind::Constant);
-    // Tied weights are one.
+    // Tied weights share one tensor.
     assert_eq!(value("a.weight").bytes().as_ptr(), value("b.weight").bytes().as_ptr());
 }
 
@@ -86,7 +86,7 @@ fn new_values_of_buffers_and_inputs_are_copied_back() {
     let (want, mut got) = texts("buffers_core.txt", &m);
     let copies: Vec<String> = got.iter().filter(|l| l.contains("copy_")).cloned().collect();
     got.retain(|l| !l.contains("copy_"));
-    // `%y` has one user more.
+    // `%y` has one more user.
     let users = |l: &String| l.replace("[num_users=2] = placeholder", "[num_users=1] = placeholder");
     assert_eq!(want, got.iter().map(users).collect::<Vec<_>>());
     let args = ["(%b_count, %add)", "(%y, %mul)"];
@@ -101,7 +101,7 @@ fn new_values_of_buffers_and_inputs_are_copied_back() {
 fn graphs_as_arguments() {
     let m = read("branches.pt2");
     let (want, got) = texts("branches.txt", &m);
-    // An archive holds the operands as a list; torch's own loader gives a list too.
+    // The archive stores the operands as a list, and torch's own loader returns a list, too.
     let operands = |l: &String| l.replace("[%x])", "(%x,))");
     assert_eq!(want, got.iter().map(operands).collect::<Vec<_>>());
     assert_eq!(
@@ -142,7 +142,7 @@ impl Drop for Temp {
     }
 }
 
-/// The first finding in a file of these bytes.
+/// The first diagnostic for a file with these bytes.
 fn finding(name: &str, bytes: &[u8]) -> Option<(Code, String)> {
     let file = Temp::new(name, bytes);
     let d = read_pt2(&file.0).err()?.into_iter().next()?;
@@ -150,7 +150,7 @@ fn finding(name: &str, bytes: &[u8]) -> Option<(Code, String)> {
     Some((d.code, text.replace(&file.0.display().to_string(), "FILE")))
 }
 
-/// `mlp.pt2` with one entry changed; an empty entry is left out.
+/// `mlp.pt2` with one entry changed; an empty entry is removed.
 fn changed(entry: &str, f: impl Fn(&str) -> String) -> Vec<u8> {
     let bytes = std::fs::read(data("mlp.pt2")).unwrap();
     let mut zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
@@ -180,7 +180,7 @@ fn compressed_archives_are_read() {
     assert_eq!(m.attributes["net.2.bias"], read("mlp.pt2").attributes["net.2.bias"]);
 }
 
-/// A name, the bytes of an archive, and what is said of it: the code, and a part of the text.
+/// A name, the bytes of an archive, and the expected diagnostic: its code and a part of its text.
 type Case = (&'static str, Vec<u8>, Code, &'static str);
 
 /// `mlp.pt2` with one text in its graph replaced.
@@ -317,7 +317,8 @@ fn no_damage_panics() {
             let at = (seed >> 33) as usize % bytes.len();
             bytes[at] ^= 1 << (seed % 8);
         }
-        // Damage to what is not read, or to weights (which carry no checksum when mapped), goes unseen; nothing panics.
+        // Damage to parts that are not read, or to weights (whose checksum is not verified when they are mapped), is
+        // not detected, but nothing panics.
         let _ = finding("flip", &bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Parameters, buffers and constants of an archive: a JSON table of names and strided views of raw entries.
+//! Parameters, buffers and constants of an archive: a JSON table with names and strided views of raw entries.
 
 use super::archive::{Archive, Payload};
 use super::json::{Bad, get_list, get_member, get_text, read_bool, read_int};
@@ -11,10 +11,11 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A view that is not stored in one piece is copied only up to this size: a stride of 0 makes any size from nothing.
+/// The maximum size of a copied view, for views that are not contiguous. Without a limit, a stride of 0 could produce
+/// any size.
 const MAX_COPY: usize = 1 << 32;
 
-/// Where a tensor is and how it is laid out. Tied weights have equal views.
+/// The location and layout of a tensor. Tied weights have equal views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WeightView {
     entry: String,
@@ -24,7 +25,7 @@ struct WeightView {
     offset: usize,
 }
 
-/// The weights of one model of an archive.
+/// The weights of one model in an archive.
 pub(super) struct ArchiveWeights<'a> {
     archive: &'a Archive,
     views: HashMap<String, Result<WeightView, Bad>>,
@@ -32,7 +33,7 @@ pub(super) struct ArchiveWeights<'a> {
 }
 
 impl<'a> ArchiveWeights<'a> {
-    /// Reads the tables. A table that cannot be read is reported, and its tensors are then missing.
+    /// Reads the tables. If a table cannot be read, the error is reported, and its tensors count as missing.
     pub(super) fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> ArchiveWeights<'a> {
         let mut views = HashMap::new();
         for folder in ["constants", "weights"] {
@@ -65,7 +66,7 @@ impl<'a> ArchiveWeights<'a> {
         }
     }
 
-    /// Gives every attribute of the module its value, and reports all that fail.
+    /// Sets the value of every attribute of the module, and reports all failures.
     pub(super) fn fill_attributes(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
         let mut missing = vec![];
         for (name, attribute) in &mut module.attributes {
@@ -190,7 +191,7 @@ impl Failure {
 }
 
 impl WeightView {
-    /// The first byte, if the whole view lies in the `stored` bytes of the entry.
+    /// The offset of the first byte, if the whole view is inside the `stored` bytes of the entry.
     fn check_bounds(&self, stored: usize) -> Result<usize, Bad> {
         let last = self
             .shape
@@ -225,7 +226,7 @@ impl WeightView {
         true
     }
 
-    /// The elements in row-major order. The view has been checked against `bytes`.
+    /// Copies the elements in row-major order. The view has been checked against `bytes`.
     fn gather_elements(&self, bytes: &[u8], len: usize) -> AlignedBytes {
         let size = self.dtype.size();
         let mut out = AlignedBytes::zeroed(len);

@@ -1,13 +1,13 @@
-//! Symbolic sizes as torch's exporter writes them: sympy's `srepr`, such as `Add(Mul(Integer(2), Symbol('s77',
-//! positive=True, integer=True)), Integer(1))`, and its `str`, such as `2*s77 + 1` or `(s0//2)`. What [`Dim`] cannot hold is
-//! the unknown size.
+//! Parses symbolic sizes as torch's exporter writes them: sympy's `srepr`, such as `Add(Mul(Integer(2), Symbol('s77',
+//! positive=True, integer=True)), Integer(1))`, and its `str`, such as `2*s77 + 1` or `(s0//2)`. Expressions that
+//! [`Dim`] cannot represent become the unknown size.
 
 use crate::types::{Dim, SizeExpr};
 
-/// How deep an expression may nest.
+/// The maximum nesting depth of an expression.
 const MAX_DEPTH: usize = 64;
 
-/// The size that `text` means; [`Dim::Unknown`] if it has functions that sizes do not, `None` if it does not parse.
+/// Parses a size. [`Dim::Unknown`] if it uses functions that sizes do not support, `None` if it is malformed.
 pub(super) fn parse_size(text: &str) -> Option<Dim> {
     let mut p = SizeParser {
         rest: text.trim_start(),
@@ -38,7 +38,7 @@ impl<'a> SizeParser<'a> {
         word
     }
 
-    /// A comparison stands in conditions only: `Piecewise((1, s0 > 2), (2, True))`.
+    /// Comparisons occur only in conditions: `Piecewise((1, s0 > 2), (2, True))`.
     fn parse_comparison(&mut self, depth: usize) -> Option<SizeExpr> {
         let left = self.parse_sum(depth)?;
         const SIGNS: [(&str, &str); 6] = [
@@ -144,7 +144,7 @@ impl<'a> SizeParser<'a> {
         }
     }
 
-    /// What stands between commas until the parenthesis closes.
+    /// Parses comma-separated items up to the closing parenthesis.
     fn parse_list<T>(&mut self, depth: usize, item: impl Fn(&mut Self, usize) -> Option<T>) -> Option<Vec<T>> {
         let mut items = vec![];
         while !self.eat(")") {

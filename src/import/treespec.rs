@@ -5,8 +5,8 @@ use crate::graph::PyTreeParams;
 use crate::types::Val;
 use serde_json::Value;
 
-/// `leaves` nested as the specification `spec` (a JSON text) says. Named tuples become tuples; data classes and the
-/// outputs of transformers become dicts by their field names.
+/// Nests `leaves` as the specification `spec` (a JSON text) describes. Named tuples become tuples; data classes and the
+/// outputs of transformers become dicts with their field names as keys.
 pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Bad> {
     let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
     let root = match read_items(&spec)? {
@@ -22,8 +22,8 @@ pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usi
     }
 }
 
-/// The parameters that the specification `spec` of a program's inputs flattens, if one of them nests: those by position and those by
-/// name, called by `names` in this order.
+/// The parameters that the specification `spec` of a program's inputs flattens, if any of them is nested: positional
+/// and keyword parameters, with `names` as their names in this order.
 pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<PyTreeParams>, Bad> {
     let leaves = (0..inputs).map(Val::Leaf).collect();
     let Val::Tuple(parts) = nest_leaves(spec, leaves)? else {
@@ -77,15 +77,16 @@ fn build_value(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Res
     }
 }
 
-/// The keys in the context of a dict-like type, if it has as many as there are children.
+/// The keys in the context of a dict-like type, if their number equals that of the children.
 fn context_keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
     let context = match get_optional(spec, "context") {
-        // Most contexts are JSON in a string; that of a defaultdict is JSON itself.
+        // Most contexts are strings that contain JSON; that of a defaultdict is JSON itself.
         Some(Value::String(s)) => serde_json::from_str(s).unwrap_or(Value::Null),
         Some(v) => v.clone(),
         None => Value::Null,
     };
-    // A defaultdict has its keys beside the factory; a data class the fields that are set before those that are None.
+    // A defaultdict has its keys next to its factory. A data class has the fields that are set, then those that are
+    // `None`.
     let context = match &context {
         Value::Object(_) => get_member(&context, "dict_context")?,
         Value::Array(v) => match &v[..] {
@@ -111,7 +112,7 @@ fn context_key(v: &Value) -> Option<Val<usize>> {
                 .unwrap_or(Val::None),
         ),
         Value::Null => Some(Val::None),
-        // A tuple; JSON has none.
+        // A tuple, which JSON writes as a list.
         Value::Array(v) => v
             .iter()
             .map(context_key)

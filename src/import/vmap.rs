@@ -1,4 +1,4 @@
-//! Regions that `torch.vmap` leaves in an exported graph, as calls of graphs.
+//! Converts regions that `torch.vmap` leaves in an exported graph to calls of graphs.
 //!
 //! ```text
 //! %level = _vmap_increment_nesting(7, "error")
@@ -8,7 +8,8 @@
 //! %end   = _vmap_decrement_nesting()
 //! ```
 //!
-//! Inside a region values have no batch dim; `map_impl` runs it for each row. `associative_scan` is traced this way.
+//! Values inside a region have no batch dim; `map_impl` runs the region for each row. `associative_scan` is traced in
+//! this form.
 
 use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
 use crate::types::Val;
@@ -17,19 +18,19 @@ use std::sync::Arc;
 
 const PREFIX: &str = "torch._functorch.predispatch.";
 
-/// What a node is to a region.
+/// The role of a node in a region.
 fn region_role(graph: &Graph, n: NodeId) -> Option<&str> {
     let node = &graph[n];
     let named = node.op() == Opcode::CallFunction;
     node.target().strip_prefix(PREFIX).filter(|_| named)
 }
 
-/// Makes every region a graph and a call of it, innermost first; `name` gives the graphs' names. What is not a well-formed region
-/// stays as it is, and is reported as unknown ops.
+/// Converts every region to a graph and a call of it, innermost regions first. `name` generates the graphs' names. A
+/// malformed region is not converted, and is later reported as unknown ops.
 pub(super) fn extract_regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> Vec<(Arc<str>, Graph)> {
     for n in graph.ids() {
         if region_role(graph, n) == Some("lazy_load_decompositions") {
-            // Nothing uses what it gives.
+            // Its result is never used.
             let _ = graph.erase_node(n);
         }
     }
@@ -55,17 +56,17 @@ pub(super) fn extract_regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<s
 #[derive(Default)]
 struct VmapRegion {
     body: Graph,
-    /// Nodes of the graph as nodes of the body.
+    /// The body's node for each node of the graph.
     inside: HashMap<NodeId, NodeId>,
-    /// Values with a batch, and along which dim.
+    /// Batched values, and their batch dims.
     rows: Vec<(NodeId, i64)>,
-    /// Values of outside.
+    /// Values from outside of the region.
     extra: Vec<NodeId>,
-    /// Nodes that give values with a batch, and along which dim.
+    /// For each `_remove_batch_dim` node, its operand in the body and the batch dim of its result.
     results: Vec<(NodeId, Arg, i64)>,
 }
 
-/// Takes the nodes from `begin` to `end` out of the graph: their body, and a call of it in their place.
+/// Moves the nodes from `begin` to `end` into a separate graph, the body, and inserts a call of it.
 fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Option<Graph> {
     let between: Vec<NodeId> = graph
         .ids()
@@ -75,7 +76,7 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
         .take_while(|n| *n != end)
         .collect();
     let mut r = VmapRegion::default();
-    // Parameters come first in a graph: those for rows, then those for values of outside.
+    // Parameters come first in a graph: those for rows, then those for values from outside.
     for &n in between
         .iter()
         .filter(|n| region_role(graph, **n) == Some("_add_batch_dim"))
@@ -126,14 +127,14 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
     r.body.set_output(Val::Tuple(results));
     r.insert_call(graph, end, name);
     for n in between.into_iter().rev().chain([end, begin]) {
-        // Its users were erased before it, or use the call now.
+        // Its users have been erased before, or use the call now.
         graph.erase_node(n).ok()?;
     }
     Some(r.body)
 }
 
 impl VmapRegion {
-    /// Calls the body before `end`, and lets its results stand for those of the region.
+    /// Inserts a call of the body before `end`, and replaces the region's results with those of the call.
     fn insert_call(&self, graph: &mut Graph, end: NodeId, name: &Arc<str>) {
         let point = graph.insert_point();
         graph.set_insert_point(InsertPoint::Before(end));

@@ -1,4 +1,4 @@
-//! Weights files: `.safetensors` beside a graph.
+//! Weights files: `.safetensors` for a graph.
 
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Attribute, AttributeKind, GraphModule, NodeId, Opcode};
@@ -11,18 +11,18 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Names in one message.
+/// The maximum number of names in one message.
 const MAX_NAMES: usize = 20;
 
-/// Gives the attributes of `module` their values from the `.safetensors` file at `path`: those that are declared, those
-/// that `get_attr` nodes read, and those below modules that are called. Values that the module has already (constants
-/// written out in the graph's file) stay. Reports all at once: a file that cannot be read (E0407), missing weights (E0401),
-/// weights of another shape or dtype than declared (E0406), and as a note those that nothing reads (L0002).
+/// Sets the attributes of `module` from the `.safetensors` file at `path`: attributes that are declared, that
+/// `get_attr` nodes read, or that belong to called modules. Existing values (constants in the graph's file) are kept.
+/// Reports all problems at once: an unreadable file (E0407), missing weights (E0401), weights with another shape or
+/// dtype than declared (E0406), and, as a note, unused weights (L0002).
 pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
     bind_file(module, path, false)
 }
 
-/// [`bind_weights`] that also replaces the values that the module has already, where the file holds others.
+/// [`bind_weights`] that also replaces existing values if the file has others.
 pub fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
     bind_file(module, path, true)
 }
@@ -61,7 +61,7 @@ fn bind_file(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostic
     binder.out
 }
 
-/// What is wrong with a file, without its path.
+/// The reason for a file error, without the path.
 fn file_error_reason(e: &FileError) -> String {
     if let Problem::Io(text) = &e.problem {
         return text
@@ -72,7 +72,7 @@ fn file_error_reason(e: &FileError) -> String {
     tensor.map_or(e.problem.to_string(), |t| format!("tensor `{t}`: {}", e.problem))
 }
 
-/// Makes None of the attributes that may be None (TorchScript's `Tensor?`) and that the file has not.
+/// Replaces optional attributes (TorchScript's `Tensor?`) that the file lacks with `None`.
 fn drop_optional(module: &mut GraphModule, has: &dyn Fn(&str) -> bool) {
     for graph in module.graphs.values_mut() {
         for n in graph.find_nodes(Opcode::GetAttr, None) {
@@ -90,7 +90,7 @@ fn drop_optional(module: &mut GraphModule, has: &dyn Fn(&str) -> bool) {
                 graph.set_args(user, args);
                 graph.set_kwargs(user, kwargs);
             }
-            // It has no users any more, which is the one thing that could fail.
+            // Erasing fails only for nodes with users, and this one has none left.
             let _ = graph.erase_node(n);
         }
     }
@@ -104,7 +104,7 @@ struct WeightBinder<'a> {
 }
 
 impl WeightBinder<'_> {
-    /// Forgets the values that the file replaces.
+    /// Removes the values that the file replaces.
     fn forget_values(&mut self, tensors: &IndexMap<String, Tensor>) {
         let replaced = |(name, _): &(&Arc<str>, &mut Attribute)| tensors.contains_key(&***name);
         for (_, a) in self.module.attributes.iter_mut().filter(replaced) {
@@ -133,7 +133,7 @@ impl WeightBinder<'_> {
         }
         for (path, inputs, names) in &called {
             let reads = self.module_reads(path, *inputs, names, tensors);
-            // All that lies below a module of an unknown class is taken to belong to it.
+            // All weights below a module of an unknown class are assumed to belong to it.
             let below = |k: &&String| k.strip_prefix(&**path).is_some_and(|r| r.starts_with('.'));
             let reads = reads.unwrap_or_else(|| tensors.keys().filter(below).map(|k| k.as_str().into()).collect());
             needed.extend(reads.into_iter().map(|p| (p, None)));
@@ -154,7 +154,7 @@ impl WeightBinder<'_> {
         }
     }
 
-    /// The weights that a module of a known class reads, the optional ones if the file has them.
+    /// The weights that a module of a known class reads, including optional ones if the file has them.
     fn module_reads(
         &self,
         path: &str,
@@ -176,7 +176,7 @@ impl WeightBinder<'_> {
         };
         let own = m.constructed();
         let mut found = reads(own)?;
-        // Of what training alone reads, the module keeps what there is.
+        // Weights that only training reads are kept if they exist.
         let training = [own.kwargs, &[(modules::TRAINING.into(), Val::Bool(true))]].concat();
         let trained = modules::Constructed {
             kwargs: &training,
@@ -223,7 +223,7 @@ impl WeightBinder<'_> {
             }
             a.value = Some(t.clone());
         }
-        // What is left is unused.
+        // The remaining tensors are unused.
         for name in self.module.attributes.keys() {
             tensors.shift_remove(&**name);
         }
@@ -292,7 +292,7 @@ fn is_buffer(path: &str) -> bool {
     )
 }
 
-/// Symbolic and unknown sizes of a declaration fit any.
+/// Whether the types are compatible. Symbolic and unknown sizes in a declaration match any size.
 fn is_compatible_type(declared: &TensorType, found: &TensorType) -> bool {
     declared.dtype == found.dtype
         && match (&declared.shape, &found.shape) {
@@ -312,8 +312,8 @@ fn list_names<'a>(list: impl ExactSizeIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Writes the values of the module's attributes to a `.safetensors` file that [`bind_weights`] reads: those for which
-/// `pick` is true, which leaves out constants that the graph's file writes out.
+/// Writes the values of the module's attributes to a `.safetensors` file for [`bind_weights`]. `pick` selects the
+/// attributes, for example to exclude constants that are written in the graph's file.
 pub fn write_weights(
     module: &GraphModule,
     path: &Path,
@@ -323,7 +323,7 @@ pub fn write_weights(
     write_tensors(path, values.filter_map(|(name, a)| Some((&**name, a.value.as_ref()?))))
 }
 
-/// Writes tensors under names to a `.safetensors` file.
+/// Writes named tensors to a `.safetensors` file.
 pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<(), Diagnostic> {
     files::write(path, values).map_err(|e| {
         let title = format!("the weights file `{}` cannot be written", path.display());
@@ -331,7 +331,7 @@ pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a
     })
 }
 
-/// What a weights file has below a module, and what the file of the graph declares there.
+/// The weights below a module in a weights file, and the declarations below it in the graph's file.
 struct InFile<'a> {
     module: &'a GraphModule,
     tensors: &'a IndexMap<String, Tensor>,

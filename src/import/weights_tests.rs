@@ -3,7 +3,7 @@ use crate::graph::{Graph, ModuleDecl};
 use crate::types::{DType, Val};
 use std::path::PathBuf;
 
-/// A file that is removed at the end.
+/// A temporary file that is removed when dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -16,7 +16,7 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("fxc-weights-{}-{name}.safetensors", std::process::id()))
 }
 
-/// `w` declared, `b` read by `get_attr`, `fc` a Linear.
+/// A module with `w` declared, `b` read by `get_attr`, and the Linear module `fc`.
 fn module() -> GraphModule {
     let mut g = Graph::new();
     let x = g.placeholder("x", None);
@@ -59,7 +59,7 @@ fn weights_reach_attributes_and_modules() {
     assert!(bind_weights(&mut m, path).is_empty());
     assert_eq!(m.attributes["fc.weight"].value, Some(fw));
     assert_eq!(m.attributes["b"].ty, Some(Val::Leaf(b.ty())));
-    // And back again.
+    // Round trip.
     write_weights(&m, path, |name, _| name != "b").unwrap();
     let d: Vec<_> = bind_weights(&mut module(), path).into_iter().map(|d| d.title).collect();
     assert_eq!(d, [format!("`{}` has no weight `b`", path.display())]);
