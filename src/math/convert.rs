@@ -1,4 +1,4 @@
-//! f16 and bf16 to f32 and back.
+//! Conversions between f32 and f16 or bf16.
 
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
@@ -6,13 +6,13 @@ use crate::types::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// Elements of one chunk.
+/// The number of elements in a chunk.
 const CHUNK: usize = 16 * 1024;
 
-/// Converts `dst.len()` elements of 16-bit `dtype` from `src`.
+/// Converts `dst.len()` elements of the 16-bit `dtype` from `src`.
 ///
 /// # Safety
-/// `src` is readable for them and aligned to 2 bytes (or `dst` is empty).
+/// `src` is readable for these elements and aligned to 2 bytes, unless `dst` is empty.
 pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
     let n = dst.len();
     let (to, from) = (SharedPtr(dst.as_mut_ptr()), SharedPtr(src.cast_mut()));
@@ -31,7 +31,7 @@ pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, d
     });
 }
 
-/// [`widen_elements`] for bytes of any alignment; `bytes` has two for each element of `dst`.
+/// [`widen_elements`] for bytes of any alignment. `bytes` has two for each element of `dst`.
 pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     for (x, b) in dst.iter_mut().zip(bytes.chunks_exact(2)) {
         let bits = u16::from_le_bytes([b[0], b[1]]);
@@ -47,7 +47,7 @@ pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
 /// # Safety
 /// `dst` is writable for as many elements and aligned to 2 bytes.
 pub(super) unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match dtype {
             DType::F16 => std::slice::from_raw_parts_mut(dst.cast::<f16>(), src.len()).convert_from_f32_slice(src),

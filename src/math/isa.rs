@@ -1,7 +1,7 @@
-//! Kernels in several instruction sets: one body, compiled for each.
+//! Kernels for several instruction sets: one generic body, compiled for each.
 
-/// Defines `fn $name(isa: Isa) -> $ty` that gives, for each level, the pointer to `$body::<Level>` compiled with that
-/// level's instructions switched on. `$body` is an `#[inline(always)]` function generic over [`super::simd::Simd`].
+/// Defines `fn $name(isa: Isa) -> $ty`, which returns the pointer to `$body::<Level>` compiled with that level's
+/// instructions enabled. `$body` is an `#[inline(always)]` function that is generic over [`super::simd::Simd`].
 macro_rules! per_isa {
     ($(#[$doc:meta])* $vis:vis fn $name:ident = $body:ident $(<$($g:ident : $gt:ty),*>)? ( $($arg:ident : $t:ty),* $(,)? ) $(-> $ret:ty)?) => {
         $(#[$doc])*
@@ -13,13 +13,13 @@ macro_rules! per_isa {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $t),*) $(-> $ret)? {
-                // SAFETY: as above; the caller chose this level because the machine has it.
+                // SAFETY: as above; the caller chose this level because the machine supports it.
                 unsafe { $body::<$crate::math::simd::Avx2 $($(, $g)*)?>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
             unsafe fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $t),*) $(-> $ret)? {
-                // SAFETY: as above; the caller chose this level because the machine has it.
+                // SAFETY: as above; the caller chose this level because the machine supports it.
                 unsafe { $body::<$crate::math::simd::Avx512 $($(, $g)*)?>($($arg),*) }
             }
             match isa {

@@ -1,10 +1,11 @@
-//! What Cranelift cannot say: matrix products, convolution, attention, transposes.
+//! The operations that Cranelift cannot express well: matrix products, convolution, attention and transposes.
 //!
-//! [`contract`] is the seam: descriptors, plans, and the [`Library`] trait that makes one from the
-//! other. [`native_library`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
-//! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
+//! [`contract`] is the interface: descriptors, plans, and the [`Library`] trait that turns a descriptor into a plan.
+//! [`native_library`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
+//! ([`Isa`]), one of which is chosen at run time. [`mod@reference`] computes the same operations directly from their
+//! definitions, slowly.
 
-// Arrays of registers are indexed by unrolled loops, several of them by one index.
+// Unrolled loops index arrays of registers, often several arrays with one index.
 #![allow(clippy::needless_range_loop)]
 
 mod attention;
@@ -27,7 +28,7 @@ pub use crate::target::Isa;
 use crate::target::Target;
 use contract::*;
 
-/// fxc's own kernels in one instruction set.
+/// fxc's own kernels for one instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     isa: Isa,
@@ -40,7 +41,7 @@ pub fn native_library() -> Native {
 }
 
 impl Native {
-    /// The kernels that a target runs, which has no features that this machine lacks.
+    /// The kernels for a target. The target must not have features that this machine lacks.
     pub fn for_target(target: Target) -> Native {
         Native {
             isa: target.isa(),
@@ -48,8 +49,8 @@ impl Native {
         }
     }
 
-    /// The same kernels with (`true`) or without the promise that every convolution is the sum of its products, so that no faster
-    /// algorithm with other rounding takes its place.
+    /// Sets whether every convolution must be computed as a sum of products. If `true`, faster algorithms with
+    /// different rounding are not used.
     pub fn exact(self, exact: bool) -> Native {
         Native { exact, ..self }
     }

@@ -1,4 +1,4 @@
-//! Arithmetic of the element types that compute in themselves: floats, and integers that wrap.
+//! Arithmetic for the element types that compute in their own precision: floats, and wrapping integers.
 
 use crate::tensor::Element;
 

@@ -1,7 +1,7 @@
-//! Packing: copies of parts of a matrix in the order in which the register tile reads them.
+//! Packing: copies parts of a matrix into the order in which the register tile reads them.
 //!
-//! A *panel* holds `width` rows (of A) or columns (of B) interleaved: for each product index, its `width` elements side by
-//! side. One routine serves both operands; only the names of the strides differ.
+//! A *panel* interleaves `width` rows (of A) or columns (of B): for each product index, its `width` elements are
+//! adjacent. One routine serves both operands; only the names of the strides differ.
 
 /// Packs `count` lines (rows of A, columns of B) of `kc` elements each into `dst[k * width + line]`, padding lines
 /// `count..width` with zeros. `line` and `k` are the source's strides from one line to the next and along a line.
@@ -41,7 +41,7 @@ pub(super) unsafe fn pack_panel(
     }
 }
 
-/// Copies `n` elements, in a loop: `memcpy` costs more than it saves on so few.
+/// Copies `n` elements in a loop: for so few, `memcpy` costs more than it saves.
 ///
 /// # Safety
 /// Both are valid for `n` elements and do not overlap.
@@ -61,7 +61,7 @@ unsafe fn copy_elements(src: *const f32, dst: *mut f32, n: usize) {
     }
 }
 
-/// [`pack_panel`] for lines that are contiguous: a transpose in blocks of four by four.
+/// [`pack_panel`] for contiguous lines: a transpose in 4x4 blocks.
 ///
 /// # Safety
 /// As for [`pack_panel`] with `k == 1`.
@@ -69,7 +69,7 @@ unsafe fn transpose_lines(src: *const f32, line: usize, count: usize, width: usi
     let (lines4, kc4) = (count / 4 * 4, kc / 4 * 4);
     // SAFETY: the blocks and the two remainders cover `count` lines of `kc` elements.
     unsafe {
-        // What is written of all lines stays in the L1 cache.
+        // The part of the destination that all lines write stays in the L1 cache.
         for block in (0..kc4).step_by(64) {
             for l in (0..lines4).step_by(4) {
                 for i in (block..kc4.min(block + 64)).step_by(4) {
@@ -115,7 +115,7 @@ pub(super) unsafe fn transpose_4x4(src: *const f32, src_row: usize, dst: *mut f3
     #[cfg(not(target_arch = "x86_64"))]
     for i in 0..4 {
         for j in 0..4 {
-            // SAFETY: the caller gives the memory.
+            // SAFETY: the caller provides the memory.
             unsafe { *dst.add(j * dst_row + i) = *src.add(i * src_row + j) };
         }
     }

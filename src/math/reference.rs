@@ -1,14 +1,16 @@
-//! The oracle: matrix product, convolution and attention straight from their definitions, over [`Tensor`]s.
+//! The reference implementation: matrix product, convolution and attention directly from their definitions, over
+//! [`Tensor`]s.
 //!
-//! Floats of every width accumulate in f64 and round once at the end; integers wrap. No blocking, no threads, nothing to
-//! get wrong. The interpreter computes with these, and the fast kernels are tested against them.
+//! Floats of every width accumulate in f64 and round once at the end. Integers wrap. There is no blocking and no
+//! threading, so the code is simple enough to trust. The interpreter computes with these, and the fast kernels are
+//! tested against them.
 
 use super::contract::{Conv, ConvLayout};
 use super::number::Number;
 use crate::tensor::{Element, Scalar, Tensor, contiguous_strides};
 use crate::types::{Category, DType};
 
-/// The elements as the type that sums: f64 for floats, i64 for integers.
+/// The elements converted to the accumulation type: f64 for floats, i64 for integers.
 fn widen_elements<T: Number>(t: &Tensor) -> Vec<T> {
     fn convert_elements<E: Element, T: Number>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
         t.as_slice::<E>().iter().map(|&x| T::from_f64(f(x))).collect()
@@ -26,7 +28,7 @@ fn widen_elements<T: Number>(t: &Tensor) -> Vec<T> {
     }
 }
 
-/// Sums rounded (or wrapped) to `dtype`.
+/// The sums rounded (or wrapped) to `dtype`.
 fn narrow_sums<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
     if dtype == DType::F32 {
         let v: Vec<f32> = sums.iter().map(|x| x.to_f64() as f32).collect();
@@ -38,8 +40,8 @@ fn narrow_sums<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
     })
 }
 
-/// `a[…, m, k] · b[…, k, n]` with equal batch dimensions and dtypes, as `torch.bmm` for any number of them. Panics if the
-/// shapes do not fit.
+/// `a[…, m, k] · b[…, k, n]` with equal batch dimensions and dtypes: `torch.bmm` for any number of batch dimensions.
+/// Panics if the shapes do not match.
 pub fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
     let (ra, rb) = (a.rank(), b.rank());
     assert!(ra >= 2 && ra == rb && a.dtype() == b.dtype(), "operands of matmul_ref");
@@ -68,9 +70,9 @@ fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) 
     c
 }
 
-/// The convolution that `conv` describes, without its activation. `x` is `[N, C, D, H, W]`, `w` in torch's order with
-/// three spatial dimensions, the result `[N, O, D, H, W]`: missing dimensions are of size 1, and only
-/// [`ConvLayout::ChannelsFirst`] is known here. Panics if the shapes are not the descriptor's or it is not legal.
+/// The convolution that `conv` describes, without its activation. `x` is `[N, C, D, H, W]`, `w` is in torch's order
+/// with three spatial dimensions, and the result is `[N, O, D, H, W]`. Missing dimensions have size 1. Supports only
+/// [`ConvLayout::ChannelsFirst`]. Panics if the shapes do not match the descriptor or the descriptor is invalid.
 pub fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Tensor {
     assert!(conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst);
     let [nx, nw, ..] = conv.extents().expect("a legal convolution");
@@ -110,9 +112,9 @@ fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv)
     y
 }
 
-/// Adds one input channel times one kernel to one output channel of a convolution whose output is of size `out`.
+/// Adds one input channel times one kernel to one output channel of a convolution whose output has size `out`.
 pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
-    // A plain convolution reads `in = out * stride + tap * dilation - padding`; a transposed one has the two exchanged.
+    // A plain convolution reads `in = out * stride + tap * dilation - padding`. A transposed one swaps `in` and `out`.
     let (from, to) = if c.transposed { (c.input, out) } else { (out, c.input) };
     let reach = |d: usize, at: usize, tap: usize| {
         let p = at * c.stride[d] + tap * c.dilation[d];
@@ -143,9 +145,9 @@ pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], 
     }
 }
 
-/// `scaled_dot_product_attention(q, k, v, mask, is_causal, scale)` without dropout: q `[B, H, L, E]`, k `[B, Hk, S, E]`,
-/// v `[B, Hk, S, Ev]`; the mask (b8 or float) broadcasts to `[B, H, L, S]`. Rows whose keys are all masked are zero.
-/// Panics if the shapes do not fit.
+/// `scaled_dot_product_attention(q, k, v, mask, is_causal, scale)` without dropout: q `[B, H, L, E]`, k
+/// `[B, Hk, S, E]`, v `[B, Hk, S, Ev]`. The mask (b8 or float) broadcasts to `[B, H, L, S]`. Rows whose keys are all
+/// masked become zero. Panics if the shapes do not match.
 pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], causal: bool, scale: f64) -> Tensor {
     let (&[b, h, l, e], &[kb, hk, s, ke]) = (q.shape(), k.shape()) else {
         panic!("attention_ref takes four dimensions")
@@ -202,7 +204,7 @@ fn mask_strides(m: &Tensor, to: [usize; 4]) -> [usize; 4] {
     })
 }
 
-/// torch's safe softmax: all zeros where every score is minus infinity.
+/// torch's safe softmax: all zeros if every score is minus infinity.
 fn softmax(p: &mut [f64]) {
     let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if max == f64::NEG_INFINITY && !p.iter().any(|x| x.is_nan()) {
@@ -270,7 +272,7 @@ mod tests {
         };
         let y = ramp_conv(&conv, 40, 36);
         assert_eq!(y.shape(), &[2, 6, 1, 1, 12]);
-        // Odd places only: the others are zero.
+        // Only odd positions are listed: the others are zero.
         let want = [
             9, -10, 0, 3, 3, 1, -6, 8, 5, -5, -3, -4, -6, 1, 5, 2, 1, 1, -1, -1, 3, 0, -8, 10, 3, -1, -4, 0, 1, -3, -3,
             4, 4, -10, 5, -1,

@@ -1,28 +1,28 @@
-//! Working memory of kernels: taken from the thread's own store and given back, so that after the first call nothing is
-//! allocated.
+//! Working memory of kernels. Buffers come from a thread-local store and return to it, so nothing is allocated after
+//! the first call.
 
 use crate::tensor::AlignedBytes;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// How many buffers a thread keeps.
+/// The number of buffers that a thread keeps.
 const KEEP: usize = 8;
 
 thread_local! {
     static STORE: RefCell<Vec<AlignedBytes>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A 64-byte aligned buffer of f32 whose contents are whatever its last user left.
+/// A 64-byte aligned buffer of f32. Its contents are whatever the last user left.
 pub(crate) struct Scratch {
     bytes: Option<AlignedBytes>,
     len: usize,
 }
 
-/// A buffer of `len` f32. Panics if its size in bytes overflows: callers check the problem's sizes first.
+/// Takes a buffer of `len` f32. Panics if its size in bytes overflows; callers check the problem's sizes first.
 pub(crate) fn take_buffer(len: usize) -> Scratch {
     let need = len.checked_mul(4).expect("the size of the working memory fits");
     let bytes = STORE.with_borrow_mut(|store| {
-        // The smallest that is large enough, else the largest, which is dropped for a larger one.
+        // Take the smallest buffer that is large enough. If there is none, replace the largest by a larger one.
         let best = (0..store.len())
             .filter(|&i| store[i].bytes().len() >= need)
             .min_by_key(|&i| store[i].bytes().len());
@@ -62,7 +62,7 @@ impl DerefMut for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some(b) = self.bytes.take() {
-            // The store is gone only while the thread ends; then the buffer is freed here.
+            // The store is gone only while the thread ends. The buffer is then freed here.
             let _ = STORE.try_with(|s| {
                 if let Ok(mut s) = s.try_borrow_mut()
                     && s.len() < KEEP
@@ -74,17 +74,17 @@ impl Drop for Scratch {
     }
 }
 
-/// A pointer that a job's chunks share. Each chunk reads and writes its own part of what it points to.
+/// A pointer that a job's chunks share. Each chunk reads and writes its own part of the memory.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedPtr<T>(pub *mut T);
 
-// SAFETY: the kernels that send it partition what it points to; see the type.
+// SAFETY: the kernels that send it partition the memory it points to; see the type.
 unsafe impl<T> Send for SharedPtr<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for SharedPtr<T> {}
 
 impl<T> SharedPtr<T> {
-    /// The pointer. A method, so that closures capture the wrapper and not the bare pointer.
+    /// The pointer. This is a method so that closures capture the wrapper, not the bare pointer.
     pub(super) fn get(self) -> *mut T {
         self.0
     }

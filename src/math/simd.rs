@@ -1,32 +1,33 @@
 //! Vectors of f32 behind one trait, so that a kernel is written once and compiled for each [`Isa`](super::Isa).
 //!
-//! Every method is `#[inline(always)]` and becomes one or a few instructions when it is inlined into a function that has
-//! the level's target features (see `per_isa!`); called from anywhere else it would be slow or, where the machine lacks
-//! the instructions, undefined. That, and the validity of pointers, is what makes the methods unsafe.
+//! Every method is `#[inline(always)]` and becomes one or a few instructions when it is inlined into a function that
+//! has the level's target features (see `per_isa!`). Calling it from any other function would be slow or, if the
+//! machine lacks the instructions, undefined. For this reason, and because pointers must be valid, the methods are
+//! unsafe.
 
 /// A vector type and its operations.
 ///
 /// # Safety
-/// The methods may be called only on a machine that has the level's instructions. Loads and stores touch
-/// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`; no alignment is needed.
+/// The methods may be called only on a machine that supports the level's instructions. Loads and stores access
+/// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`. No alignment is required.
 #[allow(clippy::missing_safety_doc, reason = "what is said above holds for every method")]
 pub(super) unsafe trait Simd: Copy + 'static {
-    /// One vector.
+    /// The vector type.
     type V: Copy;
-    /// Elements of a vector.
+    /// The number of elements in a vector.
     const LANES: usize;
-    /// The level of a vector of half as many elements, for what would leave half of a vector empty; the level itself where
-    /// that gains nothing.
+    /// The level whose vectors have half as many elements, for cases that would leave half of a vector empty. The level
+    /// itself if smaller vectors gain nothing.
     type Half: Simd;
 
-    /// All lanes `x`, of which [`Simd::lower_half`] takes the first half without an instruction.
+    /// A vector with all lanes `x`, of which [`Simd::lower_half`] takes the first half without an instruction.
     #[inline(always)]
     unsafe fn splat_for_both(x: f32) -> Self::V {
         // SAFETY: as for `splat`.
         unsafe { Self::splat(x) }
     }
-    /// `x * y + z` on half a vector, where `x` is the element `index * SCALE + AT` bytes after `base`. For the body of a loop whose
-    /// addresses the compiler would make with an addition each: `SCALE` is 1, 2, 4 or 8.
+    /// `x * y + z` on half a vector, where `x` is the element `index * SCALE + AT` bytes after `base`. For loop bodies
+    /// in which the compiler would otherwise compute each address with an addition. `SCALE` is 1, 2, 4 or 8.
     #[inline(always)]
     unsafe fn half_fma_at<const SCALE: usize, const AT: usize>(
         base: *const u8,
@@ -34,29 +35,29 @@ pub(super) unsafe trait Simd: Copy + 'static {
         y: <Self::Half as Simd>::V,
         z: <Self::Half as Simd>::V,
     ) -> <Self::Half as Simd>::V {
-        // SAFETY: the caller gives the element.
+        // SAFETY: the caller provides the element.
         unsafe {
             let x = *base.wrapping_add(index * SCALE + AT).cast::<f32>();
             Self::Half::fma(Self::Half::splat(x), y, z)
         }
     }
-    /// Four vectors: of every four lanes the first in all of them, the second, the third, the fourth.
+    /// Four vectors. Vector `i` repeats, in every group of four lanes, lane `i` of the group.
     unsafe fn spread_fours(v: Self::V) -> [Self::V; 4];
-    /// The first half of a vector; all of it where [`Simd::Half`] is the level itself.
+    /// The first half of a vector, or all of it if [`Simd::Half`] is the level itself.
     unsafe fn lower_half(v: Self::V) -> <Self::Half as Simd>::V;
-    /// All lanes `x`.
+    /// A vector with all lanes `x`.
     unsafe fn splat(x: f32) -> Self::V;
     /// Reads a vector.
     unsafe fn load(p: *const f32) -> Self::V;
     /// Writes a vector.
     unsafe fn store(p: *mut f32, v: Self::V);
-    /// Which lanes to read.
+    /// The lanes to read.
     type Mask: Copy;
-    /// The first `n <= LANES` lanes.
+    /// The mask of the first `n <= LANES` lanes.
     unsafe fn mask(n: usize) -> Self::Mask;
-    /// Reads the lanes of a mask; the others are 0 and not read.
+    /// Reads the lanes of a mask. The others are 0 and are not read.
     unsafe fn load_masked(p: *const f32, m: Self::Mask) -> Self::V;
-    /// Reads the first `n <= LANES` lanes; the others are 0.
+    /// Reads the first `n <= LANES` lanes. The others are 0.
     unsafe fn load_first(p: *const f32, n: usize) -> Self::V;
     /// Writes the first `n <= LANES` lanes.
     unsafe fn store_first(p: *mut f32, n: usize, v: Self::V);
@@ -68,20 +69,20 @@ pub(super) unsafe trait Simd: Copy + 'static {
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`.
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once where the level has the instruction.
+    /// `a * b + c`, rounded once if the level has the instruction.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `a > b ? a : b`, hence `b` where either is NaN and where both are zero.
+    /// `a > b ? a : b`: gives `b` if either is NaN or both are zero.
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
-    /// `a < b ? a : b`, hence `b` where either is NaN and where both are zero.
+    /// `a < b ? a : b`: gives `b` if either is NaN or both are zero.
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     /// `a < b ? x : y`.
     unsafe fn select_lt(a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
     /// `2^n` for integral `n` in -126..=127.
     unsafe fn pow2(n: Self::V) -> Self::V;
-    /// The even elements of `2 * LANES` from `p` on.
+    /// The elements with even index of the `2 * LANES` at `p`.
     unsafe fn load_even(p: *const f32) -> Self::V;
 
-    /// The sum of the lanes, as a fixed tree.
+    /// The sum of the lanes, in a fixed tree order.
     #[inline(always)]
     unsafe fn sum_lanes(v: Self::V) -> f32 {
         let mut x = [0f32; 16];
@@ -97,7 +98,7 @@ pub(super) unsafe trait Simd: Copy + 'static {
         x[0]
     }
 
-    /// The greatest lane; lanes that are NaN may or may not win.
+    /// The greatest lane. A lane that is NaN may or may not win.
     #[inline(always)]
     unsafe fn max_lane(v: Self::V) -> f32 {
         let mut x = [f32::NEG_INFINITY; 16];
@@ -149,12 +150,12 @@ unsafe impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load(p: *const f32) -> [f32; 4] {
-        // SAFETY: the caller gives four readable elements.
+        // SAFETY: the caller provides four readable elements.
         unsafe { p.cast::<[f32; 4]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, v: [f32; 4]) {
-        // SAFETY: the caller gives four writable elements.
+        // SAFETY: the caller provides four writable elements.
         unsafe { p.cast::<[f32; 4]>().write_unaligned(v) }
     }
     type Mask = usize;
@@ -164,19 +165,19 @@ unsafe impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_masked(p: *const f32, n: usize) -> [f32; 4] {
-        // SAFETY: the caller gives the mask's elements.
+        // SAFETY: the caller provides the mask's elements.
         unsafe { Self::load_first(p, n) }
     }
     #[inline(always)]
     unsafe fn load_first(p: *const f32, n: usize) -> [f32; 4] {
         let mut v = [0f32; 4];
-        // SAFETY: the caller gives `n <= 4` readable elements.
+        // SAFETY: the caller provides `n <= 4` readable elements.
         unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n) };
         v
     }
     #[inline(always)]
     unsafe fn store_first(p: *mut f32, n: usize, v: [f32; 4]) {
-        // SAFETY: the caller gives `n <= 4` writable elements.
+        // SAFETY: the caller provides `n <= 4` writable elements.
         unsafe { std::ptr::copy_nonoverlapping(v.as_ptr(), p, n) };
     }
     #[inline(always)]
@@ -217,7 +218,7 @@ unsafe impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_even(p: *const f32) -> [f32; 4] {
-        // SAFETY: the caller gives eight readable elements.
+        // SAFETY: the caller provides eight readable elements.
         unsafe { [*p, *p.add(2), *p.add(4), *p.add(6)] }
     }
 }
@@ -234,7 +235,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2;
 
-    /// Masks for `_mm256_maskload_ps`: eight lanes from index `8 - n` on have the first `n` set.
+    /// Masks for `_mm256_maskload_ps`. In the eight lanes from index `8 - n` on, the first `n` are set.
     static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
     macro_rules! simple {
@@ -258,7 +259,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn spread_fours(v: __m256) -> [__m256; 4] {
-            // SAFETY: the machine has AVX2.
+            // SAFETY: the machine supports AVX2.
             unsafe {
                 [
                     _mm256_permute_ps::<0x00>(v),
@@ -279,17 +280,17 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn splat(x: f32) -> __m256 {
-            // SAFETY: the machine has AVX2.
+            // SAFETY: the machine supports AVX2.
             unsafe { _mm256_set1_ps(x) }
         }
         #[inline(always)]
         unsafe fn load(p: *const f32) -> __m256 {
-            // SAFETY: the caller gives eight readable elements.
+            // SAFETY: the caller provides eight readable elements.
             unsafe { _mm256_loadu_ps(p) }
         }
         #[inline(always)]
         unsafe fn store(p: *mut f32, v: __m256) {
-            // SAFETY: the caller gives eight writable elements.
+            // SAFETY: the caller provides eight writable elements.
             unsafe { _mm256_storeu_ps(p, v) }
         }
         type Mask = __m256i;
@@ -315,12 +316,12 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn select_lt(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
-            // SAFETY: the machine has AVX2.
+            // SAFETY: the machine supports AVX2.
             unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)) }
         }
         #[inline(always)]
         unsafe fn pow2(n: __m256) -> __m256 {
-            // SAFETY: the machine has AVX2.
+            // SAFETY: the machine supports AVX2.
             unsafe {
                 let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
@@ -328,7 +329,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn load_even(p: *const f32) -> __m256 {
-            // SAFETY: the caller gives sixteen readable elements.
+            // SAFETY: the caller provides sixteen readable elements.
             unsafe {
                 let x = _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8)));
                 _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x)))
@@ -336,16 +337,16 @@ mod x86 {
         }
     }
 
-    /// AVX-512 F.
+    /// AVX-512F.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512;
 
-    /// The vector itself, of which the compiler does not know that all lanes are one: it would make the half by a load and the
-    /// whole of the half by a shuffle, which competes with the sums.
+    /// Returns the vector, but hides from the compiler that all its lanes are equal. Otherwise the compiler would load
+    /// the half and build the whole vector by a shuffle, which competes with the sums.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn opaque_value(mut v: __m512) -> __m512 {
-        // SAFETY: the text holds no instruction.
+        // SAFETY: the assembly text contains no instruction.
         unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
         v
     }
@@ -359,7 +360,7 @@ mod x86 {
         y: __m256,
         mut z: __m256,
     ) -> __m256 {
-        // SAFETY: one read of the element that the caller gives.
+        // SAFETY: reads only the element that the caller provides.
         unsafe {
             std::arch::asm!(
                 "vfmadd231ps {z}, {y}, dword ptr [{base} + {index}*{scale} + {at}]{{1to8}}",
@@ -377,7 +378,7 @@ mod x86 {
         type Half = Avx2;
         #[inline(always)]
         unsafe fn splat_for_both(x: f32) -> __m512 {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe { opaque_value(_mm512_set1_ps(x)) }
         }
         #[inline(always)]
@@ -387,12 +388,12 @@ mod x86 {
             y: __m256,
             z: __m256,
         ) -> __m256 {
-            // SAFETY: the caller gives the element; the machine has AVX-512 VL.
+            // SAFETY: the caller provides the element; the machine has AVX-512VL.
             unsafe { fma_broadcast::<SCALE, AT>(base, index, y, z) }
         }
         #[inline(always)]
         unsafe fn spread_fours(v: __m512) -> [__m512; 4] {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe {
                 [
                     _mm512_permute_ps::<0x00>(v),
@@ -404,7 +405,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn lower_half(v: __m512) -> __m256 {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe { _mm512_castps512_ps256(v) }
         }
         simple! { __m512;
@@ -418,17 +419,17 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn splat(x: f32) -> __m512 {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe { _mm512_set1_ps(x) }
         }
         #[inline(always)]
         unsafe fn load(p: *const f32) -> __m512 {
-            // SAFETY: the caller gives sixteen readable elements.
+            // SAFETY: the caller provides sixteen readable elements.
             unsafe { _mm512_loadu_ps(p) }
         }
         #[inline(always)]
         unsafe fn store(p: *mut f32, v: __m512) {
-            // SAFETY: the caller gives sixteen writable elements.
+            // SAFETY: the caller provides sixteen writable elements.
             unsafe { _mm512_storeu_ps(p, v) }
         }
         type Mask = __mmask16;
@@ -453,12 +454,12 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn select_lt(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
         }
         #[inline(always)]
         unsafe fn pow2(n: __m512) -> __m512 {
-            // SAFETY: the machine has AVX-512 F.
+            // SAFETY: the machine supports AVX-512F.
             unsafe {
                 let e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
                 _mm512_castsi512_ps(_mm512_slli_epi32::<23>(e))
@@ -466,7 +467,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn load_even(p: *const f32) -> __m512 {
-            // SAFETY: the caller gives thirty-two readable elements.
+            // SAFETY: the caller provides thirty-two readable elements.
             unsafe {
                 let i = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
                 _mm512_permutex2var_ps(_mm512_loadu_ps(p), i, _mm512_loadu_ps(p.add(16)))

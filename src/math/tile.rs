@@ -1,12 +1,13 @@
 //! The register tile: the inner kernel of matrix products and of direct convolution.
 //!
-//! One call computes `R x (V * LANES)` elements of `C = A · B` and keeps them in registers throughout. Where AVX-512 would leave half of
-//! a vector empty, the tile ends with half a vector: processors that do 512 bits in two steps do only one. Rows of A are read
-//! element by element and broadcast; B is read as vectors. The product index runs over segments of A: a matrix product
-//! has one, a direct convolution has one for each run of input that is contiguous (a kernel row, or a kernel tap).
+//! One call computes `R x (V * LANES)` elements of `C = A · B`, which stay in registers throughout. If the last AVX-512
+//! vector would be half empty, the tile ends with half a vector: processors that execute 512 bits in two steps then
+//! execute only one. Rows of A are read element by element and broadcast; B is read as vectors. The product index runs
+//! over segments of A. A matrix product has one segment. A direct convolution has one for each contiguous run of input
+//! (a kernel row, or a kernel tap).
 //!
-//! The sum of every element is formed in the order of the product index, whatever `R` and `V` are and wherever a
-//! caller splits the index, so results do not depend on how a problem is cut into tiles.
+//! The sum of every element follows the order of the product index, whatever `R` and `V` are and wherever a caller
+//! splits the index. Results therefore do not depend on how a problem is split into tiles.
 
 pub(super) mod narrow;
 
@@ -15,12 +16,12 @@ use super::simd::{Avx2, Avx512};
 use super::simd::{Portable, Simd};
 use crate::target::Isa;
 
-/// What the accumulators start from.
+/// The initial values of the accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Init {
     /// Zero.
     Zero,
-    /// The elements of C: an earlier part of the product index was added there.
+    /// The elements of C, which hold the sum over an earlier part of the product index.
     Output,
     /// [`TileJob::bias`], one element for each column.
     Bias,
@@ -28,37 +29,37 @@ pub(super) enum Init {
     RowBias,
 }
 
-/// One tile. All strides are in elements.
+/// The operands of one tile. All strides are in elements.
 pub(super) struct TileJob {
     /// Row 0 of A, before the segment's offset.
     pub a: *const f32,
-    /// From one row of A to the next; ignored (taken as 1) by kernels with `unit` rows.
+    /// The stride between rows of A. Kernels with `unit` rows ignore it and use 1.
     pub a_row: usize,
-    /// From one product index to the next within a segment.
+    /// The stride between product indices within a segment.
     pub a_k: usize,
-    /// Where each segment begins, from `a`.
+    /// The offset of each segment from `a`.
     pub segments: *const usize,
-    /// How many segments.
+    /// The number of segments.
     pub segment_count: usize,
-    /// Product indices of one segment.
+    /// The number of product indices in a segment.
     pub run: usize,
-    /// Row 0 of B's panel: full vectors are read, whatever `cols` is.
+    /// Row 0 of B's panel. Full vectors are read, whatever `cols` is.
     pub b: *const f32,
-    /// From one product index to the next.
+    /// The stride between product indices of B.
     pub b_k: usize,
-    /// From a panel of two vectors to the next, for kernels with more than two vectors.
+    /// The stride between panels of two vectors, for kernels with more than two vectors.
     pub b_panel: usize,
     /// The first element of C.
     pub c: *mut f32,
-    /// From one row of C to the next; columns are contiguous.
+    /// The stride between rows of C. Columns are contiguous.
     pub c_row: usize,
-    /// How many columns to store: at most `V * LANES`.
+    /// The number of columns to store, at most `V * LANES`.
     pub cols: usize,
-    /// What to start from.
+    /// The initial values.
     pub init: Init,
-    /// For [`Init::Bias`] and [`Init::RowBias`].
+    /// The bias, for [`Init::Bias`] and [`Init::RowBias`].
     pub bias: *const f32,
-    /// Bounds to clamp the results to, if any; NaN stays.
+    /// The bounds to clamp the results to, if any. NaN stays NaN.
     pub clamp: Option<(f32, f32)>,
 }
 
@@ -68,11 +69,11 @@ pub(super) static ONE_SEGMENT: [usize; 1] = [0];
 /// A tile kernel.
 ///
 /// # Safety
-/// The machine has the kernel's instructions, and the job's pointers are valid for the tile: A for `R` rows over all
-/// segments, B for `V * LANES` elements at every product index, C (and the bias) for `cols` columns.
+/// The machine supports the kernel's instructions, and the job's pointers are valid for the tile: A for `R` rows over
+/// all segments, B for `V * LANES` elements at every product index, C (and the bias) for `cols` columns.
 pub(super) type TileFn = unsafe fn(&TileJob);
 
-/// The registers of a tile: `R` rows of `V` vectors, and, if `H`, half a vector after them.
+/// The accumulators of a tile: `R` rows of `V` vectors, followed by half a vector if `H`.
 struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
     whole: [[S::V; V]; R],
     half: [<S::Half as Simd>::V; R],
@@ -80,7 +81,7 @@ struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
 
 #[inline(always)]
 unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNIT: bool>(t: &TileJob) {
-    // SAFETY: the caller keeps the promises of `TileFn`.
+    // SAFETY: the caller upholds the contract of `TileFn`.
     unsafe {
         if V == 0 {
             return narrow::run_half_tile::<S, R, UNIT>(t);
@@ -103,7 +104,7 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
                 };
                 for r in 0..R {
                     let x = *a.add(r * row);
-                    // One broadcast for both: two would need more registers than there are.
+                    // One broadcast serves both: two would need more registers than there are.
                     let x = if H { S::splat_for_both(x) } else { S::splat(x) };
                     for v in 0..V {
                         acc.whole[r][v] = S::fma(x, bv[v], acc.whole[r][v]);
@@ -122,7 +123,7 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
 
 #[inline(always)]
 unsafe fn init_sums<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob) -> Sums<S, R, V, H> {
-    // SAFETY: the caller keeps the promises of `TileFn`.
+    // SAFETY: the caller upholds the contract of `TileFn`.
     unsafe {
         let mut acc = Sums {
             whole: [[S::splat(0.0); V]; R],
@@ -157,7 +158,7 @@ impl<S: Simd, const R: usize, const V: usize, const H: bool> Sums<S, R, V, H> {
     /// Reads the columns of row `r` from `p`.
     #[inline(always)]
     unsafe fn load_row(&mut self, r: usize, t: &TileJob, p: *const f32) {
-        // SAFETY: the caller gives the tile's columns.
+        // SAFETY: the caller provides the tile's columns.
         unsafe {
             for v in 0..V {
                 self.whole[r][v] = load_columns::<S>(p, v * S::LANES, t.cols);
@@ -169,7 +170,7 @@ impl<S: Simd, const R: usize, const V: usize, const H: bool> Sums<S, R, V, H> {
     }
 }
 
-/// The vector from column `at` of `cols` on; what is beyond them is 0.
+/// Loads the vector from column `at` on, of `cols`. Columns after the last are 0.
 #[inline(always)]
 unsafe fn load_columns<S: Simd>(p: *const f32, at: usize, cols: usize) -> S::V {
     // SAFETY: `cols` elements are readable from `p`.
@@ -196,13 +197,13 @@ unsafe fn store_columns<S: Simd>(p: *mut f32, at: usize, cols: usize, v: S::V) {
 
 #[inline(always)]
 unsafe fn clamp_vector<S: Simd>(lo: f32, hi: f32, v: S::V) -> S::V {
-    // SAFETY: arithmetic of the level.
+    // SAFETY: the arithmetic is that of the level.
     unsafe { S::min(S::splat(hi), S::max(S::splat(lo), v)) }
 }
 
 #[inline(always)]
 unsafe fn finish_tile<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob, acc: &mut Sums<S, R, V, H>) {
-    // SAFETY: the caller keeps the promises of `TileFn`.
+    // SAFETY: the caller upholds the contract of `TileFn`.
     unsafe {
         if let Some((lo, hi)) = t.clamp {
             for r in 0..R {
@@ -212,7 +213,7 @@ unsafe fn finish_tile<S: Simd, const R: usize, const V: usize, const H: bool>(t:
                 acc.half[r] = clamp_vector::<S::Half>(lo, hi, acc.half[r]);
             }
         }
-        // Tested once: the stores of a full tile are one after the other.
+        // Test once, so that the stores of a full tile follow each other directly.
         let half = if H { S::Half::LANES } else { 0 };
         if t.cols == V * S::LANES + half {
             for r in 0..R {
@@ -242,11 +243,11 @@ unsafe fn finish_tile<S: Simd, const R: usize, const V: usize, const H: bool>(t:
 pub(super) struct Kernels {
     /// The level.
     pub isa: Isa,
-    /// The most rows of a tile of two vectors.
+    /// The maximum number of rows of a tile with two vectors.
     pub mr: usize,
-    /// Columns of a panel of B: two vectors.
+    /// The number of columns in a panel of B: two vectors.
     pub nr: usize,
-    /// The most rows of a tile of four vectors.
+    /// The maximum number of rows of a tile with four vectors.
     pub mr_wide: usize,
     /// Whether there are tiles with half a vector.
     has_halves: bool,
@@ -265,13 +266,14 @@ impl Kernels {
         }
     }
 
-    /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::half_vectors`], or 8 for two panels); `unit` when rows of A
-    /// are adjacent.
+    /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::half_vectors`]; 8 for two panels). `unit`
+    /// if rows of A are adjacent.
     pub(super) fn tile_kernel(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
         (self.table)(rows, halves, unit)
     }
 
-    /// The half vectors that `cols` columns of a panel fill: 1 to 4, an even number where half vectors gain nothing.
+    /// The number of half vectors that `cols` columns of a panel fill: 1 to 4, or an even number if half vectors gain
+    /// nothing.
     pub(super) fn half_vectors(&self, cols: usize) -> usize {
         let step = if self.has_halves { self.nr / 4 } else { self.nr / 2 };
         cols.div_ceil(step).max(1) * (4 * step / self.nr)
@@ -284,7 +286,7 @@ macro_rules! table {
         fn $table(rows: usize, halves: usize, unit: bool) -> TileFn {
             $(#[target_feature(enable = $feature)])?
             unsafe fn f<const R: usize, const V: usize, const H: bool, const UNIT: bool>(t: &TileJob) {
-                // SAFETY: the promises of `TileFn`.
+                // SAFETY: the caller upholds the contract of `TileFn`.
                 unsafe { body::<$simd, R, V, H, UNIT>(t) }
             }
             match (rows, halves, unit) {
@@ -320,7 +322,7 @@ table!(AVX512, avx512_table, Avx512, Isa::Avx512, ("avx512f,avx512vl,avx2,fma"),
 table!(AVX2, avx2_table, Avx2, Isa::Avx2, ("avx2,fma"), mr = 6 [1 2 3 4 5 6], wide = 2 [1 2], halves = false []);
 table!(PORTABLE, portable_table, Portable, Isa::Portable, (), mr = 4 [1 2 3 4], wide = 2 [1 2], halves = false []);
 
-/// Cuts `rows` rows into the fewest tiles of at most `most` rows, as evenly as can be: tile `i` begins at row
+/// A split of `rows` rows into the fewest tiles of at most `most` rows, as equal as possible. Tile `i` starts at row
 /// `start(i)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiles {
@@ -329,7 +331,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// The cut.
+    /// Splits `rows` rows.
     pub(super) fn new(rows: usize, most: usize) -> Tiles {
         Tiles {
             rows,
@@ -337,12 +339,12 @@ impl Tiles {
         }
     }
 
-    /// How many tiles.
+    /// The number of tiles.
     pub(super) fn count(self) -> usize {
         self.count
     }
 
-    /// The first row of tile `i`; `start(count())` is the number of rows.
+    /// The first row of tile `i`. `start(count())` is the number of rows.
     #[inline]
     pub(super) fn start(self, i: usize) -> usize {
         if self.count == 0 {
@@ -405,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Two segments of five; small integers, so that every sum is exact.
+    /// Checks a kernel on two segments of five product indices. The integers are small, so every sum is exact.
     fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
         let (run, nr) = (5, k.nr);
         let (a_row, a_k) = if unit { (1, rows) } else { (run + 2, 1) };

@@ -1,22 +1,22 @@
-//! Transposes and permutations: copies that cannot stream both sides.
+//! Transposes and permutations: copies in which source and destination cannot both be contiguous.
 //!
-//! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8 (AVX2)
-//! or 4 x 4 elements of 4 bytes; other sizes go through tiles that fit the L1 cache.
+//! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8
+//! (AVX2) or 4 x 4 elements of 4 bytes. Other element sizes use tiles that fit the L1 cache.
 
 use super::pack::transpose_4x4;
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::{Isa, Target};
 
-/// Elements of one chunk of a permutation, about.
+/// The approximate number of elements in a chunk of a permutation.
 const CHUNK: usize = 16 * 1024;
-/// Side of the tiles of elements that are not 4 bytes wide.
+/// The side of the tiles of elements that are not 4 bytes wide.
 const SIDE: usize = 16;
 
-/// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`, elements of 4 bytes.
+/// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`, with elements of 4 bytes.
 ///
 /// # Safety
-/// The machine has `isa`; `src` is readable and `dst` writable at these places, and they do not overlap.
+/// The machine supports `isa`; `src` is readable and `dst` writable at these places, and they do not overlap.
 pub unsafe fn transpose(
     isa: Isa,
     src: *const f32,
@@ -26,7 +26,7 @@ pub unsafe fn transpose(
     dst: *mut f32,
     dst_row: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -36,7 +36,7 @@ pub unsafe fn transpose(
     }
 }
 
-/// A rectangle in blocks of four by four, and its edges one by one.
+/// Transposes a rectangle in 4x4 blocks, and its edges element by element.
 ///
 /// # Safety
 /// As for [`transpose`].
@@ -77,7 +77,7 @@ mod x86 {
     /// See [`super::transpose`].
     ///
     /// # Safety
-    /// The machine has AVX2; memory as for [`super::transpose`].
+    /// The machine supports AVX2; memory as for [`super::transpose`].
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn transpose(
         src: *const f32,
@@ -90,7 +90,7 @@ mod x86 {
         let (r8, c8) = (rows / 8 * 8, cols / 8 * 8);
         // SAFETY: blocks and edges cover the rectangle.
         unsafe {
-            // Two blocks of rows side by side write whole cache lines of the result.
+            // Two adjacent blocks of rows write whole cache lines of the result.
             for r in (0..r8).step_by(16) {
                 for c in (0..c8).step_by(8) {
                     for r in (r..(r + 16).min(r8)).step_by(8) {
@@ -103,10 +103,10 @@ mod x86 {
         }
     }
 
-    /// Eight rows of eight.
+    /// Transposes eight rows of eight elements.
     #[target_feature(enable = "avx2")]
     unsafe fn transpose_8x8(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
-        // SAFETY: the caller gives eight rows on each side.
+        // SAFETY: the caller provides eight rows on each side.
         unsafe {
             let mut a = [_mm256_setzero_ps(); 8];
             for (i, a) in a.iter_mut().enumerate() {
@@ -135,15 +135,15 @@ mod x86 {
     }
 }
 
-/// Copies the strided array at `src` into row-major order at `dst`: element `(i0, i1, …)` of `shape` is read at
-/// `Σ i * strides` elements. `size` is an element's bytes: 1, 2, 4, 8 or 16.
+/// Copies the strided array at `src` into row-major order at `dst`. Element `(i0, i1, …)` of `shape` is read at offset
+/// `Σ i * strides`, in elements. `size` is an element's size in bytes: 1, 2, 4, 8 or 16.
 ///
 /// # Safety
-/// `src` is readable at all those elements, `dst` writable for as many as the shape has; both aligned to the element and
-/// not overlapping.
+/// `src` is readable at all those elements, `dst` writable for as many as the shape has; both aligned to the element
+/// and not overlapping.
 pub unsafe fn permute(pool: &Pool, size: usize, shape: &[usize], strides: &[usize], src: *const u8, dst: *mut u8) {
     let p = Permutation::new(shape, strides);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match size {
             1 => p.run::<u8>(pool, src, dst),
@@ -156,10 +156,10 @@ pub unsafe fn permute(pool: &Pool, size: usize, shape: &[usize], strides: &[usiz
     }
 }
 
-/// The most dimensions, once those that belong together are merged.
+/// The maximum number of dimensions after merging.
 const MAX_DIMS: usize = 16;
 
-/// A permutation with dimensions of size 1 dropped and neighbours merged where the strides allow.
+/// A permutation without dimensions of size 1, and with neighbours merged where the strides allow.
 struct Permutation {
     dims: [(usize, usize); MAX_DIMS],
     count: usize,
@@ -187,7 +187,8 @@ impl Permutation {
         p
     }
 
-    /// Splits off two inner dimensions: the last one, and the one that is contiguous in the source (if it is another).
+    /// Splits off two inner dimensions: the last one, and the one that is contiguous in the source if it is a different
+    /// one.
     unsafe fn run<T: Copy + 'static>(&self, pool: &Pool, src: *const u8, dst: *mut u8) {
         let dims = &self.dims[..self.count];
         let total: usize = dims.iter().map(|d| d.0).product();
@@ -208,7 +209,7 @@ impl Permutation {
         let rows = contiguous.map_or(1, |i| outer[i].0);
         let row_out = contiguous.map_or(0, |i| out[i]);
         let matrices = total / (rows * cols);
-        // A chunk is some matrices, or a part of the columns of one.
+        // A chunk is several matrices, or some of the columns of one.
         let parts = if matrices >= 8 {
             1
         } else {
@@ -253,7 +254,7 @@ unsafe fn copy_matrix<T: Copy + 'static>(
     dst: *mut T,
     dst_row: usize,
 ) {
-    // SAFETY: the caller's promise; an f32 stands for any four bytes.
+    // SAFETY: guaranteed by the caller; an f32 stands for any four bytes.
     unsafe {
         if stride == 1 && rows == 1 {
             std::ptr::copy_nonoverlapping(src, dst, cols);

@@ -1,5 +1,5 @@
-//! f32 attention in blocks: for a block of keys, packed once, all queries of the chunk run over it, a few rows at a time:
-//! scores on register tiles, the running softmax, and the weighted values added to the result in place.
+//! Blocked f32 attention. Each block of keys is packed once. Then all queries of the chunk run over it, a few rows at a
+//! time: scores on register tiles, the running softmax, and the weighted values added to the result in place.
 
 use super::row::{EndJob, RowsJob, end, scale, softmax};
 use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
@@ -11,17 +11,17 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
-/// Keys of one block.
+/// The number of keys in a block.
 const KEYS: usize = 256;
-/// From one row of scores to the next: not a multiple of a power of two, so that rows do not share cache sets.
+/// The stride between rows of scores. It is not a multiple of a power of two, so that rows do not share cache sets.
 const SCORE_ROW: usize = KEYS + 16;
-/// Tiles of queries that are scored together.
+/// The number of query tiles that are scored together.
 const TILES: usize = 4;
-/// The most queries for which keys are not packed.
+/// Keys are not packed for this many queries or fewer.
 const FEW: usize = 4;
-/// Multiply-adds of the smallest chunk worth handing out.
+/// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
-/// The fewest queries for which packing the keys anew pays.
+/// The minimum number of queries that pays for packing the keys again.
 const RANGE: usize = 112;
 
 /// A plan of an f32 attention.
@@ -35,37 +35,37 @@ struct HeadOperands {
     q: *const f32,
     k: *const f32,
     v: *const f32,
-    /// Bias and mask from the head's first query on.
+    /// Bias and mask, starting at the head's first query.
     masks: [Option<(AttentionMask, *const u8)>; 2],
     out: *mut f32,
 }
 
-/// Working memory of one thread.
+/// The working memory of one thread.
 struct Work {
-    /// A block of keys, packed.
+    /// The current block of keys, packed.
     keys: Scratch,
     /// The last columns of the values, packed.
     values: Scratch,
-    /// Scores of some tiles of queries, and after them a row of each mask.
+    /// The scores of some tiles of queries, followed by one row of each mask.
     scores: Scratch,
-    /// Of each query the greatest score, the sum of weights, and what earlier results are multiplied by.
+    /// For each query: the greatest score, the sum of weights, and the factor that rescales earlier results.
     state: Scratch,
 }
 
 /// A block of keys.
 struct KeyBlock {
-    /// The first key.
+    /// The index of the first key.
     first: usize,
-    /// How many.
+    /// The number of keys.
     count: usize,
-    /// Packed keys, panel after panel; not used for few queries.
+    /// The packed keys, panel after panel. Unused for few queries.
     keys: *const f32,
-    /// The last columns of the values, if they do not fill a panel.
+    /// The last columns of the values, packed, if they do not fill a panel.
     last_values: *const f32,
 }
 
 impl BlockedAttention {
-    /// Plans `desc`, whose extents were checked.
+    /// Plans `desc`, whose extents were already checked.
     pub(super) fn new(isa: Isa, desc: &Attention) -> BlockedAttention {
         BlockedAttention {
             desc: desc.clone(),
@@ -73,7 +73,7 @@ impl BlockedAttention {
         }
     }
 
-    /// The operands of head `i` of all.
+    /// The operands of head `i`, counted over the batch.
     ///
     /// # Safety
     /// `args` is as for [`AttentionPlan::run`].
@@ -95,7 +95,7 @@ impl BlockedAttention {
         }
     }
 
-    /// Working memory for ranges of up to `rows` queries.
+    /// Allocates working memory for up to `rows` queries.
     fn alloc_work(&self, rows: usize) -> Work {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let few = d.queries <= FEW;
@@ -107,10 +107,11 @@ impl BlockedAttention {
         }
     }
 
-    /// Queries `q0..q1` of one head.
+    /// Computes queries `q0..q1` of one head.
     ///
     /// # Safety
-    /// The head's operands are valid; no other thread writes these rows; the working memory is for as many.
+    /// The head's operands are valid. No other thread writes these rows. The working memory suffices for this many
+    /// queries.
     unsafe fn run_range(&self, h: &HeadOperands, q0: usize, q1: usize, w: &mut Work) {
         let d = &self.desc;
         let (max, rest) = w.state[..3 * (q1 - q0)].split_at_mut(q1 - q0);
@@ -119,7 +120,7 @@ impl BlockedAttention {
         sum.fill(0.0);
         let state = [max, sum, rescale].map(|s| s.as_mut_ptr());
         let mut first = 0;
-        // Causal rows see no key beyond the last row's.
+        // A causal row sees no key after the last row's.
         let seen = d.visible_keys(q1 - 1);
         while first < seen {
             let count = KEYS.min(seen - first);
@@ -150,7 +151,7 @@ impl BlockedAttention {
         }
     }
 
-    /// Packs what has to be packed of a block of keys.
+    /// Packs the parts of a block of keys that need packing.
     ///
     /// # Safety
     /// As for [`BlockedAttention::run_range`].
@@ -178,7 +179,8 @@ impl BlockedAttention {
         }
     }
 
-    /// `n` rows from query `q` on against one block of keys; `state` is their maximum, sum and factor.
+    /// Processes `n` rows from query `q` on against one block of keys. `state` holds each row's maximum, sum and
+    /// factor.
     ///
     /// # Safety
     /// As for [`BlockedAttention::run_range`].
@@ -194,7 +196,7 @@ impl BlockedAttention {
         let d = &self.desc;
         let s = scores.as_mut_ptr();
         let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
-        // Rows whose masks have to be spread first are taken one by one.
+        // Rows whose masks must be expanded first are processed one by one.
         let direct = |(m, _): &(AttentionMask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
         let step = if h.masks.iter().flatten().all(direct) { n } else { 1 };
         // SAFETY: the scores hold all rows; the rows lie in q and the result.
@@ -234,13 +236,13 @@ impl BlockedAttention {
         }
     }
 
-    /// `scores = q · kᵀ` for `n` rows from query `row` on.
+    /// Computes `scores = q · kᵀ` for `n` rows from query `row` on.
     ///
     /// # Safety
     /// As for [`BlockedAttention::attend_rows`].
     unsafe fn score_rows(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, scores: *mut f32) {
         let (d, nr) = (&self.desc, self.kernels.nr);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let q = h.q.add(row * d.q[2]);
             if d.queries <= FEW {
@@ -281,7 +283,7 @@ impl BlockedAttention {
         let init = if b.first == 0 { Init::Zero } else { Init::Output };
         for p in 0..d.value_size.div_ceil(nr) {
             let cols = nr.min(d.value_size - p * nr);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let values = match cols == nr {
                     true => (h.v.add(b.first * d.v[2] + p * nr), d.v[2]),
@@ -293,11 +295,11 @@ impl BlockedAttention {
         }
     }
 
-    /// `n` rows of one panel: A as (pointer, row stride, product size), B as (pointer, stride), C as (pointer, row
-    /// stride, columns).
+    /// Computes `n` rows of one panel. A is given as (pointer, row stride, product size), B as (pointer, stride), C as
+    /// (pointer, row stride, columns).
     ///
     /// # Safety
-    /// The parts are valid.
+    /// The operands are valid for these rows and columns.
     unsafe fn run_tiles(
         &self,
         a: (*const f32, usize, usize),
@@ -327,13 +329,14 @@ impl BlockedAttention {
                 bias: std::ptr::null(),
                 clamp: None,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.kernels.tile_kernel(rows, halves, false)(&job) };
         }
     }
 }
 
-/// What a mask adds to the scores of one row: where it lies, or in `spread` if it is b8 or not contiguous.
+/// The values that a mask adds to the scores of one row. The result points into the mask, or to `spread` if the mask is
+/// b8 or not contiguous.
 ///
 /// # Safety
 /// The row lies in the mask; `spread` holds `keys` elements.
@@ -345,7 +348,7 @@ unsafe fn mask_row(
     spread: *mut f32,
 ) -> *const f32 {
     let (at, step) = (row * m.strides[2] + first * m.strides[3], m.strides[3]);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if m.dtype == DType::B8 {
             for i in 0..keys {
@@ -376,7 +379,7 @@ impl AttentionPlan for BlockedAttention {
             return;
         }
         let macs = heads as f64 * d.queries as f64 * d.keys as f64 * (d.size + d.value_size) as f64;
-        // Few heads: cut the queries too, though each part packs the keys anew.
+        // With few heads, split the queries too, although each part packs the keys again.
         let mut parts = 1;
         while pool.threads() > 1 && heads * parts < 4 * pool.threads() && d.queries / (2 * parts) >= RANGE {
             parts *= 2;
@@ -385,7 +388,7 @@ impl AttentionPlan for BlockedAttention {
         let parts = d.queries.div_ceil(step);
         let of_macs = |n: f64| (n * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize;
         let together = match parts {
-            // Working memory is taken once for a chunk: more small heads, if there are enough for all threads.
+            // A chunk allocates working memory once, so small heads are grouped if there are enough for all threads.
             1 => of_macs(SMALLEST).max(of_macs(4.0 * SMALLEST).min(heads / (4 * pool.threads()))),
             _ => 1,
         };
@@ -393,7 +396,7 @@ impl AttentionPlan for BlockedAttention {
         pool.run((heads * parts).div_ceil(together), |i| {
             let mut work = self.alloc_work(step);
             for i in i * together..((i + 1) * together).min(heads * parts) {
-                // SAFETY: the caller's promise; chunks own disjoint rows.
+                // SAFETY: guaranteed by the caller; chunks own disjoint rows.
                 unsafe {
                     let h = self.head_operands(&*shared.get(), i / parts);
                     let q0 = i % parts * step;

@@ -1,7 +1,8 @@
-//! Scaled dot product attention.
+//! Scaled dot-product attention.
 //!
-//! f32 runs in blocks with the running softmax of Milakov and Gimelshein (2018), as in FlashAttention ([`blocks`]): scores
-//! exist for one block of queries and keys at a time. f16 and bf16 go through it in f32; f64 takes plain loops ([`plain`]).
+//! f32 runs in blocks with the running softmax of Milakov and Gimelshein (2018), as in FlashAttention ([`blocks`]).
+//! Scores exist for only one block of queries and keys at a time. f16 and bf16 are computed in f32 the same way. f64
+//! uses plain loops ([`plain`]).
 
 mod blocks;
 mod plain;
@@ -17,7 +18,7 @@ use crate::target::Isa;
 use crate::types::DType;
 pub(super) use row::exp;
 
-/// Plans an attention for the instruction set `isa`, which the machine must have.
+/// Plans an attention for the instruction set `isa`, which the machine must support.
 pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
     let extents = desc.extents().ok_or(PlanError::Size)?;
     for m in [desc.bias, desc.mask].into_iter().flatten() {
@@ -33,36 +34,36 @@ pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>,
     }
 }
 
-/// The steps of an [`Attention`] that are the same for every method.
+/// Computations on the descriptor that all methods share.
 impl Attention {
-    /// The key head that query head `h` meets.
+    /// The key head that query head `h` uses.
     fn kv_head(&self, h: usize) -> usize {
         h / (self.heads / self.kv_heads)
     }
 
-    /// How many keys query `row` may see at most.
+    /// The maximum number of keys visible to query `row`.
     fn visible_keys(&self, row: usize) -> usize {
         if self.causal { self.keys.min(row + 1) } else { self.keys }
     }
 
-    /// What a row whose keys are all masked gives.
+    /// The result of a row whose keys are all masked.
     fn of_masked(&self) -> f64 {
         if self.safe || self.keys == 0 { 0.0 } else { f64::NAN }
     }
 }
 
 impl AttentionMask {
-    /// Where the mask of query `row` begins.
+    /// The offset in the mask of query `row`.
     fn row_offset(&self, batch: usize, head: usize, row: usize) -> usize {
         batch * self.strides[0] + head * self.strides[1] + row * self.strides[2]
     }
 }
 
-/// Attention of f16 or bf16: in f32, rounded once.
+/// f16 or bf16 attention: computed in f32 and rounded once.
 struct HalfAttention {
     desc: Attention,
     inner: blocks::BlockedAttention,
-    /// Elements of q, k, v, bias, mask and result to convert; b8 masks are used as they are.
+    /// The number of elements to convert of q, k, v, bias, mask and result. b8 masks are used without conversion.
     lens: [usize; 6],
 }
 
@@ -91,7 +92,7 @@ impl AttentionPlan for HalfAttention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let (d, dtype) = (&self.desc, self.desc.dtype);
         let [mut q, mut k, mut v, mut bias, mut mask, mut out] = self.lens.map(scratch::take_buffer);
-        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
             widen_elements(pool, dtype, args.q, &mut q);
             widen_elements(pool, dtype, args.k, &mut k);

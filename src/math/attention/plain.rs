@@ -11,12 +11,12 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Plans `desc`, whose extents were checked.
+    /// Plans `desc`, whose extents were already checked.
     pub(super) fn new(desc: &Attention) -> Plain {
         Plain { desc: desc.clone() }
     }
 
-    /// One query.
+    /// Computes one query.
     ///
     /// # Safety
     /// `args` is as for [`AttentionPlan::run`]; no other thread writes the row.
@@ -66,7 +66,7 @@ impl AttentionPlan for Plain {
             // SAFETY: the buffer is 64-byte aligned and holds `keys` f64.
             let p = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), d.keys) };
             for row in 0..d.queries {
-                // SAFETY: the caller's promise; chunks own disjoint heads.
+                // SAFETY: guaranteed by the caller; chunks own disjoint heads.
                 unsafe { self.attend_row(&*shared.get(), i / d.heads, i % d.heads, row, p) };
             }
         });

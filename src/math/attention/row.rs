@@ -1,38 +1,38 @@
-//! The running softmax of rows of scores, on vectors.
+//! The running softmax over rows of scores, vectorised.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
-/// Some rows of scores of one block of keys.
+/// Rows of scores against one block of keys.
 pub(super) struct RowsJob {
-    /// The scores, `q · k`; replaced by `exp(score - max)`. Whole vectors of the widest level (16 elements) are read and
-    /// written: `width` rounded up.
+    /// The scores, `q · k`, which are replaced by `exp(score - max)`. Kernels read and write whole vectors of the
+    /// widest level (16 elements): `width` rounded up.
     pub scores: *mut f32,
-    /// From one row of scores to the next.
+    /// The stride from one row of scores to the next.
     pub row: usize,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// How many elements of a row to write: those beyond its keys become 0.
+    /// The number of elements of a row to write. Elements after the row's keys become 0.
     pub width: usize,
-    /// How many keys the first row sees of this block, if it is more than none and at most `width`.
+    /// The number of the block's keys visible to the first row, clamped to `0..=width`.
     pub keys: isize,
-    /// How many more each row sees than the one before.
+    /// The number of additional keys that each row sees compared with the row before.
     pub more: isize,
-    /// Factor of the scores.
+    /// The factor of the scores.
     pub scale: f32,
-    /// Added to the scaled scores one after the other, if not null: as many elements as there are keys, and the distance from
-    /// one row to the next.
+    /// Masks that are added to the scaled scores, if not null: as many elements as there are keys, and the stride
+    /// between rows.
     pub masks: [(*const f32, usize); 2],
-    /// For each row the greatest score of the earlier blocks, minus infinity at first.
+    /// For each row, the greatest score of the earlier blocks; initially minus infinity.
     pub max: *mut f32,
-    /// For each row the sum of the earlier blocks, relative to `max`.
+    /// For each row, the sum over the earlier blocks, relative to `max`.
     pub sum: *mut f32,
-    /// For each row what earlier results have to be multiplied by.
+    /// For each row, the factor that rescales earlier results.
     pub rescale: *mut f32,
 }
 
 impl RowsJob {
-    /// How many keys row `r` sees.
+    /// The number of keys visible to row `r`.
     #[inline(always)]
     fn visible_keys(&self, r: usize) -> usize {
         let n = self.keys.saturating_add(r as isize * self.more);
@@ -40,40 +40,40 @@ impl RowsJob {
     }
 }
 
-/// The rows of a result that are to be divided by their sums.
+/// Rows of a result that are to be divided by their sums.
 pub(super) struct EndJob {
     /// The first row.
     pub out: *mut f32,
-    /// From one row to the next.
+    /// The stride from one row to the next.
     pub row: usize,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub size: usize,
-    /// The sums of the weights; a row whose weights are all 0 has only masked keys.
+    /// The sums of the weights. A row whose sum is 0 has only masked keys.
     pub sum: *const f32,
-    /// What such a row becomes.
+    /// The value of the elements of such a row.
     pub masked: f32,
 }
 
-/// `exp` for arguments at or below 0; NaN stays, results below 2^-126 are 0. Within 1 ULP.
+/// `exp` for arguments at or below 0, within 1 ULP. NaN stays NaN; results below 2^-126 become 0.
 ///
 /// # Safety
-/// The machine has the level.
+/// The machine supports the level.
 #[inline(always)]
 pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     // SAFETY: plain arithmetic on vectors.
     unsafe {
         let least = S::splat(-87.33);
         let y = S::max(S::splat(-88.0), x);
-        // Round x / ln 2 by adding 1.5 * 2^23.
+        // Adding 1.5 * 2^23 rounds x / ln 2 to an integer.
         let magic = S::splat(12582912.0);
         let n = S::sub(S::fma(y, S::splat(std::f32::consts::LOG2_E), magic), magic);
         let n = S::max(S::splat(-126.0), n);
         // ln 2 in two parts (Cody and Waite).
         let r = S::fma(n, S::splat(-0.693_359_4), y);
         let r = S::fma(n, S::splat(2.121_944_4e-4), r);
-        // Minimax polynomial of Cephes' expf.
+        // The minimax polynomial of Cephes' expf.
         let mut p = S::splat(1.987_569_1e-4);
         for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5] {
             p = S::fma(p, r, S::splat(c));
@@ -83,14 +83,14 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     }
 }
 
-/// The numbers of lanes.
+/// The lane numbers.
 static LANES: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
 
-/// All rows are scaled and masked before the exponentials of the first are taken: what a row's greatest score waits for,
-/// other rows fill.
+/// Scales and masks all rows before computing the exponentials of the first. The other rows hide the latency of a row's
+/// maximum.
 #[inline(always)]
 unsafe fn softmax_body<S: Simd>(j: &RowsJob) {
-    // SAFETY: the caller gives whole vectors of scores for `width`, each mask's keys, and `rows` elements of state.
+    // SAFETY: the caller provides whole vectors of scores for `width`, each mask's keys, and `rows` elements of state.
     unsafe {
         for r in 0..j.rows {
             let (old, max) = (*j.max.add(r), scale_and_mask_row::<S>(j, r));
@@ -122,16 +122,17 @@ unsafe fn softmax_body<S: Simd>(j: &RowsJob) {
     }
 }
 
-/// What is taken off the scores of a row: if all are masked so far any finite number serves, exp(-inf) is 0.
+/// The value to subtract from a row's scores. If all keys are masked so far, any finite value works because exp(-inf)
+/// is 0.
 #[inline(always)]
 fn score_shift(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
-/// Scales and masks row `r`; lanes after its last key become minus infinity. Gives the greatest score so far.
+/// Scales and masks row `r`. Lanes after its last key become minus infinity. Returns the greatest score so far.
 #[inline(always)]
 unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
-    // SAFETY: as in `body`.
+    // SAFETY: as in `softmax_body`.
     unsafe {
         let (row, keys) = (j.scores.add(r * j.row), j.visible_keys(r));
         let masks = j.masks.map(|(m, step)| if m.is_null() { m } else { m.add(r * step) });
@@ -153,7 +154,7 @@ unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
                 x = S::select_lt(S::load(LANES.as_ptr()), S::splat(n as f32), x, nothing);
             }
             S::store(row.add(i), x);
-            // `max` with a NaN is the other operand: a row that has one sums to NaN all the same.
+            // `max` ignores a NaN in `x`, but the row's sum becomes NaN anyway.
             max = S::max(x, max);
             i += S::LANES;
         }
@@ -164,7 +165,7 @@ unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
 #[inline(always)]
 unsafe fn end_body<S: Simd>(j: &EndJob) {
     for r in 0..j.rows {
-        // SAFETY: the caller gives the rows and their sums.
+        // SAFETY: the caller provides the rows and their sums.
         unsafe {
             let (row, sum) = (j.out.add(r * j.row), *j.sum.add(r));
             if sum == 0.0 {
@@ -186,7 +187,7 @@ unsafe fn first_lane<S: Simd>(v: S::V) -> f32 {
 
 #[inline(always)]
 unsafe fn scale_body<S: Simd>(row: *mut f32, n: usize, by: f32) {
-    // SAFETY: the caller gives `n` elements.
+    // SAFETY: the caller provides `n` elements.
     unsafe {
         let f = S::splat(by);
         let mut i = 0;
@@ -201,7 +202,7 @@ unsafe fn scale_body<S: Simd>(row: *mut f32, n: usize, by: f32) {
 }
 
 per_isa! {
-    /// The kernel of one level: updates `max`, `sum` and `rescale`, and turns the scores into weights.
+    /// The kernel of one level. Updates `max`, `sum` and `rescale`, and replaces the scores by weights.
     pub(super) fn softmax = softmax_body(j: &RowsJob)
 }
 per_isa! {
@@ -209,7 +210,7 @@ per_isa! {
     pub(super) fn end = end_body(j: &EndJob)
 }
 per_isa! {
-    /// Multiplies `n` elements by a number.
+    /// Multiplies `n` elements by a factor.
     pub(super) fn scale = scale_body(row: *mut f32, n: usize, by: f32)
 }
 

@@ -1,4 +1,4 @@
-//! Random attentions of every dtype, mask and layout against the reference.
+//! Compares random attentions of every dtype, mask and layout with the reference.
 
 use super::super::contract::*;
 use super::super::reference::attention_ref;
@@ -9,15 +9,15 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
 
-/// Random cases; more when the kernels are optimised.
+/// The number of random cases; more if the kernels are optimised.
 const CASES: u32 = if cfg!(debug_assertions) { 20 } else { 200 };
 
 #[derive(Clone, Debug)]
 struct Case {
     desc: Attention,
-    /// Of bias and mask which dimensions are not broadcast; `None` for none, b8 or float.
+    /// For bias and mask: whether it is b8, and which dimensions are not broadcast. `None` if absent.
     masks: [Option<(bool, [bool; 4])>; 2],
-    /// Heads inside rows: `[batch, rows, heads, size]`.
+    /// Whether heads are interleaved within rows: `[batch, rows, heads, size]`.
     interleaved: bool,
     seed: u64,
 }
@@ -80,7 +80,7 @@ fn fill(dtype: DType, shape: &[usize], seed: &mut u64) -> Tensor {
     })
 }
 
-/// `[b, h, r, c]` to `[b, r, h, c]` (and back, with the sizes exchanged).
+/// Permutes `[b, h, r, c]` to `[b, r, h, c]` (and back, if the sizes are swapped).
 fn interleave(t: &Tensor) -> Tensor {
     let &[b, h, r, c] = t.shape() else {
         panic!("four dimensions")
@@ -121,7 +121,7 @@ fn run(
     if c.interleaved { interleave(&out) } else { out }
 }
 
-/// A mask for `d` that is not broadcast along the dimensions `own`, and how it lies.
+/// A mask for `d` that is not broadcast along the dimensions `own`, with its strides.
 fn mask(d: &Attention, b8: bool, own: [bool; 4], seed: &mut u64) -> (Tensor, AttentionMask) {
     let full = [d.batch, d.heads, d.queries, d.keys];
     let shape: Vec<usize> = (0..4).map(|i| if own[i] { full[i] } else { 1 }).collect();

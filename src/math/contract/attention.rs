@@ -7,35 +7,36 @@ use crate::types::DType;
 /// The mask of an [`Attention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionMask {
-    /// B8 (true keeps a key) or the dtype of the operands (added to the scores).
+    /// B8 (true keeps a key), or the dtype of the operands (added to the scores).
     pub dtype: DType,
-    /// Strides over batch, head, query and key; 0 where it is broadcast.
+    /// Strides over batch, head, query and key; 0 where the mask is broadcast.
     pub strides: [usize; 4],
 }
 
-/// `softmax(scale * q · kᵀ + bias + mask) · v` (`scaled_dot_product_attention` without dropout, whose mask may come in two
-/// parts): q is `[batch, heads, L, E]`, k `[batch, kv_heads, S, E]`, v `[batch, kv_heads, S, Ev]`, the result
-/// `[batch, heads, L, Ev]`; the last dimension of each is contiguous. Query head `h` meets key head `h / (heads / kv_heads)`.
+/// `softmax(scale * q · kᵀ + bias + mask) · v`: `scaled_dot_product_attention` without dropout, with a mask that may
+/// come in two parts. q is `[batch, heads, L, E]`, k `[batch, kv_heads, S, E]`, v `[batch, kv_heads, S, Ev]`, and the
+/// result `[batch, heads, L, Ev]`. The last dimension of each is contiguous. Query head `h` uses key head
+/// `h / (heads / kv_heads)`.
 ///
-/// A row whose keys are all masked gives zeros, as in torch, or NaN, as a softmax that is written out does
-/// ([`Attention::safe`]); one whose `S` is 0 gives zeros. The score matrix is never stored.
+/// A row whose keys are all masked gives zeros, as in torch, or NaN, as a softmax written out in the graph does
+/// ([`Attention::safe`]). A row with `S == 0` gives zeros. The score matrix is never stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// Dtype of q, k, v and the result: a float.
+    /// The dtype of q, k, v and the result: a float.
     pub dtype: DType,
-    /// Batch.
+    /// The batch size.
     pub batch: usize,
-    /// Query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// The number of key and value heads, which divides `heads`.
     pub kv_heads: usize,
-    /// Queries (L).
+    /// The number of queries (L).
     pub queries: usize,
-    /// Keys (S).
+    /// The number of keys (S).
     pub keys: usize,
-    /// Size of a query and of a key (E).
+    /// The size of a query and of a key (E).
     pub size: usize,
-    /// Size of a value (Ev).
+    /// The size of a value (Ev).
     pub value_size: usize,
     /// Strides of q over batch, head and row.
     pub q: [usize; 3],
@@ -45,20 +46,20 @@ pub struct Attention {
     pub v: [usize; 3],
     /// Strides of the result.
     pub out: [usize; 3],
-    /// What is added to the scores before the mask, if anything is.
+    /// The tensor that is added to the scores before the mask, if there is one.
     pub bias: Option<AttentionMask>,
     /// The mask, if there is one.
     pub mask: Option<AttentionMask>,
-    /// Whether a row whose keys are all masked gives zeros and not NaN.
+    /// Whether a row whose keys are all masked gives zeros instead of NaN.
     pub safe: bool,
-    /// Whether query `i` sees keys `0..=i` only.
+    /// Whether query `i` sees only keys `0..=i`.
     pub causal: bool,
-    /// Factor of the scores; torch's default is `1 / sqrt(E)`.
+    /// The factor of the scores. torch's default is `1 / sqrt(E)`.
     pub scale: f64,
 }
 
 impl Attention {
-    /// Attention over row-major operands without gaps, with torch's default scale.
+    /// Attention over contiguous row-major operands, with torch's default scale.
     pub fn new(batch: usize, heads: usize, queries: usize, keys: usize, size: usize) -> Attention {
         let strides = |rows: usize| [heads * rows * size, rows * size, size];
         Attention {
@@ -82,8 +83,8 @@ impl Attention {
         }
     }
 
-    /// How many elements each of q, k, v, bias, mask and result spans, or `None` if one does not fit the address space or
-    /// the heads do not divide.
+    /// The number of elements that each of q, k, v, bias, mask and result spans. `None` if one does not fit the address
+    /// space or `kv_heads` does not divide `heads`.
     pub fn extents(&self) -> Option<[usize; 6]> {
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return None;
@@ -113,7 +114,7 @@ impl Attention {
     }
 }
 
-/// Where the operands of an [`Attention`] are.
+/// The addresses of an [`Attention`]'s operands.
 #[derive(Clone, Copy)]
 pub struct AttentionArgs {
     /// q.
@@ -126,11 +127,11 @@ pub struct AttentionArgs {
     pub bias: *const u8,
     /// The mask; not read if there is none.
     pub mask: *const u8,
-    /// The result; overlaps no other operand.
+    /// The result. It must not overlap any other operand.
     pub out: *mut u8,
 }
 
-/// An [`Attention`] ready to run.
+/// A plan that computes an [`Attention`].
 pub trait AttentionPlan: Send + Sync {
     /// Computes the result.
     ///
@@ -138,6 +139,6 @@ pub trait AttentionPlan: Send + Sync {
     /// Every operand that is read is valid for the descriptor's extents and aligned to its dtype; the result is
     /// writable and overlaps no other operand.
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs);
-    /// How it computes, for reports.
+    /// A description of the method, for reports.
     fn describe(&self) -> String;
 }

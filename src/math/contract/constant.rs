@@ -1,4 +1,4 @@
-//! Constant operands, and the packed forms that plans share.
+//! Constant operands, and their packed forms, which plans share.
 
 use crate::math::convert::widen_bytes;
 use crate::tensor::{AlignedBytes, BytesId, Life, Tensor};
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, Weak};
 /// A constant operand.
 ///
 /// Plans pack constants into the order in which they read them. If the constant is a tensor and a [`Packer`] is given,
-/// plans that want the same order share one packed copy: a weight is packed once for all sizes of a batch. Bytes that the tensor computes late
-/// are computed for that copy only.
+/// plans that need the same order share one packed copy. A weight is then packed only once for all batch sizes, and
+/// bytes that a tensor computes lazily are computed only for that copy.
 #[derive(Clone, Copy)]
 pub struct Constant<'a> {
-    /// The bytes, where they are at hand.
+    /// The bytes, if they are available.
     bytes: Option<&'a [u8]>,
     shared: Option<(&'a Packer<'a>, &'a Tensor)>,
-    /// First byte.
+    /// The offset of the first byte.
     at: usize,
-    /// The 16-bit type of the tensor's elements, where the bytes are to be their f32.
+    /// The 16-bit dtype of the tensor's elements, if the bytes are to be widened to f32.
     narrow: Option<DType>,
-    /// Whether it may be kept in a form of more bytes than it has.
+    /// Whether a plan may keep a form that is larger than the constant.
     room: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> From<&'a [u8]> for Constant<'a> {
 }
 
 impl<'a> Constant<'a> {
-    /// Bytes whose packed forms are not shared.
+    /// A constant given by its bytes. Its packed forms are not shared.
     pub fn from_bytes(bytes: &'a [u8]) -> Constant<'a> {
         Constant {
             bytes: Some(bytes),
@@ -42,7 +42,7 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// A tensor whose packed forms are shared through `packer`.
+    /// A constant given by a tensor. Its packed forms are shared through `packer`.
     pub fn from_tensor(tensor: &'a Tensor, packer: &'a Packer<'a>) -> Constant<'a> {
         Constant {
             bytes: None,
@@ -53,7 +53,7 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// The constant, whose elements are of `dtype` (f16 or bf16), as f32.
+    /// The constant widened to f32. Its elements have dtype `dtype` (f16 or bf16).
     pub fn widen_from(self, dtype: DType) -> Constant<'a> {
         Constant {
             narrow: Some(dtype),
@@ -62,17 +62,18 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// The constant, of which a plan may keep a form that has more bytes: see [`Library::extra`](super::Library::extra_weight_bytes).
+    /// Allows a plan to keep a form of the constant that is larger than the constant; see
+    /// [`Library::extra_weight_bytes`](super::Library::extra_weight_bytes).
     pub fn with_room(self) -> Constant<'a> {
         Constant { room: true, ..self }
     }
 
-    /// Whether a plan may do that.
+    /// Whether a plan may keep a larger form.
     pub fn has_room(&self) -> bool {
         self.room
     }
 
-    /// The part from byte `at` on.
+    /// The part starting at byte `at`.
     pub fn skip_bytes(self, at: usize) -> Constant<'a> {
         Constant {
             at: self.at + at,
@@ -80,14 +81,15 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// Says that bytes `range` were packed and are not read again: a file's pages can leave memory while the rest is packed.
+    /// Declares that bytes `range` were packed and will not be read again. The pages of a mapped file can then leave
+    /// memory while the rest is packed.
     pub fn release(&self, range: std::ops::Range<usize>) {
         if let (Some((_, t)), None) = (self.shared, self.narrow) {
             t.release_part(self.at + range.start..self.at + range.end);
         }
     }
 
-    /// How many bytes there are.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         let whole = match (self.bytes, self.shared) {
             (Some(b), _) => b.len(),
@@ -98,12 +100,12 @@ impl<'a> Constant<'a> {
         (wide * whole).saturating_sub(self.at)
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `f` of the bytes.
+    /// Calls `f` with the bytes.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let part = |b: &[u8]| match self.narrow {
             Some(d) => f(&widen_to_f32_bytes(d, &b[self.at / 2..])),
@@ -116,7 +118,7 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// `f` of the same constant with its bytes at hand: parts of it do not compute them again.
+    /// Calls `f` with the same constant and its bytes loaded, so that parts of it do not compute them again.
     pub fn with_loaded<R>(&self, f: impl FnOnce(Constant) -> R) -> R {
         match (self.bytes, self.shared) {
             (None, Some((_, t))) => t.with_bytes(|b| {
@@ -129,12 +131,13 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// The bytes as they are, at an aligned place.
+    /// A copy of the bytes, aligned.
     pub fn aligned_bytes(&self) -> Arc<AlignedBytes> {
         self.get_or_pack(&[5], AlignedBytes::from_slice)
     }
 
-    /// The packed form that `key` names, made of the bytes unless it is there. Equal keys must mean equal forms of equal bytes.
+    /// The packed form named `key`. Calls `make` with the bytes unless the form exists. Equal keys must mean equal
+    /// forms of equal bytes.
     pub fn get_or_pack(&self, key: &[usize], make: impl FnOnce(&[u8]) -> AlignedBytes) -> Arc<AlignedBytes> {
         let make = || self.with_bytes(make);
         match self.shared {
@@ -148,21 +151,21 @@ impl<'a> Constant<'a> {
     }
 }
 
-/// Bytes of f16 or bf16 as those of f32.
+/// Converts bytes of f16 or bf16 elements to bytes of f32 elements.
 fn widen_to_f32_bytes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     let mut v = vec![0f32; bytes.len() / 2];
     widen_bytes(dtype, &bytes[..2 * v.len()], &mut v);
     v.iter().flat_map(|x| x.to_ne_bytes()).collect()
 }
 
-/// Packs for plans that are made together, and keeps what they have.
+/// Packs constants for plans that are made together, and records the forms that they use.
 pub struct Packer<'a> {
     packs: &'a Packs,
     taken: Mutex<Vec<Arc<AlignedBytes>>>,
 }
 
 impl<'a> Packer<'a> {
-    /// One that finds packed forms in `packs`, and leaves them there for others.
+    /// A packer that looks up packed forms in `packs` and adds new ones to it.
     pub fn new(packs: &'a Packs) -> Packer<'a> {
         Packer {
             packs,
@@ -179,17 +182,17 @@ impl<'a> Packer<'a> {
         packed
     }
 
-    /// What the plans have, each once.
+    /// The forms that the plans use, each once.
     pub fn into_packed(self) -> Vec<Arc<AlignedBytes>> {
         self.taken.into_inner().unwrap_or_default()
     }
 }
 
-/// Which memory, from which byte on, and how it is packed.
+/// The constant's memory, the byte offset in it, and the packing.
 type PackKey = (BytesId, usize, Vec<usize>);
 
-/// The packed forms that plans hold now. They are found by the constant's memory, whose contents do not change while its tensor
-/// lives, and go with the last plan that has them.
+/// The packed forms that plans currently hold, keyed by the constant's memory. That memory does not change while its
+/// tensor is alive. A form is freed with the last plan that uses it.
 #[derive(Default)]
 pub struct Packs {
     known: Mutex<HashMap<PackKey, (Life, Weak<AlignedBytes>)>>,
@@ -203,7 +206,7 @@ impl Packs {
         key: Vec<usize>,
         make: impl FnOnce() -> AlignedBytes,
     ) -> Arc<AlignedBytes> {
-        // While a `Life` is kept, no other tensor gets its place.
+        // While the `Life` is kept, no other tensor can have the same id.
         let life = tensor.life();
         let key = (life.bytes_id().clone(), at, key);
         if let Ok(known) = self.known.lock()

@@ -4,7 +4,7 @@ use super::{Activation, Constant, TileTail};
 use crate::parallel::Pool;
 use crate::types::DType;
 
-/// The order of a convolution's activations in memory; without gaps.
+/// The memory order of a convolution's activations, which are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvLayout {
     /// `[N, C, spatial…]`, torch's default.
@@ -13,42 +13,42 @@ pub enum ConvLayout {
     ChannelsLast,
 }
 
-/// `activation(conv(x, weight) + bias)`, one to three spatial dimensions (missing ones are of size 1, in front), plain or
-/// transposed, as torch's `convolution`. Weights are in torch's order: `[out, in / groups, kernel…]`, transposed
-/// `[in, out / groups, kernel…]`. Padding is with zeros, the same at both ends.
+/// `activation(conv(x, weight) + bias)` with one to three spatial dimensions, plain or transposed, as torch's
+/// `convolution`. Missing leading dimensions have size 1. Weights are in torch's order: `[out, in / groups, kernel…]`,
+/// or `[in, out / groups, kernel…]` if transposed. Padding is with zeros and the same at both ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
-    /// Dtype of every operand.
+    /// The dtype of every operand.
     pub dtype: DType,
-    /// Images.
+    /// The number of images.
     pub batch: usize,
-    /// Channels of the input.
+    /// The number of input channels.
     pub in_channels: usize,
-    /// Channels of the output.
+    /// The number of output channels.
     pub out_channels: usize,
-    /// Groups; divides both channel counts.
+    /// The number of groups, which divides both channel counts.
     pub groups: usize,
     /// Depth, height and width of the input.
     pub input: [usize; 3],
-    /// Size of the kernel.
+    /// The size of the kernel.
     pub kernel: [usize; 3],
-    /// Stride; not 0.
+    /// The stride, which must not be 0.
     pub stride: [usize; 3],
-    /// Padding; may be larger than the kernel.
+    /// The padding, which may be larger than the kernel.
     pub padding: [usize; 3],
-    /// Dilation; not 0.
+    /// The dilation, which must not be 0.
     pub dilation: [usize; 3],
     /// Whether this is the transposed convolution.
     pub transposed: bool,
-    /// Added to one end of the output; transposed only.
+    /// The size added to one end of the output, for transposed convolutions only.
     pub output_padding: [usize; 3],
-    /// Whether there is a bias per output channel.
+    /// Whether there is a bias, with one element per output channel.
     pub bias: bool,
-    /// Order of the input.
+    /// The layout of the input.
     pub input_layout: ConvLayout,
-    /// Order of the output.
+    /// The layout of the output.
     pub output_layout: ConvLayout,
-    /// Applied last.
+    /// The activation, which is applied last.
     pub activation: Activation,
 }
 
@@ -75,8 +75,8 @@ impl Conv {
         }
     }
 
-    /// Depth, height and width of the output; `None` if the parameters are not legal (a zero stride, kernel or dilation,
-    /// groups that do not divide, a kernel larger than the padded input) or a size overflows.
+    /// Depth, height and width of the output. `None` if the parameters are invalid (a zero stride, kernel or dilation,
+    /// groups that do not divide the channels, a kernel larger than the padded input) or a size overflows.
     pub fn output_size(&self) -> Option<[usize; 3]> {
         let groups = self.groups != 0
             && self.in_channels.is_multiple_of(self.groups)
@@ -107,7 +107,7 @@ impl Conv {
         }
     }
 
-    /// How many elements each of input, weight, bias and output has, or `None` if the parameters are not legal or one
+    /// The number of elements of input, weight, bias and output. `None` if the parameters are invalid or an operand
     /// does not fit the address space.
     pub fn extents(&self) -> Option<[usize; 4]> {
         let out = self.output_size()?;
@@ -130,7 +130,7 @@ impl Conv {
         ])
     }
 
-    /// Multiply-adds of the whole convolution, for estimates.
+    /// The number of multiply-adds, for estimates.
     pub fn macs(&self) -> f64 {
         let at = if self.transposed {
             Some(self.input)
@@ -144,31 +144,31 @@ impl Conv {
     }
 }
 
-/// Where the operands of a [`Conv`] are.
+/// The addresses of a [`Conv`]'s operands.
 #[derive(Clone, Copy)]
 pub struct ConvArgs {
     /// The input.
     pub x: *const u8,
-    /// The weight; not read if it was constant.
+    /// The weight. Not read if it is constant.
     pub weight: *const u8,
-    /// The bias; not read if it was constant or there is none.
+    /// The bias. Not read if it is constant or there is none.
     pub bias: *const u8,
-    /// The output; overlaps no other operand.
+    /// The output. It must not overlap any other operand.
     pub y: *mut u8,
-    /// What to run on finished tiles.
+    /// The function to run on finished tiles.
     pub tail: Option<TileTail>,
 }
 
-/// Constant operands of a [`Conv`], as bytes of the descriptor's dtype.
+/// The constant operands of a [`Conv`], as bytes of the descriptor's dtype.
 #[derive(Clone, Copy, Default)]
 pub struct ConvConstants<'a> {
     /// The weight.
     pub weight: Option<Constant<'a>>,
-    /// The bias; taken only if the weight is constant too.
+    /// The bias. Ignored unless the weight is constant too.
     pub bias: Option<Constant<'a>>,
 }
 
-/// A [`Conv`] ready to run.
+/// A plan that computes a [`Conv`].
 pub trait ConvPlan: Send + Sync {
     /// Computes the output.
     ///
@@ -176,11 +176,12 @@ pub trait ConvPlan: Send + Sync {
     /// Every operand that is read is valid for the descriptor's extents and aligned to its dtype; the output is
     /// writable and overlaps no other operand.
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs);
-    /// How it computes, for reports.
+    /// A description of the method, for reports.
     fn describe(&self) -> String;
 }
 
-/// A 1x1 convolution and the depthwise one that alone reads its result: both f32, channels last.
+/// A 1x1 convolution followed by a depthwise convolution, the only reader of its result. Both are f32 and
+/// channels-last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expansion {
     /// The 1x1 convolution.
@@ -190,8 +191,9 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    /// `channels` to `between` channels, and on these a `kernel x kernel` window with `stride`, padded by half of it, over one
-    /// `size x size` image; both with biases and clamped as relu6.
+    /// A convolution from `channels` to `between` channels, followed by a depthwise `kernel x kernel` window with
+    /// `stride`, padded by half of the window, over one `size x size` image. Both have biases and are clamped as by
+    /// relu6.
     pub fn new2d(channels: usize, between: usize, size: usize, kernel: usize, stride: usize) -> Expansion {
         let first = Conv {
             bias: true,
@@ -211,7 +213,8 @@ impl Expansion {
         Expansion { first, second }
     }
 
-    /// Whether the two are of this kind and fit together: rows of 3, 5 or 7 taps, no dilation, less padding than taps.
+    /// Whether both convolutions are of this kind and fit together: rows of 3, 5 or 7 taps, no dilation, less padding
+    /// than taps.
     pub fn is_supported(&self) -> bool {
         let (a, b) = (&self.first, &self.second);
         let last = |c: &Conv| c.input_layout == ConvLayout::ChannelsLast && c.output_layout == ConvLayout::ChannelsLast;
@@ -228,18 +231,18 @@ impl Expansion {
         plain(a) && plain(b) && one && depthwise && flat && taps && border && together && some
     }
 
-    /// Bytes of the result of the first convolution.
+    /// The size in bytes of the first convolution's result.
     pub fn between_bytes(&self) -> usize {
         self.first.extents().map_or(0, |e| 4 * e[3])
     }
 
-    /// Multiply-adds, for estimates.
+    /// The number of multiply-adds, for estimates.
     pub fn macs(&self) -> f64 {
         self.first.macs() + self.second.macs()
     }
 }
 
-/// Where the operands of an [`Expansion`] are; weights and biases as those of a [`ConvArgs`].
+/// The addresses of an [`Expansion`]'s operands. Weights and biases are as in a [`ConvArgs`].
 #[derive(Clone, Copy)]
 pub struct ExpansionArgs {
     /// The input of the first convolution.
@@ -248,21 +251,22 @@ pub struct ExpansionArgs {
     pub weights: [*const u8; 2],
     /// The biases of both.
     pub biases: [*const u8; 2],
-    /// The output of the second; overlaps no other operand.
+    /// The output of the second convolution. It must not overlap any other operand.
     pub y: *mut u8,
-    /// What to run on pieces of the first result. They have no place in a whole: tiles begin at element 0 of what they point to.
+    /// The function to run on pieces of the first result. That result never exists as a whole, so each tile has offset
+    /// 0.
     pub middle: Option<TileTail>,
-    /// What to run on finished tiles.
+    /// The function to run on finished tiles.
     pub tail: Option<TileTail>,
 }
 
-/// An [`Expansion`] ready to run.
+/// A plan that computes an [`Expansion`].
 pub trait ExpansionPlan: Send + Sync {
     /// Computes the output.
     ///
     /// # Safety
     /// As for [`ConvPlan::run`].
     unsafe fn run(&self, pool: &Pool, args: &ExpansionArgs);
-    /// How it computes, for reports.
+    /// A description of the method, for reports.
     fn describe(&self) -> String;
 }

@@ -4,7 +4,7 @@ use super::{Activation, Constant, TileTail, strided_extent};
 use crate::parallel::Pool;
 use crate::types::DType;
 
-/// One dimension of a batch: its size and each operand's stride along it.
+/// One batch dimension: its size, and each operand's stride along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchDim {
     /// The size.
@@ -19,49 +19,50 @@ pub struct BatchDim {
     pub addend: usize,
 }
 
-/// The matrix that is added to a product: a bias, or the first operand of `addmm`.
+/// The strides of the matrix that is added to a product: a bias, or the first operand of `addmm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addend {
-    /// From one row to the next; 0 for a bias per column.
+    /// The stride between rows; 0 for a bias per column.
     pub row: usize,
-    /// From one column to the next; 0 for a bias per row.
+    /// The stride between columns; 0 for a bias per row.
     pub col: usize,
 }
 
-/// `C = activation(alpha * (A · B) + beta * addend)` for a batch of matrices (`mm`, `bmm`, `addmm`, `baddbmm`, `linear`).
+/// `C = activation(alpha * (A · B) + beta * addend)` for a batch of matrices (`mm`, `bmm`, `addmm`, `baddbmm`,
+/// `linear`).
 ///
-/// f32 sums in f32; f64 in f64; integers wrap; f16 and bf16 sum in f32 and round once. As in torch, `beta == 0` or no
-/// addend means that the addend is not read, `k == 0` gives `beta * addend`.
+/// f32 accumulates in f32 and f64 in f64. Integers wrap. f16 and bf16 accumulate in f32 and round once. As in torch,
+/// the addend is not read if `beta == 0`, and `k == 0` gives `beta * addend`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatMul {
-    /// Dtype of every operand.
+    /// The dtype of every operand.
     pub dtype: DType,
     /// Batch dimensions, outermost first.
     pub batch: Vec<BatchDim>,
-    /// Rows of A and C.
+    /// The number of rows of A and C.
     pub m: usize,
-    /// Columns of B and C.
+    /// The number of columns of B and C.
     pub n: usize,
-    /// Columns of A, rows of B.
+    /// The number of columns of A and rows of B (the product size).
     pub k: usize,
-    /// Strides of A: from row to row, from product index to product index.
+    /// The strides of A: between rows, and between product indices.
     pub a: [usize; 2],
-    /// Strides of B: from product index to product index, from column to column.
+    /// The strides of B: between product indices, and between columns.
     pub b: [usize; 2],
-    /// From one row of C to the next, at least `n`; columns of C are contiguous.
+    /// The stride between rows of C, at least `n`. Columns of C are contiguous.
     pub c_row: usize,
     /// The strides of the addend, if there is one.
     pub addend: Option<Addend>,
-    /// Factor of the product.
+    /// The factor of the product.
     pub alpha: f64,
-    /// Factor of the addend.
+    /// The factor of the addend.
     pub beta: f64,
-    /// Applied last.
+    /// The activation, which is applied last.
     pub activation: Activation,
 }
 
 impl MatMul {
-    /// `A[m, k] · B[k, n]`, all row-major and without gaps.
+    /// `A[m, k] · B[k, n]`, contiguous and row-major.
     pub fn new(dtype: DType, m: usize, n: usize, k: usize) -> MatMul {
         MatMul {
             dtype,
@@ -87,8 +88,8 @@ impl MatMul {
         }
     }
 
-    /// How many elements each of A, B, addend and C spans, or `None` if one does not fit the address space. A plan
-    /// reads and writes within these.
+    /// The number of elements that each of A, B, addend and C spans. `None` if one does not fit the address space. A
+    /// plan reads and writes only within these.
     pub fn extents(&self) -> Option<[usize; 4]> {
         let dims = |f: fn(&BatchDim) -> usize| self.batch.iter().map(move |d| (d.size, f(d)));
         let size = self.dtype.size();
@@ -107,28 +108,28 @@ impl MatMul {
         ])
     }
 
-    /// How many matrices the batch has.
+    /// The number of matrices in the batch.
     pub fn batch_size(&self) -> usize {
         self.batch.iter().map(|d| d.size).product()
     }
 }
 
-/// Where the operands of a [`MatMul`] are.
+/// The addresses of a [`MatMul`]'s operands.
 #[derive(Clone, Copy)]
 pub struct MatMulArgs {
-    /// A; not read if it was constant.
+    /// A. Not read if it is constant.
     pub a: *const u8,
-    /// B; not read if it was constant.
+    /// B. Not read if it is constant.
     pub b: *const u8,
-    /// The addend; not read if there is none.
+    /// The addend. Not read if there is none.
     pub addend: *const u8,
-    /// C; overlaps no other operand.
+    /// C. It must not overlap any other operand.
     pub c: *mut u8,
-    /// What to run on finished tiles.
+    /// The function to run on finished tiles.
     pub tail: Option<TileTail>,
 }
 
-/// Constant operands of a [`MatMul`], as bytes of the descriptor's dtype, of at least its extents.
+/// The constant operands of a [`MatMul`], as bytes of the descriptor's dtype. They must span at least its extents.
 #[derive(Clone, Copy, Default)]
 pub struct MatMulConstants<'a> {
     /// A.
@@ -137,7 +138,7 @@ pub struct MatMulConstants<'a> {
     pub b: Option<Constant<'a>>,
 }
 
-/// A [`MatMul`] ready to run.
+/// A plan that computes a [`MatMul`].
 pub trait MatMulPlan: Send + Sync {
     /// Computes C.
     ///
@@ -145,6 +146,6 @@ pub trait MatMulPlan: Send + Sync {
     /// Every operand that is read is valid for the descriptor's extents and aligned to its dtype; C is writable and
     /// overlaps no other operand.
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs);
-    /// How it computes, for reports: `packed 14x32 avx512`.
+    /// A description of the method, for reports: `packed 14x32 avx512`.
     fn describe(&self) -> String;
 }

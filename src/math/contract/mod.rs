@@ -1,15 +1,16 @@
-//! The seam between the compiler and the routines that Cranelift cannot express well: matrix products, convolutions and
-//! attention.
+//! The interface between the compiler and the routines that Cranelift cannot express well: matrix products,
+//! convolutions and attention.
 //!
-//! A *descriptor* ([`MatMul`], [`Conv`], [`Attention`]) says what is to be computed, with sizes and strides. A
-//! [`Library`] turns it, and those operands that are constant, into a *plan*: operands packed, kernels and blocking
-//! chosen. A plan runs as often as one likes on raw memory, on a [`Pool`](crate::parallel::Pool), allocating nothing after the first call.
-//! Everything behind the seam can be replaced: another library implements [`Library`], and nothing else changes.
+//! A *descriptor* ([`MatMul`], [`Conv`], [`Attention`]) specifies what to compute, with sizes and strides. A
+//! [`Library`] turns a descriptor and its constant operands into a *plan*, with packed operands and chosen kernels and
+//! blocking. A plan can run any number of times, on raw memory and a [`Pool`](crate::parallel::Pool). It allocates
+//! nothing after the first run. Everything behind the interface can be replaced: another library implements
+//! [`Library`], and nothing else changes.
 //!
-//! All strides are in elements, of the dtype of the operand. 0 repeats an operand along a dimension.
+//! All strides are in elements of the operand's dtype. A stride of 0 repeats an operand along a dimension.
 //!
-//! Results do not depend on the number of threads, and depend on the instruction set only by the rounding of fused
-//! multiply-adds.
+//! Results do not depend on the number of threads. They depend on the instruction set only through the rounding of
+//! fused multiply-adds.
 
 mod attention;
 mod constant;
@@ -27,20 +28,20 @@ use crate::types::DType;
 use std::ffi::c_void;
 use std::fmt;
 
-/// What is done to each element of a result before it is stored.
+/// The function applied to each element of a result before it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// Nothing.
+    /// The identity.
     #[default]
     None,
-    /// `max(x, 0)`; NaN stays.
+    /// `max(x, 0)`. NaN stays NaN.
     Relu,
-    /// `min(max(x, lo), hi)`, as `relu6` and `hardtanh`; NaN stays.
+    /// `min(max(x, lo), hi)`, as in `relu6` and `hardtanh`. NaN stays NaN.
     Clamp(f32, f32),
 }
 
 impl Activation {
-    /// The bounds of the clamp that this is, if it is one.
+    /// The bounds if this is a clamp (a ReLU is one), else `None`.
     pub fn bounds(self) -> Option<(f32, f32)> {
         match self {
             Activation::None => None,
@@ -50,40 +51,43 @@ impl Activation {
     }
 }
 
-/// A finished rectangle of a result, for a [`TileTail`].
+/// A finished rectangle of a result, passed to a [`TileTail`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// Its first element, of the result's dtype.
+    /// The first element, of the result's dtype.
     pub data: *mut u8,
-    /// The index of that element, counted in elements from the start of the result.
+    /// The offset of the first element from the start of the result, in elements.
     pub offset: usize,
-    /// Which matrix of the batch (row-major over the batch dimensions); for a convolution the image.
+    /// The index of the matrix in the batch (row-major over the batch dimensions), or of the convolution's image.
     pub batch: usize,
-    /// Its first row: of the matrix; for a convolution the channel (channels first) or the flat pixel (channels last).
+    /// The first row: of the matrix; or, for a convolution, the channel (channels first) or the flat pixel (channels
+    /// last).
     pub row: usize,
-    /// Its first column: of the matrix; for a convolution the flat pixel (channels first) or the channel (channels last).
+    /// The first column: of the matrix; or, for a convolution, the flat pixel (channels first) or the channel (channels
+    /// last).
     pub col: usize,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// How many columns; elements of a row are contiguous.
+    /// The number of columns. The elements of a row are contiguous.
     pub cols: usize,
-    /// From one row to the next, in elements.
+    /// The stride between rows, in elements.
     pub row_stride: usize,
 }
 
-/// A pointwise function that runs on every tile of a result when it is finished and still in cache: a fused kernel.
+/// A fused pointwise kernel (an epilogue). It runs on every tile of a result when the tile is finished and still in
+/// cache.
 ///
-/// Every element of the result belongs to exactly one tile. Tiles come in any order and from several threads at once.
+/// Every element of the result belongs to exactly one tile. Tiles arrive in any order and from several threads at once.
 #[derive(Clone, Copy)]
 pub struct TileTail {
-    /// The function: reads and writes the tile in place.
+    /// The function. It reads and writes the tile in place.
     pub call: unsafe extern "C" fn(context: *const c_void, tile: *const Tile),
-    /// Passed to every call.
+    /// The context passed to every call.
     pub context: *const c_void,
 }
 
-// SAFETY: whoever makes a tail promises that it may be called from several threads (see the type).
+// SAFETY: whoever creates a tail guarantees that it may be called from several threads (see the type).
 unsafe impl Send for TileTail {}
 // SAFETY: as above.
 unsafe impl Sync for TileTail {}
@@ -94,12 +98,13 @@ impl TileTail {
     /// # Safety
     /// The tile is finished, valid, and used by nothing else.
     pub unsafe fn run(&self, tile: &Tile) {
-        // SAFETY: the caller's promise; the function accepts every finished tile.
+        // SAFETY: guaranteed by the caller; the function accepts every finished tile.
         unsafe { (self.call)(self.context, tile) };
     }
 }
 
-/// One past the greatest element index of a strided operand; 0 if it is empty. `None` if its bytes exceed `isize`.
+/// One past the greatest element index of a strided operand; 0 if the operand is empty. `None` if its size in bytes
+/// exceeds `isize`.
 pub(crate) fn strided_extent(size: usize, dims: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let mut last = Some(0usize);
     let mut empty = false;
@@ -115,18 +120,18 @@ pub(crate) fn strided_extent(size: usize, dims: impl Iterator<Item = (usize, usi
     (n.checked_mul(size)? <= isize::MAX as usize).then_some(n)
 }
 
-/// Why a library makes no plan.
+/// Why a library cannot plan an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// torch has no such operation for this dtype either, or this library has not.
+    /// The dtype is not supported, by torch or by this library.
     Dtype(DType),
-    /// A size or an index does not fit the address space, or the parameters are not legal.
+    /// A size or an index does not fit the address space, or the parameters are invalid.
     Size,
-    /// A constant operand does not have the length that the descriptor says, in bytes.
+    /// A constant operand does not have the length in bytes that the descriptor requires.
     Constant {
-        /// What the descriptor needs.
+        /// The required length.
         need: usize,
-        /// What was given.
+        /// The given length.
         got: usize,
     },
 }
@@ -143,16 +148,16 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A maker of plans.
+/// A library that makes plans.
 pub trait Library: Send + Sync {
-    /// Its name, for reports.
+    /// The library's name, for reports.
     fn name(&self) -> &'static str;
     /// Plans a matrix product.
     fn plan_matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
     /// Plans a convolution.
     fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
-    /// Bytes beyond the weight's own that a plan of `desc` with a constant weight would keep to be faster, if there is room
-    /// ([`Constant::with_room`]); 0 if it has no use for more. The plans of a program share what room there is.
+    /// The number of bytes, beyond the weight itself, that a faster plan of `desc` with a constant weight would keep if
+    /// allowed ([`Constant::with_room`]). 0 if there is no such plan. A program's plans share a budget for these bytes.
     fn extra_weight_bytes(&self, _desc: &Conv) -> usize {
         0
     }

@@ -3,12 +3,12 @@
 use super::Constant;
 use crate::parallel::Pool;
 
-/// What a step of a recurrent layer computes.
+/// The computation in one step of a recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrentCell {
-    /// Long short-term memory; gates in torch's order: input, forget, candidate, output.
+    /// Long short-term memory. Gates are in torch's order: input, forget, candidate, output.
     Lstm,
-    /// Gated recurrent unit; gates in torch's order: reset, update, candidate.
+    /// Gated recurrent unit. Gates are in torch's order: reset, update, candidate.
     Gru,
     /// `tanh(x + u)`.
     Tanh,
@@ -17,7 +17,7 @@ pub enum RecurrentCell {
 }
 
 impl RecurrentCell {
-    /// How many gates it has.
+    /// The number of gates.
     pub fn gates(self) -> usize {
         match self {
             RecurrentCell::Lstm => 4,
@@ -27,41 +27,42 @@ impl RecurrentCell {
     }
 }
 
-/// One layer of a recurrent network in one direction, f32, its inputs multiplied already (`torch.lstm`, `torch.gru`,
-/// `torch.rnn_tanh`, `torch.rnn_relu` after `x @ w_ih.T + b_ih`).
+/// One f32 layer of a recurrent network in one direction, whose inputs are already projected (`torch.lstm`,
+/// `torch.gru`, `torch.rnn_tanh`, `torch.rnn_relu` after `x @ w_ih.T + b_ih`).
 ///
-/// Operands are row-major without gaps: the projected inputs `[time, batch, gates * hidden]`, the first hidden state
-/// `[batch, hidden]`, for an LSTM the first cell state, the recurrent weight `[gates * hidden, hidden]`, the
-/// recurrent bias `[gates * hidden]`. The result is `[time, batch, hidden]`, the hidden state after every step; for an LSTM
-/// one more row of `[batch, hidden]` follows, the last cell state.
+/// Operands are row-major and contiguous: the projected inputs `[time, batch, gates * hidden]`, the initial hidden
+/// state `[batch, hidden]`, for an LSTM the initial cell state, the recurrent weight `[gates * hidden, hidden]`, and
+/// the recurrent bias `[gates * hidden]`. The result is `[time, batch, hidden]`, the hidden state after every step. For
+/// an LSTM one more block of `[batch, hidden]` follows: the final cell state.
 ///
-/// An LSTM may project its output (`proj_size`): the hidden states then have the size [`Recurrent::state_size`], also among the columns
-/// of the recurrent weight, and a step multiplies what the cell gives by `[state, hidden]`. The cell keeps its size.
+/// An LSTM may project its output (`proj_size`). The hidden state then has the size [`Recurrent::state_size`], which is
+/// also the number of columns of the recurrent weight, and each step multiplies the cell's output by `[state, hidden]`.
+/// The cell state keeps its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrent {
-    /// What a step computes.
+    /// The computation in one step.
     pub cell: RecurrentCell,
-    /// Steps.
+    /// The number of steps.
     pub time: usize,
-    /// Sequences side by side.
+    /// The number of sequences processed together.
     pub batch: usize,
-    /// Hidden units.
+    /// The number of hidden units.
     pub hidden: usize,
-    /// The size that an LSTM's output is projected to; `None` for a hidden state as it leaves the cell.
+    /// The size that an LSTM's output is projected to; `None` without a projection.
     pub projected: Option<usize>,
-    /// Whether the steps go from the last to the first.
+    /// Whether the steps run from last to first.
     pub reverse: bool,
     /// Whether there is a recurrent bias.
     pub bias: bool,
 }
 
 impl Recurrent {
-    /// Size of the hidden state.
+    /// The size of the hidden state.
     pub fn state_size(&self) -> usize {
         self.projected.unwrap_or(self.hidden)
     }
 
-    /// How many elements each of inputs, state, weight, bias and result has; `None` if one does not fit the address
+    /// The number of elements of inputs, state, weight, bias and result. `None` if an operand does not fit the address
     /// space.
     pub fn extents(&self) -> Option<[usize; 5]> {
         let rows = self.cell.gates().checked_mul(self.hidden)?;
@@ -78,7 +79,7 @@ impl Recurrent {
         all.iter().all(fits).then_some(all)
     }
 
-    /// Multiply-adds.
+    /// The number of multiply-adds.
     pub fn macs(&self) -> f64 {
         let rows = self.cell.gates() as f64 * self.hidden as f64;
         let projection = self.projected.unwrap_or(0) as f64 * self.hidden as f64;
@@ -86,26 +87,26 @@ impl Recurrent {
     }
 }
 
-/// Where the operands of a [`Recurrent`] are.
+/// The addresses of a [`Recurrent`]'s operands.
 #[derive(Clone, Copy)]
 pub struct RecurrentArgs {
     /// The projected inputs.
     pub inputs: *const f32,
-    /// The first hidden state.
+    /// The initial hidden state.
     pub state: *const f32,
-    /// The first cell state; read for an LSTM only.
+    /// The initial cell state. Read for an LSTM only.
     pub cell: *const f32,
-    /// The recurrent weight; not read if it was constant.
+    /// The recurrent weight. Not read if it is constant.
     pub weight: *const f32,
-    /// The projection of the output; not read if there is none or it was constant.
+    /// The projection of the output. Not read if there is none or it is constant.
     pub projection: *const f32,
-    /// The recurrent bias; not read if there is none.
+    /// The recurrent bias. Not read if there is none.
     pub bias: *const f32,
-    /// The result; overlaps no other operand.
+    /// The result. It must not overlap any other operand.
     pub out: *mut f32,
 }
 
-/// The operands of a [`Recurrent`] that are constant, as bytes of f32.
+/// The constant operands of a [`Recurrent`], as bytes of f32.
 #[derive(Clone, Copy, Default)]
 pub struct RecurrentConstants<'a> {
     /// The recurrent weight.
@@ -114,7 +115,7 @@ pub struct RecurrentConstants<'a> {
     pub projection: Option<Constant<'a>>,
 }
 
-/// A [`Recurrent`] ready to run.
+/// A plan that computes a [`Recurrent`].
 pub trait RecurrentPlan: Send + Sync {
     /// Computes the result.
     ///
@@ -122,6 +123,6 @@ pub trait RecurrentPlan: Send + Sync {
     /// Every operand that is read is valid for the descriptor's extents and aligned; the result is writable and overlaps
     /// no other operand.
     unsafe fn run(&self, pool: &Pool, args: &RecurrentArgs);
-    /// How it computes, for reports.
+    /// A description of the method, for reports.
     fn describe(&self) -> String;
 }

@@ -1,4 +1,4 @@
-//! Plans around other plans: 16-bit floats through f32, and other layouts through channels first.
+//! Plans that wrap other plans: 16-bit floats computed in f32, and other layouts converted to channels first.
 
 use super::plan_f32;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile, TileTail};
@@ -9,11 +9,11 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
-/// A convolution of f16 or bf16: converted to f32, computed there, rounded once.
+/// An f16 or bf16 convolution: converted to f32, computed there, and rounded once.
 pub(super) struct Adapted {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
-    /// Elements of input, weight, bias and output to convert; 0 for constants.
+    /// The number of elements to convert of input, weight, bias and output; 0 for constants.
     lens: [usize; 4],
 }
 
@@ -55,7 +55,7 @@ impl ConvPlan for Adapted {
         }
         let (mut x, mut weight) = (scratch::take_buffer(nx), scratch::take_buffer(nw));
         let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(ny));
-        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
             widen_elements(pool, dtype, args.x, &mut x);
             widen_elements(pool, dtype, args.weight, &mut weight);
@@ -80,7 +80,7 @@ impl ConvPlan for Adapted {
     }
 }
 
-/// A convolution whose method knows channels first only, for other layouts.
+/// A convolution in another layout, computed by a method that supports channels first only.
 pub(super) struct Relaid {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
@@ -88,7 +88,7 @@ pub(super) struct Relaid {
 }
 
 impl Relaid {
-    /// Plans `conv` around the plan of the same convolution channels first.
+    /// Plans `conv` as a wrapper of the plan of the same convolution in channels-first layout.
     pub(super) fn new(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
         let first = ConvLayout::ChannelsFirst;
         let inner = Conv {
@@ -123,7 +123,7 @@ pub(super) unsafe fn copy_to_layout(
         ConvLayout::ChannelsFirst => ([batch, channels, pixels], [image, 1, channels]),
         ConvLayout::ChannelsLast => ([batch, pixels, channels], [image, 1, pixels]),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { permute(pool, size, &shape, &strides, src, dst) };
 }
 
@@ -141,7 +141,7 @@ impl ConvPlan for Relaid {
         let mut x = scratch::take_buffer(if x_moves { nx } else { 0 });
         let mut y = scratch::take_buffer(if y_moves { ny } else { 0 });
         let (in_pixels, out_pixels) = (c.input.iter().product(), ny / (c.batch * c.out_channels).max(1));
-        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
             let mut inner = ConvArgs { tail: None, ..*args };
             if x_moves {

@@ -1,5 +1,5 @@
-//! Depthwise convolution over vectors of channels, on padded channels-last input: each output channel meets its own input
-//! channel only, so lanes are channels. Any number of dimensions, stride and dilation.
+//! Depthwise convolution over vectors of channels, on padded channels-last input. Each output channel reads only its
+//! own input channel, so lanes are channels. Supports any number of dimensions, stride and dilation.
 
 use super::padded::Padded;
 use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
@@ -19,14 +19,14 @@ pub(super) struct DepthwiseChannels {
     out: [usize; 3],
     load: Load,
     kernel: unsafe fn(&TapsJob),
-    /// Whether the kernel looks after the border at the ends of a row itself.
+    /// Whether the kernel handles the border at the ends of a row itself.
     whole_rows: bool,
 }
 
 impl DepthwiseChannels {
     /// Plans `conv`, which has as many groups as input and output channels.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<DepthwiseChannels, PlanError> {
-        // The border is looked after here: a padded copy would cost as much as the convolution.
+        // This method handles the border itself: a padded copy would cost as much as the convolution.
         let input = Padded::with_padding(isa, conv, [0; 3])?;
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let output = ConvOutput::new(isa, conv);
@@ -36,7 +36,7 @@ impl DepthwiseChannels {
             panels: conv.in_channels.div_ceil(4 * isa.lanes()),
             panel_cols: 4 * isa.lanes(),
             images: conv.batch,
-            // A multiply-add costs about four times that of a tile: every one has its own loads.
+            // A multiply-add costs about four times one in a register tile because each has its own loads.
             macs: 4.0 * conv.macs(),
             weights: 0,
             input: 1,
@@ -65,11 +65,11 @@ impl DepthwiseChannels {
         })
     }
 
-    /// The taps along dimension `d` that meet the input when the window of output place `at` is computed, and the
-    /// input place of the first.
+    /// The taps along dimension `d` that overlap the input in the window of output position `at`, and the input
+    /// position of the first.
     fn visible_taps(&self, d: usize, at: usize) -> ([usize; 2], usize) {
         let c = &self.conv;
-        // Where rows were dropped because no tap meets them, each output row has its own input row.
+        // If the input skips rows that no tap reads, each output row has its own input row.
         let (begin, pad) = (
             at * self.input.stride[d],
             if self.input.stride[d] == c.stride[d] {
@@ -87,7 +87,7 @@ impl DepthwiseChannels {
         ([first.min(end), end], place)
     }
 
-    /// Rows `r0..r1` of one image at `x`, for panels `p0..p1`.
+    /// Computes rows `r0..r1` of one image at `x`, for panels `p0..p1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
@@ -150,7 +150,7 @@ impl DepthwiseChannels {
                 while p < ow {
                     let (width, w) = self.visible_taps(2, p);
                     job.taps[2] = width;
-                    // All pixels that see the whole kernel go together; those at the border one by one.
+                    // Pixels whose window lies inside the image are computed together, border pixels one by one.
                     job.pixels = 1;
                     if width == [0, self.conv.kernel[2]] {
                         let whole = |p: usize| self.visible_taps(2, p).0 == width;
@@ -166,16 +166,17 @@ impl DepthwiseChannels {
         }
     }
 
-    /// The input rows, first and end, that output row `r` needs.
+    /// The range of input rows that output row `r` needs.
     pub(super) fn needed_rows(&self, r: usize) -> [usize; 2] {
         let ([first, end], place) = self.visible_taps(1, r);
         [place, place + end - first]
     }
 
-    /// Output row `r` from a band of input rows.
+    /// Computes output row `r` from a band of input rows.
     ///
     /// # Safety
-    /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`DepthwiseChannels::needed_rows`] tells; pointers lead to the band's channels.
+    /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion). The band has the rows that
+    /// [`DepthwiseChannels::needed_rows`] returns. Pointers refer to the band's channels.
     pub(super) unsafe fn band_row(&self, r: usize, b: &Band) {
         let (taps, place) = self.visible_taps(1, r);
         let row = self.input.size[2] * b.pixel;
@@ -196,11 +197,11 @@ impl DepthwiseChannels {
             channels: b.channels,
             clamp: self.conv.activation.bounds(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (self.kernel)(&job) };
     }
 
-    /// All chunks of `count` images from `image` on, at `x`.
+    /// Computes all chunks of `count` images from `image` on, at `x`.
     ///
     /// # Safety
     /// The operands are valid.
@@ -213,7 +214,7 @@ impl DepthwiseChannels {
             let (r, n) = (rest % row_chunks, rest / row_chunks);
             let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(panels)];
-            // SAFETY: the images are `count`; chunks own disjoint parts of the output.
+            // SAFETY: there are `count` images; chunks own disjoint parts of the output.
             unsafe { self.run_chunk(o, x.get().add(n * self.input.image), image + n, rows, panels) };
         });
     }
@@ -228,7 +229,7 @@ impl Method for DepthwiseChannels {
         [2, 0]
     }
 
-    /// Tap after tap, the channels side by side.
+    /// Packs weights tap after tap, with the channels of a tap side by side.
     fn pack_weight(&self, _: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (c, taps) = (self.conv.in_channels, self.conv.kernel.iter().product::<usize>());
         for t in 0..taps {
@@ -247,7 +248,7 @@ impl Method for DepthwiseChannels {
             },
             pool.threads(),
         );
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.input
                 .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
@@ -261,22 +262,22 @@ impl Method for DepthwiseChannels {
     }
 }
 
-/// Some rows of some channels of an image, and where one row of output goes.
+/// Some rows of some channels of an image, and the destination of one output row.
 pub(super) struct Band {
     /// The first channel of the band's first pixel.
     pub x: *const f32,
-    /// The image's row that the band begins with.
+    /// The image row of the band's first row.
     pub first: usize,
-    /// From one pixel to the next.
+    /// The stride from one pixel to the next.
     pub pixel: usize,
-    /// Weights of the first channel.
+    /// The weights of the first channel.
     pub weight: *const f32,
-    /// Bias of the first channel, or null.
+    /// The bias of the first channel, or null.
     pub bias: *const f32,
     /// The first channel of the row's first output pixel.
     pub y: *mut f32,
-    /// From one output pixel to the next.
+    /// The stride from one output pixel to the next.
     pub y_pixel: usize,
-    /// How many channels.
+    /// The number of channels.
     pub channels: usize,
 }

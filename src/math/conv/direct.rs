@@ -1,6 +1,7 @@
-//! Direct convolution on register tiles: for each run of the padded channels-last input that is contiguous under the
-//! kernel (a kernel row, or a tap), the tile multiplies a row of pixels with a panel of output channels. Nothing is
-//! unfolded. Any number of spatial dimensions, groups, strides and dilations.
+//! Direct convolution on register tiles. A run is a part of the padded channels-last input that is contiguous under the
+//! kernel (a kernel row, or a tap). For each run, the tile multiplies a row of pixels with a panel of output channels.
+//! The input is not unfolded (there is no im2col). Supports any number of spatial dimensions, groups, strides and
+//! dilations.
 
 use super::padded::Padded;
 use super::panels::{self, Panel};
@@ -13,7 +14,7 @@ use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// Pixels of a row when all pixels of an image form one line, and of a piece of a long row.
+/// The number of pixels in a row if all pixels of an image form one line, and in a piece of a long row.
 const FLAT_ROW: usize = 112;
 
 /// The method.
@@ -24,13 +25,13 @@ pub(super) struct Direct {
     output: ConvOutput,
     out: [usize; 3],
     panels: Vec<Panel>,
-    /// Where each run begins, from the pixel's first.
+    /// The offset of each run from the pixel's first element.
     segments: Vec<usize>,
-    /// Elements of a run.
+    /// The number of elements in a run.
     run: usize,
-    /// Whether output pixels and input pixels are the same line (1x1, stride 1).
+    /// Whether output pixels and input pixels form the same line (1x1, stride 1).
     flat: bool,
-    /// Pieces that a row of the output is cut into; each is a row of its own for chunks.
+    /// The number of pieces that an output row is split into. Each counts as a row when work is split into chunks.
     pieces: usize,
     load: Load,
 }
@@ -95,7 +96,7 @@ impl Direct {
         })
     }
 
-    /// Product indices of one output element.
+    /// The number of product indices per output element.
     fn product_depth(&self) -> usize {
         self.segments.len() * self.run
     }
@@ -124,8 +125,9 @@ impl Direct {
         (at, line * self.out[2] + first, len)
     }
 
-    /// The segments under row `r` that are not padding alone, as far as they lie together: of several depths all rows, of one depth
-    /// those in the image. What is left out is zeros.
+    /// The range of segments under row `r` that contains all those that are not entirely padding. If several depths
+    /// overlap the image, the range has all kernel rows of these; if one does, only the kernel rows inside the image.
+    /// The skipped segments contain only zeros.
     fn segments_of(&self, r: usize) -> std::ops::Range<usize> {
         let c = &self.conv;
         let all = 0..self.segments.len();
@@ -150,7 +152,7 @@ impl Direct {
         (d.start * c.kernel[1] + h.start) * per..((d.end - 1) * c.kernel[1] + h.end) * per
     }
 
-    /// Rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
+    /// Computes rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
@@ -201,7 +203,7 @@ impl Direct {
         }
     }
 
-    /// All chunks of `count` images from `image` on, padded at `x`.
+    /// Computes all chunks of `count` images from `image` on, padded at `x`.
     ///
     /// # Safety
     /// The operands are valid.
@@ -209,12 +211,12 @@ impl Direct {
         let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
         let x = scratch::SharedPtr(x.cast_mut());
         pool.run(count * row_chunks * panel_chunks, |i| {
-            // Neighbouring chunks share their panel: the weights stay in cache.
+            // Neighbouring chunks share their panel, so its weights stay in cache.
             let (r, rest) = (i % row_chunks, i / row_chunks);
             let (p, n) = (rest % panel_chunks, rest / panel_chunks);
             let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
-            // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
+            // SAFETY: there are `count` padded images; chunks own disjoint parts of the output.
             unsafe { self.run_chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
         });
     }
@@ -242,7 +244,7 @@ impl Method for Direct {
             },
             pool.threads(),
         );
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.padded
                 .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {

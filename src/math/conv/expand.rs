@@ -1,9 +1,10 @@
-//! A 1x1 convolution and the depthwise one that alone reads its result (the first half of an inverted residual block), in
-//! bands of rows: some rows of some channels of the first result are computed, the depthwise convolution reads them while
-//! they are in the thread's cache, and the next band takes their place. The first result, often the largest tensor of its
-//! network, is never in memory as a whole.
+//! Fuses a 1x1 convolution with the depthwise convolution that alone reads its result (the first half of an inverted
+//! residual block). Works in bands: some rows of some channels of the first result are computed, the depthwise
+//! convolution reads them while they are in the thread's cache, and the next band overwrites them. The first result,
+//! often the largest tensor of its network, never exists in memory as a whole.
 //!
-//! The sums are those of the two convolutions by themselves ([`direct`](super::direct), [`channels`](super::channels)), bit for bit.
+//! The sums are bit-identical to those of the separate convolutions ([`direct`](super::direct),
+//! [`channels`](super::channels)).
 
 #[cfg(test)]
 mod tests;
@@ -17,12 +18,12 @@ use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// Bytes of a band: a quarter of a 1 MB L2 cache, beside weights and the input.
+/// The size of a band in bytes: a quarter of a 1 MB L2 cache, which also holds weights and input.
 const BAND: usize = 256 << 10;
-/// Multiply-adds of the smallest chunk worth handing out.
+/// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
 
-/// Plans `desc`; an error if its convolutions are not of this kind, see [`crate::math::contract::Expansion::is_supported`].
+/// Plans `desc`. Returns an error if [`crate::math::contract::Expansion::is_supported`] does not hold.
 pub(crate) fn plan(
     isa: Isa,
     desc: &Expansion,
@@ -65,13 +66,13 @@ struct Expand {
     two: DepthwiseChannels,
     parameters: [ConvParameters; 2],
     kernels: &'static Kernels,
-    /// Panels of channels between the convolutions.
+    /// The number of panels of channels between the convolutions.
     panels: usize,
     /// Sizes of the second output.
     out: [usize; 3],
 }
 
-/// Where the operands are, with prepared weights.
+/// The addresses of the operands, with prepared weights.
 #[derive(Clone, Copy)]
 struct ExpandOperands {
     x: *const f32,
@@ -89,7 +90,7 @@ struct ExpandPart {
     panels: [usize; 2],
 }
 
-/// How the work is cut: groups of panels times parts of the rows.
+/// How the work is split: groups of panels times parts of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ExpandCut {
     panels: usize,
@@ -97,18 +98,19 @@ struct ExpandCut {
 }
 
 impl Expand {
-    /// Bytes of one row of the band for so many panels.
+    /// The size in bytes of one row of a band with this many panels.
     fn row_bytes(&self, panels: usize) -> usize {
         4 * self.second.input[2] * panels * self.kernels.nr
     }
 
-    /// Rows of output that a band of so many panels serves.
+    /// The number of output rows that a band of this many panels covers.
     fn band_rows(&self, panels: usize) -> usize {
         let rows = BAND / self.row_bytes(panels).max(1);
         rows.saturating_sub(self.second.kernel[1]) / self.second.stride[1] + 1
     }
 
-    /// Panels are free to cut; each cut between rows computes the rows again that both sides need.
+    /// Splits the work. Splitting panels costs nothing; each split between rows recomputes the rows that both sides
+    /// need.
     fn cut_work(&self, threads: usize) -> ExpandCut {
         let height = self.out[1].max(1);
         let c = &self.second;
@@ -138,7 +140,7 @@ impl Expand {
         }
     }
 
-    /// The first channel of some panels, and how many they are.
+    /// The first channel of a range of panels, and the number of channels.
     fn channel_range(&self, panels: [usize; 2]) -> (usize, usize) {
         let first = panels[0] * self.kernels.nr;
         (
@@ -147,7 +149,7 @@ impl Expand {
         )
     }
 
-    /// So many pixels of the first output, for `panels`, into `dst`; their input begins at `x`.
+    /// Computes a run of pixels of the first output, for `panels`, into `dst`. Their input starts at `x`.
     ///
     /// # Safety
     /// The pixels lie in the image at `x`; `dst` holds them.
@@ -207,7 +209,7 @@ impl Expand {
         for r in (part.rows[0]..part.rows[1]).step_by(step) {
             let end = (r + step).min(part.rows[1]);
             let need = [self.two.needed_rows(r)[0], self.two.needed_rows(end - 1)[1]];
-            // Rows that the band before had too.
+            // Keep the rows that the previous band also had.
             let kept = have[1].saturating_sub(need[0]);
             band.copy_within((have[1] - kept - have[0]) * row..(have[1] - have[0]) * row, 0);
             let fresh = need[0] + kept;
@@ -226,7 +228,7 @@ impl Expand {
         }
     }
 
-    /// Rows `r..end` of the second output from a band that begins with row `first`.
+    /// Computes rows `r..end` of the second output from a band whose first row is `first`.
     ///
     /// # Safety
     /// As for [`Expand::run_part`].
@@ -258,7 +260,7 @@ impl Expand {
                 y_pixel: all,
                 channels,
             };
-            // SAFETY: the band has what the row needs; the row is this thread's.
+            // SAFETY: the band has the rows that are needed; the output row is this thread's.
             unsafe { self.two.band_row(row, &band) };
         }
         let Some(tail) = &o.tail else { return };
@@ -277,7 +279,7 @@ impl Expand {
     }
 }
 
-/// `n` elements as one row.
+/// A tile of `n` elements in one row.
 fn row_tile(data: *mut f32, n: usize) -> Tile {
     Tile {
         data: data.cast(),
@@ -318,7 +320,7 @@ impl ExpansionPlan for Expand {
             });
         };
         let [one, two] = &self.parameters;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             one.with_prepared(&self.one, pool, [args.weights[0], args.biases[0]], |w1, b1| {
                 two.with_prepared(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| {

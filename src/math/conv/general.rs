@@ -1,4 +1,4 @@
-//! Convolutions of f64 and of integers: plain loops, one output plane at a time.
+//! f64 and integer convolutions: plain loops, one output plane at a time.
 
 use super::adapt::{copy_to_layout, run_tail};
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan};
@@ -18,7 +18,7 @@ pub(super) struct GeneralConv {
 }
 
 impl GeneralConv {
-    /// Plans `conv`, whose parameters were checked.
+    /// Plans `conv`, whose parameters were already checked.
     pub(super) fn new(conv: &Conv, constants: ConvConstants) -> GeneralConv {
         GeneralConv {
             conv: conv.clone(),
@@ -40,7 +40,7 @@ impl GeneralConv {
         let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let weight = self.weight.as_ref().map_or(args.weight, |w| w.bytes().as_ptr());
         let bias = self.bias.as_ref().map_or(args.bias, |b| b.bytes().as_ptr());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (x, w, b) = unsafe {
             (
                 slice_or_empty::<T>(x, nx),
@@ -51,7 +51,7 @@ impl GeneralConv {
         let y = SharedPtr(y.cast::<T>());
         pool.run(c.batch * c.out_channels, |p| {
             let (image, o) = (p / c.out_channels, p % c.out_channels);
-            // SAFETY: plane `p` is this chunk's.
+            // SAFETY: plane `p` belongs to this chunk.
             let y = unsafe { std::slice::from_raw_parts_mut(y.get().add(p * out_size), out_size) };
             y.fill(if c.bias { b[o] } else { T::default() });
             for i in 0..gi {
@@ -75,14 +75,14 @@ impl GeneralConv {
     }
 }
 
-/// `n` elements at `p`; none may be null.
+/// The `n` elements at `p`. `p` may be null if `n` is 0.
 ///
 /// # Safety
-/// `p` is readable for them if there are any.
+/// `p` is readable for `n` elements unless `n` is 0.
 unsafe fn slice_or_empty<'a, T>(p: *const u8, n: usize) -> &'a [T] {
     match n {
         0 => &[],
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         _ => unsafe { std::slice::from_raw_parts(p.cast(), n) },
     }
 }
@@ -103,7 +103,7 @@ impl ConvPlan for GeneralConv {
             scratch::take_buffer(words(nx, x_moves)),
             scratch::take_buffer(words(ny, y_moves)),
         );
-        // SAFETY: the caller's promise; the buffers are as long as the operands, and aligned for every dtype.
+        // SAFETY: guaranteed by the caller; the buffers are as long as the operands, and aligned for every dtype.
         unsafe {
             let (mut x, mut y) = (args.x, args.y);
             if x_moves {

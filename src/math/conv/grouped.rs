@@ -1,7 +1,8 @@
-//! Convolution in groups on register tiles, one or two spatial dimensions. Some groups at a time, a cache line of channels or more:
-//! the rows of input that some rows of output need are copied with their padding to a buffer that the L1 cache holds, and each
-//! group's tiles read them there. Of the whole input a narrow group would touch a part of every cache line, and padding it beforehand
-//! would cost as much as a third of the work.
+//! Grouped convolution on register tiles, for one or two spatial dimensions. Works on a slice of groups at a time, with
+//! at least a cache line of channels. The input rows that some output rows need are copied, with their padding, to a
+//! buffer that fits the L1 cache, and each group's tiles read them there. Reading the whole input directly, a narrow
+//! group would touch only a part of every cache line. Padding the input beforehand would cost as much as a third of the
+//! work.
 
 use super::padded::Padded;
 use super::row::{PixelRow, bias_at};
@@ -14,36 +15,36 @@ use crate::math::tile::{Kernels, TileFn};
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// Channels of input that are copied at once, at least: a cache line.
+/// The minimum number of input channels that are copied at once: a cache line.
 const LINE: usize = PIXEL;
-/// Elements of the buffer, about: what the L1 cache holds beside weights and results.
+/// The approximate number of elements in the buffer: what the L1 cache holds beside weights and results.
 const BUFFER: usize = 8 << 10;
-/// The fewest rows of output for one filling of the buffer, if they are wide: rows between two fillings are copied twice.
+/// The minimum number of output rows per buffer, for wide rows. Rows between two buffers are copied twice.
 const ROWS: usize = 8;
 
 /// The output channels of one tile.
 #[derive(Clone, Copy, Debug)]
 struct GroupPanel {
-    /// First input channel, from the slice's.
+    /// The first input channel, relative to the slice.
     input: usize,
-    /// First output channel, from the slice's.
+    /// The first output channel, relative to the slice.
     channel: usize,
-    /// How many output channels.
+    /// The number of output channels.
     cols: usize,
-    /// Elements of its weights for one product index.
+    /// The number of weight elements per product index.
     width: usize,
-    /// Where its weights begin, from the slice's.
+    /// The offset of its weights, relative to the slice.
     weight: usize,
 }
 
 /// The kind of tile.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum TileKind {
-    /// Groups of four input and four output channels, several to a vector.
+    /// Groups of four input and four output channels, several per vector.
     Fours,
-    /// Eight output channels or fewer, kernels three wide: a segment is a row of the kernel.
+    /// At most eight output channels and a kernel width of three. A segment is a row of the kernel.
     Threes,
-    /// Any others: a segment is a tap.
+    /// All other cases. A segment is a tap.
     Taps,
 }
 
@@ -55,29 +56,29 @@ pub(super) struct Grouped {
     output: ConvOutput,
     out: [usize; 3],
     way: TileKind,
-    /// Groups of a slice; the last slice may have fewer.
+    /// The number of groups in a slice. The last slice may have fewer.
     groups: usize,
-    /// The panels of a slice, group after group.
+    /// The panels of a slice, group by group.
     panels: Vec<GroupPanel>,
-    /// Elements of a slice's weights.
+    /// The number of weight elements of a slice.
     weights: usize,
-    /// From one pixel of the buffer to the next.
+    /// The stride between pixels of the buffer.
     pixel: usize,
-    /// Where the taps are, from the first.
+    /// The offset of each tap from the first.
     segments: Vec<usize>,
-    /// Rows of output for one filling of the buffer.
+    /// The number of output rows per buffer.
     rows: usize,
     load: Load,
 }
 
-/// Whether the method is for `conv`.
+/// Whether the method supports `conv`.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
     let taps: usize = conv.kernel.iter().product();
     conv.groups > 1 && !conv.transposed && taps > 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.padding[0] == 0
 }
 
 impl Grouped {
-    /// Plans `conv`, which [`is_applicable`].
+    /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
         let kernels = Kernels::for_isa(isa);
         let input = Padded::new(isa, conv)?;
@@ -89,7 +90,7 @@ impl Grouped {
         let pixel = gi * groups;
         let pixel = match way {
             TileKind::Threes => PIXEL,
-            // Else all pixels of a tile would lie in a few sets of the cache.
+            // Otherwise all pixels of a tile would share a few cache sets.
             _ if pixel.is_multiple_of(512) => pixel + LINE,
             _ => pixel,
         };
@@ -109,7 +110,7 @@ impl Grouped {
             panel_cols: go * groups,
             images: conv.batch,
             macs: conv.macs(),
-            // Slices go to different threads first: they share nothing.
+            // Slices share nothing, so they are distributed over threads first.
             weights: 1,
             input: 0,
             buffered: output.is_buffered(),
@@ -131,17 +132,17 @@ impl Grouped {
         })
     }
 
-    /// Product indices of one output element.
+    /// The number of product indices per output element.
     fn product_depth(&self) -> usize {
         self.conv.kernel.iter().product::<usize>() * self.conv.in_channels / self.conv.groups
     }
 
-    /// Rows of padded input under `rows` rows of output.
+    /// The number of padded input rows under `rows` output rows.
     fn input_rows(&self, rows: usize) -> usize {
         (rows - 1) * self.input.stride[1] + (self.conv.kernel[1] - 1) * self.conv.dilation[1] + 1
     }
 
-    /// Rows `r0..r1` of one image, for slices `s0..s1`.
+    /// Computes rows `r0..r1` of one image, for slices `s0..s1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
@@ -210,7 +211,8 @@ impl Grouped {
         }
     }
 
-    /// Elements of `panel` of slice `s` for weights in torch's order: channel, place among the inputs, tap; to `out`, tap after tap.
+    /// Packs the weights of `panel` of slice `s`, which are in torch's order (channel, input, tap), into `out`, tap
+    /// after tap.
     fn pack_panel(&self, s: usize, panel: &GroupPanel, weight: &[f32], out: &mut [f32]) {
         let taps: usize = self.conv.kernel.iter().product();
         let (gi, go) = (
@@ -245,7 +247,7 @@ fn choose_tile_kind(isa: Isa, conv: &Conv, groups: usize) -> TileKind {
     }
 }
 
-/// The panels of a slice of so many groups, and the elements of its weights.
+/// The panels of a slice with this many groups, and the number of its weight elements.
 fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, way: TileKind) -> (Vec<GroupPanel>, usize) {
     let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
     let depth = gi * conv.kernel.iter().product::<usize>();
@@ -270,7 +272,7 @@ fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, way: TileKind) -> (
         for g in 0..groups {
             for c in (0..go).step_by(kernels.nr) {
                 let cols = (go - c).min(kernels.nr);
-                // Vectors of weights that begin in the middle of one would lie on two cache lines each.
+                // Unaligned vectors of weights would each span two cache lines.
                 let halves = kernels.half_vectors(cols).next_power_of_two();
                 push(g * gi, g * go + c, cols, halves * kernels.nr / 4);
             }
@@ -288,11 +290,12 @@ impl Method for Grouped {
         [6 + self.way as usize, self.kernels.nr]
     }
 
-    /// Slice after slice, panel after panel: for each tap and input channel, the panel's output channels side by side.
+    /// Packs slice after slice, panel after panel: for each tap and input channel, the panel's output channels side by
+    /// side.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.load.panels, |s| {
-            // SAFETY: slice `s` is this chunk's.
+            // SAFETY: slice `s` belongs to this chunk.
             let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(s * self.weights), self.weights) };
             for p in &self.panels {
                 self.pack_panel(s, p, weight, &mut out[p.weight..][..p.width * self.product_depth()]);
@@ -309,7 +312,7 @@ impl Method for Grouped {
             let (s, image) = (rest % slice_chunks, rest / slice_chunks);
             let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
             let slices = [s * c.panels, ((s + 1) * c.panels).min(slices)];
-            // SAFETY: the caller's promise; chunks own disjoint parts of the output.
+            // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
             unsafe { self.run_chunk(o, image, rows, slices) };
         });
     }

@@ -1,20 +1,20 @@
 //! Convolutions.
 //!
-//! | case (f32) | how |
+//! | case (f32) | method |
 //! | --- | --- |
 //! | 1x1, stride 1, channels first | a matrix product `W · X`, weights packed as A ([`pointwise`]) |
 //! | 1x1, stride 1, channels last | a matrix product `X · Wᵀ`, weights packed as B ([`pointwise`]) |
-//! | one channel per group, wide rows, channels first | rows of the planes ([`plane`]) |
-//! | one channel per group, else | vectors of channels ([`channels`]) |
-//! | 3x3, stride 1, constant weights, many channels, unless exactly | Winograd's transforms ([`winograd`]) |
-//! | transposed, channels-last result | register tiles, one phase of the strides after the other ([`phases`]) |
-//! | transposed, else | a matrix product, then overlapping sums ([`transposed`]) |
+//! | one channel per group, wide rows, channels first | along the rows of the planes ([`plane`]) |
+//! | one channel per group, otherwise | over vectors of channels ([`channels`]) |
+//! | 3x3, stride 1, constant weights, many channels, unless exact | Winograd's transforms ([`winograd`]) |
+//! | transposed, channels-last result | register tiles, one phase of the strides at a time ([`phases`]) |
+//! | transposed, otherwise | a matrix product, then overlapping sums ([`transposed`]) |
 //! | groups, one or two dimensions | register tiles on some channels of some padded rows at a time ([`grouped`]) |
-//! | everything else | register tiles on padded channels-last input, nothing unfolded ([`direct`]) |
+//! | everything else | register tiles on padded channels-last input, without unfolding ([`direct`]) |
 //!
-//! A 1x1 convolution and the depthwise one that reads its result can be one step ([`expand`]).
+//! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! f16 and bf16 compute in f32 and round once ([`adapt`]); f64 and integers take plain loops ([`general`]).
+//! f16 and bf16 are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
 mod channels;
@@ -45,7 +45,8 @@ use std::sync::Arc;
 
 pub(super) use expand::plan as plan_expansion;
 
-/// Plans a convolution for the instruction set `isa`, which the machine must have. `exact` keeps to sums of products.
+/// Plans a convolution for the instruction set `isa`, which the machine must support. With `exact`, every result is a
+/// sum of products.
 pub(super) fn plan(
     isa: Isa,
     exact: bool,
@@ -65,7 +66,8 @@ pub(super) fn plan(
     }
 }
 
-/// Bytes beyond the weight's own that a constant weight of `conv` is kept in if there is room ([`Constant::with_room`]).
+/// The number of bytes beyond the weight itself that a constant weight of `conv` occupies if allowed
+/// ([`Constant::with_room`]).
 pub(super) fn extra_weight_bytes(exact: bool, conv: &Conv) -> usize {
     match conv.dtype {
         DType::F32 if !exact => winograd::extra_weight_bytes(conv),
@@ -73,7 +75,7 @@ pub(super) fn extra_weight_bytes(exact: bool, conv: &Conv) -> usize {
     }
 }
 
-/// Chooses the way for an f32 convolution whose parameters were checked.
+/// Chooses the method for an f32 convolution whose parameters were already checked.
 fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
     let first = conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst;
     if conv.transposed && first {
@@ -116,24 +118,24 @@ fn check_constant_len(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<
     }
 }
 
-/// A way to compute an f32 convolution. Weights are prepared apart from the rest, because they may be dynamic.
+/// A method of computing an f32 convolution. Weights are prepared in a separate step because they may be dynamic.
 trait Method: Send + Sync {
-    /// Elements of prepared weights; 0 if they are used as they are.
+    /// The number of elements of the prepared weights; 0 if they are used without preparation.
     fn packed_len(&self) -> usize;
-    /// What the prepared form depends on beside channels, groups and kernel: words that no other form has.
+    /// What the prepared form depends on besides channels, groups and kernel: words that identify it uniquely.
     fn packing_key(&self) -> [usize; 2];
-    /// Prepares the weights, in torch's order, into `packed`.
+    /// Prepares the weights, which are in torch's order, into `packed`.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
     /// Computes the output from prepared weights.
     ///
     /// # Safety
     /// The operands are valid for the convolution; `bias` is null or holds one element per output channel.
     unsafe fn run(&self, pool: &Pool, operands: &ConvOperands);
-    /// For reports.
+    /// The method's name, for reports.
     fn name(&self) -> String;
 }
 
-/// Where the operands of a [`Method`] are.
+/// The addresses of a [`Method`]'s operands.
 #[derive(Clone, Copy)]
 struct ConvOperands {
     x: *const f32,
@@ -143,7 +145,7 @@ struct ConvOperands {
     tail: Option<super::contract::TileTail>,
 }
 
-// SAFETY: a method's chunks read the inputs and write disjoint parts of the output.
+// SAFETY: a method's chunks only read the inputs and write disjoint parts of the output.
 unsafe impl Send for ConvOperands {}
 // SAFETY: as above.
 unsafe impl Sync for ConvOperands {}
@@ -167,7 +169,8 @@ impl ConvParameters {
         }
     }
 
-    /// `f` of where the prepared weight and the bias (or null) are, for a run with this weight and bias.
+    /// Calls `f` with the addresses of the prepared weight and of the bias (or null), for a run with this weight and
+    /// bias.
     ///
     /// # Safety
     /// What is not constant is valid for the convolution.
@@ -185,7 +188,7 @@ impl ConvParameters {
             Some(w) => w.bytes().as_ptr().cast(),
             None if n == 0 => given[0].cast(),
             None => {
-                // SAFETY: the caller gives the weights.
+                // SAFETY: the caller provides the weights.
                 let raw = unsafe { std::slice::from_raw_parts(given[0].cast::<f32>(), self.weight_len) };
                 method.pack_weight(pool, raw, &mut packed);
                 packed.as_ptr()
@@ -212,7 +215,7 @@ impl F32ConvPlan {
     }
 }
 
-/// The bias, if it is constant and the weight is too.
+/// The bias, if both it and the weight are constant.
 fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Vec<f32>> {
     match (constants.weight, constants.bias) {
         (Some(_), Some(b)) if conv.bias => Some(b.with_bytes(|b| to_aligned_f32(b).into_owned())),
@@ -264,7 +267,7 @@ impl ConvPlan for F32ConvPlan {
                 y: args.y.cast(),
                 tail: args.tail,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.method.run(pool, &operands) };
         };
         // SAFETY: as above.

@@ -1,6 +1,6 @@
-//! The input as the channels-last kernels read it: `[image][depth][height][width][channel]` with the padding in place.
+//! The input as the channels-last kernels read it: `[image][depth][height][width][channel]`, including the padding.
 //!
-//! Copying costs about 1 / (output channels * taps) of the work and frees the kernels of every test for the border.
+//! Copying costs about 1 / (output channels * taps) of the work. In return, the kernels need not test for the border.
 
 use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::isa::per_isa;
@@ -10,7 +10,7 @@ use crate::math::transpose::transpose;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// Bytes of padded input to prepare at once: what stays in the last-level cache until it is used.
+/// The number of bytes of padded input to prepare at once, which stay in the last-level cache until they are used.
 const AT_ONCE: usize = 4 << 20;
 
 /// The geometry of the padded input.
@@ -21,28 +21,28 @@ pub(super) struct Padded {
     channels: usize,
     input: [usize; 3],
     padding: [usize; 3],
-    /// Take every so-many-th row only: a kernel of size 1 never looks at the others.
+    /// Keep only every `step`-th row: a kernel of size 1 never reads the others.
     step: [usize; 3],
     /// Depth, height and width with padding.
     pub size: [usize; 3],
-    /// The stride that is left for the kernels.
+    /// The stride that remains for the kernels.
     pub stride: [usize; 3],
-    /// From one pixel to the next: the channels, and a gap if their number would put the pixels of a tile into the
-    /// same sets of the L1 cache.
+    /// The stride between pixels: the channels, plus a gap if their number would put the pixels of a tile into the same
+    /// sets of the L1 cache.
     pub pixel: usize,
-    /// Elements of one image.
+    /// The number of elements in one image.
     pub image: usize,
-    /// Whether the input can be read where it is.
+    /// Whether the input can be read without copying.
     pub in_place: bool,
 }
 
 impl Padded {
-    /// The input of `conv` with its padding; an error if its size does not fit the address space.
+    /// The input of `conv` with its padding. Returns an error if its size does not fit the address space.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
         Padded::with_padding(isa, conv, conv.padding)
     }
 
-    /// The input of `conv` with `padding` instead of its own: kernels that look after the border themselves give 0.
+    /// The input of `conv` with `padding` instead of its own. Kernels that handle the border themselves pass 0.
     pub(super) fn with_padding(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
         let (mut step, mut stride) = ([1; 3], conv.stride);
         let out = conv.output_size().ok_or(PlanError::Size)?;
@@ -65,7 +65,7 @@ impl Padded {
             .iter()
             .try_fold(pixel, |a, &s| a.checked_mul(s))
             .ok_or(PlanError::Size)?;
-        // One row more may be read by the kernels that load whole vectors.
+        // Kernels that load whole vectors may read one row more.
         let fits = image.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
         if !fits {
             return Err(PlanError::Size);
@@ -85,11 +85,11 @@ impl Padded {
         })
     }
 
-    /// How many of `batch` images to prepare at once.
+    /// The number of images, out of `batch`, to prepare at once.
     pub(super) fn images_at_once(&self, batch: usize) -> usize {
         match self.in_place {
             true => batch,
-            // As even as they can be.
+            // Make the parts as equal as possible.
             false => {
                 let most = (AT_ONCE / (4 * self.image).max(1)).max(1);
                 batch.div_ceil(batch.div_ceil(most).max(1)).max(1)
@@ -97,7 +97,8 @@ impl Padded {
         }
     }
 
-    /// Calls `f` with as many images at a time as are to be prepared at once: where they begin, the first one's number, how many.
+    /// Calls `f` for each group of images that is prepared at once, with its address, the index of the first image, and
+    /// the number of images.
     ///
     /// # Safety
     /// `x` holds `batch` images.
@@ -112,7 +113,7 @@ impl Padded {
         let mut buffer = scratch::take_buffer(if self.in_place { 0 } else { together * self.image });
         for image in (0..batch).step_by(together) {
             let count = together.min(batch - image);
-            // SAFETY: the caller's promise; the buffer holds the images.
+            // SAFETY: guaranteed by the caller; the buffer holds the images.
             unsafe {
                 let x = x.add(image * self.channels * self.input.iter().product::<usize>());
                 if self.in_place {
@@ -125,12 +126,12 @@ impl Padded {
         }
     }
 
-    /// Where pixel `(d, h, w)` of the padded image begins.
+    /// The offset of pixel `(d, h, w)` in the padded image.
     pub(super) fn pixel_offset(&self, d: usize, h: usize, w: usize) -> usize {
         ((d * self.size[1] + h) * self.size[2] + w) * self.pixel
     }
 
-    /// Fills `dst` with `count` images from `x`.
+    /// Fills `dst` with `count` padded images from `x`.
     ///
     /// # Safety
     /// `x` is readable for the images, `dst` writable for `count` padded ones.
@@ -140,22 +141,23 @@ impl Padded {
         let (src, dst) = (SharedPtr(x.cast_mut()), SharedPtr(dst));
         pool.run(rows.div_ceil(per), |i| {
             for r in i * per..((i + 1) * per).min(rows) {
-                // SAFETY: row `r` is written by this chunk only.
+                // SAFETY: only this chunk writes row `r`.
                 unsafe { self.fill_row(src.get(), r, dst.get().add(r * self.size[2] * self.pixel)) };
             }
         });
     }
 
-    /// Row `r` of all padded rows.
+    /// Fills row `r`, counted over all padded rows.
     ///
     /// # Safety
     /// As for [`Padded::fill_images`]; `dst` is where the row begins.
     unsafe fn fill_row(&self, x: *const f32, r: usize, dst: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.fill_channels(x, r, [0, self.channels], self.pixel, dst) };
     }
 
-    /// Some channels of row `r` of all padded rows: the first, and how many; pixels are `pixel` apart in `dst`.
+    /// Fills some channels of row `r`, counted over all padded rows. `channels` has the first channel and their number.
+    /// Pixels are `pixel` apart in `dst`.
     ///
     /// # Safety
     /// `x` is readable for the row's image; `dst` is writable for the padded row.
@@ -199,7 +201,7 @@ impl Padded {
     }
 }
 
-/// `n` channels of `count` pixels.
+/// Copies `n` channels of `count` pixels.
 #[inline(always)]
 unsafe fn copy_pixels_body<S: Simd>(
     src: *const f32,
@@ -210,7 +212,7 @@ unsafe fn copy_pixels_body<S: Simd>(
     dst_pixel: usize,
 ) {
     let whole = n / S::LANES * S::LANES;
-    // SAFETY: the caller gives the pixels.
+    // SAFETY: the caller provides the pixels.
     unsafe {
         for p in 0..count {
             let (src, dst) = (src.add(p * src_pixel), dst.add(p * dst_pixel));

@@ -1,5 +1,5 @@
-//! Weights as the direct way reads them: panels of output channels. Winograd's way with weights that it transforms as it goes
-//! reads the same, so that sizes which take the one and sizes which take the other share them.
+//! Weights packed for the direct method: panels of output channels. Winograd's method uses the same form when it
+//! transforms weights during the run, so problem sizes that use either method share the packed weights.
 
 use crate::math::contract::Conv;
 use crate::math::pack::pack_panel;
@@ -9,15 +9,15 @@ use crate::parallel::Pool;
 /// Some output channels of one group: the columns of one tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Panel {
-    /// First input channel of the group.
+    /// The group's first input channel.
     pub input: usize,
-    /// First output channel.
+    /// The first output channel.
     pub channel: usize,
     /// How many output channels.
     pub cols: usize,
 }
 
-/// How many panels of at most `nr` channels all groups have.
+/// The number of panels of at most `nr` channels in all groups.
 fn panel_count(conv: &Conv, nr: usize) -> usize {
     conv.groups * (conv.out_channels / conv.groups).div_ceil(nr)
 }
@@ -39,15 +39,15 @@ pub(super) fn cut_panels(conv: &Conv, nr: usize) -> Vec<Panel> {
     (0..panel_count(conv, nr)).map(|p| panel_at(conv, nr, p)).collect()
 }
 
-/// Names this form: see [`Method::packing`](super::Method::packing_key).
+/// The key of this form: see [`Method::packing_key`](super::Method::packing_key).
 pub(super) fn packing_key(nr: usize) -> [usize; 2] {
     [1, nr]
 }
 
-/// Elements that are transposed at a time, in the L1 cache.
+/// The number of elements that are transposed at a time, in the L1 cache.
 const BLOCK: usize = 4096;
 
-/// Panel after panel: for each tap and input channel, the panel's output channels side by side.
+/// Packs panel after panel: for each tap and input channel, the panel's output channels side by side.
 pub(super) fn pack_panels(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
     let taps: usize = conv.kernel.iter().product();
     let channels = conv.in_channels / conv.groups;
@@ -61,12 +61,12 @@ pub(super) fn pack_panels(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], p
     let some = (BLOCK / (taps * nr)).clamp(1, channels);
     pool.run(panels, |p| {
         let Panel { channel, cols, .. } = panel_at(conv, nr, p);
-        // Weights that are not constants are packed in every run, which allocates nothing.
+        // Dynamic weights are packed in every run, which must not allocate.
         let mut block = scratch::take_buffer(some * taps * nr);
         for first in (0..channels).step_by(some) {
             let count = some.min(channels - first);
-            // SAFETY: `cols` channels of the weight begin there, `line` apart, and have `count` more input channels; panel `p` of
-            // the destination, which the assertion above measured, is this chunk's.
+            // SAFETY: `cols` channels of the weight start there, `line` apart, and each has `count` more input
+            // channels. Panel `p` of the destination, whose length the assertion above checked, belongs to this chunk.
             unsafe {
                 let src = weight.as_ptr().add(channel * line + first * taps);
                 let dst = dst.get().add((p * line + first) * nr);

@@ -1,6 +1,7 @@
-//! Transposed convolution into channels-last output: outputs a stride apart see the same taps, so each *phase* of the strides is an
-//! ordinary convolution of stride 1 over the input, on register tiles that write every so many pixels of the output. Nothing is computed
-//! twice and nothing added up in memory. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
+//! Transposed convolution into channels-last output. Outputs that are a multiple of the stride apart use the same taps.
+//! Each *phase* of the strides is therefore an ordinary convolution of stride 1 over the input, on register tiles that
+//! write every `stride`-th pixel of the output. Nothing is computed twice, and no sums are accumulated in memory. (Shi
+//! et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
 
 use super::adapt::run_tail;
 use super::padded::Padded;
@@ -14,19 +15,19 @@ use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// The most phases.
+/// The maximum number of phases.
 const PHASES: usize = 64;
 
 /// The outputs `first + j * stride` of each dimension.
 struct Phase {
     first: [usize; 3],
-    /// How many, along each dimension.
+    /// The number of outputs along each dimension.
     count: [usize; 3],
-    /// The taps that meet the input there, as places in the kernel.
+    /// The taps that overlap the input for these outputs, as positions in the kernel.
     taps: Vec<usize>,
-    /// Where the pixel under each tap begins, from the padded input's for output `j`.
+    /// For output `j`, the offset of the pixel under each tap from pixel `j` of the padded input.
     segments: Vec<usize>,
-    /// Where its weights begin, in product indices.
+    /// The offset of the phase's weights, in product indices.
     depth: usize,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Phases {
     load: Load,
 }
 
-/// The taps of one dimension that outputs `phase + j * stride` see, and how far from input `j` each is.
+/// The taps of one dimension that outputs `phase + j * stride` use, each with its distance from input `j`.
 fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
     let (stride, dilation, from) = (c.stride[d], c.dilation[d], phase + c.padding[d]);
     (0..c.kernel[d]).filter_map(move |t| {
@@ -50,12 +51,12 @@ fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, 
     })
 }
 
-/// How many outputs of a dimension belong to a phase.
+/// The number of outputs of a dimension that belong to a phase.
 fn output_count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
     out[d].saturating_sub(phase).div_ceil(c.stride[d])
 }
 
-/// The rows around the input that windows reach, along each dimension.
+/// The number of rows around the input that windows reach, along each dimension.
 fn input_margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
     [0, 1, 2].map(|d| {
         let of_phase = |p: usize| {
@@ -68,7 +69,7 @@ fn input_margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
     })
 }
 
-/// Whether the method is for `conv`, which is transposed: few phases, and not mainly border.
+/// Whether the method supports `conv`, which is transposed: there must be few phases, and the border must not dominate.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
     let Some(out) = conv.output_size() else { return false };
     let phases = conv.stride.iter().try_fold(1usize, |a, &s| a.checked_mul(s));
@@ -84,12 +85,12 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
 }
 
 impl Phases {
-    /// Plans `conv`, which is transposed, has channels-last output and [`is_applicable`].
+    /// Plans `conv`, which is transposed, has channels-last output, and for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
         let kernels = Kernels::for_isa(isa);
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let margin = input_margin(conv, out);
-        // The same input, for its border alone.
+        // A plain convolution over the same input, used only for its border.
         let plain = Conv {
             kernel: [1; 3],
             stride: [1; 3],
@@ -124,7 +125,7 @@ impl Phases {
         })
     }
 
-    /// A number for the order of the taps.
+    /// A hash of the order of the taps.
     fn tap_order_hash(&self) -> usize {
         let taps = self.phases.iter().flat_map(|p| &p.taps);
         taps.fold(0, |a: usize, &t| {
@@ -132,17 +133,17 @@ impl Phases {
         }) << 8
     }
 
-    /// Input channels of a group.
+    /// The number of input channels of a group.
     fn run_len(&self) -> usize {
         self.conv.in_channels / self.conv.groups
     }
 
-    /// Product indices of all phases.
+    /// The number of product indices of all phases.
     fn product_depth(&self) -> usize {
         self.phases.iter().map(|p| p.taps.len()).sum::<usize>() * self.run_len()
     }
 
-    /// Rows `r0..r1` of a phase of one image, padded at `x`, for panels `p0..p1`.
+    /// Computes rows `r0..r1` of a phase of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
@@ -185,7 +186,7 @@ impl Phases {
         }
     }
 
-    /// All chunks of `count` images from `image` on, padded at `x`.
+    /// Computes all chunks of `count` images from `image` on, padded at `x`.
     ///
     /// # Safety
     /// The operands are valid.
@@ -198,7 +199,7 @@ impl Phases {
             let (phase, n) = (rest % self.phases.len(), rest / self.phases.len());
             let rows = [r * c.rows, (r + 1) * c.rows];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
-            // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
+            // SAFETY: there are `count` padded images; chunks own disjoint parts of the output.
             unsafe {
                 let x = x.get().add(n * self.padded.image);
                 self.run_chunk(o, x, image + n, &self.phases[phase], rows, panels);
@@ -254,7 +255,8 @@ impl Method for Phases {
         [9 + self.tap_order_hash(), self.kernels.nr]
     }
 
-    /// Panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by side.
+    /// Packs panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by
+    /// side.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (nr, depth, gi) = (self.kernels.nr, self.product_depth(), self.run_len());
         let taps: usize = self.conv.kernel.iter().product();
@@ -262,7 +264,7 @@ impl Method for Phases {
         let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels.len(), |p| {
             let panel = &self.panels[p];
-            // SAFETY: panel `p` is this chunk's.
+            // SAFETY: panel `p` belongs to this chunk.
             let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * nr), depth * nr) };
             let lines = self
                 .phases
@@ -282,7 +284,7 @@ impl Method for Phases {
         let together = self.padded.images_at_once(self.conv.batch);
         let images = together * self.phases.len();
         let c = cut_chunks(&Load { images, ..self.load }, pool.threads());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.padded
                 .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {

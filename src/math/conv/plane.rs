@@ -1,4 +1,4 @@
-//! Depthwise convolution along rows of the planes, channels first: lanes are neighbouring output pixels of one row.
+//! Depthwise convolution along the rows of channels-first planes. Lanes are neighbouring output pixels of one row.
 
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, ConvLayout, Tile};
@@ -8,11 +8,11 @@ use crate::math::simd::Simd;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
-/// The least width of the output for which rows fill vectors well enough.
+/// The minimum output width for which rows fill vectors well enough.
 const NARROWEST: usize = 24;
-/// Elements that kernels may read beyond the padded plane.
+/// The number of elements that kernels may read beyond the padded plane.
 const SLACK: usize = 64;
-/// Multiply-adds of a chunk, about.
+/// The approximate number of multiply-adds in a chunk.
 const CHUNK: usize = 100_000;
 
 /// The method.
@@ -24,7 +24,7 @@ pub(super) struct Plane {
     size: [usize; 2],
 }
 
-/// Whether `conv`, which is depthwise, is for this method: two dimensions at most, channels first, steps of 1 or 2.
+/// Whether the method supports `conv`, which is depthwise: at most two dimensions, channels first, strides of 1 or 2.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
     let flat = conv.input[0] == 1 && conv.kernel[0] == 1 && conv.padding[0] == 0;
     let fits = |d: usize| conv.padding[d] <= 1024 && conv.input[d] <= 1 << 20;
@@ -48,7 +48,7 @@ impl Plane {
         }
     }
 
-    /// Copies the plane at `x` between its padding. The padding is written by [`Plane::zero_border`].
+    /// Copies the plane at `x` into the interior of a padded plane. [`Plane::zero_border`] writes the padding.
     ///
     /// # Safety
     /// `x` is a plane of the input, `dst` a padded plane.
@@ -73,7 +73,7 @@ impl Plane {
         }
     }
 
-    /// Output planes `first..end` of all images.
+    /// Computes output planes `first..end`, counted over all images.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes these planes.
@@ -155,7 +155,7 @@ impl Method for Plane {
         let macs = self.out[0] * self.out[1] * c.kernel[1] * c.kernel[2];
         let per = (CHUNK / macs.max(1)).max(1);
         pool.run(planes.div_ceil(per), |i| {
-            // SAFETY: the caller's promise; chunks own disjoint planes.
+            // SAFETY: guaranteed by the caller; chunks own disjoint planes.
             unsafe { self.run_planes(o, i * per, ((i + 1) * per).min(planes)) };
         });
     }
@@ -179,7 +179,7 @@ struct PlaneJob {
     clamp: Option<(f32, f32)>,
 }
 
-/// A vector of the input, with column step `ST`.
+/// Loads a vector of the input with column step `ST`.
 #[inline(always)]
 unsafe fn load_stepped<S: Simd, const ST: usize>(p: *const f32) -> S::V {
     // SAFETY: the padded plane has slack after it.
@@ -203,7 +203,8 @@ unsafe fn store_clamped<S: Simd>(j: &PlaneJob, row: usize, col: usize, v: S::V) 
     }
 }
 
-/// A `K x K` kernel with step `ST` both ways, `T` rows of output at once: a vector of input serves all rows it meets.
+/// A `K x K` kernel with step `ST` both ways, for `T` rows of output at once. Each vector of input is used for all
+/// output rows that it contributes to.
 #[inline(always)]
 unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &PlaneJob) {
     // SAFETY: rows and columns lie in the planes.
@@ -251,7 +252,7 @@ unsafe fn convolve_rows<S: Simd, const K: usize, const ST: usize, const T: usize
     }
 }
 
-/// Any kernel, column step `ST`, four vectors of one row at once.
+/// Any kernel with column step `ST`, for four vectors of one row at once.
 #[inline(always)]
 unsafe fn any_body<S: Simd, const ST: usize>(j: &PlaneJob) {
     // SAFETY: rows and columns lie in the planes.

@@ -1,4 +1,4 @@
-//! Convolutions of one tap and stride 1: matrix products on the activations where they are.
+//! Convolutions with one tap and stride 1, as matrix products on the activations in place.
 
 use super::{bias_of, constant_bias};
 use crate::math::contract::{
@@ -18,7 +18,7 @@ pub(super) struct PointwiseConv {
     bias: Option<Vec<f32>>,
 }
 
-/// Whether `conv` is such a convolution and a matrix product serves it well: channels first, the pixels are the columns
+/// Whether `conv` is such a convolution and a matrix product suits it. With channels first, the pixels are the columns
 /// of the product, and few pixels would leave vectors half empty.
 pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
     let pixels: usize = conv.input.iter().product();

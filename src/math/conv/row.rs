@@ -1,39 +1,40 @@
-//! A row of output pixels for one panel of output channels, tile after tile.
+//! Computes a row of output pixels for one panel of output channels, tile by tile.
 
 use crate::math::contract::Activation;
 use crate::math::tile::{Init, Kernels, TileFn, TileJob, Tiles};
 
-/// Where a row is. Strides are in elements.
+/// The operands of a row. Strides are in elements.
 pub(super) struct PixelRow<'a> {
     /// The window of the first pixel.
     pub x: *const f32,
-    /// From one pixel's window to the next.
+    /// The stride between the windows of adjacent pixels.
     pub x_pixel: usize,
-    /// Where each run begins, from the window.
+    /// The offset of each run from the window.
     pub segments: &'a [usize],
-    /// Elements of a run.
+    /// The number of elements in a run.
     pub run: usize,
-    /// The panel's weights, and from one product index to the next.
+    /// The panel's weights, and the stride between product indices.
     pub weight: (*const f32, usize),
     /// The first pixel of the output.
     pub y: *mut f32,
-    /// From one pixel of the output to the next.
+    /// The stride between output pixels.
     pub y_pixel: usize,
-    /// How many pixels.
+    /// The number of pixels.
     pub pixels: usize,
-    /// Output channels.
+    /// The number of output channels.
     pub cols: usize,
     /// One element for each output channel, or null.
     pub bias: *const f32,
-    /// Applied last.
+    /// The activation, which is applied last.
     pub activation: Activation,
 }
 
 impl PixelRow<'_> {
-    /// Computes it on tiles of `tile(rows)`.
+    /// Computes the row with the tile kernels `tile(rows)`.
     ///
     /// # Safety
-    /// The pixels lie in the output and belong to the caller, their windows in the input; the machine has the kernels' level.
+    /// The pixels lie in the output and belong to the caller. Their windows lie in the input. The machine supports the
+    /// kernels' level.
     #[inline]
     pub(super) unsafe fn run(&self, kernels: &Kernels, tile: impl Fn(usize) -> TileFn) {
         let tiles = Tiles::new(self.pixels, kernels.mr);
@@ -64,7 +65,7 @@ impl PixelRow<'_> {
     }
 }
 
-/// The place `at` of a bias that may be null.
+/// The address of element `at` of a bias, or null if the bias is null.
 pub(super) fn bias_at(bias: *const f32, at: usize) -> *const f32 {
     if bias.is_null() { bias } else { bias.wrapping_add(at) }
 }

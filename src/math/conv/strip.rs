@@ -1,8 +1,8 @@
-//! Where the channels-last kernels put their results, and how the work is cut.
+//! Where the channels-last kernels store their results, and how the work is split.
 //!
 //! A chunk computes some rows of output pixels for some columns (output channels). Channels-last output is written in
-//! place; channels-first output goes to a strip in the thread's cache first and is transposed into place when the chunk
-//! is finished.
+//! place. Channels-first output is written to a strip in the thread's cache and transposed into place when the chunk is
+//! finished.
 
 use super::ConvOperands;
 use crate::math::contract::{Conv, ConvLayout, Tile};
@@ -15,9 +15,9 @@ use crate::target::Isa;
 pub(super) struct ConvOutput {
     isa: Isa,
     layout: ConvLayout,
-    /// Output channels.
+    /// The number of output channels.
     pub channels: usize,
-    /// Pixels of one image.
+    /// The number of pixels of one image.
     pub pixels: usize,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct OutputPart {
     pub image: usize,
     /// The first pixel.
     pub pixel: usize,
-    /// How many pixels.
+    /// The number of pixels.
     pub pixels: usize,
     /// The first channel.
     pub channel: usize,
-    /// How many channels.
+    /// The number of channels.
     pub channels: usize,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Strip {
     buffer: Option<Scratch>,
     /// The part's first element.
     pub base: *mut f32,
-    /// From one pixel to the next.
+    /// The stride between pixels.
     pub row: usize,
 }
 
@@ -61,7 +61,7 @@ impl ConvOutput {
         self.layout == ConvLayout::ChannelsFirst && self.channels > 1
     }
 
-    /// The destination of `part`.
+    /// Returns the destination of `part`.
     ///
     /// # Safety
     /// `y` is the output; the part lies in it.
@@ -77,7 +77,7 @@ impl ConvOutput {
                 row,
             };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let base = unsafe { y.add((part.image * self.pixels + part.pixel) * self.channels + part.channel) };
         Strip {
             buffer: None,
@@ -89,7 +89,7 @@ impl ConvOutput {
     /// Moves a finished strip into place and runs the tail.
     ///
     /// # Safety
-    /// As for [`ConvOutput::begin_strip`]; the strip is the part's and all of it is written.
+    /// As for [`ConvOutput::begin_strip`]; the strip is the part's, and all of it was written.
     pub(super) unsafe fn finish_strip(&self, strip: Strip, part: &OutputPart, o: &ConvOperands) {
         let first = self.layout == ConvLayout::ChannelsFirst;
         let at = match first {
@@ -126,50 +126,52 @@ impl ConvOutput {
     }
 }
 
-/// How rows and columns are cut into chunks: see [`cut_chunks`].
+/// How rows and columns are split into chunks: see [`cut_chunks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkCut {
-    /// Rows of one chunk.
+    /// The number of rows in a chunk.
     pub rows: usize,
-    /// Column panels of one chunk.
+    /// The number of column panels in a chunk.
     pub panels: usize,
 }
 
-/// What decides a [`ChunkCut`].
+/// The inputs of [`cut_chunks`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Rows of one image.
+    /// The number of rows of one image.
     pub rows: usize,
-    /// Pixels of a row.
+    /// The number of pixels in a row.
     pub row_pixels: usize,
-    /// Column panels.
+    /// The number of column panels.
     pub panels: usize,
-    /// Columns of a panel.
+    /// The number of columns in a panel.
     pub panel_cols: usize,
-    /// Images.
+    /// The number of images.
     pub images: usize,
-    /// Multiply-adds in all.
+    /// The total number of multiply-adds.
     pub macs: f64,
-    /// Elements of weights.
+    /// The number of weight elements.
     pub weights: usize,
-    /// Elements of input.
+    /// The number of input elements.
     pub input: usize,
     /// Whether results go through a buffer.
     pub buffered: bool,
 }
 
-/// The most elements of a strip: half of a 1 MB L2 cache.
+/// The maximum number of elements in a strip: half of a 1 MB L2 cache.
 const STRIP: usize = 128 * 1024;
-/// Multiply-adds of the smallest chunk worth handing out.
+/// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
 
-/// Cuts the work for `threads` threads. Each output element belongs to one chunk, so the cut does not affect results.
+/// Splits the work for `threads` threads. Each output element belongs to one chunk, so the split does not affect
+/// results.
 pub(super) fn cut_chunks(l: &Load, threads: usize) -> ChunkCut {
     let mut c = ChunkCut {
         rows: l.rows.max(1),
         panels: l.panels.max(1),
     };
-    // Weights that outweigh the input are read by one thread each; else rows are shared out.
+    // If the weights are larger than the input, panels are split, so that one thread reads each weight. Otherwise rows
+    // are split.
     let by_panels = l.weights > l.input;
     let split = |c: &mut ChunkCut, panels: bool| {
         if c.panels > 1 && (panels || c.rows == 1) {

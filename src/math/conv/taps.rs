@@ -1,28 +1,28 @@
-//! The kernels of depthwise convolution over channels: some pixels of a row, all channels, vector after vector.
+//! The kernels of depthwise convolution over channels: some pixels of a row, all channels, vector by vector.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 use crate::math::tile::Tiles;
 
-/// The most pixels of one tile.
+/// The maximum number of pixels in a tile.
 const PIXELS: usize = 8;
-/// The most input pixels in a row under a tile: five taps, two apart.
+/// The maximum number of input pixels in a row under a tile: five taps at stride 2.
 const MOST: usize = (PIXELS - 1) * 2 + 5;
 
-/// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
+/// Neighbouring pixels of a row that use the same taps, for some channels. Strides are in elements.
 pub(super) struct TapsJob {
-    /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
+    /// The input under the first tap of the first pixel. For kernels with shared loads, the row's first input pixel.
     pub x: *const f32,
-    /// From tap to tap along each dimension.
+    /// The stride between taps along each dimension.
     pub step: [usize; 3],
-    /// From the window of one pixel to that of the next.
+    /// The stride between the windows of adjacent pixels.
     pub pixel: usize,
     pub pixels: usize,
-    /// For kernels with shared loads: input pixels that are missing in front of the row.
+    /// For kernels with shared loads: the number of input pixels missing before the row.
     pub before: usize,
-    /// Input pixels of the row.
+    /// The number of input pixels in the row.
     pub width: usize,
-    /// The taps along each dimension that meet the input.
+    /// The range of taps that overlap the input, along each dimension.
     pub taps: [[usize; 2]; 3],
     pub kernel: [usize; 3],
     pub weight: *const f32,
@@ -34,8 +34,8 @@ pub(super) struct TapsJob {
     pub clamp: Option<(f32, f32)>,
 }
 
-/// `K` taps along the row that step by `ST` pixels and share their loads, beyond the ends of the row zeros; `K == 0` for any
-/// number and step, and pixels that see all of the taps given.
+/// `K` taps along the row. Windows are `ST` pixels apart and share their loads; beyond the ends of the row the input is
+/// zero. With `K == 0`, any number of taps and any step, for pixels that use all of the given taps.
 #[inline(always)]
 unsafe fn kernel_body<S: Simd, const K: usize, const ST: usize>(j: &TapsJob) {
     let tiles = Tiles::new(j.pixels, PIXELS);
@@ -57,10 +57,10 @@ unsafe fn kernel_body<S: Simd, const K: usize, const ST: usize>(j: &TapsJob) {
     }
 }
 
-/// `R` pixels from `p` on, all channels.
+/// Computes `R` pixels from `p` on, for all channels.
 #[inline(always)]
 unsafe fn convolve_tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &TapsJob, p: usize) {
-    // The places of the tile's `N` input pixels that lie in the row.
+    // The positions of those of the tile's `N` input pixels that lie in the row.
     let first = (p * ST) as isize - j.before as isize;
     let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
     let inside = |i: isize| (i - first).clamp(0, n_in as isize) as usize;
@@ -70,7 +70,7 @@ unsafe fn convolve_tile<S: Simd, const K: usize, const ST: usize, const R: usize
         _ => j.x.wrapping_offset(first * j.step[2] as isize),
     };
     let (whole, rest) = (j.channels / S::LANES, j.channels % S::LANES);
-    // SAFETY: the pixels and channels lie in the row; masks keep to what is there of the input.
+    // SAFETY: the pixels and channels lie in the row; masks restrict reads to existing input.
     unsafe {
         if (i0, i1) == (0, n_in) {
             for v in 0..whole {
@@ -88,22 +88,22 @@ unsafe fn convolve_tile<S: Simd, const K: usize, const ST: usize, const R: usize
     }
 }
 
-/// What of a tile's input pixels is there: beyond the ends of the row are zeros, without a branch for each of the few pixels there.
+/// Which of a tile's input pixels exist. Pixels beyond the ends of the row read as zeros, without a branch for each.
 struct There<S: Simd> {
-    /// The lanes of each pixel.
+    /// The mask of the lanes to load, for each pixel.
     masks: [S::Mask; MOST],
-    /// Where each is read, in pixels: for those that are not there at one that is. Reading nothing of a page that is not mapped
-    /// takes hundreds of cycles.
+    /// The position to load from, in pixels. A pixel that does not exist has the position of one that does, because
+    /// even a fully masked load from an unmapped page takes hundreds of cycles.
     at: [usize; MOST],
-    /// Whether no pixel is there.
+    /// Whether no pixel exists.
     none: bool,
 }
 
 impl<S: Simd> There<S> {
-    /// The first `n` lanes of pixels `i0..i1`.
+    /// Pixels `i0..i1` exist, with their first `n` lanes.
     #[inline(always)]
     unsafe fn new(i0: usize, i1: usize, n: usize) -> There<S> {
-        // SAFETY: the caller runs on a machine with the level.
+        // SAFETY: the caller runs on a machine that supports the level.
         let mut t = unsafe {
             There {
                 masks: [S::mask(0); MOST],
@@ -121,7 +121,8 @@ impl<S: Simd> There<S> {
     }
 }
 
-/// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what is `there`, unless `ALL`.
+/// Computes `R` pixels from `p` on, whose windows start at `x`, for `n` channels from `c` on. Unless `ALL`, loads only
+/// the input that is `there`.
 #[inline(always)]
 unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     j: &TapsJob,
@@ -131,7 +132,7 @@ unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usi
     n: usize,
     there: &There<S>,
 ) {
-    // SAFETY: the caller gives pixels and channels of the row.
+    // SAFETY: the caller provides pixels and channels of the row.
     unsafe {
         let start = if j.bias.is_null() {
             S::splat(0.0)
@@ -178,8 +179,8 @@ unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usi
     }
 }
 
-/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, of the pixels
-/// only what is `there`, and of the weights the first `n`.
+/// Accumulates one row of `K` taps. Each input pixel is loaded once for all the outputs it contributes to. Unless
+/// `ALL`, loads only the pixels that are `there` and the first `n` lanes of the weights.
 #[inline(always)]
 unsafe fn accumulate_row<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     x: *const f32,
@@ -190,14 +191,15 @@ unsafe fn accumulate_row<S: Simd, const K: usize, const ST: usize, const R: usiz
     n: usize,
     acc: &mut [S::V; R],
 ) {
-    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or what is there of them, and `K` weights.
+    // SAFETY: the caller provides `(R - 1) * ST + K` pixels, or those of them that are `there`, and `K` weights.
     unsafe {
         let mut wv = [S::splat(0.0); K];
         for k in 0..K {
             let w = w.add(k * weight_tap);
             wv[k] = if ALL { S::load(w) } else { load_partial::<S>(w, n) };
         }
-        // Written out, because the compiler gives up on as many steps: then the places of the sums are not known to it.
+        // Unrolled by a macro: the compiler does not unroll loops this long, and then cannot keep the sums in
+        // registers.
         macro_rules! pixels {
             ($($i:literal)*) => { $(
                 if $i < (R - 1) * ST + K {
@@ -220,7 +222,7 @@ unsafe fn accumulate_row<S: Simd, const K: usize, const ST: usize, const R: usiz
 /// The first `n` lanes of a vector.
 #[inline(always)]
 unsafe fn load_partial<S: Simd>(p: *const f32, n: usize) -> S::V {
-    // SAFETY: the caller gives `n` elements.
+    // SAFETY: the caller provides `n` elements.
     unsafe { if n == S::LANES { S::load(p) } else { S::load_first(p, n) } }
 }
 

@@ -1,4 +1,4 @@
-//! Random convolutions of every kind, dtype, layout and level against the reference.
+//! Compares random convolutions of every kind, dtype, layout and level with the reference.
 
 use super::super::contract::*;
 use super::super::reference::conv_ref;
@@ -10,16 +10,16 @@ use crate::types::DType;
 use proptest::prelude::*;
 use std::ffi::c_void;
 
-/// Random cases; more when the kernels are optimised.
+/// The number of random cases; more if the kernels are optimised.
 const CASES: u32 = if cfg!(debug_assertions) { 40 } else { 600 };
 
-/// What is random besides the descriptor.
+/// A random descriptor and the other random choices.
 #[derive(Clone, Debug)]
 struct Case {
     conv: Conv,
     constant: bool,
     constant_bias: bool,
-    /// Whether Winograd's transforms are out.
+    /// Whether Winograd's transforms are disabled.
     exact: bool,
     seed: u64,
 }
@@ -63,7 +63,7 @@ fn conv() -> impl Strategy<Value = Conv> {
                 };
                 let h = if line { [1, 1, 1, 0, 1, 0] } else { h };
                 let column = |i: usize| [d[i], h[i], w[i]];
-                // Same channels on both sides make pointwise and depthwise cases common enough.
+                // Equal channel counts make pointwise and depthwise cases common enough.
                 Conv {
                     dtype,
                     batch,
@@ -89,7 +89,7 @@ fn conv() -> impl Strategy<Value = Conv> {
 fn case() -> impl Strategy<Value = Case> {
     (conv(), any::<[bool; 2]>(), any::<u64>(), 0..4u8).prop_map(|(mut conv, [constant, constant_bias], seed, plain)| {
         if plain == 0 {
-            // The special case of one tap.
+            // The special case of a single tap.
             (conv.kernel, conv.stride, conv.padding) = ([1; 3], [1; 3], [0; 3]);
         }
         if !conv.transposed {
@@ -112,7 +112,7 @@ fn fill(dtype: DType, shape: &[usize], seed: &mut u64) -> Tensor {
     })
 }
 
-/// `[n, c, pixels]` to `[n, pixels, c]`, or back with the sizes exchanged.
+/// Permutes `[n, c, pixels]` to `[n, pixels, c]`, or back if the sizes are swapped.
 fn swap(t: &Tensor, n: usize, c: usize, pixels: usize) -> Tensor {
     Tensor::from_fn(t.dtype(), &[n, pixels, c], |i| {
         let (image, p, ch) = (i / (pixels * c), i / c % pixels, i % c);
@@ -129,7 +129,7 @@ fn operands(case: &Case) -> (Tensor, Tensor, Option<Tensor>) {
     (x, w, c.bias.then(|| fill(c.dtype, &[nb], &mut seed)))
 }
 
-/// The reference with the activation, channels first.
+/// The reference result with the activation, channels first.
 fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
     let first = Conv {
         input_layout: ConvLayout::ChannelsFirst,
@@ -149,7 +149,7 @@ fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
     })
 }
 
-/// Runs the plan; the result is channels first.
+/// Runs the plan. The result is channels first.
 fn run(
     case: &Case,
     isa: Isa,
@@ -242,7 +242,7 @@ fn square(c: usize, o: usize, groups: usize, size: usize, kernel: usize, stride:
     }
 }
 
-/// Layers of real networks: large enough to be cut, and gaps between pixels.
+/// Layers of real networks, large enough to be split and to have gaps between pixels.
 #[test]
 fn layers_agree() {
     let (one, two) = (Pool::new(1), Pool::new(2));
@@ -275,7 +275,7 @@ fn layers_agree() {
             batch: 5,
             ..square(16, 24, 1, 20, 3, 2)
         },
-        // A row long enough to be cut.
+        // A row long enough to be split.
         Conv {
             padding: [0, 0, 2],
             ..Conv::new2d(20, 40, [1, 500], [1, 5])
@@ -285,7 +285,7 @@ fn layers_agree() {
             stride: [1, 1, 2],
             ..Conv::new2d(24, 33, [2, 613], [1, 3])
         },
-        // Rows of which most taps meet padding.
+        // Rows in which most taps read padding.
         Conv {
             input: [3, 4, 14],
             kernel: [3; 3],
@@ -324,7 +324,7 @@ fn layers_agree() {
     }
 }
 
-/// Adds an element's place to it, and counts.
+/// Adds to each element its index, and counts the elements.
 unsafe extern "C" fn place(context: *const c_void, tile: *const Tile) {
     // SAFETY: the plan passes a finished tile of f32.
     unsafe {

@@ -1,7 +1,7 @@
-//! Transposed convolution: for every input pixel and output channel, all taps as one matrix product
-//! (`[out * taps, in] · [in, pixels]`), then each output plane gathers the taps that fall on it.
+//! Transposed convolution. One matrix product computes all taps for every input pixel and output channel
+//! (`[out * taps, in] · [in, pixels]`). Then each output plane gathers the taps that fall on it.
 //!
-//! The product goes through working memory; large ones are cut into blocks of groups or of output channels.
+//! The product is stored in working memory. Large ones are split into blocks of groups or of output channels.
 
 use super::{bias_of, constant_bias};
 use crate::math::contract::{
@@ -14,7 +14,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
-/// Elements of a block's product, about (4 MB).
+/// The approximate number of elements in a block's product (4 MB).
 const BLOCK: usize = 1 << 20;
 
 /// A plan of such a convolution, channels first.
@@ -28,9 +28,9 @@ pub(super) struct Transposed {
 /// Some groups, or some output channels of one group.
 struct ChannelBlock {
     product: F32MatMulPlan,
-    /// The first group, and how many.
+    /// The first group, and the number of groups.
     groups: [usize; 2],
-    /// The first output channel within each group, and how many.
+    /// The first output channel within each group, and the number of channels.
     channels: [usize; 2],
     constant: bool,
 }
@@ -45,7 +45,7 @@ impl Transposed {
             .filter(|p| p.checked_mul(8).is_some())
             .ok_or(PlanError::Size)?;
         let blocks = match constants.weight {
-            // The bytes are at hand for all blocks.
+            // Load the bytes once for all blocks.
             Some(w) => w.with_loaded(|w| Transposed::cut_blocks(isa, conv, Some(w), per_channel)),
             None => Transposed::cut_blocks(isa, conv, None, per_channel),
         };
@@ -57,7 +57,7 @@ impl Transposed {
         })
     }
 
-    /// The parts of the product, each small enough for the cache.
+    /// Splits the product into blocks that fit the cache.
     fn cut_blocks(isa: Isa, conv: &Conv, weight: Option<Constant>, per_channel: usize) -> Vec<ChannelBlock> {
         let go = conv.out_channels / conv.groups;
         let mut blocks = vec![];
@@ -78,7 +78,7 @@ impl Transposed {
         blocks
     }
 
-    /// Gathers the output plane `y` from the products of its channel: `taps` rows of input pixels.
+    /// Gathers the output plane `y` from its channel's products: `taps` rows of input pixels.
     ///
     /// # Safety
     /// `products` holds `taps * pixels` elements, `y` one plane.
@@ -87,7 +87,7 @@ impl Transposed {
         let [od, oh, ow] = self.out;
         let [id, ih, iw] = c.input;
         let pixels = id * ih * iw;
-        // SAFETY: the plane is this thread's.
+        // SAFETY: the plane belongs to this thread.
         let y = unsafe { std::slice::from_raw_parts_mut(y, od * oh * ow) };
         y.fill(bias);
         for t in 0..c.kernel.iter().product() {
@@ -100,7 +100,7 @@ impl Transposed {
                 let p = at * c.stride[d] + tap[d] * c.dilation[d];
                 p.checked_sub(c.padding[d]).filter(|&p| p < self.out[d])
             };
-            // The columns of the input that fall into the output row.
+            // The input columns that fall into the output row.
             let Some(w0) = (0..iw).find(|&w| place(2, w).is_some()) else {
                 continue;
             };
@@ -111,7 +111,7 @@ impl Transposed {
                 for h in 0..ih {
                     let Some(ph) = place(1, h) else { continue };
                     let from = t * pixels + (d * ih + h) * iw + w0;
-                    // SAFETY: `n` products of this row and tap.
+                    // SAFETY: there are `n` products for this row and tap.
                     let row = unsafe { std::slice::from_raw_parts(products.add(from), n) };
                     add_row(row, &mut y[(pd * oh + ph) * ow + o0..], c.stride[2]);
                 }
@@ -166,7 +166,7 @@ impl ChannelBlock {
         }
     }
 
-    /// Where the weights of a group's channel begin.
+    /// The offset of the weights of a group's channel.
     fn weight_at(conv: &Conv, group: usize, channel: usize) -> usize {
         let taps: usize = conv.kernel.iter().product();
         let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
@@ -206,7 +206,7 @@ impl ConvPlan for Transposed {
                 pool.run(groups * channels, |i| {
                     let channel = (g0 + i / channels) * go + c0 + i % channels;
                     let at = (image * c.out_channels + channel) * plane;
-                    // SAFETY: chunk `i` has this output plane and these products.
+                    // SAFETY: this output plane and these products belong to chunk `i`.
                     unsafe {
                         let bias = if bias.get().is_null() {
                             0.0

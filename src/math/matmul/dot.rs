@@ -1,37 +1,37 @@
-//! A few rows times a matrix that is not packed. B is read once and in order, which is all there is to win when it has to
-//! come from memory: columns that are contiguous as dot products, rows that are contiguous as sums of rows.
+//! A few rows times an unpacked matrix. B is read once and in order, which is optimal when it must come from memory.
+//! Contiguous columns are computed as dot products, contiguous rows as sums of rows.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
-/// The most rows for which dot products beat packing B.
+/// The maximum number of rows for which dot products beat packing B.
 pub(crate) const ROWS: usize = 8;
 
 /// `C[i, j] = dot(A[i, :], B[:, j])` for some rows and columns. Strides are in elements.
 pub(crate) struct DotJob {
     /// Row 0 of A, contiguous along the product index.
     pub a: *const f32,
-    /// From row to row of A.
+    /// The stride between rows of A.
     pub a_row: usize,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
     /// Column 0 of B, contiguous along the product index.
     pub b: *const f32,
-    /// From column to column of B.
+    /// The stride between columns of B.
     pub b_col: usize,
-    /// How many columns.
+    /// The number of columns.
     pub cols: usize,
     /// The product size.
     pub k: usize,
     /// The result.
     pub c: *mut f32,
-    /// From row to row of the result; columns are contiguous.
+    /// The stride between rows of the result; columns are contiguous.
     pub c_row: usize,
 }
 
 #[inline(always)]
 unsafe fn kernel_body<S: Simd>(j: &DotJob) {
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
         let mut col = 0;
         while col < j.cols {
@@ -54,9 +54,9 @@ unsafe fn kernel_body<S: Simd>(j: &DotJob) {
 
 #[inline(always)]
 unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, col: usize) {
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
-        // Two sums for each result, so that even one row keeps eight multiply-adds in flight.
+        // Two sums per result, so that even one row keeps eight multiply-adds in flight.
         let mut acc = [[[S::splat(0.0); 2]; C]; R];
         let (a, b) = (j.a.add(row * j.a_row), j.b.add(col * j.b_col));
         let mut k = 0;
@@ -95,14 +95,14 @@ unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usi
     }
 }
 
-/// The most rows for which rows of a row-major B that is not packed are added up one after the other.
+/// The maximum number of rows for which rows of an unpacked row-major B are added up one by one.
 pub(crate) const AXPY_ROWS: usize = 4;
 
-/// A few rows times a row-major matrix: `C[i, :] += A[i, k] * B[k, :]`, four product indices at a time, so that B is read
-/// along its rows. Here `b` is row 0 of B, contiguous along the columns, and `b_col` is from row to row.
+/// A few rows times a row-major matrix: `C[i, :] += A[i, k] * B[k, :]`, four product indices at a time, so that B is
+/// read along its rows. Here `b` is row 0 of B, contiguous along the columns, and `b_col` is the stride between rows.
 #[inline(always)]
 unsafe fn axpy_body<S: Simd>(j: &DotJob) {
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
         for row in 0..j.rows {
             let (a, c) = (j.a.add(row * j.a_row), j.c.add(row * j.c_row));
@@ -120,10 +120,10 @@ unsafe fn axpy_body<S: Simd>(j: &DotJob) {
     }
 }
 
-/// Adds `K` rows of B from row `k` on to one row of C; sets it if `k` is 0.
+/// Adds `K` rows of B, from row `k` on, to one row of C. Overwrites the row if `k` is 0.
 #[inline(always)]
 unsafe fn axpy_rows<S: Simd, const K: usize>(j: &DotJob, a: *const f32, k: usize, c: *mut f32) {
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
         let mut f = [S::splat(0.0); K];
         for i in 0..K {

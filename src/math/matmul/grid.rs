@@ -1,24 +1,26 @@
-//! How a product is cut into chunks for the threads.
+//! Splits a product into chunks for the threads.
 //!
-//! The cut does not affect results: each element of C is computed by one chunk, and its sum runs in the order of the
-//! product index whatever the chunk.
+//! The split does not affect results: one chunk computes each element of C, and sums in the order of the product index
+//! whatever the chunk.
 
 use crate::math::tile::Tiles;
 
-/// Multiply-adds below which a product stays on one thread (about 2 µs).
+/// Products with fewer multiply-adds stay on one thread (about 2 µs).
 const ALONE: f64 = 100e3;
-/// Multiply-adds of the smallest chunk worth handing out.
+/// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
-/// Rows of A per slab: with [`KC_PACKED`] product indices they fill two thirds of a 1 MB L2 cache.
+/// The number of rows of A per slab. With [`KC_PACKED`] product indices they fill two thirds of a 1 MB L2 cache.
 const SLAB_ROWS: usize = 224;
-/// Columns of a block of B that is packed on the way.
+/// The number of columns in a block of B that is packed during the run.
 const GROUP_COLS: usize = 512;
-/// The most product indices of a block when B is packed on the way: its group of columns shares the cache.
+/// The maximum number of product indices in a block if B is packed during the run: its group of columns shares the
+/// cache.
 pub(super) const KC: usize = 384;
-/// The most product indices of a block when B is packed already. The result is read and written again for every block.
+/// The maximum number of product indices in a block if B is already packed. Each block reads and writes the result
+/// again.
 pub(super) const KC_PACKED: usize = 768;
 
-/// A cut: slabs of row tiles times groups of column panels, both as equal as their numbers allow.
+/// A split into slabs of row tiles times groups of column panels, both as equal as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     tiles: usize,
@@ -27,29 +29,29 @@ pub(super) struct Grid {
     groups: usize,
 }
 
-/// The operands' part in choosing a cut.
+/// The properties of the operands that decide the split.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GridShape {
-    /// Row tiles.
+    /// The row tiles.
     pub tiles: Tiles,
-    /// Rows of the tallest tile.
+    /// The number of rows of the tallest tile.
     pub mr: usize,
-    /// Column panels.
+    /// The number of column panels.
     pub panels: usize,
-    /// Columns of a panel.
+    /// The number of columns in a panel.
     pub nr: usize,
     /// The product size.
     pub k: usize,
-    /// Whether A is packed already.
+    /// Whether A is already packed.
     pub a_packed: bool,
-    /// Whether B is packed already, or need not be.
+    /// Whether B is already packed, or need not be.
     pub b_packed: bool,
-    /// How many chunks each thread should find.
+    /// The desired number of chunks per thread.
     pub chunks_per_thread: usize,
 }
 
 impl Grid {
-    /// The cut of one matrix for `threads` threads when the batch has `batch` matrices.
+    /// The split of one matrix for `threads` threads, if the batch has `batch` matrices.
     pub(super) fn new(s: GridShape, threads: usize, batch: usize) -> Grid {
         let tiles = s.tiles.count();
         let slab = if s.a_packed {
@@ -77,10 +79,10 @@ impl Grid {
         g
     }
 
-    /// Halves the chunks along one side; false if they cannot be smaller.
+    /// Halves the chunks along one side. Returns false if they cannot be smaller.
     fn halve_chunks(&mut self, s: &GridShape) -> bool {
         let (tiles, panels) = (self.tiles.div_ceil(self.slabs), self.panels.div_ceil(self.groups));
-        // Every slab packs B anew, every group packs A anew.
+        // Every slab packs B again, and every group packs A again.
         let tall = s.b_packed || tiles * s.mr >= panels * s.nr;
         if (tiles > 4 && tall) || (tiles > 1 && panels <= 4) {
             self.slabs = self.tiles.div_ceil(tiles.div_ceil(2));
@@ -94,7 +96,7 @@ impl Grid {
         true
     }
 
-    /// As many more slabs as give every thread the same number of chunks, where there are a few for each.
+    /// Adds slabs until every thread gets the same number of chunks, if there are only a few for each.
     fn level_chunks(&mut self, threads: usize, batch: usize) {
         let fair = |slabs: usize| (batch * slabs * self.groups).is_multiple_of(threads);
         if self.slabs > 1 && batch * self.chunks() > threads && batch * self.chunks() < 16 * threads {
@@ -103,14 +105,14 @@ impl Grid {
         }
     }
 
-    /// Chunks of one matrix.
+    /// The number of chunks of one matrix.
     pub(super) fn chunks(&self) -> usize {
         self.slabs * self.groups
     }
 
     /// The row tiles and the column panels of chunk `i`, as half-open ranges.
     pub(super) fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
-        // Neighbouring chunks share their panels of B, which are the larger part.
+        // Neighbouring chunks share their panels of B, the larger part of their operands.
         let (group, slab) = (i / self.slabs, i % self.slabs);
         let range = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];
         (
@@ -120,7 +122,7 @@ impl Grid {
     }
 }
 
-/// How product indices `0..k` are cut into blocks of at most `most`, evenly: the size of a block.
+/// The block size that splits product indices `0..k` evenly into blocks of at most `most`.
 pub(super) fn block_size(k: usize, most: usize) -> usize {
     k.div_ceil(k.div_ceil(most).max(1)).max(1)
 }
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn threads_find_as_much_work() {
-        // 37 tiles for two threads: as many chunks for each, and these alike.
+        // 37 tiles for two threads: both threads get equally many chunks of equal size.
         let shape = |b_packed| GridShape {
             tiles: Tiles::new(512, 14),
             mr: 14,
@@ -188,7 +190,7 @@ mod tests {
             let first: usize = (0..half).map(work).sum();
             assert!(g.chunks().is_multiple_of(2) && (280..=312).contains(&first), "{g:?}");
         }
-        // What is packed on the way is packed for blocks that are about square.
+        // If operands are packed during the run, blocks are roughly square.
         assert!(Grid::new(shape(false), 2, 1).groups > 1);
     }
 

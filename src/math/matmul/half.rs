@@ -1,4 +1,4 @@
-//! Products of f16 and bf16: converted to f32, multiplied there, rounded once at the end.
+//! f16 and bf16 products: converted to f32, multiplied there, and rounded once at the end.
 
 use super::native::F32MatMulPlan;
 use super::{Offsets, Rect, run_tail};
@@ -13,12 +13,12 @@ use crate::types::DType;
 pub(super) struct HalfPlan {
     desc: MatMul,
     inner: F32MatMulPlan,
-    /// Elements of A, B, the addend and C to convert; 0 for constants.
+    /// The number of elements to convert of A, B, the addend and C; 0 for constants.
     extents: [usize; 4],
 }
 
 impl HalfPlan {
-    /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
+    /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
     pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
         let inner = MatMul {
             dtype: DType::F32,
@@ -72,7 +72,7 @@ impl MatMulPlan for HalfPlan {
                 let (batch, row) = (r / d.m, r % d.m);
                 let offset = Offsets::for_matrix(d, batch).c;
                 let at = offset + row * d.c_row;
-                // SAFETY: the row lies in C, and one chunk has it.
+                // SAFETY: the row lies in C and belongs to this chunk.
                 unsafe {
                     convert::narrow_row(dtype, &c[at..at + d.n], out.get().add(2 * at));
                     if let Some(t) = &tail {

@@ -1,8 +1,8 @@
 //! Matrix products.
 //!
-//! f32 has kernels of its own ([`native`]: packed operands, register tiles, blocking; [`dot`] for a few rows times a
-//! transposed dynamic matrix). f64 goes to the `gemm` crate, integers to plain loops, and 16-bit floats to the f32 code
-//! between two conversions.
+//! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
+//! times a transposed dynamic matrix. f64 uses the `gemm` crate, integers use plain loops, and 16-bit floats are
+//! converted to and from f32.
 
 pub(crate) mod dot;
 mod grid;
@@ -17,7 +17,7 @@ use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, 
 use crate::target::Isa;
 use crate::types::DType;
 
-/// Plans a product for the instruction set `isa`, which the machine must have.
+/// Plans a product for the instruction set `isa`, which the machine must support.
 pub(super) fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
     let extents = desc.extents().ok_or(PlanError::Size)?;
     if desc.c_row < desc.n && desc.m > 1 {
@@ -52,7 +52,7 @@ struct Offsets {
 }
 
 impl Offsets {
-    /// Those of matrix `index`, row-major over the batch dimensions.
+    /// The offsets of matrix `index`, row-major over the batch dimensions.
     fn for_matrix(desc: &MatMul, mut index: usize) -> Offsets {
         let mut o = Offsets::default();
         for d in desc.batch.iter().rev() {
@@ -77,7 +77,7 @@ struct Rect {
     cols: usize,
 }
 
-/// Runs `tail` on a rectangle of the matrix that begins `offset` elements into the result at `c`.
+/// Runs `tail` on a rectangle of the matrix that starts `offset` elements into the result at `c`.
 ///
 /// # Safety
 /// The rectangle lies in the result and is finished; nothing else uses it.

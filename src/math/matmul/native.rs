@@ -2,8 +2,8 @@
 //!
 //! The loops are those of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): blocks of
 //! product indices, packed panels of B, packed tiles of A, and the register tile inside. A constant operand is packed
-//! once, when the plan is made; a dynamic one is packed per block when it is used often enough to pay, else it is read
-//! where it is.
+//! once, when the plan is made. A dynamic operand is packed per block if it is used often enough to pay; otherwise it
+//! is read in place.
 
 use super::grid::{self, Grid, GridShape};
 use super::packed::Packed;
@@ -23,11 +23,11 @@ pub(crate) struct F32MatMulPlan {
     a: Option<Packed>,
     b: Option<Packed>,
     start: Start,
-    /// Use one of the kernels of [`dot`] and not tiles.
+    /// The [`dot`] kernel to use instead of tiles.
     thin: Option<Thin>,
 }
 
-/// What becomes of `alpha`, `beta` and the addend.
+/// When `alpha`, `beta` and the addend are applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Start {
     Zero,
@@ -37,19 +37,19 @@ enum Start {
     After,
 }
 
-/// The ways for few rows.
+/// The methods for few rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Thin {
-    /// Columns of B are contiguous.
+    /// The columns of B are contiguous.
     Dots,
-    /// Rows of B are contiguous.
+    /// The rows of B are contiguous.
     Rows,
 }
 
-/// Elements of B from which on reading it along its rows pays.
+/// The minimum number of elements of B for which reading it along its rows pays.
 const LARGE: usize = 64 * 1024;
 
-/// Bytes of a constant after whose packing the file's pages are let go.
+/// The number of bytes of a constant that are packed before the file's pages are released.
 const RELEASED: usize = 1 << 20;
 
 /// The operands of one matrix of the batch.
@@ -60,18 +60,18 @@ struct MatrixOperands {
     c: *mut f32,
     addend: *const f32,
     batch: usize,
-    /// Where this matrix begins in the result, for the tail.
+    /// The offset of this matrix in the result, for the tail.
     offset: usize,
     tail: Option<TileTail>,
 }
 
-/// Columns after which the tail runs: together with the rows of a slab they are still in the L2 cache.
+/// The number of columns after which the tail runs. Together with the rows of a slab they are still in the L2 cache.
 const TAIL_COLS: usize = 256;
-/// The most elements of whole rows that wait for the tail: it runs best over rows without gaps.
+/// The maximum number of elements of whole rows that wait for the tail, which runs best over contiguous rows.
 const TAIL_ROWS: usize = 160 << 10;
 
 impl F32MatMulPlan {
-    /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
+    /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
     pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32MatMulPlan {
         let kernels = Kernels::for_isa(isa);
         let tiles = Tiles::new(desc.m, kernels.mr);
@@ -126,7 +126,7 @@ impl F32MatMulPlan {
             constant,
             &key,
             |b, offset, dst| {
-                // Lines without gaps are released in pieces, so that a large matrix is not there twice.
+                // Contiguous lines are released piece by piece, so that a large matrix never exists twice in memory.
                 let lines = d.b == [1, d.k];
                 let (mut kept, start) = (0, 4 * offset);
                 for j in 0..self.panels() {
@@ -149,12 +149,12 @@ impl F32MatMulPlan {
         self.desc.n.div_ceil(self.kernels.nr)
     }
 
-    /// Columns of panel `j`.
+    /// The number of columns of panel `j`.
     fn panel_width(&self, j: usize) -> usize {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
     }
 
-    /// The cut for `threads` threads.
+    /// The split for `threads` threads.
     fn choose_grid(&self, threads: usize) -> Grid {
         let shape = GridShape {
             tiles: self.tiles,
@@ -164,7 +164,7 @@ impl F32MatMulPlan {
             k: self.desc.k,
             a_packed: self.a.is_some(),
             b_packed: self.b.is_some() || self.thin == Some(Thin::Rows),
-            // Rows of B that are read where they are should be long.
+            // Rows of B that are read in place should be long.
             chunks_per_thread: if self.thin == Some(Thin::Rows) { 1 } else { 4 },
         };
         Grid::new(shape, threads, self.desc.batch_size())
@@ -195,8 +195,8 @@ impl F32MatMulPlan {
     unsafe fn run_chunk(&self, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (m0, m1) = (self.tiles.start(t0), self.tiles.start(t1));
-        // Rows of A that are contiguous can be read where they are, unless they are a multiple of 2 KiB apart: then they fall into
-        // the same few sets of the L1 cache.
+        // Contiguous rows of A can be read in place, unless their stride is a multiple of 2 KiB: then they share a few
+        // sets of the L1 cache.
         let enough = match d.a[1] {
             1 if d.a[0].is_multiple_of(512) => 2,
             1 => 16,
@@ -213,7 +213,7 @@ impl F32MatMulPlan {
         };
         let kc = grid::block_size(d.k, most);
         let mut a_buf = scratch::take_buffer(if pack_a { (m1 - m0) * kc } else { 0 });
-        // The last panel is packed in any case if it is not whole: tiles read whole vectors of B.
+        // A partial last panel is always packed because tiles read whole vectors of B.
         let pack_last = self.b.is_none() && !pack_b && self.panel_width(p1 - 1) < nr;
         let packed_panels = if pack_b { p1 - p0 } else { pack_last as usize };
         let mut b_buf = scratch::take_buffer(packed_panels * nr * kc);
@@ -267,7 +267,7 @@ impl F32MatMulPlan {
         let tail_cols = if whole { usize::MAX } else { TAIL_COLS };
         while j < p1 {
             let direct_b = self.b.is_none() && j < k.b_first;
-            // One short tile: take two panels at once, so that there are enough independent sums.
+            // With a single short tile, process two panels at once, so that there are enough independent sums.
             let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
             let pair = t1 - t0 == 1 && rows <= self.kernels.mr_wide && j + 1 < p1 && (!direct_b || j + 1 < k.b_first);
             let cols = if pair {
@@ -350,7 +350,7 @@ impl F32MatMulPlan {
     }
 }
 
-/// One block of product indices, and what of it is packed.
+/// One block of product indices, and its packed parts.
 struct ProductBlock {
     k0: usize,
     k1: usize,
@@ -358,11 +358,11 @@ struct ProductBlock {
     m0: usize,
     a: Option<*const f32>,
     b: *const f32,
-    /// The first panel that is in `b`.
+    /// The index of the first panel in `b`.
     b_first: usize,
 }
 
-/// What becomes of the addend.
+/// Chooses when the addend is applied.
 fn choose_start(desc: &MatMul) -> Start {
     match desc.addend {
         _ if desc.alpha != 1.0 => Start::After,
@@ -406,7 +406,7 @@ impl MatMulPlan for F32MatMulPlan {
         }
         let grid = self.choose_grid(pool.threads());
         let (per, batch) = (grid.chunks(), d.batch_size());
-        // Several small matrices make one chunk.
+        // Several small matrices form one chunk.
         let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
         let together = if per > 1 {
             1
@@ -420,7 +420,7 @@ impl MatMulPlan for F32MatMulPlan {
             let args = unsafe { &*shared.get() };
             for i in i * together..((i + 1) * together).min(batch * per) {
                 let (tiles, panels) = grid.chunk(i % per);
-                // SAFETY: the caller's promise; chunks own disjoint parts of C.
+                // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
                 unsafe {
                     let x = self.matrix_operands(args, i / per);
                     if let Some(thin) = self.thin {
@@ -447,7 +447,7 @@ impl MatMulPlan for F32MatMulPlan {
 }
 
 impl F32MatMulPlan {
-    /// Computes the columns of `panels` for few rows.
+    /// Computes the columns of `panels` for a product with few rows.
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_chunk`].

@@ -1,4 +1,4 @@
-//! Products of f64 (by the `gemm` crate) and of integers (plain loops, wrapping).
+//! f64 products (with the `gemm` crate) and integer products (plain loops, wrapping).
 
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
@@ -17,7 +17,7 @@ pub(super) struct OtherPlan {
 }
 
 impl OtherPlan {
-    /// Plans `desc`, whose extents were checked.
+    /// Plans `desc`, whose extents were already checked.
     pub(super) fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
         OtherPlan {
             desc: desc.clone(),
@@ -26,7 +26,7 @@ impl OtherPlan {
         }
     }
 
-    /// Rows `r0..r1` of one matrix.
+    /// Computes rows `r0..r1` of one matrix.
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes these rows.
@@ -61,7 +61,7 @@ impl OtherPlan {
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         pool.run(batch * per, |i| {
             let r0 = i % per * step;
-            // SAFETY: the caller's promise; chunks own disjoint rows.
+            // SAFETY: guaranteed by the caller; chunks own disjoint rows.
             unsafe { self.run_rows::<T>(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
         });
     }
@@ -100,16 +100,16 @@ unsafe fn finish_rows<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: us
     }
 }
 
-/// Rows of one chunk, from the problem alone: `gemm` may sum in another order for another number of rows, and results
-/// must not depend on the number of threads.
+/// The number of rows in a chunk. It depends only on the problem: `gemm` may sum in another order for another number of
+/// rows, and results must not depend on the number of threads.
 fn block_rows(d: &MatMul) -> usize {
     let macs_per_row = (d.n * d.k).max(1);
     (1_000_000 / macs_per_row).clamp(1, 128).max(d.m.div_ceil(64))
 }
 
-/// How a type multiplies matrices.
+/// A type's matrix multiplication.
 trait Product: Number {
-    /// `rows` rows of the plain product, with the descriptor's strides.
+    /// Computes `rows` rows of the plain product, with the descriptor's strides.
     ///
     /// # Safety
     /// The pointers are valid for `rows` rows.
@@ -125,7 +125,7 @@ impl Product for f64 {
             }
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { matmul_f64_strided([rows, d.n, d.k], a, d.a, b, d.b, c, d.c_row) }
     }
 }
@@ -160,7 +160,7 @@ impl MatMulPlan for OtherPlan {
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match d.dtype {
                 DType::F64 => self.run_as::<f64>(pool, args),

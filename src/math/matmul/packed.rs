@@ -4,18 +4,19 @@ use crate::math::contract::{Constant, MatMul};
 use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 
-/// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
+/// A packed constant operand: A tile after tile, B panel after panel, each over the whole product size.
 pub(crate) struct Packed {
     data: Arc<AlignedBytes>,
-    /// Elements of one matrix.
+    /// The number of elements in one packed matrix.
     item: usize,
-    /// For each batch dimension, matrices to step over; 0 where the operand repeats.
+    /// For each batch dimension, the number of packed matrices to step over; 0 where the operand repeats.
     steps: Vec<usize>,
 }
 
 impl Packed {
-    /// Packs every distinct matrix of `constant`: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs
-    /// the matrix at an element offset of the constant into a destination of `item` elements. `key` says how it packs.
+    /// Packs every distinct matrix of `constant`. `strides[i]` is the operand's stride along batch dimension `i`.
+    /// `pack` packs the matrix at an element offset of the constant into a destination of `item` elements. `key`
+    /// identifies the packed form.
     pub(crate) fn new(
         desc: &MatMul,
         strides: &[usize],
@@ -35,7 +36,7 @@ impl Packed {
                 dims.insert(0, [desc.batch[i].size, strides[i]]);
             }
         }
-        // Without matrices there is nothing to read.
+        // If the batch is empty, there is nothing to read.
         let count = if desc.batch_size() == 0 { 0 } else { count };
         let key: Vec<usize> = key
             .iter()
@@ -61,7 +62,7 @@ impl Packed {
         Packed { data, item, steps }
     }
 
-    /// The matrix that matrix `index` of the batch uses.
+    /// The packed matrix that matrix `index` of the batch uses.
     pub(crate) fn matrix_at(&self, desc: &MatMul, mut index: usize) -> *const f32 {
         let mut at = 0;
         for (d, step) in desc.batch.iter().zip(&self.steps).rev() {

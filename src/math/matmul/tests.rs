@@ -1,4 +1,4 @@
-//! Random products of every dtype, layout, level and operand kind against the reference.
+//! Compares random products of every dtype, layout, level and operand kind with the reference.
 
 use super::super::contract::*;
 use super::super::reference::matmul_ref;
@@ -10,10 +10,10 @@ use crate::types::DType;
 use proptest::prelude::*;
 use std::ffi::c_void;
 
-/// Random cases; more when the kernels are optimised.
+/// The number of random cases; more if the kernels are optimised.
 const CASES: u32 = if cfg!(debug_assertions) { 40 } else { 400 };
 
-/// A random product: sizes, strides by transposition flags, and what is constant.
+/// A random product: sizes, transposition flags, and which operands are constant.
 #[derive(Clone, Debug)]
 struct Case {
     dtype: DType,
@@ -73,7 +73,7 @@ fn case() -> impl Strategy<Value = Case> {
         )
 }
 
-/// Small values, exact in every dtype, so that sums are exact too as long as they are small.
+/// Small values that are exact in every dtype, so that short sums are exact too.
 fn fill(dtype: DType, shape: &[usize], seed: &mut u64) -> Tensor {
     Tensor::from_fn(dtype, shape, |_| {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -136,7 +136,7 @@ fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize
     let whole = Tensor::from_fn(c.dtype, &[nb, c.k, c.n], |i| {
         b.get(if c.b_broadcast { i % (c.k * c.n) } else { i })
     });
-    // Sixteen-bit floats round once, after everything.
+    // 16-bit floats round once, at the end.
     let wide = if c.dtype.compute_dtype() == DType::F32 && c.dtype != DType::F32 {
         DType::F32
     } else {
@@ -164,7 +164,7 @@ fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize
     })
 }
 
-/// Runs a plan on one pool; the result includes the gaps between rows, which must keep their bytes.
+/// Runs a plan on one pool. The result includes the gaps between rows, whose bytes must not change.
 fn run(c: &Case, isa: Isa, pool: &Pool, parts: (&MatMul, &Tensor, &Tensor, Option<&Tensor>)) -> (Tensor, Vec<u8>) {
     let (desc, a, b, addend) = parts;
     let constants = MatMulConstants {
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// Large enough for slabs, groups and blocks of the product index.
+/// Products large enough for slabs, groups and blocks of the product index.
 #[test]
 fn blocked_products_agree() {
     let (one, two) = (Pool::new(1), Pool::new(2));
@@ -264,7 +264,7 @@ fn blocked_products_agree() {
     }
 }
 
-/// Doubles a tile and adds its coordinates: every element must be seen once.
+/// Doubles a tile and adds its coordinates, which shows that every element is visited once.
 unsafe extern "C" fn double(context: *const c_void, tile: *const Tile) {
     // SAFETY: the plan passes a finished tile of f32.
     unsafe {

@@ -1,9 +1,9 @@
-//! Recurrent layers: one product of a matrix with the state per step, and the cell right after it.
+//! Recurrent layers: each step is one matrix product with the state, followed directly by the cell.
 //!
-//! The recurrent weight is packed once so that a block of hidden units has all of its gates side by side: whoever computes a
-//! block has everything its cell needs, and one hand-over between threads per step is enough. Each thread keeps to its
-//! part of the units, so that its part of the weight stays in its own cache; every other step goes through the blocks in
-//! reverse, so that of a part larger than the cache the half that was read last is still there.
+//! The recurrent weight is packed once so that a block of hidden units has all of its gates side by side. Whoever
+//! computes a block has everything that its cell needs, so threads synchronise only once per step. Each thread keeps
+//! its part of the units, so its part of the weight stays in its own cache. Every other step visits the blocks in
+//! reverse: of a part larger than the cache, the half that was read last is still cached.
 //!
 //! Every element is summed in the order of the hidden units, whatever the number of threads.
 
@@ -23,7 +23,7 @@ use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 use weight::Matrix;
 
-/// Vectors of hidden units in a block: with the gates about eight sums are in flight.
+/// The number of vectors of hidden units in a block. Together with the gates, about eight sums are in flight.
 const fn unit_vectors(cell: RecurrentCell) -> usize {
     match cell {
         RecurrentCell::Lstm | RecurrentCell::Gru => 2,
@@ -31,10 +31,10 @@ const fn unit_vectors(cell: RecurrentCell) -> usize {
     }
 }
 
-/// Vectors of a projection's outputs in a block.
+/// The number of vectors of a projection's outputs in a block.
 const PROJECTED: usize = 4;
 
-/// Plans a recurrent layer; constant weights (as bytes of f32) are packed now.
+/// Plans a recurrent layer. Constant weights (as bytes of f32) are packed now.
 pub(super) fn plan(
     isa: Isa,
     desc: &Recurrent,
@@ -79,15 +79,15 @@ struct F32RecurrentPlan {
     packed_projection: Option<Arc<AlignedBytes>>,
 }
 
-/// A part of a step: some blocks of units, all rows of the batch.
+/// A part of a step: some blocks of units, for all rows of the batch.
 #[derive(Clone, Copy)]
 pub(super) struct StepJob {
     desc: Recurrent,
-    /// What is multiplied: its units and columns.
+    /// The numbers of units and columns of the multiplied weight.
     units: usize,
     columns: usize,
     weight: *const f32,
-    /// `[batch, gates * hidden]` of this step; null for a product with nothing after it, a projection.
+    /// `[batch, gates * hidden]` of this step. Null for a projection, a product without a cell.
     inputs: *const f32,
     bias: *const f32,
     /// `[batch, columns]`.
@@ -100,14 +100,14 @@ pub(super) struct StepJob {
     backwards: bool,
 }
 
-/// A weight that is not constant, packed for one run.
+/// Packs a dynamic weight for one run.
 ///
 /// # Safety
-/// `raw` is readable for the weight's extent unless it is packed already.
+/// `raw` is readable for the weight's extent unless the weight is already packed.
 unsafe fn pack_fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const f32) -> scratch::Scratch {
     let mut own = scratch::take_buffer(if packed.is_some() { 0 } else { m.len() });
     if packed.is_none() {
-        // SAFETY: the caller's promise; the buffer has the packed length.
+        // SAFETY: guaranteed by the caller; the buffer has the packed length.
         unsafe { m.pack(raw, own.as_mut_ptr()) };
     }
     own
@@ -118,7 +118,7 @@ fn weight_start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
 }
 
 impl F32RecurrentPlan {
-    /// One product with what follows it, on all threads that it is worth.
+    /// Runs one product and the cell that follows it, on as many threads as are worthwhile.
     ///
     /// # Safety
     /// The job's operands are valid.
@@ -135,7 +135,7 @@ impl F32RecurrentPlan {
                 blocks: [c * blocks / chunks, (c + 1) * blocks / chunks],
                 ..unsafe { std::ptr::read(shared.get()) }
             };
-            // SAFETY: the caller's promise; a chunk writes the units of its blocks and reads the state of the step
+            // SAFETY: guaranteed by the caller; a chunk writes the units of its blocks and reads the state of the step
             // before, which no chunk writes.
             unsafe { kernel(&job) };
         });
@@ -149,7 +149,7 @@ impl RecurrentPlan for F32RecurrentPlan {
         if units == 0 || d.time == 0 {
             return;
         }
-        // SAFETY: the caller gives the weights that are not constant.
+        // SAFETY: the caller provides the dynamic weights.
         let (own, own_projection) = unsafe {
             let projection = self.projection.as_ref();
             (
@@ -159,7 +159,7 @@ impl RecurrentPlan for F32RecurrentPlan {
         };
         let cells = args.out.wrapping_add(d.time * state);
         if d.cell == RecurrentCell::Lstm {
-            // SAFETY: the row of cell states follows the steps.
+            // SAFETY: the block of cell states follows the steps.
             unsafe { std::ptr::copy_nonoverlapping(args.cell, cells, units) };
         }
         let mut raw = scratch::take_buffer(if self.projection.is_some() { units } else { 0 });
@@ -184,7 +184,7 @@ impl RecurrentPlan for F32RecurrentPlan {
                 blocks: [0, 0],
                 backwards: i % 2 == 1,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.run_product(pool, &self.weight, job) };
             if let (Some(m), Some(own)) = (&self.projection, &own_projection) {
                 let projection = StepJob {
@@ -196,7 +196,7 @@ impl RecurrentPlan for F32RecurrentPlan {
                     after,
                     ..job
                 };
-                // SAFETY: as above; what the cell gave was written.
+                // SAFETY: as above; the cell's output was written.
                 unsafe { self.run_product(pool, m, projection) };
             }
             before = after;
@@ -212,7 +212,7 @@ impl RecurrentPlan for F32RecurrentPlan {
 
 #[inline(always)]
 unsafe fn step_body<S: Simd>(j: &StepJob) {
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
         match j.desc.cell {
             _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED>(j),
@@ -229,7 +229,7 @@ unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize>(j:
     for i in b0..b1 {
         let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
         let mut row = 0;
-        // SAFETY: the caller gives operands valid for the job.
+        // SAFETY: the caller provides operands valid for the job.
         unsafe {
             if S::LANES == 16 {
                 while row + 2 <= j.desc.batch {
@@ -245,7 +245,7 @@ unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize>(j:
     }
 }
 
-/// `R` rows of the batch times one block of units, then the cell.
+/// Multiplies `R` rows of the batch by one block of units and applies the cell.
 #[inline(always)]
 unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
     j: &StepJob,
@@ -253,7 +253,7 @@ unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize,
     row: usize,
 ) {
     let columns = j.columns;
-    // SAFETY: the caller gives operands valid for the job.
+    // SAFETY: the caller provides operands valid for the job.
     unsafe {
         let mut acc = [[S::splat(0.0); V]; R];
         let mut w = j.weight.add(block * columns * V * S::LANES);
@@ -282,7 +282,7 @@ unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize,
     }
 }
 
-/// The cell of one vector of units: `sums` are the gates' products with the state.
+/// Applies the cell to one vector of units. `sums` are the gates' products with the state.
 #[inline(always)]
 unsafe fn finish_cell<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, sums: &[S::V; G]) {
     let h = j.units;
@@ -326,7 +326,7 @@ unsafe fn finish_cell<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: us
     }
 }
 
-/// `1 / (1 + exp(-x))`, without overflow on either side; NaN stays.
+/// `1 / (1 + exp(-x))` without overflow on either side. NaN stays NaN.
 #[inline(always)]
 unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
     // SAFETY: plain arithmetic on vectors.
@@ -338,7 +338,7 @@ unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
     }
 }
 
-/// `tanh`: by exponentials, near zero the polynomial of Cephes' tanhf; NaN stays. Within 3 ULP.
+/// `tanh`, within 3 ULP: by exponentials, near zero by the polynomial of Cephes' tanhf. NaN stays NaN.
 #[inline(always)]
 unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
     // SAFETY: plain arithmetic on vectors.
@@ -359,6 +359,6 @@ unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
 }
 
 per_isa! {
-    /// The kernel of one level: the blocks of one step.
+    /// The kernel of one level: computes the blocks of one step.
     pub(super) fn step = step_body(j: &StepJob)
 }

@@ -1,4 +1,4 @@
-//! Layers against their definition in f64, on every level of instructions.
+//! Compares layers with their definition in f64, on every instruction set level.
 
 use super::*;
 

@@ -4,19 +4,19 @@ use crate::math::contract::{Constant, PlanError};
 use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 
-/// Multiply-adds of a step below which it stays on one thread.
+/// Steps with fewer multiply-adds stay on one thread.
 const ALONE: usize = 60_000;
 
-/// A weight as steps read it: `[block][column][group][unit]`, units beyond the last as zeros.
+/// A weight as steps read it: `[block][column][group][unit]`. Units after the last are zeros.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix {
-    /// Gates.
+    /// The number of gates.
     pub groups: usize,
-    /// Rows of each gate.
+    /// The number of rows of each gate.
     pub units: usize,
-    /// Columns: the size of the state that is multiplied.
+    /// The number of columns: the size of the state that is multiplied.
     pub columns: usize,
-    /// Units of a block.
+    /// The number of units in a block.
     pub block: usize,
 }
 
@@ -52,7 +52,7 @@ impl Matrix {
         }
     }
 
-    /// A constant weight, packed once for all who read it so.
+    /// Packs a constant weight, once for all plans that use this form.
     pub(super) fn pack_constant(&self, constant: Constant) -> Result<Arc<AlignedBytes>, PlanError> {
         let need = self.groups * self.units * self.columns * 4;
         if constant.len() < need {
@@ -63,13 +63,13 @@ impl Matrix {
         Ok(constant.get_or_pack(&key, |bytes| {
             let w = crate::math::matmul::packed::to_aligned_f32(bytes);
             let mut packed = AlignedBytes::zeroed(self.len() * 4);
-            // SAFETY: the weight has its extent, the destination the length of the packed one.
+            // SAFETY: the weight has its extent, and the destination has the packed length.
             unsafe { self.pack(w.as_ptr(), packed.bytes_mut().as_mut_ptr().cast()) };
             packed
         }))
     }
 
-    /// On how many threads `batch` rows are multiplied.
+    /// The number of threads that multiply `batch` rows.
     pub(super) fn chunk_count(&self, batch: usize, threads: usize) -> usize {
         let macs = batch * self.groups * self.units * self.columns;
         if macs < ALONE { 1 } else { threads.min(self.blocks()) }

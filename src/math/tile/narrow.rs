@@ -1,27 +1,28 @@
-//! Tiles for the few output channels of a narrow group: half a vector of columns, and a vector over several groups of four.
+//! Tiles for the few output channels of a narrow group: half a vector of columns, or a vector over several groups of
+//! four.
 //!
-//! Here a multiply-add is fed by a load of its own, so what else the loop does shows: the rows of A are addressed by two pointers
-//! and four distances, and their elements broadcast as part of the multiply-add.
+//! Here every multiply-add has its own load, so the loop's other instructions matter. Two pointers and four distances
+//! address all rows of A, and the multiply-add itself broadcasts the element of A.
 
 use super::{Kernels, Sums, TileFn, TileJob, finish_tile, init_sums};
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
-/// The rows of A that [`accumulate_step`] adds up.
+/// The addresses of the rows of A that [`accumulate_step`] reads.
 struct RowAddresses {
-    /// In front of row 0 by one row, and of row 8.
+    /// One row before row 0, and one row before row 8.
     base: [*const u8; 2],
-    /// One, three, five and seven rows.
+    /// The distances of one, three, five and seven rows.
     rows: [usize; 4],
 }
 
-/// The tile of `R` rows and half a vector of columns.
+/// Computes a tile of `R` rows and half a vector of columns.
 ///
 /// # Safety
 /// As for [`TileFn`].
 #[inline(always)]
 pub(super) unsafe fn run_half_tile<S: Simd, const R: usize, const UNIT: bool>(t: &TileJob) {
-    // SAFETY: the caller keeps the promises of `TileFn`.
+    // SAFETY: the caller upholds the contract of `TileFn`.
     unsafe {
         let mut acc = init_sums::<S, R, 0, true>(t);
         let row = 4 * if UNIT { 1 } else { t.a_row };
@@ -53,17 +54,17 @@ pub(super) unsafe fn run_half_tile<S: Simd, const R: usize, const UNIT: bool>(t:
     }
 }
 
-/// One product index, whose elements of A lie `AT` bytes after the rows'.
+/// Adds one product index, whose elements of A are `AT` bytes after the start of the rows.
 #[inline(always)]
 unsafe fn accumulate_step<S: Simd, const R: usize, const AT: usize>(
     acc: &mut [<S::Half as Simd>::V; R],
     a: &RowAddresses,
     b: *const f32,
 ) {
-    // SAFETY: the caller gives `R` rows and half a vector of B.
+    // SAFETY: the caller provides `R` rows and half a vector of B.
     unsafe {
         let b = S::Half::load(b);
-        // Row, pointer, distance, times.
+        // Row, pointer, distance, multiple of the distance.
         macro_rules! rows {
             ($($r:literal $base:literal $by:literal $times:literal;)*) => { $(
                 if $r < R {
@@ -78,11 +79,12 @@ unsafe fn accumulate_step<S: Simd, const R: usize, const AT: usize>(
     }
 }
 
-/// The tile of `R` pixels and one vector of channels in groups of four: channel `4 g + o` is the sum over the inputs `4 g + i` of
-/// a segment (of which `a` is the first of the vector) times element `4 g + o` of B at product index `i`. The run is four.
+/// A tile of `R` pixels and one vector of channels in groups of four. Channel `4 g + o` is the sum over the inputs
+/// `4 g + i` of a segment (of which `a` is the vector's first) times element `4 g + o` of B at product index `i`. The
+/// run is four.
 #[inline(always)]
 unsafe fn fours_body<S: Simd, const R: usize>(t: &TileJob) {
-    // SAFETY: the caller keeps the promises of `TileFn`; segments are followed by whole vectors.
+    // SAFETY: the caller upholds the contract of `TileFn`; segments are followed by whole vectors.
     unsafe {
         let mut acc: Sums<S, R, 1, false> = init_sums(t);
         let mut b = t.b;
@@ -101,14 +103,15 @@ unsafe fn fours_body<S: Simd, const R: usize>(t: &TileJob) {
     }
 }
 
-/// Channels from one pixel to the next in a row of [`threes_body`].
+/// The stride between pixels, in channels, in a row of [`threes_body`].
 pub(crate) const PIXEL: usize = 16;
 
-/// The tile of `R` pixels, `ST` apart, and half a vector of columns for kernels that are three wide: a segment is a row of the kernel,
-/// its run the channels, and B has for each of them the three taps. An element of A is loaded once for the taps that meet it.
+/// A tile of `R` pixels, `ST` apart, and half a vector of columns, for kernels of width three. A segment is a row of
+/// the kernel and its run is the channels; B has the three taps for each of them. An element of A is loaded once for
+/// all taps that use it.
 #[inline(always)]
 unsafe fn threes_body<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
-    // SAFETY: the caller keeps the promises of `TileFn`; pixels are `PIXEL` elements apart.
+    // SAFETY: the caller upholds the contract of `TileFn`; pixels are `PIXEL` elements apart.
     unsafe {
         let mut acc: Sums<S, R, 0, true> = init_sums(t);
         let mut b = t.b;
@@ -117,7 +120,7 @@ unsafe fn threes_body<S: Simd, const R: usize, const ST: usize>(t: &TileJob) {
             for i in 0..t.run {
                 let a = a.add(i);
                 let w = [0, 1, 2].map(|k| S::Half::load(b.add(k * S::Half::LANES)));
-                // Written out: the compiler would not unroll as many steps.
+                // Unrolled by a macro: the compiler would not unroll this many steps.
                 macro_rules! pixels {
                     ($($q:literal)*) => { $(
                         if $q < (R - 1) * ST + 3 {
@@ -149,7 +152,7 @@ per_isa! {
     fn tile_of_fours = fours_body<R: usize>(t: &TileJob)
 }
 
-/// The kernel for so many rows.
+/// The kernels for each number of rows.
 macro_rules! per_rows {
     ($f:ident, $isa:expr, $rows:expr $(, $more:literal)?) => {
         per_rows!(@ $f $isa, $rows, [$($more)?] 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
@@ -170,8 +173,8 @@ impl Kernels {
         per_rows!(tile_of_fours, self.isa, rows)
     }
 
-    /// The kernel for `rows` pixels, one or two apart, at most eight columns and kernels three wide; `None` if a vector of eight is not
-    /// the level's.
+    /// The kernel for `rows` pixels, one or two apart, at most eight columns and kernels of width three. `None` if the
+    /// level has no vectors of eight.
     pub(crate) fn threes_kernel(&self, rows: usize, stride: usize) -> Option<TileFn> {
         match (self.isa.lanes(), stride) {
             (8 | 16, 1) => Some(per_rows!(tile_of_threes, self.isa, rows, 1)),

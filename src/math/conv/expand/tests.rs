@@ -1,11 +1,11 @@
-//! Expansions against the two convolutions by themselves, bit by bit.
+//! Expansions match the two separate convolutions bit for bit.
 
 use super::*;
 use crate::math::contract::{Activation, ConvArgs, ConvLayout};
 use proptest::prelude::*;
 use std::ffi::c_void;
 
-/// Random cases; more when the kernels are optimised.
+/// The number of random cases; more if the kernels are optimised.
 const CASES: u32 = if cfg!(debug_assertions) { 40 } else { 600 };
 
 fn expansion() -> impl Strategy<Value = Expansion> {
@@ -71,7 +71,7 @@ unsafe extern "C" fn double(_: *const c_void, tile: *const Tile) {
     }
 }
 
-/// Adds the index of an element in the whole result.
+/// Adds to each element its index in the whole result.
 unsafe extern "C" fn number(_: *const c_void, tile: *const Tile) {
     // SAFETY: the tile is valid.
     unsafe {
@@ -92,7 +92,7 @@ fn tail(call: unsafe extern "C" fn(*const c_void, *const Tile)) -> Option<TileTa
     })
 }
 
-/// One convolution by itself.
+/// Runs one convolution on its own.
 fn alone(isa: Isa, conv: &Conv, x: &[f32], w: &[f32], b: &[f32], tail: Option<TileTail>) -> Vec<f32> {
     let constants = ConvConstants {
         weight: Some(bytes(w).into()),

@@ -1,14 +1,15 @@
 //! 3x3 convolutions of stride 1 by Winograd's minimal filtering: Lavin and Gray, "Fast Algorithms for Convolutional
 //! Neural Networks" (2016).
 //!
-//! Tiles of `side x side` outputs come from `(side + 2) x (side + 2)` inputs: both the inputs and (once, when the plan is
-//! made) the weights are transformed ([`transform`]), one product `[tiles, in] · [in, out]` for each of the transformed
-//! points replaces nine, and its results are transformed back. `F(4x4, 3x3)` needs a quarter of the multiplications but four
-//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9. Where there is no room for that the weights are kept as they are and
-//! transformed in every run, while they are used. [`choose_way`] weighs these against each other and against the direct way.
+//! A tile of `side x side` outputs is computed from `(side + 2) x (side + 2)` inputs. The inputs and the weights are
+//! transformed ([`transform`]), the weights once, when the plan is made. One product `[tiles, in] · [in, out]` for each
+//! of the transformed points replaces nine. Its results are transformed back. `F(4x4, 3x3)` needs a quarter of the
+//! multiplications but four times the memory for weights; `F(2x2, 3x3)` needs 4/9 and 16/9. If there is no room for
+//! transformed weights, the weights are kept untransformed and are transformed in every run, as they are used.
+//! [`choose_way`] compares these variants with each other and with the direct method.
 //!
-//! Rounding differs from that of a sum of products: see [`transform`] for how much. An infinity or NaN in the input spoils
-//! all outputs of its tile, not only those whose window holds it.
+//! Rounding differs from that of a sum of products; [`transform`] says by how much. An infinity or NaN in the input
+//! affects all outputs of its tile, not only those whose window contains it.
 
 #[cfg(test)]
 mod tests;
@@ -24,14 +25,14 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use transform::{Back, Forth, Fresh, PanelWeights};
 
-/// Bytes of transformed input of one block: with its results it stays in a 1 MB L2 cache.
+/// The number of bytes of transformed input in a block. With its results, a block stays in a 1 MB L2 cache.
 const BLOCK: usize = 512 << 10;
-/// The fewest tiles of a block, if there are as many: rows enough for two register tiles.
+/// The minimum number of tiles in a block, if there are as many: enough rows for two register tiles.
 const FEWEST: usize = 24;
-/// The most tiles whose products one chunk keeps.
+/// The maximum number of tiles whose products a chunk keeps.
 const MOST: usize = 64;
 
-/// Bytes of transformed input that all threads read.
+/// The number of bytes of transformed input that all threads share.
 const TOGETHER: usize = 4 << 20;
 
 /// The method.
@@ -43,39 +44,39 @@ pub(super) struct Winograd {
     output: ConvOutput,
     /// Height and width of the output.
     out: [usize; 2],
-    /// Outputs along the side of a tile: 2 or 4.
+    /// The number of outputs along the side of a tile: 2 or 4.
     side: usize,
-    /// Tiles down and across an image.
+    /// The numbers of tiles down and across an image.
     grid: [usize; 2],
-    /// Elements from one tile's transformed input to the next.
+    /// The stride between the transformed inputs of tiles, in elements.
     row: usize,
-    /// Panels of output channels.
+    /// The number of panels of output channels.
     panels: usize,
-    /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
+    /// Whether weights are kept untransformed, panel by panel, and transformed as they are used.
     fresh: bool,
 }
 
-/// Elements of weights that are transformed at a time: a quarter of a 1 MB L2 cache.
+/// The number of weight elements that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
 
-/// What one more read of a weight costs, in multiply-adds of a full vector's lane: weights come from memory.
+/// The cost of reading a weight from memory once more, in multiply-adds of one lane of a full vector.
 const WEIGHT: f64 = 16.0;
-/// What transforming one value costs.
+/// The cost of transforming one value, in the same unit.
 const TRANSFORM: f64 = 6.0;
-/// What making one transformed weight in a run costs.
+/// The cost of transforming one weight during a run, in the same unit.
 const MAKE: f64 = 10.0;
 
-/// How a convolution is computed by tiles.
+/// A variant of Winograd's method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WinogradWay {
-    /// Outputs along the side of a tile: 2 or 4.
+    /// The number of outputs along the side of a tile: 2 or 4.
     pub side: usize,
-    /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
+    /// Whether weights are kept untransformed, panel by panel, and transformed as they are used.
     pub fresh: bool,
 }
 
-/// Bytes that the transformed weights of `conv` have beyond the weights as they are: there they are kept, if there is room; 0
-/// if it is computed in another way.
+/// The number of bytes by which the transformed weights of `conv` exceed the weights themselves. They are kept if there
+/// is room. 0 if `conv` is computed by another method.
 pub(super) fn extra_weight_bytes(conv: &Conv) -> usize {
     match choose_way(conv, true) {
         Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
@@ -83,7 +84,8 @@ pub(super) fn extra_weight_bytes(conv: &Conv) -> usize {
     }
 }
 
-/// The way that pays for `conv`, if there is one. Without `room` for the transformed weights they are made anew in every run.
+/// The variant that is worthwhile for `conv`, if there is one. Without `room` for the transformed weights, every run
+/// transforms them again.
 pub(super) fn choose_way(conv: &Conv, room: bool) -> Option<WinogradWay> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
     let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
@@ -102,15 +104,16 @@ pub(super) fn choose_way(conv: &Conv, room: bool) -> Option<WinogradWay> {
         (points * tiles + weights) * c * k + TRANSFORM * points * tiles * (c + k)
     };
     let [two, four] = [2, 4].map(|side| WinogradWay { side, fresh: !room });
-    // The larger tile must save enough for its rounding; the smaller rounds no worse than the sum.
+    // The larger tile must save enough to justify its rounding error. The smaller tile is no less accurate than a plain
+    // sum.
     let way = if cost(four) < 0.9 * cost(two) { four } else { two };
     let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
     let worth = if way.side == 4 { 0.9 } else { 0.97 };
     (cost(way) < worth * direct).then_some(way)
 }
 
-/// Rows of tiles `first..end` of the images at hand, which begin with image `image`, of a block that begins with row `block`
-/// and has `tiles` tiles.
+/// Rows of tiles `first..end` of the current images, the first of which is `image`. They belong to a block that starts
+/// at row `block` and has `tiles` tiles.
 #[derive(Clone, Copy)]
 struct TileLines {
     image: usize,
@@ -121,10 +124,10 @@ struct TileLines {
 }
 
 impl Winograd {
-    /// Plans `conv`, for which [`choose_way`] gave this one.
+    /// Plans `conv`, for which [`choose_way`] returned this variant.
     pub(super) fn new(isa: Isa, conv: &Conv, WinogradWay { side, fresh }: WinogradWay) -> Result<Winograd, PlanError> {
         let kernels = Kernels::for_isa(isa);
-        // Tiles at the border see zeros beyond it without a padded copy.
+        // Tiles at the border read zeros beyond it, so no padded copy is needed.
         let input = Padded::with_padding(isa, conv, [0; 3])?;
         let [_, h, w] = conv.output_size().ok_or(PlanError::Size)?;
         let c = conv.in_channels;
@@ -149,12 +152,12 @@ impl Winograd {
         })
     }
 
-    /// Points of a transformed tile.
+    /// The number of points of a transformed tile.
     fn points(&self) -> usize {
         (self.side + 2) * (self.side + 2)
     }
 
-    /// All outputs of `count` images from `image` on, whose channels-last input is at `x`.
+    /// Computes all outputs of `count` images from `image` on, whose channels-last input is at `x`.
     ///
     /// # Safety
     /// The operands are valid.
@@ -163,13 +166,13 @@ impl Winograd {
         let tile = 4 * self.points() * self.row;
         let most = (BLOCK / tile).max(FEWEST).div_ceil(across).clamp(1, lines);
         let wanted = 4 * pool.threads();
-        // Weights that are transformed on the way should serve many tiles.
+        // Weights that are transformed during the run should serve many tiles.
         let many = !self.fresh || across * most.min(lines / wanted) >= MOST;
         let alone = many && (pool.threads() == 1 || lines.div_ceil(most) >= wanted);
         let own = many && lines / wanted * across >= FEWEST / 2;
         let x = SharedPtr(x.cast_mut());
         if alone || own {
-            // Each chunk transforms what it multiplies: it stays in the thread's cache.
+            // Each chunk transforms its own input, which stays in the thread's cache.
             let blocks = lines.div_ceil(most).max(if alone { 1 } else { wanted });
             let per = if alone {
                 lines.div_ceil(blocks)
@@ -195,7 +198,8 @@ impl Winograd {
             });
             return;
         }
-        // Chunks that share what is transformed: as many lines at a time as memory is to be taken for, in whole chunks.
+        // Chunks share the transformed input. Process as many lines at a time as the memory limit allows, in whole
+        // chunks.
         let chunk = (MOST / across).max(1);
         let fit = TOGETHER / (tile * across) / chunk * chunk;
         for first in (0..lines).step_by(fit.max(chunk)) {
@@ -207,12 +211,12 @@ impl Winograd {
                 first,
                 end,
             };
-            // SAFETY: the caller's promise; the lines are those of the images.
+            // SAFETY: guaranteed by the caller; the lines are those of the images.
             unsafe { self.run_shared_lines(pool, o, x.get(), all) };
         }
     }
 
-    /// The outputs of lines whose transformed input all threads read.
+    /// Computes the outputs of lines whose transformed input all threads read.
     ///
     /// # Safety
     /// The operands are valid; the lines are a block.
@@ -229,7 +233,7 @@ impl Winograd {
         });
         let panels = self.panels.div_ceil(wanted);
         let groups = self.panels.div_ceil(panels);
-        // Each part transforms its weights for itself.
+        // Each part transforms its own weights.
         let parts = match self.fresh && groups >= 2 * pool.threads() {
             true => 1,
             false => wanted.div_ceil(groups),
@@ -271,7 +275,7 @@ impl Winograd {
             let (n, down) = (line / self.grid[0], line % self.grid[0]);
             for i in 0..size {
                 for j in 0..size {
-                    // Wraps around in front of the border.
+                    // Wraps around for positions before the border.
                     let y = (down * self.side + i).wrapping_sub(ph);
                     let z = (across * self.side + j).wrapping_sub(pw);
                     job.src[i * size + j] = match y < h && z < w {
@@ -288,7 +292,7 @@ impl Winograd {
         }
     }
 
-    /// The part of the output that lines of one image and some panels are.
+    /// The part of the output given by some lines of one image and some panels.
     fn output_part(&self, image: usize, [d0, d1]: [usize; 2], [p0, p1]: [usize; 2]) -> OutputPart {
         let (nr, [h, w]) = (self.kernels.nr, self.out);
         let (first, end) = (d0 * self.side, (d1 * self.side).min(h));
@@ -307,22 +311,22 @@ impl Winograd {
     /// The operands are valid; no other thread writes this part of the output.
     unsafe fn run_lines(&self, o: &ConvOperands, v: *const f32, l: &TileLines, p: [usize; 2]) {
         let down = self.grid[0];
-        // Lines of one image are one part of the output.
+        // Lines of one image form one part of the output.
         let run = |line: usize| ((line / down + 1) * down).min(l.end);
         let mut line = l.first;
         while line < l.end {
             let end = if self.output.is_buffered() { run(line) } else { l.end };
             let some = TileLines { first: line, end, ..*l };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.multiply_lines(o, v, &some, p) };
             line = end;
         }
     }
 
-    /// [`Winograd::run_lines`] for lines that go through one buffer, or through none.
+    /// [`Winograd::run_lines`] for lines that share one buffer, or that need none.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Winograd::run_lines`].
     unsafe fn multiply_lines(&self, o: &ConvOperands, v: *const f32, l: &TileLines, p: [usize; 2]) {
         let (nr, down) = (self.kernels.nr, self.grid[0]);
         let tiles = (l.end - l.first) * self.grid[1];
@@ -398,7 +402,7 @@ impl Winograd {
                 }
             }
             if self.fresh && c0 + some < c {
-                // The next channels' weights come from memory while these are multiplied.
+                // Prefetch the next channels' weights from memory during this multiplication.
                 let line = nr * some.min(c - c0 - some);
                 let part = (9 * line).div_ceil(points);
                 let (mut at, end) = (point * part, ((point + 1) * part).min(9 * line));
@@ -440,8 +444,8 @@ impl Winograd {
         }
     }
 
-    /// Transforms one panel's products of the lines of a part back into its strip; the products of a point are `point`
-    /// elements after those of the point before.
+    /// Transforms one panel's products for the lines of a part back into its strip. `point` is the stride between the
+    /// products of consecutive points.
     ///
     /// # Safety
     /// The products and the strip are the part's.
@@ -482,12 +486,12 @@ impl Winograd {
     }
 }
 
-/// Asks for `n` elements to be brought to the second-level cache.
+/// Prefetches `n` elements into the L2 cache.
 fn prefetch_elements(p: *const f32, n: usize) {
     #[cfg(target_arch = "x86_64")]
     for i in (0..n).step_by(16) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: SSE is part of x86-64; any address may be asked for.
+        // SAFETY: SSE is part of x86-64; a prefetch may have any address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(i).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -507,8 +511,8 @@ impl Method for Winograd {
         }
     }
 
-    /// Panel after panel: for each point and input channel, the panel's output channels side by side; fresh, as for the direct
-    /// way.
+    /// Packs panel after panel: for each point and input channel, the panel's output channels side by side.
+    /// Untransformed weights are packed as for the direct method.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         if self.fresh {
             return panels::pack_panels(pool, &self.conv, self.kernels.nr, weight, packed);
@@ -517,7 +521,7 @@ impl Method for Winograd {
         let dst = SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels, |p| {
             let cols = nr.min(self.conv.out_channels - p * nr);
-            // SAFETY: the weights hold `cols` channels from there; panel `p` is this chunk's.
+            // SAFETY: the weights hold `cols` channels from there on; panel `p` belongs to this chunk.
             unsafe {
                 let job = PanelWeights {
                     src: weight.as_ptr().add(p * nr * c * 9),
@@ -532,7 +536,7 @@ impl Method for Winograd {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.input
                 .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {

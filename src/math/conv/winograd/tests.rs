@@ -1,4 +1,4 @@
-//! Winograd's convolutions against the sums of products in f64.
+//! Compares Winograd's convolutions with sums of products in f64.
 
 use super::super::direct::Direct;
 use super::super::{ConvPlan, F32ConvPlan, Method};
@@ -19,11 +19,11 @@ fn uniform(n: usize, seed: &mut u64) -> Vec<f32> {
 }
 
 fn bytes(v: &[f32]) -> &[u8] {
-    // SAFETY: an f32 is four bytes, any of which may be read.
+    // SAFETY: an f32 is four readable bytes.
     unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), 4 * v.len()) }
 }
 
-/// Where element `(c, p)` of image `n` is.
+/// The index of element `(c, p)` of image `n`.
 fn at(layout: ConvLayout, channels: usize, pixels: usize, n: usize, c: usize, p: usize) -> usize {
     match layout {
         ConvLayout::ChannelsFirst => (n * channels + c) * pixels + p,
@@ -51,7 +51,7 @@ fn run(isa: Isa, conv: &Conv, (side, fresh): (usize, bool), pool: &Pool, x: &[f3
     y
 }
 
-/// The sums in f64, by the output's layout.
+/// The sums in f64, in the output's layout.
 fn sums(conv: &Conv, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f64> {
     let [_, h, wd] = conv.input;
     let [_, oh, ow] = conv.output_size().expect("legal");
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// Root mean square of the error over that of the result, and what the documentation promises of it.
+/// Compares the root mean square of the error, relative to that of the result, with the documented bounds.
 #[test]
 fn errors_are_those_documented() {
     let conv = Conv {
@@ -173,7 +173,7 @@ fn it_is_chosen_where_it_pays() {
     assert_eq!(choose_way(&strided, true), None);
 }
 
-/// Transformed weights need what is said; and the other forms of a weight are one, whatever the size.
+/// Transformed weights need the announced number of bytes. Other forms of a weight are shared by all sizes.
 #[test]
 fn packed_weights_are_as_large_as_said_or_shared_by_sizes() {
     for channels in [16, 64, 96, 128, 192, 256, 512] {
@@ -192,7 +192,7 @@ fn packed_weights_are_as_large_as_said_or_shared_by_sizes() {
             let method = Winograd::new(Target::native().isa(), &conv, way).expect("a plan");
             let more = method.packed_len() - plain.packed_len();
             match room {
-                // Panels are filled up with zeros.
+                // Zeros fill up the last panel.
                 true if channels < 64 => assert!(4 * more >= extra_weight_bytes(&conv)),
                 true => assert_eq!(4 * more, extra_weight_bytes(&conv)),
                 false => assert_eq!((method.packing_key(), more), (plain.packing_key(), 0)),

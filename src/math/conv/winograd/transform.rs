@@ -1,9 +1,9 @@
 //! Winograd's transforms in one dimension, and their two-dimensional forms over vectors of channels.
 //!
-//! `F(2, 3)` uses the points 0, 1, -1 and infinity, `F(4, 3)` the points 0, ±√½, ±√2 and infinity: symmetric, and their
-//! product is 1, which keeps the transforms short and (measured on normal inputs over 256 channels, against f64) the root mean
-//! square error at twice that of a plain sum of products in f32, where the usual 0, ±1, ±2 give four times. `F(2, 3)` is a
-//! little more accurate than the plain sum, because it adds fewer products.
+//! `F(2, 3)` uses the points 0, 1, -1 and infinity. `F(4, 3)` uses the points 0, ±√½, ±√2 and infinity: they are
+//! symmetric and their product is 1, which keeps the transforms short. Their root mean square error is twice that of a
+//! plain sum of products in f32, where the usual points 0, ±1, ±2 give four times (measured on normal inputs over 256
+//! channels, against f64). `F(2, 3)` is a little more accurate than the plain sum because it adds fewer products.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
@@ -14,35 +14,35 @@ const A: f64 = std::f64::consts::FRAC_1_SQRT_2;
 /// The larger point of `F(4, 3)`, √2.
 const B: f64 = std::f64::consts::SQRT_2;
 
-/// One tile's input for all channels.
+/// The input of one tile, for all channels.
 pub(super) struct Forth {
-    /// Where the channels of each input of the tile begin, row by row: 16 or 36.
+    /// The address of the first channel of each input of the tile, row by row: 16 or 36.
     pub src: [*const f32; 36],
-    /// How many channels.
+    /// The number of channels.
     pub channels: usize,
     /// The first transformed point.
     pub dst: *mut f32,
-    /// From one point to the next.
+    /// The stride from one point to the next.
     pub point: usize,
 }
 
-/// One tile's products for some channels.
+/// The products of one tile, for some channels.
 pub(super) struct Back {
     /// The products of the first point.
     pub src: *const f32,
-    /// From one point to the next.
+    /// The stride from one point to the next.
     pub point: usize,
     /// The tile's first output.
     pub dst: *mut f32,
-    /// From one row of outputs to the next.
+    /// The stride from one row of outputs to the next.
     pub row: usize,
-    /// From one output to the next in a row.
+    /// The stride from one output to the next in a row.
     pub pixel: usize,
-    /// Rows that lie in the image.
+    /// The number of rows that lie in the image.
     pub rows: usize,
-    /// Columns that lie in the image.
+    /// The number of columns that lie in the image.
     pub cols: usize,
-    /// How many channels to write; products are readable up to whole vectors.
+    /// The number of channels to write. Products are readable up to whole vectors.
     pub channels: usize,
     /// One element per channel, or null.
     pub bias: *const f32,
@@ -54,31 +54,31 @@ pub(super) struct Back {
 pub(super) struct PanelWeights {
     /// `[cols][channels][3][3]`.
     pub src: *const f32,
-    /// Input channels.
+    /// The number of input channels.
     pub channels: usize,
-    /// Output channels there are.
+    /// The number of output channels that exist.
     pub cols: usize,
-    /// Output channels of a panel: at most 32.
+    /// The number of output channels of a panel, at most 32.
     pub nr: usize,
     /// `[point][channels][nr]`.
     pub dst: *mut f32,
 }
 
-/// Weights of some input channels of one panel, to be transformed while they are used.
+/// Weights of some input channels of one panel that are transformed as they are used.
 pub(super) struct Fresh {
     /// `[3][3][channels][nr]`, where `nr` is two vectors.
     pub src: *const f32,
-    /// From one tap to the next.
+    /// The stride from one tap to the next.
     pub tap: usize,
-    /// Input channels.
+    /// The number of input channels.
     pub channels: usize,
     /// `[point][channels][nr]`.
     pub dst: *mut f32,
-    /// From one point to the next.
+    /// The stride from one point to the next.
     pub point: usize,
 }
 
-/// The transform of tiles of `side x side` outputs.
+/// The input transform for tiles of `side x side` outputs.
 pub(super) fn forth_kernel(isa: Isa, side: usize) -> unsafe fn(&Forth) {
     match side {
         2 => forth_of::<4>(isa),
@@ -86,7 +86,7 @@ pub(super) fn forth_kernel(isa: Isa, side: usize) -> unsafe fn(&Forth) {
     }
 }
 
-/// The way back.
+/// The output transform.
 pub(super) fn back_kernel(isa: Isa, side: usize) -> unsafe fn(&Back) {
     match side {
         2 => back_of::<4, 2>(isa),
@@ -94,7 +94,7 @@ pub(super) fn back_kernel(isa: Isa, side: usize) -> unsafe fn(&Back) {
     }
 }
 
-/// The transform of weights.
+/// The weight transform.
 pub(super) fn weights_kernel(isa: Isa, side: usize) -> unsafe fn(&PanelWeights) {
     match side {
         2 => weights_of::<4>(isa),
@@ -102,7 +102,7 @@ pub(super) fn weights_kernel(isa: Isa, side: usize) -> unsafe fn(&PanelWeights) 
     }
 }
 
-/// The transform of weights while they are used.
+/// The transform of weights as they are used.
 pub(super) fn fresh_kernel(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
     match side {
         2 => fresh_of::<4>(isa),
@@ -127,11 +127,11 @@ per_isa! {
     fn weights_of = weights_body<N: usize>(j: &PanelWeights)
 }
 
-/// Inputs along one dimension.
+/// The input transform in one dimension.
 #[inline(always)]
 unsafe fn transform_inputs_1d<S: Simd, const N: usize>(d: [S::V; N]) -> [S::V; N] {
     let mut y = d;
-    // SAFETY: the machine has the level.
+    // SAFETY: the machine supports the level.
     unsafe {
         if N == 4 {
             y[0] = S::sub(d[0], d[2]);
@@ -156,10 +156,10 @@ unsafe fn transform_inputs_1d<S: Simd, const N: usize>(d: [S::V; N]) -> [S::V; N
     y
 }
 
-/// Outputs along one dimension.
+/// The output transform in one dimension.
 #[inline(always)]
 unsafe fn transform_outputs_1d<S: Simd, const N: usize, const M: usize>(m: [S::V; N]) -> [S::V; M] {
-    // SAFETY: the machine has the level.
+    // SAFETY: the machine supports the level.
     unsafe {
         let mut y = [m[0]; M];
         if N == 4 {
@@ -178,7 +178,7 @@ unsafe fn transform_outputs_1d<S: Simd, const N: usize, const M: usize>(m: [S::V
     }
 }
 
-/// `N x N` inputs to as many points.
+/// Transforms `N x N` inputs to as many points.
 #[inline(always)]
 unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
     let mut c = 0;
@@ -214,7 +214,7 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
     }
 }
 
-/// `N x N` products to `M x M` outputs, with bias and clamp.
+/// Transforms `N x N` products to `M x M` outputs, with bias and clamp.
 #[inline(always)]
 unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
     let mut c = 0;
@@ -266,7 +266,7 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
     }
 }
 
-/// Rows of the transform of weights: each point times `1 / N(point)`.
+/// The rows of the weight transform: each point times `1 / N(point)`.
 #[rustfmt::skip]
 fn weight_rows<const N: usize>() -> [[f64; 3]; N] {
     let mut rows = [[0.0; 3]; N];
@@ -285,14 +285,14 @@ fn weight_rows<const N: usize>() -> [[f64; 3]; N] {
     rows
 }
 
-/// Three weights along one dimension, as [`weight_rows`] says.
+/// Transforms three weights in one dimension, by [`weight_rows`].
 #[inline(always)]
 unsafe fn transform_weights_1d<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
     let mut y = [g[0]; N];
-    // SAFETY: the machine has the level.
+    // SAFETY: the machine supports the level.
     unsafe {
         let k = |x: f64| S::splat(x as f32);
-        // The sum and the difference of what belongs to a point and to its opposite.
+        // A point and its opposite share these terms: their results are the sum and the difference.
         let (na, nb) = (2.0 * 0.5 * -1.5, 2.0 * 2.0 * 1.5);
         let points: [[f64; 3]; 2] = if N == 4 {
             [[0.5; 3]; 2]
@@ -311,7 +311,7 @@ unsafe fn transform_weights_1d<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; 
     y
 }
 
-/// Transforms weights of a panel, both of its vectors.
+/// Transforms the weights of a panel, both of its vectors.
 #[inline(always)]
 unsafe fn fresh_body<S: Simd, const N: usize>(j: &Fresh) {
     let nr = 2 * S::LANES;
@@ -342,10 +342,10 @@ unsafe fn fresh_body<S: Simd, const N: usize>(j: &Fresh) {
     }
 }
 
-/// The most columns of a panel.
+/// The maximum number of columns in a panel.
 const COLS: usize = 32;
 
-/// Transforms one panel of weights, in f64, rounded once; columns beyond the last are 0.
+/// Transforms one panel of weights in f64 and rounds once. Columns after the last become 0.
 #[inline(always)]
 unsafe fn weights_body<S: Simd, const N: usize>(j: &PanelWeights) {
     let g = weight_rows::<N>();
