@@ -1,8 +1,8 @@
-//! Putting a rule's replacement in the place of a match.
+//! Replaces a match of a rule.
 //!
-//! [`plan_replacement`] decides everything that can fail without touching the graph: where the new nodes go and what the holes of the
-//! replacement are. [`apply_plan`] writes them. New nodes have the place in the user's Python of what they replace, and name it
-//! and the rule as their provenance.
+//! [`plan_replacement`] does everything that can fail without changing the graph: it determines where the new nodes go
+//! and the values of the replacement's holes. [`apply_plan`] creates the nodes. New nodes get the location in the
+//! user's Python of the nodes they replace, and their provenance names those nodes and the rule.
 
 use super::Rule;
 use super::condition::Eval;
@@ -17,19 +17,19 @@ use indexmap::IndexSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What will be done for a match.
+/// The plan for replacing a match.
 pub(super) struct ReplacementPlan {
-    /// Before which node; `None` is the end.
+    /// The node before which to insert; `None` is the end.
     before: Option<NodeId>,
     /// The replacement's holes.
     holes: HashMap<NodeId, Val<Operand>>,
-    /// The nodes that are replaced, in the pattern's order.
+    /// The replaced nodes, in the pattern's order.
     matched: Vec<NodeId>,
-    /// The nodes that the pattern's results are.
+    /// The nodes that match the pattern's results.
     outputs: Vec<NodeId>,
 }
 
-/// How a match is to be replaced, or why it cannot be.
+/// Plans the replacement of a match. The error says why it is not possible.
 pub(super) fn plan_replacement(
     module: &GraphModule,
     graph: &Graph,
@@ -52,7 +52,7 @@ pub(super) fn plan_replacement(
             return Err(format!("`%{}` would be two results at once", graph[*a].name()));
         }
     }
-    // What is one of several alternatives stands for a part of the pattern, and is not an operand.
+    // A hole for alternatives matches a part of the pattern, so it is not an operand.
     let operand = |n: &NodeId| !matches!(pattern.hole(*n), Some(Hole::Either(_)));
     let values = found
         .values
@@ -127,7 +127,7 @@ fn has_unknown(v: &Val<Operand>) -> bool {
     }
 }
 
-/// Before which node the replacement goes: after what it reads, before what reads it.
+/// The node before which the replacement goes: after everything it reads, before everything that reads it.
 fn insertion_point(
     graph: &Graph,
     matched: &[NodeId],
@@ -148,7 +148,8 @@ fn insertion_point(
             .reduce(|a, b| if graph.is_before(a, b) { b } else { a });
         return Ok(last.and_then(|n| graph.next(n)));
     };
-    // The place before the first user, unless a result before it needs no moving at all.
+    // The replacement goes before the first user of a result. With a single result, the position of that result is
+    // always valid.
     for &r in read {
         if r == first || !graph.is_before(r, first) {
             return Err(format!(
@@ -161,7 +162,7 @@ fn insertion_point(
     Ok(Some(first))
 }
 
-/// A graph that writes in place has an order: nothing may be moved across a write, and no value may get a second name.
+/// Checks that the replacement moves nothing across an in-place write, and does not change which values share memory.
 fn across_writes(
     module: &GraphModule,
     caller: &str,
@@ -205,15 +206,15 @@ fn across_writes(
     Ok(())
 }
 
-/// What applying a rule did to the graph.
+/// The effects of applying a rule to the graph.
 pub(super) struct Applied {
     /// The nodes of the replacement.
     pub made: Vec<NodeId>,
-    /// These, and the nodes whose arguments changed.
+    /// The new nodes, and the nodes whose arguments changed.
     pub changed: Vec<NodeId>,
 }
 
-/// Writes the replacement.
+/// Creates the replacement.
 pub(super) fn apply_plan(
     module: &GraphModule,
     graph: &mut Graph,
@@ -242,7 +243,7 @@ pub(super) fn apply_plan(
     let results = match results {
         Ok(r) => r,
         Err(d) => {
-            // Nothing uses the new nodes but each other.
+            // The new nodes are used only by each other.
             made.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
             graph.set_insert_point(before);
             return Err(d);
@@ -261,7 +262,7 @@ pub(super) fn apply_plan(
     Ok(Applied { made, changed })
 }
 
-/// Erases the nodes of a match that nothing uses any more, and the attributes that only they read.
+/// Erases matched nodes that have become unused, and attributes that only they read.
 fn erase(graph: &mut Graph, matched: &[NodeId]) {
     let mut matched: Vec<NodeId> = matched.to_vec();
     matched.sort_unstable();
@@ -283,18 +284,18 @@ fn erase(graph: &mut Graph, matched: &[NodeId]) {
     }
     for a in attributes {
         if graph.is_live(a) && graph[a].users().len() == 0 {
-            // Nothing uses it any more, so that it can be erased.
+            // It has become unused, so erasing it cannot fail.
             let _ = graph.erase_node(a);
         }
     }
 }
 
-/// Writes the nodes of one replacement.
+/// Creates the nodes of one replacement.
 struct ReplacementWriter<'a> {
     module: &'a GraphModule,
     graph: &'a mut Graph,
     rule: &'a Rule,
-    /// The node that gives its place.
+    /// The node whose location the new nodes get.
     source: NodeId,
     matched: &'a [NodeId],
     made: Vec<NodeId>,
@@ -302,7 +303,7 @@ struct ReplacementWriter<'a> {
 }
 
 impl ReplacementWriter<'_> {
-    /// The replacement's results.
+    /// Creates the nodes and returns the replacement's results.
     fn write_replacement(&mut self, holes: &HashMap<NodeId, Val<Operand>>) -> Result<Vec<Arg>, Diagnostic> {
         let rule = self.rule;
         let p = &rule.replacement;
@@ -334,7 +335,7 @@ impl ReplacementWriter<'_> {
         Ok(p.outputs.iter().map(|a| substitute(p, a, &map)).collect())
     }
 
-    /// A bound value as a node: a module's attributes and the items of lists are read by nodes of their own.
+    /// The node for a bound value. A module's attributes and the items of lists get nodes that read them.
     fn operand_node(&mut self, o: &Operand) -> NodeId {
         match o {
             Operand::Node(n) => *n,
@@ -364,13 +365,14 @@ impl ReplacementWriter<'_> {
         }
     }
 
-    /// Gives a new node the place and the provenance of what it replaces.
+    /// Sets the location and provenance of a new node to those of the nodes it replaces.
     fn mark_provenance(&mut self, n: NodeId) {
         let place = self.graph[self.source].meta.clone();
         let mut provenance: IndexSet<Arc<str>> = IndexSet::new();
         for &m in self.matched {
             let node = &self.graph[m];
-            // A node that a pass has made stands for those it came from; its own name tells a reader nothing.
+            // A node that a pass has made is represented by the nodes it came from, since its own name means nothing to
+            // the user.
             match &node.meta.provenance[..] {
                 [] => _ = provenance.insert(Arc::from(node.name())),
                 from => provenance.extend(from.iter().cloned()),
@@ -401,7 +403,7 @@ impl ReplacementWriter<'_> {
         Ok(())
     }
 
-    /// The replacement does not type where it is put.
+    /// The error for a replacement that does not type-check where it is inserted.
     fn misfit_error(&self, d: Diagnostic) -> Diagnostic {
         let name = self.graph[self.source].name();
         let title = format!(
@@ -415,7 +417,7 @@ impl ReplacementWriter<'_> {
     }
 }
 
-/// An argument of the replacement with its nodes and holes replaced; `*%xs` becomes items of the list around it.
+/// Replaces the nodes and holes in an argument of the replacement. `*%xs` becomes items of the enclosing list.
 fn substitute(p: &Pattern, arg: &Arg, map: &HashMap<NodeId, Arg>) -> Arg {
     let seq = |v: &[Arg]| -> Vec<Arg> {
         let mut out = vec![];

@@ -1,5 +1,5 @@
-//! Rules as they are written, as [`Rule`]s. Both sides become graphs and are inferred like any graph, so that unknown ops,
-//! arguments that do not fit and shapes that cannot be are reported where they stand in the rule.
+//! Compiles rules from their syntax to [`Rule`]s. Both sides become graphs and go through inference like any graph, so
+//! unknown ops, invalid arguments and impossible shapes are reported at their location in the rule.
 
 mod names;
 mod nested;
@@ -17,10 +17,10 @@ use names::RuleNames;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The name by which a pattern gives alternatives a name of their own.
+/// The function that names a set of alternatives in a pattern.
 const EITHER: &str = "either";
 
-/// The rules of a file, in order. A rule with errors is left out; what is wrong is in the diagnostics.
+/// Compiles the rules of a file, in order. A rule with errors is left out; the diagnostics have its errors.
 pub fn compile(file: &ast::File) -> (Vec<Rule>, Diagnostics) {
     let mut out = Diagnostics::new();
     let mut rules: Vec<Rule> = vec![];
@@ -84,7 +84,7 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     })
 }
 
-/// A call with a name.
+/// A named call.
 struct NamedCall<'b> {
     op: Opcode,
     target: &'b ast::Name,
@@ -94,7 +94,7 @@ struct NamedCall<'b> {
     span: Span,
 }
 
-/// One side of a rule on its way to a graph.
+/// One side of a rule while its graph is built.
 struct Side<'a> {
     graph: Graph,
     holes: HashMap<NodeId, Hole>,
@@ -102,11 +102,11 @@ struct Side<'a> {
     known: HashMap<String, NodeId>,
     names: &'a RuleNames,
     replacement: bool,
-    /// Whether calls nest, as in a rule of one line.
+    /// Whether calls can be nested, as in a one-line rule.
     nests: bool,
-    /// The names that such a side mentions: a call without a name gets none of them.
+    /// The names of nodes in such a side. Calls without a name do not get any of these.
     mentioned: HashSet<Arc<str>>,
-    /// The calls without a name.
+    /// Calls without a name.
     unnamed: HashSet<NodeId>,
     out: &'a mut Diagnostics,
 }
@@ -125,7 +125,7 @@ impl<'a> Side<'a> {
             unnamed: HashSet::new(),
             out,
         };
-        // A pattern has all of its parameters, so that one that is not used is noticed; a replacement those it names.
+        // A pattern has all parameters, so that unused ones are detected; a replacement has only those it uses.
         if !replacement {
             for (name, hole, span) in &names.holes {
                 s.add_hole(name, hole.clone(), Some(*span));
@@ -146,7 +146,7 @@ impl<'a> Side<'a> {
             .graph
             .create_named(Opcode::Placeholder, name, vec![], vec![], name)
             .ok()?;
-        // Placeholders come first, wherever the hole is met.
+        // Placeholders come first, even if the hole is found later.
         if let Some(first) = self.graph.first().filter(|&f| f != n) {
             let last = self.holes.keys().copied().max().filter(|l| self.graph.is_live(*l));
             match last {
@@ -216,7 +216,7 @@ impl<'a> Side<'a> {
         );
     }
 
-    /// The node of a call, or the hole of alternatives; `named` is where its name stands.
+    /// Creates the node of a call, or the hole of alternatives; `named` is the span of its name.
     fn call(&mut self, c: NamedCall, named: Span) -> Option<NodeId> {
         if c.op.is_call() && &*c.target.text == EITHER && !self.replacement {
             return self.either_of(&c, named);
@@ -279,7 +279,7 @@ impl<'a> Side<'a> {
         n.map_or(Val::Unknown, Val::Leaf)
     }
 
-    /// `%a or %b or 1`: a hole for the first of these that matches. It comes after what its alternatives are.
+    /// `%a or %b or 1`: a hole for the first of these that matches. It is placed after its alternatives.
     fn either_hole(&mut self, v: &Value) -> Arg {
         let name = format!("{v}");
         if let Some(&n) = self.known.get(&name) {
@@ -301,7 +301,7 @@ impl<'a> Side<'a> {
         list.into_iter().rev().map(|v| self.value(v)).collect()
     }
 
-    /// `%r = call_function either(%a, %b, 1)`: the same with a name.
+    /// `%r = call_function either(%a, %b, 1)`: a named hole for alternatives.
     fn either_of(&mut self, c: &NamedCall, named: Span) -> Option<NodeId> {
         if let Some((k, _)) = c.args.keyword.first() {
             let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
@@ -355,7 +355,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// A side as a graph that has no types yet.
+/// A side as a graph without types.
 struct Built {
     graph: Graph,
     holes: HashMap<NodeId, Hole>,
@@ -363,7 +363,7 @@ struct Built {
 }
 
 impl Built {
-    /// The pattern, with what inference finds wrong with it.
+    /// Runs inference and makes the pattern. Adds inference errors to `out`.
     fn into_pattern(self, body: &ast::Body, out: &mut Diagnostics) -> Pattern {
         if self.graph.output().is_none() {
             let d = Diagnostic::new(Code::E0104, "a side of a rule has no output");

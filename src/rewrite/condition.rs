@@ -1,7 +1,7 @@
-//! The expressions of rules: conditions, and what replacements compute from literals and sizes.
+//! The expressions of rules: conditions, and values that replacements compute from literals and sizes.
 //!
-//! Python's arithmetic on numbers; sizes may be symbolic. What cannot be told is [`Val::Unknown`], and a condition that
-//! is not known does not hold.
+//! Arithmetic is that of Python's numbers; sizes may be symbolic. Unknown results are [`Val::Unknown`], and an unknown
+//! condition counts as false.
 
 use super::matcher::{Match, show_value};
 use super::pattern::Pattern;
@@ -15,13 +15,13 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{Category, Dim, SizeExpr, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// Constant vectors of more elements than this are not looked at.
+/// The maximum number of elements of a constant vector to examine.
 const LONGEST: usize = 1 << 20;
 
 /// A value of an expression.
 pub(super) type V = Val<Operand>;
 
-/// The functions of conditions, each with its number of arguments and what it gives.
+/// The functions of conditions, each with its number of arguments and a description of its result.
 pub(super) const FUNCTIONS: [(&str, usize, &str); 15] = [
     ("dtype", 1, "the element type of a tensor"),
     ("shape", 1, "the sizes of a tensor, as a list"),
@@ -60,21 +60,21 @@ pub(super) const FUNCTIONS: [(&str, usize, &str); 15] = [
 pub(super) struct Eval<'a> {
     /// The module.
     pub module: &'a GraphModule,
-    /// The graph in which a match was found.
+    /// The graph in which the match was found.
     pub graph: &'a Graph,
     /// The rule's pattern, whose names the expressions use.
     pub pattern: &'a Pattern,
-    /// What they are bound to.
+    /// The values that these names are bound to.
     pub found: &'a Match,
 }
 
 impl Eval<'_> {
-    /// Whether a condition holds; `None` if that cannot be told.
+    /// Whether a condition is true; `None` if it is unknown.
     pub(super) fn holds(&self, v: &Value) -> Result<Option<bool>, String> {
         Ok(truth_value(&self.value(v)?))
     }
 
-    /// The value of an expression. An error says why there is none.
+    /// The value of an expression. The error says why there is none.
     pub(super) fn value(&self, v: &Value) -> Result<V, String> {
         let all = |x: &[Value]| x.iter().map(|x| self.value(x)).collect::<Result<Vec<_>, _>>();
         let three = |x: &[Value; 3]| -> Result<Box<[V; 3]>, String> {
@@ -113,7 +113,7 @@ impl Eval<'_> {
         })
     }
 
-    /// A comparison of sizes that their ranges decide.
+    /// Compares sizes, if their ranges determine the result.
     fn compare_sizes(&self, op: BinaryOp, a: &V, b: &V) -> Option<bool> {
         let difference = to_dim(a)?.sub(&to_dim(b)?);
         let (name, factor, offset) = difference.as_linear()?;
@@ -137,7 +137,7 @@ impl Eval<'_> {
         }
     }
 
-    /// What the parts of an expression are, for a remark: `$d` is 1, `rank(%x)` is not known.
+    /// The values of the parts of an expression, for a remark: `$d` is 1, `rank(%x)` is not known.
     pub(super) fn describe_parts(&self, v: &Value) -> Vec<String> {
         let mut out = vec![];
         self.add_parts(v, &mut out);
@@ -167,7 +167,7 @@ impl Eval<'_> {
         }
     }
 
-    /// The items of a list, with those that `*%xs` stands for.
+    /// The items of a list, with `*%xs` expanded.
     fn items(&self, list: &[Value]) -> Result<Vec<V>, String> {
         let mut out = vec![];
         for x in list {
@@ -183,11 +183,11 @@ impl Eval<'_> {
         resolve::value(v, &mut |_, _| None, &mut Default::default())
     }
 
-    /// What a parameter or node of the pattern stands for; `None` if it stands only in alternatives that were not taken.
+    /// The value of a parameter or node of the pattern; `None` if it occurs only in alternatives that were not taken.
     fn named_value(&self, v: &Value) -> Option<V> {
         let of = |name: &str| self.pattern.find(name).and_then(|n| self.found.value(n));
         match &v.kind {
-            // `%xs` is the list of what `*%xs` stands for.
+            // `%xs` is the list of the items matched by `*%xs`.
             ValueKind::Node(n) => of(n).or_else(|| of(&format!("*{n}"))),
             ValueKind::Literal(n) => of(&format!("${n}")),
             ValueKind::Rest(n) => of(&format!("*{n}")),
@@ -195,7 +195,7 @@ impl Eval<'_> {
         }
     }
 
-    /// `and` and `or`, which need not know both sides.
+    /// `and` and `or`, for which one side may determine the result.
     fn logic(&self, op: BinaryOp, a: &Value, b: &Value) -> Result<V, String> {
         let stop = op == BinaryOp::Or;
         let left = self.holds(a)?;
@@ -270,7 +270,7 @@ impl Eval<'_> {
         }
     }
 
-    /// The constant that a value is, where it is known and nothing writes it.
+    /// The constant tensor that a value refers to, if it is known and never written.
     fn constant(&self, v: &V) -> Option<&Tensor> {
         let path: &str = match v {
             Val::Leaf(Operand::Attr(p)) => p,
@@ -285,7 +285,7 @@ impl Eval<'_> {
         known.and_then(|a| a.value.as_ref())
     }
 
-    /// A literal, the element of a constant that has one, or what a call of `full` and similar ops fills with.
+    /// A literal, the element of a constant with one element, or the fill value of `full` and similar ops.
     fn number(&self, v: &V) -> V {
         if let Some(t) = self.constant(v) {
             return match t.item() {
@@ -327,7 +327,8 @@ impl Eval<'_> {
     }
 }
 
-/// The distance, modulo `n`, from each element to the next; 1 for a single one. `None` where they differ or leave `0..n`.
+/// The common difference, modulo `n`, of consecutive elements; 1 for a single element. `None` if the differences are
+/// not equal or an element is outside of `0..n`.
 fn common_step(v: &[i64], n: i64) -> Option<i64> {
     if v.is_empty() || !v.iter().all(|i| (0..n).contains(i)) {
         return None;
@@ -364,7 +365,7 @@ fn eval_unary(op: UnaryOp, a: &V) -> Result<V, String> {
     })
 }
 
-/// An int as a size; bools are ints, as in Python.
+/// An int as a size. Bools are ints, as in Python.
 fn to_dim(v: &V) -> Option<Dim> {
     match v {
         Val::Int(d) => Some(d.clone()),
@@ -438,7 +439,7 @@ fn eval_arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
     }))
 }
 
-/// Python's `==`; `None` if it depends on what is not known.
+/// Python's `==`; `None` if the result depends on unknown values.
 fn values_equal(a: &V, b: &V) -> Option<bool> {
     if let (Some(x), Some(y)) = (to_dim(a), to_dim(b)) {
         return match x.sub(&y) {

@@ -1,8 +1,9 @@
-//! Finding a pattern in a graph.
+//! Searches a graph for a pattern.
 //!
-//! The search goes backwards from the pattern's first result: a list of goals, each an argument of the pattern beside one
-//! of the graph. Commutative operands are a choice, which is taken back if what follows fails. Nodes of the pattern that the
-//! first result does not need (those of rules with several results) are looked for among the users of what is bound.
+//! The search goes backwards from the pattern's first result. It keeps a list of goals, each of which pairs an argument
+//! of the pattern with one of the graph. For commutative operands, the search tries both orders and backtracks on
+//! failure. Nodes of the pattern that the first result does not depend on (in rules with several results) are searched
+//! among the users of bound values.
 
 mod arguments;
 mod check;
@@ -22,22 +23,22 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How many goals one search may look at.
+/// The maximum number of goals in one search.
 const MAX_STEPS: usize = 50_000;
 
-/// What a pattern's holes and nodes are bound to.
+/// The bindings of a pattern's holes and nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
-    /// Nodes of the pattern that are calls or attributes.
+    /// The bindings of calls and attributes.
     pub nodes: HashMap<NodeId, Operand>,
-    /// Holes.
+    /// The bindings of holes.
     pub values: HashMap<NodeId, Val<Operand>>,
-    /// Sizes by name.
+    /// The bindings of sizes, by name.
     pub dims: HashMap<Arc<str>, Dim>,
 }
 
 impl Match {
-    /// The graph's nodes that the pattern's calls stand for, in the pattern's order.
+    /// The graph nodes that the pattern's calls match, in the pattern's order.
     pub fn matched(&self, pattern: &Pattern) -> Vec<NodeId> {
         let node = |n: NodeId| match self.nodes.get(&n) {
             Some(Operand::Node(m)) if pattern.graph[n].op().is_call() => Some(*m),
@@ -46,7 +47,7 @@ impl Match {
         pattern.calls().filter_map(node).collect()
     }
 
-    /// The graph's node that the pattern's `i`th result stands for.
+    /// The graph node that the pattern's `i`th result matches.
     pub fn output(&self, pattern: &Pattern, i: usize) -> Option<NodeId> {
         match self.value(*pattern.outputs.get(i)?.as_leaf()?)? {
             Val::Leaf(Operand::Node(n)) => Some(n),
@@ -54,19 +55,19 @@ impl Match {
         }
     }
 
-    /// What a hole or node of the pattern is bound to.
+    /// The value that a hole or node of the pattern is bound to.
     pub fn value(&self, n: NodeId) -> Option<Val<Operand>> {
         let node = || self.nodes.get(&n).cloned().map(Val::Leaf);
         self.values.get(&n).cloned().or_else(node)
     }
 }
 
-/// A part of the pattern and the value it is to stand for.
+/// A part of the pattern and the value that it has to match.
 type Goal<'p> = (GoalPart<'p>, Val<Operand>);
 
 #[derive(Clone, Copy)]
 enum GoalPart<'p> {
-    /// An argument as it stands in the pattern.
+    /// An argument in the pattern.
     Arg(&'p Val<NodeId>),
     /// A node of the pattern.
     Node(NodeId),
@@ -77,11 +78,11 @@ enum GoalPart<'p> {
 struct SearchState<'p> {
     found: Match,
     goals: Vec<Goal<'p>>,
-    /// Expressions of the pattern, compared once everything is bound.
+    /// Expressions in the pattern, which are compared once everything is bound.
     later: Vec<(&'p Value, Val<Operand>)>,
 }
 
-/// Looks for one rule's pattern in one graph.
+/// Searches one graph for one rule's pattern.
 pub struct Matcher<'a> {
     module: &'a GraphModule,
     caller: &'a str,
@@ -90,12 +91,12 @@ pub struct Matcher<'a> {
     pattern: &'a Pattern,
     views: &'a mut Views,
     steps: usize,
-    /// The failure that came after the most bound nodes.
+    /// The failure of the attempt that bound the most nodes, and their number.
     near: Option<(usize, String)>,
 }
 
 impl<'a> Matcher<'a> {
-    /// A search for `rule` in `graph`, which is named `caller` in `module`.
+    /// Creates a search for `rule` in `graph`, which is called `caller` in `module`.
     pub(super) fn new(
         module: &'a GraphModule,
         caller: &'a str,
@@ -115,7 +116,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The match whose first result is node `n`.
+    /// Searches for a match whose first result is node `n`.
     pub fn match_at(&mut self, n: NodeId) -> Option<Match> {
         let pattern = self.pattern;
         self.near = None;
@@ -125,7 +126,7 @@ impl<'a> Matcher<'a> {
         self.solve(state).map(|s| s.found)
     }
 
-    /// Why the last search found nothing, if the pattern's first result did match.
+    /// The reason why the last search failed, if the pattern's first result matched.
     pub fn failure_reason(&self) -> Option<String> {
         self.near
             .as_ref()
@@ -133,7 +134,7 @@ impl<'a> Matcher<'a> {
             .map(|(_, why)| why.clone())
     }
 
-    /// Whether a match that fails here gets further than those before it, so that a remark would say why.
+    /// Whether a failure now is the furthest so far, so that a remark should give its reason.
     fn is_nearest(&self, state: &SearchState<'_>) -> bool {
         self.near.as_ref().is_none_or(|(d, _)| state.found.nodes.len() > *d)
     }
@@ -172,7 +173,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// All goals are met: what is not bound yet, then what can be checked only now.
+    /// All goals are satisfied: searches for unbound nodes, then does the final checks.
     fn finish_search(&mut self, state: SearchState<'a>) -> Option<SearchState<'a>> {
         let missing = self.pattern.required().find(|n| !state.found.nodes.contains_key(n));
         let Some(missing) = missing else {
@@ -192,7 +193,7 @@ impl<'a> Matcher<'a> {
         self.fail(&state, || format!("nothing matches `%{name}`"))
     }
 
-    /// A node of the pattern that is not bound but has an operand that is, and the users of that operand.
+    /// An unbound node of the pattern that has a bound operand, and the users of that operand.
     fn connected_node(&self, state: &SearchState<'a>) -> Option<(NodeId, Vec<NodeId>)> {
         let unbound = self.pattern.required().filter(|n| !state.found.nodes.contains_key(n));
         unbound.into_iter().find_map(|p| {
@@ -205,7 +206,7 @@ impl<'a> Matcher<'a> {
         })
     }
 
-    /// The alternatives of goals under which pattern node `p` is `value`.
+    /// The alternative lists of goals under which pattern node `p` matches `value`.
     fn match_node(
         &mut self,
         state: &mut SearchState<'a>,
@@ -284,7 +285,7 @@ impl<'a> Matcher<'a> {
         Some(vec![])
     }
 
-    /// Checks the type that the pattern gives its node.
+    /// Checks the type that the pattern declares for its node.
     fn type_of(&mut self, state: &mut SearchState<'a>, p: NodeId, operand: &Operand) -> Option<()> {
         let pattern = self.pattern;
         let meta = &pattern.graph[p].meta;
@@ -295,7 +296,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// The goals for the arguments of a call, in each order of its operands.
+/// Adds the goals for the arguments of a call, for each order of its operands.
 fn operand_orders<'p>(wanted: &'p CallView<NodeId>, found: &Rc<CallView<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
     if wanted.args.len() != found.args.len() || wanted.kwargs.len() != found.kwargs.len() {
         return;
@@ -308,7 +309,7 @@ fn operand_orders<'p>(wanted: &'p CallView<NodeId>, found: &Rc<CallView<Operand>
         }
     }
     let args = |order: &dyn Fn(usize) -> usize| -> Vec<Goal<'p>> {
-        // Goals are taken from the end, so that the first argument is looked at first.
+        // Goals are processed from the end, so this puts the first argument last.
         let pairs = wanted.args.iter().enumerate();
         let mut goals = named.clone();
         goals.extend(
@@ -324,7 +325,7 @@ fn operand_orders<'p>(wanted: &'p CallView<NodeId>, found: &Rc<CallView<Operand>
     }
 }
 
-/// Whether the first two operands may change places: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
+/// Whether the first two operands can be swapped: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
 fn operands_commute(callee: &ViewCallee, args: &[Val<Operand>]) -> bool {
     let ViewCallee::Op(op, false) = callee else {
         return false;

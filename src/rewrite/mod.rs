@@ -1,4 +1,4 @@
-//! Rewrite rules: graphs that are looked for in graphs, and what is put in their place.
+//! Rewrite rules: patterns that are searched in graphs, and their replacements.
 //!
 //! ```text
 //!   rewrite f(%x, $a) { pattern } => { replacement } where condition
@@ -13,13 +13,15 @@
 //! A [`Rule`] comes from FXIR text ([`compile`]) or from two graphs ([`Rule::from_graphs`]). [`rewrite`] applies rules to
 //! every graph of a module until none matches. [`torch`] has torch.fx's own functions, with its semantics.
 //!
-//! What matches what: a node is seen as the row of the op table it calls, with one argument per parameter. So spelling
-//! (`operator.add`, `torch.add`, `aten.add.Tensor`, `x.add(y)`, a module), keyword or position, and written-out defaults make
-//! no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ, NaN
-//! is NaN. A parameter given where the op takes a list is the whole list. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
+//! Matching treats a node as a call of an op in the op table, with one argument per parameter. Therefore the spelling
+//! (`operator.add`, `torch.add`, `aten.add.Tensor`, `x.add(y)`, a module), the use of keywords, and explicit defaults
+//! make no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ,
+//! and NaN equals NaN. A parameter in place of a list argument matches the whole list. Different parameters may match
+//! the same value; a parameter that occurs several times must match the same value everywhere.
 //!
-//! A match is refused, with the reason in the [`RewriteReport`]'s remarks, if a value inside of it is used outside and is not a result
-//! of the rule, if its condition is false or not known, or if it would move a computation across a write.
+//! A match is rejected, with a reason in the remarks of the [`RewriteReport`], if a value inside it is used outside and
+//! is not a result of the rule, if its condition is false or unknown, or if the replacement would move a computation
+//! across a write.
 
 mod apply;
 mod compile;
@@ -45,25 +47,26 @@ use crate::syntax::ast::{RewriteMark, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What to look for, what to put in its place, and when.
+/// A pattern, its replacement, and a condition.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The rule's name.
     pub name: Arc<str>,
-    /// What it may change; `None` if it does not say.
+    /// Which changes of the result it may make; `None` if not declared.
     pub mark: Option<RewriteMark>,
-    /// What to look for.
+    /// The pattern to search for.
     pub pattern: Pattern,
-    /// What to put in its place: its holes have the names of the pattern's holes and nodes.
+    /// The replacement. Its holes have the names of the pattern's holes and nodes.
     pub replacement: Pattern,
     /// The condition after `where`.
     pub condition: Option<Value>,
-    /// Where it is written.
+    /// The span of its definition.
     pub span: Option<Span>,
 }
 
 impl Rule {
-    /// A rule of two graphs with the same placeholders, which stand for any value. The graphs' results correspond.
+    /// Creates a rule from two graphs with the same placeholders, which match any value. Their results correspond in
+    /// order.
     pub fn from_graphs(name: &str, pattern: &Graph, replacement: &Graph) -> Result<Rule, PatternError> {
         let pattern = Pattern::from_graph(pattern)?;
         let replacement = Pattern::from_graph(replacement)?;
@@ -91,20 +94,20 @@ impl Rule {
     }
 }
 
-/// How rules are applied.
+/// Options for applying rules.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RewriteOptions {
     /// Whether rules marked `fast` run.
     pub fast: bool,
-    /// Whether to say why near matches failed.
+    /// Whether to report why near matches failed.
     pub remarks: bool,
-    /// How often one rule may fire in one graph. A rule that would fire more often stops there, and the report names it. By
-    /// default a rule that fires more often than the graph's size gives reason for is an error (E0804).
+    /// The maximum number of times that one rule may fire in one graph. At this limit the rule stops, and the report
+    /// names it. By default the limit depends on the graph's size, and exceeding it is an error (E0804).
     pub budget: Option<usize>,
-    /// Whether rules match only what the graph held at first, and nothing that a rule has written.
+    /// Whether rules match only the original nodes of the graph and no nodes that rules have created.
     pub once: bool,
-    /// Whether a replacement must have the type of what it replaces.
+    /// Whether a replacement must have the type of the value it replaces.
     pub keep_types: bool,
 }
 
@@ -120,20 +123,20 @@ impl Default for RewriteOptions {
     }
 }
 
-/// A rule that fired, or nearly did.
+/// A rule that fired, or nearly fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     /// The rule.
     pub rule: Arc<str>,
     /// The graph.
     pub graph: Arc<str>,
-    /// The node at which the pattern's first result was found.
+    /// The node that matched the pattern's first result.
     pub node: String,
-    /// Where that comes from in the user's Python.
+    /// The location of that node in the user's Python.
     pub loc: Option<Loc>,
-    /// Where it is written.
+    /// The span of that node.
     pub span: Option<Span>,
-    /// Why it did not fire; `None` if it did.
+    /// The reason why it did not fire; `None` if it did.
     pub failed: Option<String>,
 }
 
@@ -150,30 +153,30 @@ impl std::fmt::Display for Remark {
     }
 }
 
-/// What rewriting did.
+/// The result of rewriting.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteReport {
-    /// How often each rule fired, in the order of the rules.
+    /// The number of times that each rule fired, in the order of the rules.
     pub fired: Vec<(Arc<str>, usize)>,
-    /// What fired where and, if asked for, what nearly did.
+    /// Where rules fired and, if requested, nearly fired.
     pub remarks: Vec<Remark>,
-    /// Rules that [`RewriteOptions::budget`] stopped while they still matched, each with the graph.
+    /// Rules stopped by [`RewriteOptions::budget`] while they still matched, each with the graph.
     pub stopped: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl RewriteReport {
-    /// How often rules fired.
+    /// The total number of times that rules fired.
     pub fn total(&self) -> usize {
         self.fired.iter().map(|(_, n)| n).sum()
     }
 }
 
-/// Applies the rules to every graph of the module until none matches. Nodes that have types keep having them. A rule does not
-/// match what it has just written itself: "a relu after every add" fires once for every add.
+/// Applies the rules to every graph of the module until none matches. Nodes with types keep having types. A rule does
+/// not match what it has just written itself: "a relu after every add" fires once for every add.
 ///
 /// # Errors
-/// A rule that does not come to an end and has no budget (E0804), or whose replacement has another type or does not fit
-/// where it is put (E0805). The module is then as the rules before left it.
+/// A rule without a budget does not terminate (E0804), or its replacement has another type or does not fit where it is
+/// inserted (E0805). The module then has the changes made by earlier rules.
 pub fn rewrite(
     module: &mut GraphModule,
     rules: &[Rule],
@@ -225,7 +228,7 @@ fn rewrite_graph(
     Ok(())
 }
 
-/// For each thing a node may call, the rules whose first result calls it.
+/// For each callee, the rules whose first result calls it.
 fn index_rules(rules: &[Rule], options: &RewriteOptions) -> HashMap<Arc<str>, Vec<usize>> {
     let mut out: HashMap<Arc<str>, Vec<usize>> = HashMap::new();
     for (i, r) in rules.iter().enumerate() {
@@ -242,7 +245,7 @@ fn index_rules(rules: &[Rule], options: &RewriteOptions) -> HashMap<Arc<str>, Ve
     out
 }
 
-/// Rules being applied to one graph.
+/// The state of applying rules to one graph.
 struct GraphRewriter<'a> {
     module: &'a GraphModule,
     name: &'a Arc<str>,
@@ -257,7 +260,7 @@ struct GraphRewriter<'a> {
 }
 
 impl GraphRewriter<'_> {
-    /// Tries every rule at every node once; whether any fired.
+    /// Tries every rule at every node once. Returns whether any fired.
     fn sweep(&mut self, graph: &mut Graph) -> Result<bool, Diagnostic> {
         let before: usize = self.fired.iter().sum();
         for n in graph.ids() {
@@ -273,7 +276,7 @@ impl GraphRewriter<'_> {
         self.index.get(&view.callee.key()).cloned().unwrap_or_default()
     }
 
-    /// Applies the first rule that matches at `n`; whether one did.
+    /// Applies the first rule that matches at `n`. Returns whether one did.
     fn apply_at(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
         for i in self.candidate_rules(graph, n) {
             let rule = &self.rules[i];
@@ -305,7 +308,7 @@ impl GraphRewriter<'_> {
         Ok(false)
     }
 
-    /// Stops a rule that has used up its budget: where a budget was asked for with what there is, else with an error.
+    /// Stops a rule that has used up its budget. This is an error unless the user set a budget.
     fn stop(&mut self, rule: usize) -> Result<(), Diagnostic> {
         if self.options.budget.is_none() {
             return Err(endless_rule_error(&self.rules[rule], self.budget));
@@ -329,7 +332,7 @@ impl GraphRewriter<'_> {
         }
     }
 
-    /// Says of every place where a rule's first op stands why the rule does not match there.
+    /// For each node that may match a rule's first op, reports why the rule does not match there.
     fn near_misses(&mut self, graph: &Graph) {
         for n in graph.ids() {
             for i in self.candidate_rules(graph, n) {

@@ -1,9 +1,9 @@
-//! What rules have written, so that none goes on for ever on its own replacement.
+//! Tracks what rules have written, so that no rule fires endlessly on its own replacement.
 //!
-//! "Put a relu after every add" is a rule whose replacement holds what the rule looks for. Its user means the adds that were there, so
-//! a match that lies within one replacement of the same rule does not count if it is the match that the replacement was made
-//! for. A rule that takes its own replacement further comes to an end by what it binds (a smaller literal, a shorter list) or
-//! by its condition, and goes on as long as these change.
+//! "Put a relu after every add" is a rule whose replacement contains its pattern. Its user means the original adds. A
+//! match inside one replacement of the same rule is therefore ignored if it is the match that the replacement was made
+//! for. A rule that refines its own replacement terminates because of its bindings (a smaller literal, a shorter list)
+//! or its condition, and it continues as long as these change.
 
 use super::pattern::Hole;
 use super::view::is_same_value;
@@ -15,25 +15,25 @@ use std::collections::HashMap;
 /// The replacements written into one graph.
 #[derive(Default)]
 pub(super) struct Written {
-    /// For each application of a rule, the rule and what was matched.
+    /// For each application of a rule, the index of the rule and its match.
     applied: Vec<(usize, Match)>,
-    /// The application that wrote a node.
+    /// For each node written by a rule, the index of the application.
     by: HashMap<NodeId, usize>,
 }
 
 impl Written {
-    /// Notes that `rule` wrote the nodes `made` in the place of a match.
+    /// Records that `rule` wrote the nodes `made` to replace a match.
     pub(super) fn note(&mut self, rule: usize, found: Match, made: &[NodeId]) {
         self.by.extend(made.iter().map(|&n| (n, self.applied.len())));
         self.applied.push((rule, found));
     }
 
-    /// Whether a rule wrote any node of a match.
+    /// Whether any node of a match was written by a rule.
     pub(super) fn has_part_in(&self, rule: &Rule, found: &Match) -> bool {
         found.matched(&rule.pattern).iter().any(|n| self.by.contains_key(n))
     }
 
-    /// Whether a match of `rule` is the one that its nodes were written for.
+    /// Whether a match of `rule` is the one that its nodes were written to replace.
     pub(super) fn finds_itself(&self, index: usize, rule: &Rule, found: &Match) -> bool {
         let nodes = found.matched(&rule.pattern);
         let by = |n: &NodeId| self.by.get(n).copied();
@@ -44,7 +44,7 @@ impl Written {
         if *writer != index || nodes.iter().any(|n| by(n) != Some(application)) {
             return false;
         }
-        // Where nothing but literals and lists can tell the matches apart, other operands make no difference.
+        // If only literals and lists can distinguish the matches, other operands are ignored.
         let free = is_unconditional(rule) && found.dims.is_empty();
         rule.pattern
             .holes()
@@ -56,7 +56,7 @@ impl Written {
     }
 }
 
-/// Whether a rule asks for no more than calls and literals: neither for a condition nor for types.
+/// Whether a rule has neither a condition nor types, so that only calls and literals determine its matches.
 fn is_unconditional(rule: &Rule) -> bool {
     let untyped = |h: &Hole| !matches!(h, Hole::Value(ty) if *ty != Val::Unknown);
     rule.condition.is_none() && rule.pattern.holes().all(|(_, h)| untyped(h))

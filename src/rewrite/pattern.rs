@@ -1,4 +1,4 @@
-//! A graph in which some placeholders are holes: what a rule looks for, or what it puts in place.
+//! A graph in which some placeholders are holes: one side of a rule.
 
 use super::view::{CallView, ViewCallee};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
@@ -10,14 +10,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Patterns have at most this many nodes: matching takes steps for every order of commutative operands.
+/// The maximum number of nodes in a pattern. The cost of matching grows with the number of operand orders.
 pub(super) const MAX_NODES: usize = 256;
 
-/// What a placeholder of a pattern stands for.
+/// What a placeholder of a pattern matches.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Hole {
-    /// Any value, of this type if it is known.
+    /// Any value, of this type if given.
     Value(Type),
     /// Any literal.
     Literal,
@@ -25,11 +25,11 @@ pub enum Hole {
     Rest,
     /// The value of an expression over the other holes.
     Computed(ast::Value),
-    /// `%a or %b or 1`: one of these arguments of the pattern, the first that matches.
+    /// `%a or %b or 1`: the first of these arguments that matches.
     Either(Vec<Arg>),
 }
 
-/// Why a graph is not a pattern. The text is torch's where torch has one.
+/// The reason why a graph is not a pattern. The text is torch's if torch has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(pub String);
 
@@ -47,18 +47,18 @@ pub struct Pattern {
     /// The graph; its holes are placeholders.
     pub graph: Graph,
     holes: HashMap<NodeId, Hole>,
-    /// The names by which conditions and the other side of the rule refer to holes and nodes.
+    /// The holes and nodes by the names that conditions and the other side of the rule use.
     names: HashMap<Arc<str>, NodeId>,
     /// The results, in order.
     pub outputs: Vec<Arg>,
-    /// Each call as the rows it may be.
+    /// For each call, the ops that it may be.
     views: HashMap<NodeId, Vec<CallView<NodeId>>>,
-    /// What every match binds.
+    /// The nodes and holes that every match binds.
     always: HashSet<NodeId>,
 }
 
 impl Pattern {
-    /// A pattern of `graph`, whose placeholders in `holes` are holes and others are `Hole::Value`s.
+    /// Creates a pattern from `graph`. Placeholders that are not in `holes` become `Hole::Value`s.
     pub(super) fn new(graph: Graph, mut holes: HashMap<NodeId, Hole>) -> Pattern {
         let mut names = HashMap::new();
         for n in graph.iter() {
@@ -91,10 +91,10 @@ impl Pattern {
         pattern
     }
 
-    /// A pattern whose placeholders stand for any value. The graph must be all of use.
+    /// Creates a pattern in which placeholders match any value. The graph must not contain unused nodes.
     pub fn from_graph(graph: &Graph) -> Result<Pattern, PatternError> {
         let mut module = GraphModule::new("pattern", graph.clone());
-        // Types help to tell overloads apart where there are any; a pattern need not have them.
+        // Types help to resolve overloads, but a pattern need not have them.
         let _ = infer::infer(&mut module, &InferOptions::default());
         let graph = module.graphs.swap_remove("pattern").unwrap_or_default();
         let p = Pattern::new(graph, HashMap::new());
@@ -104,7 +104,7 @@ impl Pattern {
         }
     }
 
-    /// Why nothing could be found by this pattern.
+    /// The reason why this side of a rule is invalid, if any.
     pub(super) fn fault(&self) -> Option<PatternError> {
         let err = |s: String| Some(PatternError(s));
         if self.graph.len() > MAX_NODES {
@@ -116,7 +116,7 @@ impl Pattern {
         None
     }
 
-    /// Why nothing could be found by this pattern when it is what a rule looks for.
+    /// The reason why this pattern can never match, if any.
     pub(super) fn search_fault(&self) -> Option<PatternError> {
         let err = |s: String| Some(PatternError(s));
         let calls = |a: &Arg| {
@@ -155,7 +155,7 @@ impl Pattern {
         seen
     }
 
-    /// The nodes and holes that every match binds: not those that only some alternatives need.
+    /// The nodes and holes that every match binds, without those that only some alternatives need.
     fn always_bound(&self) -> HashSet<NodeId> {
         let mut bound: HashMap<NodeId, HashSet<NodeId>> = HashMap::new();
         let of = |bound: &HashMap<NodeId, HashSet<NodeId>>, a: &Arg| -> HashSet<NodeId> {
@@ -166,7 +166,7 @@ impl Pattern {
                 .copied()
                 .collect()
         };
-        // Alternatives come after what they are made of, so that one walk in order sees operands first.
+        // Alternatives come after their parts, so one pass in order visits operands first.
         for n in self.graph.iter() {
             let mut set = match self.holes.get(&n) {
                 Some(Hole::Either(list)) => {
@@ -191,7 +191,7 @@ impl Pattern {
         self.calls().filter(|n| self.always.contains(n))
     }
 
-    /// The holes and nodes that some matches bind and others do not.
+    /// The holes and nodes that only some matches bind.
     pub(super) fn sometimes_bound(&self) -> impl Iterator<Item = NodeId> {
         self.reachable().into_iter().filter(|n| !self.always.contains(n))
     }
@@ -201,12 +201,12 @@ impl Pattern {
         self.graph.iter().filter_map(|n| Some((n, self.holes.get(&n)?)))
     }
 
-    /// The hole that a node is.
+    /// The hole for a node, if it is one.
     pub fn hole(&self, n: NodeId) -> Option<&Hole> {
         self.holes.get(&n)
     }
 
-    /// The hole or node of this name; literals are named with their `$`.
+    /// The hole or node with this name. The names of literals include the `$`.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied()
     }
@@ -216,7 +216,7 @@ impl Pattern {
         self.graph[n].name()
     }
 
-    /// The nodes that are not holes and no output.
+    /// The nodes that are neither holes nor the output.
     pub fn calls(&self) -> impl Iterator<Item = NodeId> {
         let holes = &self.holes;
         let graph = &self.graph;
@@ -225,12 +225,12 @@ impl Pattern {
             .filter(move |n| !holes.contains_key(n) && graph[*n].op() != Opcode::Output)
     }
 
-    /// What a call may be.
+    /// The ops that a call may be.
     pub(super) fn views(&self, n: NodeId) -> &[CallView<NodeId>] {
         self.views.get(&n).map_or(&[], Vec::as_slice)
     }
 
-    /// What the first result may call.
+    /// The keys of the callees of the first result.
     pub(super) fn root_keys(&self) -> Vec<Arc<str>> {
         let root = self.outputs.first().and_then(|a| a.as_leaf());
         let nodes = root.map(|&n| self.alternatives(n)).unwrap_or_default();
@@ -238,7 +238,7 @@ impl Pattern {
         views.map(|v| v.callee.key()).collect()
     }
 
-    /// The nodes that a node may be: itself, or the alternatives that it is a hole for. Literals are left out.
+    /// The nodes that a node can match: itself, or the alternatives of its hole. Literals are omitted.
     fn alternatives(&self, n: NodeId) -> Vec<NodeId> {
         match self.holes.get(&n) {
             Some(Hole::Either(list)) => list.iter().filter_map(|a| a.as_leaf().copied()).collect(),
@@ -246,7 +246,7 @@ impl Pattern {
         }
     }
 
-    /// Makes the holes of this replacement, in order, refer to those of `pattern`.
+    /// Makes the holes of this replacement refer to those of `pattern`, in order.
     pub(super) fn rename_holes(&mut self, pattern: &Pattern) {
         let mine: Vec<NodeId> = self.holes().map(|(n, _)| n).collect();
         let theirs: Vec<Arc<str>> = pattern.holes().map(|(n, _)| pattern.name(n).into()).collect();
@@ -256,14 +256,14 @@ impl Pattern {
         }
     }
 
-    /// What a hole of this replacement is called in the pattern.
+    /// The name in the pattern of a hole of this replacement.
     pub(super) fn outer_name(&self, n: NodeId) -> Option<&str> {
         self.names.iter().find(|(_, m)| **m == n).map(|(k, _)| &**k)
     }
 }
 
-/// The rows that a call of a pattern may be, each with one argument per parameter. A hole that is the whole argument for a
-/// list stands for the list, of any length: `$k` of `max_pool2d(%x, $k)` is `[3, 3]`.
+/// The ops that a call in a pattern may be, each with one argument per parameter. A hole in place of a list argument
+/// matches a list of any length: `$k` in `max_pool2d(%x, $k)` matches `[3, 3]`.
 fn call_views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<CallView<NodeId>> {
     let node = &graph[n];
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);

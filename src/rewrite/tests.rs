@@ -1,4 +1,4 @@
-//! Matching and replacing, on texts: a model with rules, and what they leave.
+//! Tests of matching and replacing on texts: a model with rules, and the result.
 
 use super::torch::{
     MatchOptions, NamedMatcher, SubgraphMatcher, compare_graphs, replace_pattern, replace_pattern_with_filters,
@@ -34,7 +34,7 @@ fn run(text: &str) -> (GraphModule, RewriteReport) {
     (module, report)
 }
 
-/// The targets of the calls that are left.
+/// The targets of the remaining calls.
 fn targets(m: &GraphModule) -> Vec<String> {
     let g = m.entry().unwrap();
     let calls = g.iter().filter(|&n| g[n].op().is_call());
@@ -129,7 +129,7 @@ fn nodes_stand_in_lists_and_slices() {
     assert_eq!(targets(&m), ["neg", "operator.getitem", "torch.cat"]);
 }
 
-/// A parameter given where a list is wanted stands for the list, whatever its length; a number for one of each item.
+/// A parameter in place of a list matches a list of any length; a number matches a list of equal items.
 #[test]
 fn a_parameter_is_a_whole_list() {
     let model = |call: &str| {
@@ -182,7 +182,7 @@ fn a_parameter_that_stands_twice_is_one_value() {
             => {{ %n = call_function neg(%b)\n%t = call_function mul(%a, %n)\noutput %t }}"
         )
     };
-    // The product's operands stand in the other order; two parameters may be one value.
+    // The product's operands are in the other order; two parameters may match the same value.
     for b in ["%y", "%x"] {
         assert_eq!(run(&model(b)).1.total(), 1, "{b}");
     }
@@ -362,7 +362,7 @@ fn patterns_name_their_nodes() {
         e.0,
         "Expecting the input graph to have a dict output as the last element"
     );
-    // By name, whatever it calls.
+    // Matches by name, whatever the node calls.
     let options = MatchOptions {
         node_name_match: "exp".into(),
         ..MatchOptions::default()

@@ -1,9 +1,9 @@
 //! torch.fx's own pattern functions: `SubgraphMatcher`, `replace_pattern`, `replace_pattern_with_filters`.
 //!
-//! They compare what is written: opcode, target, arguments in their order, as torch 2.15 does. Their limits are torch's (two
-//! placeholders never stand for one node, a node in a slice never matches, operands keep their order, overlapping
-//! matches are taken once and not to a fixed point); [`Rule::from_graphs`](super::Rule::from_graphs) with
-//! [`rewrite`](super::rewrite()) has none of them.
+//! Like torch 2.15, they compare opcode, target and arguments as written. Their limits are torch's: two placeholders
+//! never match the same node, a node in a slice never matches, operands keep their order, and overlapping matches are
+//! applied once and not to a fixed point. [`Rule::from_graphs`](super::Rule::from_graphs) with
+//! [`rewrite`](super::rewrite()) has none of these limits.
 
 mod replace;
 
@@ -15,7 +15,7 @@ use crate::op;
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 
-/// How [`SubgraphMatcher`] compares: torch's arguments of that class.
+/// Options of [`SubgraphMatcher`]: torch's arguments of that class.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MatchOptions {
@@ -23,11 +23,12 @@ pub struct MatchOptions {
     pub match_output: bool,
     /// Whether placeholders only match placeholders.
     pub match_placeholder: bool,
-    /// Whether a node takes part in one match only.
+    /// Whether a node can be part of only one match.
     pub remove_overlapping_matches: bool,
     /// Whether literals may differ.
     pub ignore_literals: bool,
-    /// A node whose name holds this text is taken for any node of the pattern (torch's `node_name_match`); none if empty.
+    /// A graph node whose name contains this text matches any node of the pattern (torch's `node_name_match`); none
+    /// does if it is empty.
     pub node_name_match: String,
 }
 
@@ -46,19 +47,19 @@ impl Default for MatchOptions {
 /// One match (torch's `InternalMatch`).
 #[derive(Clone, Debug, Default)]
 pub struct InternalMatch {
-    /// The nodes the search began at: those that the pattern returns and nothing else in it uses.
+    /// The nodes at which the search began. They match the results of the pattern that nothing else in it uses.
     pub anchors: Vec<NodeId>,
-    /// What each node of the pattern is: a node, or for placeholders any argument.
+    /// What each node of the pattern matches: a node, or for placeholders any argument.
     pub nodes_map: HashMap<NodeId, Arg>,
-    /// What the pattern's placeholders stand for, in order.
+    /// What the pattern's placeholders match, in order.
     pub placeholder_nodes: Vec<Arg>,
-    /// The nodes that the pattern returns.
+    /// The nodes that match the pattern's results.
     pub returning_nodes: Vec<NodeId>,
-    /// What the nodes are that the pattern names ([`NamedMatcher`]).
+    /// What the named nodes of the pattern match ([`NamedMatcher`]).
     pub name_node_map: HashMap<String, Arg>,
 }
 
-/// Finds a pattern in graphs, as torch's class of this name.
+/// Searches graphs for a pattern, like torch's class of the same name.
 pub struct SubgraphMatcher<'p> {
     pattern: &'p Graph,
     options: MatchOptions,
@@ -71,7 +72,7 @@ fn pattern_error<T>(text: impl Into<String>) -> Result<T, PatternError> {
 }
 
 impl<'p> SubgraphMatcher<'p> {
-    /// A matcher of `pattern`, which must have a result and no dead code.
+    /// Creates a matcher for `pattern`, which must have a result and no dead code.
     pub fn new(pattern: &'p Graph, options: MatchOptions) -> Result<SubgraphMatcher<'p>, PatternError> {
         let Some(output) = pattern.output() else {
             return pattern_error("SubgraphMatcher cannot be initialized with an empty pattern");
@@ -118,7 +119,7 @@ impl<'p> SubgraphMatcher<'p> {
         out
     }
 
-    /// The graph's nodes of a match that will be replaced.
+    /// The graph nodes of a match that will be replaced.
     fn inner(&self, m: &InternalMatch) -> Vec<NodeId> {
         let inner = |p: &NodeId| !matches!(self.pattern[*p].op(), Opcode::Placeholder | Opcode::Output);
         let nodes = self.pattern.iter().filter(inner);
@@ -133,7 +134,7 @@ impl<'p> SubgraphMatcher<'p> {
         map: &HashMap<NodeId, Arg>,
         out: &mut Vec<InternalMatch>,
     ) {
-        // Matches of several anchors are combinations; a graph gives at most this many.
+        // Matches of several anchors are combinations. This limits their number in a graph.
         const MOST: usize = 100_000;
         let Some(&anchor) = self.anchors.get(i) else {
             let node = |n: &NodeId| map.get(n).and_then(|a| a.as_leaf()).copied();
@@ -164,7 +165,7 @@ impl<'p> SubgraphMatcher<'p> {
         }
     }
 
-    /// Matches pattern node `p` with `n`, and what they depend on. The work list replaces torch's recursion.
+    /// Matches pattern node `p` with `n`, and their inputs. The worklist replaces torch's recursion.
     fn match_nodes(&self, graph: &Graph, p: NodeId, n: NodeId, map: &mut HashMap<NodeId, Arg>) -> bool {
         let mut todo = vec![(p, n)];
         while let Some((p, n)) = todo.pop() {
@@ -190,7 +191,7 @@ impl<'p> SubgraphMatcher<'p> {
                     return false;
                 }
             }
-            // The first argument is looked at first.
+            // Reversed, so that the first argument is processed first.
             todo.extend(next.into_iter().rev());
         }
         true
@@ -244,12 +245,12 @@ impl<'p> SubgraphMatcher<'p> {
                 }
             }
             (_, Val::Leaf(_)) => self.options.ignore_literals,
-            // Python's `==` of the same type: NaN equals nothing, and 0.0 is -0.0.
+            // Python's `==` for equal types: NaN is not equal to itself, and 0.0 equals -0.0.
             (a, b) => (a.leaves().is_empty() && b.leaves().is_empty() && a == b) || self.options.ignore_literals,
         }
     }
 
-    /// Whether nothing but results is used outside of the match.
+    /// Whether only results are used outside of the match.
     fn is_contained(&self, graph: &Graph, m: &InternalMatch) -> bool {
         let inside: HashSet<NodeId> = m.nodes_map.values().filter_map(|a| a.as_leaf().copied()).collect();
         self.inner(m)
@@ -258,7 +259,7 @@ impl<'p> SubgraphMatcher<'p> {
     }
 }
 
-/// A matcher whose pattern names nodes: it returns one more value, a dict of names and nodes (torch's
+/// A matcher whose pattern names nodes. The pattern returns an additional dict of names and nodes (torch's
 /// `SubgraphMatcherWithNameNodeMap`).
 pub struct NamedMatcher {
     pattern: Graph,
@@ -267,10 +268,10 @@ pub struct NamedMatcher {
 }
 
 impl NamedMatcher {
-    /// A matcher of a pattern that returns `(result, …, {"name": node, …})`.
+    /// Creates a matcher for a pattern that returns `(result, …, {"name": node, …})`.
     ///
     /// # Errors
-    /// A pattern without the dict, and what [`SubgraphMatcher::new`] reports.
+    /// The pattern has no dict, or [`SubgraphMatcher::new`] fails.
     pub fn new(pattern: &Graph, options: MatchOptions) -> Result<NamedMatcher, PatternError> {
         const NO_DICT: &str = "Expecting the input graph to have a dict output as the last element";
         let mut pattern = pattern.clone();
@@ -303,7 +304,7 @@ impl NamedMatcher {
         })
     }
 
-    /// All matches, each with what the names stand for.
+    /// All matches, each with what the named nodes match.
     pub fn match_graph(&self, graph: &Graph) -> Vec<InternalMatch> {
         let Ok(matcher) = SubgraphMatcher::new(&self.pattern, self.options.clone()) else {
             return vec![];
@@ -319,8 +320,8 @@ impl NamedMatcher {
     }
 }
 
-/// Whether two graphs do the same in the same way: their nodes correspond, inputs and outputs included (torch's
-/// `compare_graphs`). Names and order make no difference.
+/// Whether two graphs have the same structure: their nodes correspond, including inputs and outputs (torch's
+/// `compare_graphs`). Names and order are ignored.
 pub fn compare_graphs(left: &Graph, right: &Graph) -> bool {
     let options = MatchOptions {
         match_output: true,
@@ -331,8 +332,8 @@ pub fn compare_graphs(left: &Graph, right: &Graph) -> bool {
     alive && SubgraphMatcher::new(left, options).is_ok_and(|m| !m.match_graph(right).is_empty())
 }
 
-/// The arguments of two calls in pairs; `None` if they differ in number or names. Calls of overloads are compared
-/// parameter by parameter, others as they are written.
+/// Pairs the arguments of two calls; `None` if they differ in number or names. Calls of overloads are compared by
+/// parameter, others as written.
 fn pair_arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec<(Arg, Arg)>> {
     let bound = |g: &Graph, n: NodeId| -> Option<Vec<Arg>> {
         let node = &g[n];

@@ -1,4 +1,4 @@
-//! A node as what it calls, with its arguments in one order: what patterns are compared with.
+//! The normalised form of a node that patterns are compared with: its callee, and its arguments in canonical order.
 
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Callee as Resolves, Operand};
@@ -8,17 +8,17 @@ use cranelift_entity::SecondaryMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a node calls.
+/// The callee of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ViewCallee {
-    /// A row of the op table, and whether the result is written to its first argument.
+    /// An op of the op table, and whether the result is written to its first argument.
     Op(&'static Op, bool),
-    /// What no row knows: a graph of the file, a function of the user's.
+    /// A callee that is not in the op table: a graph of the file, or a user's function.
     Other(Opcode, Arc<str>),
 }
 
 impl ViewCallee {
-    /// A text that only equal callees share.
+    /// A key that is equal only for equal callees.
     pub(super) fn key(&self) -> Arc<str> {
         match self {
             ViewCallee::Op(op, false) => op.name.into(),
@@ -28,27 +28,27 @@ impl ViewCallee {
     }
 }
 
-/// A node's callee and arguments: one per parameter for a row of the table, else as they are written.
+/// A node's callee and arguments: one argument per parameter for an op of the table, else as written.
 #[derive(Clone, Debug)]
 pub(super) struct CallView<T> {
-    /// What is called.
+    /// The callee.
     pub callee: ViewCallee,
-    /// Arguments by position.
+    /// Positional arguments.
     pub args: Vec<Val<T>>,
-    /// Arguments by name; empty for a row of the table.
+    /// Keyword arguments; empty for an op of the table.
     pub kwargs: Vec<(Arc<str>, Val<T>)>,
-    /// Whether the node writes to something.
+    /// Whether the node writes to memory.
     pub writes: bool,
 }
 
-/// The nodes' views, made when they are asked for.
+/// The views of nodes, created on demand.
 #[derive(Default)]
 pub(super) struct Views {
     known: SecondaryMap<NodeId, Option<Option<Rc<CallView<Operand>>>>>,
 }
 
 impl Views {
-    /// The view of a call; `None` for a node that is none.
+    /// The view of a call; `None` for any other node.
     pub(super) fn get(
         &mut self,
         module: &GraphModule,
@@ -62,7 +62,7 @@ impl Views {
         self.known[n].clone().flatten()
     }
 
-    /// Forgets a node that was changed.
+    /// Drops the view of a changed node.
     pub(super) fn forget(&mut self, n: NodeId) {
         self.known[n] = None;
     }
@@ -94,7 +94,7 @@ fn view_call(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Op
     })
 }
 
-/// Whether two values are the same, bit for bit: 1, 1.0 and True differ, 0.0 and -0.0 too, and NaN is NaN.
+/// Whether two values are bit-identical: 1, 1.0 and True differ, 0.0 and -0.0 differ, and NaN equals NaN.
 pub fn is_same_value<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
     let bits = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     let seq = |a: &[Val<T>], b: &[Val<T>]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_value(a, b));

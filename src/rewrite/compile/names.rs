@@ -1,4 +1,4 @@
-//! What the names of a rule stand for, and whether its expressions use them as they may be used.
+//! The names of a rule, and checks of their use in its expressions.
 
 use super::nested;
 use crate::diag::words;
@@ -13,22 +13,22 @@ use crate::types::{Type, Val};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What the names of a rule stand for.
+/// The names of a rule.
 #[derive(Default)]
 pub(super) struct RuleNames {
     /// `%x`, `$a` (with the sign) and `*xs`, each with its hole.
     pub(super) holes: Vec<(Arc<str>, Hole, Span)>,
-    /// Nodes of the pattern, for its replacement and condition, with their types.
+    /// Nodes of the pattern that the replacement and condition may use, with their types.
     nodes: Vec<(Arc<str>, Type)>,
     /// Parameters and nodes that only some alternatives of the pattern bind.
     pub(super) sometimes: HashSet<Arc<str>>,
     sizes: HashSet<Arc<str>>,
-    /// Whether the rule is of one line, whose parameters are the names in its pattern.
+    /// Whether it is a one-line rule. Its parameters are the names in its pattern.
     one_line: bool,
 }
 
 impl RuleNames {
-    /// Takes in the parameters of a rule.
+    /// Adds the parameters of a rule.
     pub(super) fn add_parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
         self.one_line = r.one_line;
         let found = r.one_line.then(|| nested::implied_parameters(&r.pattern));
@@ -61,7 +61,7 @@ impl RuleNames {
         }
     }
 
-    /// Takes in the nodes of the pattern.
+    /// Adds the nodes of the pattern.
     pub(super) fn add_nodes(&mut self, p: &Pattern, unnamed: &HashSet<NodeId>) {
         for n in p.calls().filter(|n| !unnamed.contains(n)) {
             let ty = p.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
@@ -78,7 +78,7 @@ impl RuleNames {
         self.sometimes = p.sometimes_bound().map(|n| p.name(n).into()).collect();
     }
 
-    /// What a name is a hole for.
+    /// The hole that a name refers to.
     pub(super) fn hole(&self, name: &str) -> Option<Hole> {
         let param = self
             .holes
@@ -89,7 +89,7 @@ impl RuleNames {
         param.or_else(|| node().map(|(_, t)| Hole::Value(t.clone())))
     }
 
-    /// The finding of a name that nothing binds.
+    /// The error for an unbound name.
     pub(super) fn unbound_error(&self, name: &str, span: Span) -> Diagnostic {
         let shown = if name.starts_with(['$', '*']) {
             name.to_string()
@@ -113,7 +113,7 @@ impl RuleNames {
         }
     }
 
-    /// What is wrong with an expression's names and calls.
+    /// Reports invalid names and calls in an expression.
     pub(super) fn check_condition(&self, v: &Value, out: &mut Diagnostics) {
         let mut each = |x: &[Value]| x.iter().for_each(|x| self.check_condition(x, out));
         match &v.kind {

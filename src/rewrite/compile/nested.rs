@@ -1,4 +1,5 @@
-//! Rules of one line, `relu(%n = abs(%x)) => %n`, in which calls nest: each becomes a node, as if it had a statement of its own.
+//! One-line rules such as `relu(%n = abs(%x)) => %n`, in which calls are nested. Each call becomes a node, as if it
+//! were a separate statement.
 
 use super::{NamedCall, Side};
 use crate::diag::{Code, Diagnostic};
@@ -11,10 +12,10 @@ use crate::types::Val;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The name of a side's result, unless the rule gives it another or uses this one otherwise.
+/// The default name of a side's result, unless the rule names it or uses this name for something else.
 const RESULT: &str = "r";
 
-/// The parameters of a rule of one line: the names in its pattern that are not for something else in it, in the order of the text.
+/// The parameters of a one-line rule: the names in its pattern that it does not bind to a call, in source order.
 pub(super) fn implied_parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
     let mut nodes = HashSet::new();
     let mut typed = HashSet::new();
@@ -40,7 +41,7 @@ pub(super) fn implied_parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
     out
 }
 
-/// The names of nodes that a side mentions.
+/// The names of nodes in a side.
 pub(super) fn mentioned_names(side: &ast::Body) -> HashSet<Arc<str>> {
     let mut out = HashSet::new();
     visit_values(side, &mut |v| match &v.kind {
@@ -56,12 +57,12 @@ fn visit_values<'a>(side: &'a ast::Body, f: &mut dyn FnMut(&'a Value)) {
 }
 
 impl Side<'_> {
-    /// Whether a call of `f` is an op, and no function of rules.
+    /// Whether a call of `f` is an op and not a function of rules.
     pub(super) fn is_op(&self, f: &Name) -> bool {
         self.nests && !FUNCTIONS.iter().any(|(n, _, _)| *n == &*f.text)
     }
 
-    /// What the side gives: the call that it is has a name even if the text gives it none.
+    /// Compiles the result of a side. A call gets a name even if the text has none for it.
     pub(super) fn compile_result(&mut self, v: &Value) -> Arg {
         match &v.kind {
             ValueKind::Call(f, args) if self.is_op(f) => {
@@ -91,7 +92,7 @@ impl Side<'_> {
         }
     }
 
-    /// A call within another, which has no name.
+    /// Compiles a nested call without a name.
     pub(super) fn compile_nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
         let name = self.fresh_name(&candidate_name(&f.text, true));
         let made = self.call_of(f, args, &name, None, span, span);
@@ -101,7 +102,7 @@ impl Side<'_> {
         made
     }
 
-    /// `%n = relu(%x)`, `%x : f32[2]`.
+    /// Compiles `%n = relu(%x)` or `%x : f32[2]`.
     pub(super) fn compile_bound(&mut self, b: &Binding, span: Span) -> Arg {
         let value = match &b.value {
             None if !self.replacement => return self.resolve_name(&b.name.text, span),
@@ -163,7 +164,7 @@ impl Side<'_> {
         made.map_or(Val::Unknown, Val::Leaf)
     }
 
-    /// A name for a node that has none.
+    /// An unused name for a node without one.
     fn fresh_name(&self, base: &str) -> String {
         let free = |n: &String| !self.mentioned.contains(n.as_str()) && !self.known.contains_key(n);
         let numbered = (1..).map(|i| format!("{base}_{i}"));
@@ -197,7 +198,7 @@ mod tests {
         rules.remove(0)
     }
 
-    /// The model after a rule, and how often it fired.
+    /// The model after applying a rule, and the number of times it fired.
     fn rewritten(text: &str) -> (String, usize) {
         let (tree, _) = parse_text(FileId(0), MODEL);
         let (mut module, _): (GraphModule, _) = crate::graph::build(&tree, "g");

@@ -1,4 +1,4 @@
-//! Arguments of the pattern beside those of the graph: literals, lists, slices, holes and their types.
+//! Matches arguments of the pattern with those of the graph: literals, lists, slices, holes and their types.
 
 use super::text::{show_value, shown_literal, signed_name};
 use super::{Goal, GoalPart, Matcher, SearchState};
@@ -9,7 +9,7 @@ use crate::rewrite::view::is_same_value;
 use crate::types::{Dim, TensorType, Type, Val};
 
 impl<'a> Matcher<'a> {
-    /// The alternatives of goals under which `arg` of the pattern is `value`.
+    /// The alternative lists of goals under which the pattern's `arg` matches `value`.
     pub(super) fn match_arg(
         &mut self,
         state: &mut SearchState<'a>,
@@ -47,7 +47,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// A symbolic size of the pattern.
+    /// Matches a symbolic size of the pattern.
     fn match_size(&mut self, state: &mut SearchState<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
         let Val::Int(found) = value else { return None };
         if self.match_dim(state, d, found) {
@@ -131,7 +131,7 @@ impl<'a> Matcher<'a> {
         Some(vec![])
     }
 
-    /// Whether a value of type `actual` may stand where the pattern declares `wanted`.
+    /// Whether a value of type `actual` matches the type `wanted` that the pattern declares.
     pub(super) fn match_type(
         &mut self,
         state: &mut SearchState<'a>,

@@ -1,4 +1,4 @@
-//! What can be checked only when everything is bound: computed values, uses outside of the match, the condition.
+//! Checks that require all bindings: computed values, uses outside of the match, the condition.
 
 use super::text::show_value;
 use super::{Match, Matcher, SearchState};
@@ -18,7 +18,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The state, if all of that holds.
+    /// Returns the state if all checks succeed.
     pub(super) fn check_state(&mut self, mut state: SearchState<'a>) -> Option<SearchState<'a>> {
         let graph = self.graph;
         for (e, value) in std::mem::take(&mut state.later) {
@@ -64,7 +64,7 @@ impl<'a> Matcher<'a> {
         Some(state)
     }
 
-    /// A value inside the match that is used outside of it, and is not a result.
+    /// A value inside the match that is used outside and is not a result.
     fn used_outside(&self, found: &Match) -> Option<String> {
         let matched = found.matched(self.pattern);
         let outputs: Vec<NodeId> = (0..self.pattern.outputs.len())
@@ -80,7 +80,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// What is said, with the values that it follows from.
+/// A message with the values that explain it.
 fn with_reasons(what: String, parts: &[String]) -> String {
     match parts {
         [] => what,
@@ -88,7 +88,7 @@ fn with_reasons(what: String, parts: &[String]) -> String {
     }
 }
 
-/// Whether `value` is a list of nothing but `v`: what one number given for a list stands for.
+/// Whether `value` is a list whose items all equal `v`, which a single number in place of a list matches.
 fn is_each_item(v: &Val<Operand>, value: &Val<Operand>) -> bool {
     let items = value.items().filter(|items| !items.is_empty());
     v.items().is_none() && items.is_some_and(|items| items.iter().all(|i| is_same_value(v, i)))

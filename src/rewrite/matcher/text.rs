@@ -1,10 +1,10 @@
-//! Names and values as remarks show them.
+//! Formats names and values for remarks.
 
 use crate::graph::{Graph, NodeId};
 use crate::infer::{self, Operand};
 use crate::types::Val;
 
-/// A name with its sign: `%x`, `$a`.
+/// A name with its sigil: `%x`, `$a`.
 pub(super) fn signed_name(name: &str) -> String {
     if name.starts_with(['$', '*']) {
         name.to_string()
@@ -13,7 +13,7 @@ pub(super) fn signed_name(name: &str) -> String {
     }
 }
 
-/// A value as a message shows it.
+/// Formats a value for a message.
 pub(in crate::rewrite) fn show_value(graph: &Graph, v: &Val<Operand>) -> String {
     match v {
         Val::Leaf(Operand::Node(n)) => format!("`%{}`", graph[*n].name()),
@@ -32,7 +32,7 @@ pub(in crate::rewrite) fn show_value(graph: &Graph, v: &Val<Operand>) -> String 
     }
 }
 
-/// A literal of a pattern as a message shows it.
+/// Formats a literal of a pattern for a message.
 pub(super) fn shown_literal(arg: &Val<NodeId>) -> String {
     match infer::literal_value::<Operand>(arg) {
         Some(v) => show_value(&Graph::new(), &v),

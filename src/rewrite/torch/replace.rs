@@ -1,4 +1,4 @@
-//! Putting a graph in the place of each match, as torch does.
+//! Replaces each match with a graph, as torch does.
 
 use super::{InternalMatch, MatchOptions, SubgraphMatcher, pattern_error};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 /// One replacement (torch's `ReplacedPatterns`).
 #[derive(Clone, Debug)]
 pub struct ReplacedPatterns {
-    /// The node the search began at. It is erased now.
+    /// The node at which the search began. It has been erased.
     pub anchor: NodeId,
-    /// What each node of the pattern was.
+    /// What each node of the pattern matched.
     pub nodes_map: HashMap<NodeId, Arg>,
     /// The new nodes.
     pub replacements: Vec<NodeId>,
@@ -20,14 +20,15 @@ pub struct ReplacedPatterns {
 /// A filter of matches: the match, the graph and the pattern.
 pub type MatchFilter<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> bool;
 
-/// What makes the replacement of a match: the match, the graph and the pattern.
+/// A function that creates the replacement of a match, from the match, the graph and the pattern.
 pub type ReplacementCallback<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> Graph;
 
-/// Replaces every match of `pattern` by `replacement` (torch's `replace_pattern`). Overlapping matches are taken once.
+/// Replaces every match of `pattern` with `replacement` (torch's `replace_pattern`). Of overlapping matches, one is
+/// replaced.
 ///
 /// # Errors
-/// Dead code in the pattern, another number of placeholders or results, a pattern that is only a placeholder, each in
-/// torch's words.
+/// The pattern has dead code, the numbers of placeholders or results differ, or the pattern is only a placeholder. The
+/// errors have torch's texts.
 pub fn replace_pattern(
     graph: &mut Graph,
     pattern: &Graph,
@@ -36,7 +37,7 @@ pub fn replace_pattern(
     replace_pattern_with_filters(graph, pattern, Some(replacement), &[], MatchOptions::default(), None)
 }
 
-/// [`replace_pattern`] of the matches that all `filters` accept. `callback` makes the replacement where none is given.
+/// [`replace_pattern`] for the matches that all `filters` accept. `callback` creates the replacement if none is given.
 pub fn replace_pattern_with_filters(
     graph: &mut Graph,
     pattern: &Graph,
@@ -70,7 +71,7 @@ pub fn replace_pattern_with_filters(
     Ok(out)
 }
 
-/// Replaces one match. `renewed` tells what stands for results of matches replaced before.
+/// Replaces one match. `renewed` maps results of earlier replaced matches to their replacements.
 fn replace_one(
     graph: &mut Graph,
     pattern: &Graph,
@@ -130,7 +131,7 @@ fn replace_one(
     })
 }
 
-/// Copies `replacement` to `point`; what it returns, in terms of `graph`.
+/// Copies `replacement` to `point`, and returns its results in terms of `graph`.
 fn copy_to(
     graph: &mut Graph,
     point: InsertPoint,
@@ -147,7 +148,7 @@ fn copy_to(
     }
 }
 
-/// Drops the calls of a match, whose results nothing uses any more, from the last to the first.
+/// Erases the calls of a match, whose results are now unused, from last to first.
 fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Result<(), PatternError> {
     for p in pattern.iter().rev() {
         let inner = !matches!(pattern[p].op(), Opcode::Placeholder | Opcode::Output);
@@ -160,7 +161,7 @@ fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Resul
     Ok(())
 }
 
-/// Before the first user of a result; after the last result if nothing uses any.
+/// The insertion point: before the first user of a result, or after the last result if none has users.
 fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, PatternError> {
     if m.anchors.is_empty() {
         return pattern_error("The insert point can't be None");
