@@ -1,31 +1,33 @@
-//! What `torch.autocast` on the CPU does to the arguments of ops (torch's `autocast_mode.cpp`).
+//! How `torch.autocast` on the CPU converts the arguments of ops (torch's `autocast_mode.cpp`).
 //!
-//! A region with autocast on converts tensors before some ops run: to the region's dtype, to f32, or to the widest of them. Only
-//! floats other than f64 are converted. An op that torch composes of others converts what it gives to these: for those that
-//! are not on a list, [`policy_of`] says what comes of it, or that it cannot tell.
+//! In a region with autocast on, some ops have their tensors converted before they run: to the region's dtype, to f32, or to the
+//! widest dtype among them. Only floats other than f64 are converted. An op that torch composes of other ops is not on these lists;
+//! its inner ops convert their own arguments. For such ops [`policy_of`] gives the resulting policy, or says that it is unknown
+//! ([`Policy::Mixed`]).
 
-/// What happens to the tensors that an op is given.
+/// How the tensor arguments of an op are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They get the region's dtype.
+    /// To the region's dtype.
     Lower,
-    /// They become f32.
+    /// To f32.
     Single,
-    /// They become f32 if one of them is, else they get the region's dtype, which they must have.
+    /// To f32 if one of the tensors is f32, else to the region's dtype, which they must already have.
     Widest,
-    /// `einsum`: [`Policy::Lower`] where it is a product of matrices, step by step ([`einsum_steps`]).
+    /// `einsum`: step by step ([`einsum_steps`]), with [`Policy::Lower`] for the steps that are matrix products.
     Einsum,
-    /// `tensordot`, `inner`: [`Policy::Lower`] where they are a product of matrices.
+    /// `tensordot`, `inner`: [`Policy::Lower`] if it is a matrix product.
     Contracted,
-    /// `matrix_power`: [`Policy::Lower`] from the square on; the inverse is [`Policy::Single`].
+    /// `matrix_power`: [`Policy::Lower`] for exponents of 2 and more. The inverse of a negative power is
+    /// [`Policy::Single`].
     Power,
-    /// `lstm_cell`: [`Policy::Lower`], but for the cell's state.
+    /// `lstm_cell`: [`Policy::Lower`] for all but the cell state.
     LstmCell,
-    /// `gru_cell`: [`Policy::Lower`] in its products alone.
+    /// `gru_cell`: [`Policy::Lower`] for its matrix products only.
     GruCell,
-    /// `pad`: [`Policy::Single`] where it repeats or reflects elements.
+    /// `pad`: [`Policy::Single`] in the modes that repeat or reflect elements.
     Pad,
-    /// The op is composed of ops with policies of their own, in ways that depend on its arguments.
+    /// The op is composed of ops with different policies, depending on its arguments.
     Mixed,
 }
 
@@ -55,10 +57,11 @@ fn list_contains(list: &str, name: &str) -> bool {
     list.split_whitespace().any(|n| n == name)
 }
 
-/// What happens to the arguments of the op of a canonical path, `None` if nothing.
+/// The policy for the op of a canonical path; `None` if its arguments are not converted.
 pub fn policy_of(path: &str) -> Option<Policy> {
     let (name, overload) = name_of(path);
-    // The dispatcher knows what writes to `out` and in place by other names. One `_convolution` of two is listed.
+    // The dispatcher has other names for overloads that write to `out` or in place; these are not listed. Of the two
+    // overloads of `_convolution`, one is listed.
     if overload == "out" {
         return None;
     }
@@ -72,7 +75,7 @@ pub fn policy_of(path: &str) -> Option<Policy> {
         _ if list_contains("linalg_matrix_power matrix_power", name) => Some(Policy::Power),
         _ if list_contains("lstm_cell", name) => Some(Policy::LstmCell),
         _ if list_contains("gru_cell", name) => Some(Policy::GruCell),
-        // Packed sequences go another way than mkldnn's.
+        // Packed sequences do not take the mkldnn path.
         _ if list_contains("lstm", name) && overload == "data" => Some(Policy::Mixed),
         _ if list_contains(LOWER, name) => Some(Policy::Lower),
         _ if list_contains(SINGLE, name) => Some(Policy::Single),
@@ -82,7 +85,7 @@ pub fn policy_of(path: &str) -> Option<Policy> {
     }
 }
 
-/// An op's name as aten has it, and its overload.
+/// An op's ATen name and its overload.
 fn name_of(path: &str) -> (&str, &str) {
     if let Some(rest) = path.strip_prefix("aten.") {
         return rest.split_once('.').unwrap_or((rest, ""));
@@ -101,22 +104,22 @@ fn name_of(path: &str) -> (&str, &str) {
     }
 }
 
-/// One of the einsums that an einsum is computed by.
+/// One of the einsums that torch splits an einsum into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EinsumStep {
-    /// The operands by number: those of the einsum, then what the steps before give.
+    /// Indices of the operands: first those of the whole einsum, then the results of earlier steps.
     pub of: Vec<usize>,
-    /// What is computed of them.
+    /// The step's equation.
     pub equation: String,
-    /// Whether it is a product of matrices: it sums over a label that both have.
+    /// Whether the step is a matrix product, that is, sums over a label of both operands.
     pub product: bool,
 }
 
 /// Labels of an operand; an ellipsis is `.`.
 type Labels = Vec<char>;
 
-/// The steps that torch computes an einsum in, from left to right: what one operand alone has is summed first, in the operand's
-/// own dtype. None for one operand; `None` if the equation is none.
+/// The steps in which torch computes an einsum, from left to right. Labels that only one operand has are summed first,
+/// in that operand's dtype. The list is empty for a single operand; `None` if the equation is invalid.
 pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> {
     let (terms, output) = parse_labels(equation)?;
     if terms.len() != operands {
@@ -152,7 +155,7 @@ pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> 
     Some(out)
 }
 
-/// The operand, or its sum over the labels that nothing else has.
+/// The operand, summed over the labels that only it has.
 fn sum_lone_labels(
     operands: usize,
     at: usize,
@@ -172,7 +175,7 @@ fn sum_lone_labels(
     (operands + out.len() - 1, left)
 }
 
-/// The labels that others have too, each once.
+/// The labels of `term` that are also in `others`, without duplicates.
 fn shared_labels(term: &[char], others: &[char]) -> Labels {
     let mut out = vec![];
     for c in term.iter().filter(|c| others.contains(c)) {
@@ -204,7 +207,7 @@ fn parse_labels(equation: &str) -> Option<(Vec<Labels>, Labels)> {
     }
     let terms: Vec<Labels> = inputs.split(',').map(|t| t.chars().collect()).collect();
     let output = output.map(|o| o.chars().collect()).unwrap_or_else(|| {
-        // Those that stand once, in their order, after the ellipsis.
+        // The labels that occur once, in sorted order after the ellipsis.
         let all = terms.concat();
         let once = |c: &char| *c == '.' || all.iter().filter(|d| *d == c).count() == 1;
         let mut out: Labels = all.iter().copied().filter(once).collect();

@@ -1,7 +1,7 @@
-//! Arguments to parameters, as torch's Python argument parser does it.
+//! Binds arguments to parameters, as torch's Python argument parser does.
 //!
-//! A [`Binding`] says for each parameter where its value comes from. It is computed once from the arguments' *types*
-//! (which decide between overloads) and can then be applied to the same arguments in any form: nodes, types, tensors.
+//! A [`Binding`] says for each parameter where its value comes from. It is computed once, from the arguments' *types* (which
+//! select the overload). It can then be applied to the same arguments in any form: nodes, types or tensors.
 
 use super::schema::{Literal, NoLeaf, Param, ParamType, Schema};
 use crate::diag::nearest;
@@ -12,11 +12,11 @@ use crate::types::{ScalarKind, Type, Val};
 pub enum ParamOrigin {
     /// Positional argument `n`.
     Positional(usize),
-    /// All positional arguments from `n` on, as one list: `x.view(-1, 10)`.
+    /// All positional arguments from `n` on, as a list: `x.view(-1, 10)`.
     Rest(usize),
-    /// Keyword argument `n` (in the order written).
+    /// Keyword argument `n`, in source order.
     Keyword(usize),
-    /// Not given: this value.
+    /// Not given; the default is used.
     Default(Literal),
 }
 
@@ -24,57 +24,58 @@ pub enum ParamOrigin {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     origins: Vec<ParamOrigin>,
-    /// Lists of a fixed length that were given as one item, and lists given as tuples.
+    /// The parameter types, needed to expand single items into lists of a fixed length and to turn tuples into lists.
     types: Vec<ParamType>,
 }
 
-/// Why arguments do not fit a schema.
+/// The reason why arguments do not fit a schema.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BindError {
-    /// No value for the parameter.
+    /// A parameter without a value.
     Missing(String),
-    /// More positional arguments than parameters that take them.
+    /// Too many positional arguments.
     TooMany {
         /// How many were given.
         given: usize,
-        /// How many fit.
+        /// The maximum.
         max: usize,
     },
-    /// No parameter of that name.
+    /// An unknown keyword.
     UnknownKeyword {
         /// The name given.
         name: String,
         /// The parameter probably meant.
         nearest: Option<String>,
     },
-    /// Given by position and by name.
+    /// A parameter given both by position and by name.
     Twice(String),
     /// A value of the wrong type.
     WrongType {
         /// The parameter.
         param: String,
-        /// What it takes.
+        /// Its declared type.
         expected: ParamType,
-        /// What was given.
+        /// The kind of value given.
         found: &'static str,
-        /// Where the value came from.
+        /// The origin of the value.
         origin: ParamOrigin,
     },
 }
 
-/// How far a value may be from what a parameter asks for. torch's overloads are first tried as they are declared.
+/// Which deviations from a parameter's type are accepted. torch's overloads are first tried exactly as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Leniency {
     /// A `Tensor` parameter also takes a Python number (pointwise ops).
     pub numbers_as_tensors: bool,
-    /// A number parameter also takes a 0-d tensor.
+    /// A number parameter also takes a 0-dim tensor.
     pub tensors_as_numbers: bool,
-    /// torch's own signature takes the arguments: numbers of any kind are converted, as is one for a list.
+    /// torch's own signature accepts the arguments: numbers of any kind are converted, and a single number is accepted
+    /// for a list.
     pub converted: bool,
 }
 
-/// Keywords that every factory function of torch takes and that mean nothing here: there is one device, one layout and
-/// one random stream.
+/// Keywords that all factory functions of torch take and that are ignored here: fxc has one device, one layout and one
+/// random stream.
 const IGNORED: &[&str] = &[
     "layout",
     "device",
@@ -102,20 +103,21 @@ impl Binding {
             let Some(v) = args.get(slot) else { break };
             at = slot + 1;
             // A list of ints may be written as several arguments, but only as the first parameter or just after `self`.
-            // What is not known is an int where there are more arguments than a list leaves room for: `x.reshape(%n, -1)`.
+            // If there are more arguments than positional parameters, an argument of unknown type counts as an int:
+            // `x.reshape(%n, -1)`.
             let unknown = *v == Val::Unknown && args.len() > positional.len();
             let spread = slot <= 1 && is_open_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
-            // Behind the first a bool is an int too: `torch.zeros(3, True)`.
+            // After the first item a bool counts as an int: `torch.zeros(3, True)`.
             let listed = |v: &Type| is_int(v) || *v == Val::Unknown || lenient.converted && is_bool(v);
             let all_ints = || args[slot..].iter().all(listed);
-            // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
+            // Several tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
             let last = slot + 1 == positional.len();
             if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
                 origins[p] = Some(ParamOrigin::Rest(slot));
                 at = args.len();
                 break;
             }
-            // One int for a list without a fixed length: `x.view(6)`.
+            // A single int for a list without a fixed length: `x.view(6)`.
             if spread && args.len() == slot + 1 && is_open_list(&schema.params[p].ty) {
                 origins[p] = Some(ParamOrigin::Rest(slot));
                 break;
@@ -189,7 +191,8 @@ impl Binding {
         })
     }
 
-    /// The tensor parameters of the schema that numbers stand for, each with the error this is where none may stand.
+    /// The tensor parameters for which numbers are given, each with the error to report if the op does not take numbers
+    /// there.
     pub fn numbers_for_tensors(
         &self,
         schema: &Schema,
@@ -223,8 +226,9 @@ impl Binding {
         &self.origins
     }
 
-    /// The parameters' values, in parameter order: tuples given for lists become lists, one item given for a list of a
-    /// fixed length is repeated. `whole` tells leaves that stand for whole lists: these are not made items of one.
+    /// The parameters' values, in parameter order. Tuples given for lists become lists, and one item given for a list
+    /// of a fixed length is repeated. `whole` tells which leaves stand for whole lists; these are not wrapped into a
+    /// list.
     pub fn apply<U: Clone>(
         &self,
         args: &[Val<U>],
@@ -250,7 +254,7 @@ impl Binding {
     }
 }
 
-/// A default as a value with any leaf.
+/// A default as a value with any leaf type.
 pub fn lift_literal<U>(d: &Literal) -> Val<U> {
     d.map(|x: &NoLeaf| match *x {})
 }
@@ -267,7 +271,7 @@ fn normalise_arg<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
                 normalise_arg(v, t)
             }
         }
-        // Of values of any type it counts what holds them.
+        // For items of any type, the container's kind matters, so a tuple stays a tuple.
         (ParamType::List(t, _), v @ Val::Tuple(_)) if **t == ParamType::Any => v,
         (ParamType::List(t, _), Val::List(items) | Val::Tuple(items)) => {
             Val::List(items.into_iter().map(|v| normalise_item(v, t)).collect())
@@ -278,7 +282,7 @@ fn normalise_arg<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
     }
 }
 
-/// Whether Python finds a value true; `None` where only the run shows it.
+/// The truth value in Python; `None` if it is known only at run time.
 fn truth_value<U>(v: &Val<U>) -> Option<bool> {
     match v {
         Val::None => Some(false),
@@ -290,7 +294,7 @@ fn truth_value<U>(v: &Val<U>) -> Option<bool> {
     }
 }
 
-/// An item of a list as its type says: a bool for an int is one.
+/// A list item converted to the item type: a bool given for an int becomes an int.
 fn normalise_item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
         (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
@@ -299,7 +303,7 @@ fn normalise_item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
     }
 }
 
-/// Names that Python spellings use for torch's own.
+/// Python's parameter names for torch's own.
 const ALIASES: &[(&str, &str)] = &[
     ("from", "a"),
     ("to", "b"),
@@ -346,7 +350,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("indices", "indices_or_sections"),
 ];
 
-/// The position of the parameter `name`, or of the one that other spellings call so.
+/// The position of the parameter `name`, or of the one that `name` is an alias of.
 pub(super) fn find_param(schema: &Schema, name: &str) -> Option<usize> {
     schema.index_of(name).or_else(|| {
         ALIASES
@@ -356,10 +360,11 @@ pub(super) fn find_param(schema: &Schema, name: &str) -> Option<usize> {
     })
 }
 
-/// Whether the arguments from `slot` on also fit the parameters one by one, because these take ints too.
+/// Whether the arguments from `slot` on also fit the parameters one by one, because these parameters take ints too.
 fn fits_rest(schema: &Schema, positional: &[usize], slot: usize, given: usize) -> bool {
     let rest = &positional[slot..];
-    // `sum(0, True)`-like calls never get here (a bool is not an int); `zeros(2, 3)`, `view(2, 3)` must spread.
+    // Calls like `sum(0, True)` never get here, because a bool is not an int. `zeros(2, 3)` and `view(2, 3)` must be
+    // read as lists.
     given - slot <= rest.len()
         && rest[1..given - slot]
             .iter()
@@ -375,7 +380,7 @@ fn is_int_param(ty: &ParamType) -> bool {
     }
 }
 
-/// A list of ints without a fixed length.
+/// Whether a parameter takes a list of ints of any length.
 fn is_open_int_list(ty: &ParamType) -> bool {
     match ty {
         ParamType::List(t, len) => **t == ParamType::Int && len.is_none(),
@@ -413,11 +418,11 @@ fn is_number(v: &Type) -> bool {
         || matches!(v, Val::Any(ScalarKind::Int | ScalarKind::Float | ScalarKind::Bool))
 }
 
-/// Whether a value of type `v` may stand for a parameter of type `ty`.
+/// Whether a parameter of type `ty` accepts a value of type `v`.
 pub fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     use ParamType as P;
     let number = is_number(v);
-    // A 0-d tensor converts to a number implicitly, as torch's parser allows.
+    // A 0-dim tensor converts to a number implicitly, as in torch's parser.
     let zero_dim = lenient.tensors_as_numbers && matches!(v, Val::Leaf(t) if t.rank() == Some(0));
     let fits = match (ty, v) {
         (_, Val::Unknown) | (P::Any, _) => true,
@@ -443,7 +448,7 @@ pub fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     fits || lenient.converted && can_convert(ty, v)
 }
 
-/// Whether torch converts `v` where it takes such a value at all.
+/// Whether torch converts `v` to the parameter's type, for ops that take such values.
 fn can_convert(ty: &ParamType, v: &Type) -> bool {
     use ParamType as P;
     let scalar = || is_number(v) || matches!(v, Val::Leaf(_));

@@ -1,12 +1,12 @@
-//! A method for each row of the table, with which decompositions are written: `b.mul(x, y)?`, `b.softmax(x, dim)?`.
+//! A method for each row of the table, used to write decompositions: `b.mul(x, y)?`, `b.softmax(x, dim)?`.
 
 use super::{Build, OpId, OpResult, Traced};
 use crate::types::Val;
 
 macro_rules! ids {
     ($($variant:ident $name:literal $method:ident($($param:ident),* $(; $($keyword:ident),*)?))*) => {
-        /// The rows as methods of a builder. Their parameters are those without a default, by position; the others take their
-        /// defaults. [`Build::call`] takes arguments for these too.
+        /// The rows as methods of a builder. A method takes the parameters without a default, by position; the others
+        /// get their defaults. Use [`Build::call`] to set those as well.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the names are torch's")]
         pub trait OpBuilder {
             $(

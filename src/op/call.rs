@@ -1,4 +1,4 @@
-//! An op applied to bound arguments, and what can go wrong with it.
+//! An op applied to bound arguments, and the errors of such a call.
 
 use super::Op;
 use crate::diag::{Code, Diagnostic};
@@ -14,35 +14,35 @@ pub struct Call<T> {
     pub args: Vec<Val<T>>,
 }
 
-/// Why an op cannot be applied to its arguments: a diagnostic without its place, which the caller knows.
+/// The reason why an op cannot be applied to its arguments: a diagnostic without a location, which the caller adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpError {
     /// The kind of error.
     pub code: Code,
-    /// Whether nothing is wrong with the call, but there is no code for it: the interpreter can run it.
+    /// Whether the call is valid but has no compiled form; the interpreter can run it.
     pub refused: bool,
-    /// What is wrong, with torch's text where torch has one.
+    /// The error, in torch's words where torch has the same error.
     pub title: String,
-    /// Why.
+    /// Explanations.
     pub notes: Vec<String>,
-    /// What to write instead.
+    /// Suggested fixes.
     pub help: Vec<String>,
-    /// The parameter at fault, if it is one.
+    /// The parameter at fault, if it is a single one.
     pub param: Option<String>,
 }
 
 impl OpError {
-    /// An error that the values of a scalar expression give.
+    /// The error of evaluating a scalar expression.
     pub fn from_eval_error(e: EvalError) -> OpError {
         OpError::value(e.to_string())
     }
 
-    /// An error of shapes, sizes or dtypes (E0302).
+    /// An error about shapes, sizes or dtypes (E0302).
     pub fn shape(title: impl Into<String>) -> OpError {
         OpError::new(Code::E0302, title)
     }
 
-    /// An error of an argument's value or kind (E0202).
+    /// An error about an argument's value or kind (E0202).
     pub fn arg(param: &str, title: impl Into<String>) -> OpError {
         OpError {
             param: Some(param.into()),
@@ -50,12 +50,12 @@ impl OpError {
         }
     }
 
-    /// An error of dtypes (E0303).
+    /// An error about dtypes (E0303).
     pub fn dtype(title: impl Into<String>) -> OpError {
         OpError::new(Code::E0303, title)
     }
 
-    /// An error that only the values show: an index out of bounds, an integer division by zero (E0502).
+    /// An error that depends on values: an index out of bounds, an integer division by zero (E0502).
     pub fn value(title: impl Into<String>) -> OpError {
         OpError::new(Code::E0502, title)
     }
@@ -80,20 +80,20 @@ impl OpError {
         }
     }
 
-    /// The diagnostic, without its place.
+    /// The diagnostic, without a location.
     pub fn diagnostic(self) -> Diagnostic {
         let mut d = Diagnostic::new(self.code, self.title);
         (d.notes, d.help) = (self.notes, self.help);
         d
     }
 
-    /// Adds why.
+    /// Adds an explanation.
     pub fn note(mut self, text: impl Into<String>) -> OpError {
         self.notes.push(text.into());
         self
     }
 
-    /// Adds what to write instead.
+    /// Adds a suggested fix.
     pub fn help(mut self, text: impl Into<String>) -> OpError {
         self.help.push(text.into());
         self
@@ -104,7 +104,8 @@ impl OpError {
 pub type OpResult<T> = Result<T, OpError>;
 
 impl<T> Call<T> {
-    /// The value of parameter `name`. Panics if the op has no such parameter: the table and its rules are one program.
+    /// The value of parameter `name`. Panics if the op has no such parameter, which is a bug: rules are written for
+    /// their own rows.
     pub fn get(&self, name: &str) -> &Val<T> {
         let i = self.op.schema.index_of(name);
         &self.args[i.unwrap_or_else(|| panic!("{} has no parameter {name}", self.op.name))]
@@ -151,7 +152,7 @@ impl<T> Call<T> {
         }
     }
 
-    /// The constant ints of a list parameter; an int alone counts as a list of one.
+    /// The constant ints of a list parameter. A single int counts as a list of one.
     pub fn ints(&self, name: &str) -> OpResult<Vec<i64>> {
         match self.get(name) {
             Val::List(v) | Val::Tuple(v) => v
@@ -177,13 +178,13 @@ impl<T> Call<T> {
         }
     }
 
-    /// The sizes of a list parameter, symbolic where they are.
+    /// The sizes of a list parameter, which may be symbolic.
     pub fn dims(&self, name: &str) -> OpResult<Vec<Dim>> {
         let one = |v: &Val<T>| match v {
             Val::Int(d) => Ok(d.clone()),
             Val::Bool(b) => Ok(Dim::Const(*b as i64)),
             Val::Any(_) | Val::Unknown => Ok(Dim::Unknown),
-            // A 0-d tensor used as a size is known only at run time.
+            // A 0-dim tensor used as a size is known only at run time.
             Val::Leaf(_) => Ok(Dim::Unknown),
             _ => Err(self.wrong_argument(name, "a list of ints")),
         };
@@ -252,7 +253,7 @@ impl<T> Call<T> {
 }
 
 impl Call<TensorType> {
-    /// The type of the tensor given for `name`, with its rank known.
+    /// The dtype and shape of the tensor given for `name`; an error if its rank is unknown.
     pub fn shaped(&self, name: &str) -> OpResult<(DType, &[Dim])> {
         let t = self.leaf(name)?;
         match &t.shape {
@@ -264,7 +265,8 @@ impl Call<TensorType> {
         }
     }
 
-    /// The dtype and constant sizes of the tensor given for `name`: what a meaning, instantiated for known sizes, uses.
+    /// The dtype and constant sizes of the tensor given for `name`. Meanings use it, because they are instantiated for
+    /// known sizes.
     pub fn fixed_type(&self, name: &str) -> OpResult<(DType, Vec<usize>)> {
         let t = self.leaf(name)?;
         t.fixed_shape()
@@ -273,7 +275,7 @@ impl Call<TensorType> {
     }
 }
 
-/// `dim` of a tensor of `rank`, counted from the front. torch's error otherwise. A 0-d tensor has dims -1 and 0.
+/// Counts `dim` of a tensor of rank `rank` from the front, or returns torch's error. A 0-dim tensor has dims -1 and 0.
 pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
     let n = rank.max(1) as i64;
     if (-n..n).contains(&dim) {
@@ -291,15 +293,15 @@ pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
     }
 }
 
-/// What inference learns beside types: equations between sizes.
+/// The results of type rules besides types: equations between sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
-    /// Pairs of sizes that must be equal for the graph to run, with what demands it.
+    /// Pairs of sizes that must be equal for the graph to run, with the reason.
     pub equations: Vec<(Dim, Dim, String)>,
 }
 
 impl Sizes {
-    /// The one size that `a` and `b` must both be. Known, different sizes are an error with `what` as its title.
+    /// The size that both `a` and `b` must be. Different known sizes are an error with the title `what`.
     pub fn unify_dims(&mut self, a: &Dim, b: &Dim, what: impl FnOnce() -> String) -> OpResult<Dim> {
         match (a, b) {
             _ if a == b => Ok(a.clone()),
@@ -319,7 +321,7 @@ impl Sizes {
     pub fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> OpResult<Vec<Dim>> {
         let rank = a.len().max(b.len());
         let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
-        // torch reports the last dim that does not fit.
+        // torch reports the last dim that does not match.
         let mut out = (0..rank)
             .rev()
             .map(|i| match (at(a, i), at(b, i)) {
@@ -339,5 +341,5 @@ impl Sizes {
     }
 }
 
-/// A type rule: the type of an op's result from its arguments' types.
+/// A type rule: computes the type of an op's result from the types of its arguments.
 pub type TypeRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<Type>;

@@ -1,8 +1,8 @@
-//! Contractions: the sums of products that have kernels of their own.
+//! Contractions: sums of products, which have kernels of their own.
 
 use crate::types::TensorType;
 
-/// A contraction: what `math::contract` computes.
+/// A contraction, computed by `math::contract`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contraction {
     /// A product of matrices.
@@ -11,8 +11,8 @@ pub enum Contraction {
     Conv(Convolution),
 }
 
-/// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]`, batch dims broadcast. Both operands have rank 2 or
-/// more; products of vectors decompose.
+/// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]` with broadcast batch dims. Both operands have
+/// rank 2 or more; products of vectors are decomposed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatrixProduct {
     /// Parameter of the left operand, `[…, M, K]` (or `[…, K, M]` if `a_transposed`).
@@ -44,15 +44,15 @@ pub struct Convolution {
     pub bias: Option<usize>,
     /// Per spatial dim.
     pub stride: Vec<usize>,
-    /// Per spatial dim, on both sides (negative is not legal).
+    /// Per spatial dim, on both sides; not negative.
     pub padding: Vec<usize>,
     /// Per spatial dim.
     pub dilation: Vec<usize>,
-    /// Transposed convolution.
+    /// Whether the convolution is transposed.
     pub transposed: bool,
-    /// Per spatial dim; transposed only.
+    /// Per spatial dim; for transposed convolutions only.
     pub output_padding: Vec<usize>,
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
     /// The result's type.
     pub out: TensorType,
@@ -67,7 +67,7 @@ impl Contraction {
         }
     }
 
-    /// The parameters that are operands: both factors, then the addend if there is one.
+    /// The parameters that are operands: both factors, then the addend, if any.
     pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut usize> {
         let (factors, addend) = match self {
             Contraction::MatMul(p) => ([&mut p.a, &mut p.b], p.bias.as_mut()),

@@ -1,10 +1,10 @@
-//! Control-flow calls of the table, taken apart: see [`crate::control`].
+//! Splits control-flow calls of the table into their parts: see [`crate::control`].
 
 use super::{Call, OpError, OpResult};
 use crate::control::{Control, ControlCall};
 use crate::types::Val;
 
-/// Takes a call apart.
+/// Splits a call into its parts.
 pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     let control = call.op.control().ok_or_else(|| OpError::refused("no control flow"))?;
     let must_be = |name: &str, what: &str| {
@@ -14,7 +14,8 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     let graph = |name: &str| match call.get(name) {
         Val::Graph(g) => Ok(g.clone()),
         v => {
-            // An attribute that no line of the text declares: `print(graph)` shows what reads a graph, not the graph.
+            // The text does not declare the attribute: `print(graph)` shows the name of a nested graph, not its
+            // contents.
             let help = match v {
                 Val::Unknown => "print(graph) leaves out the graphs within it; print_readable() holds them",
                 _ => "name a graph of the file: `@name`",

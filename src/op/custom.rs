@@ -1,12 +1,12 @@
-//! Ops that a user adds while the program runs, beside the table's rows.
+//! Ops that a user registers at run time, in addition to the table's rows.
 //!
-//! * [`register`] takes a [`CustomOp`]: Rust with a schema, a type rule and a computation.
-//! * [`declare`] takes a schema and a scalar expression: what `pointwise "…" = "…"` in a file means. Such an op fuses with
-//!   others and is vectorised like a row of the table.
+//! * [`register`] takes a [`CustomOp`]: a schema, a type rule and a computation in Rust.
+//! * [`declare`] takes a schema and a scalar expression; `pointwise "…" = "…"` in a file calls it. Such an op is fused and
+//!   vectorised like a row of the table.
 //!
-//! Both become an [`Op`] that [`resolve`](super::resolve) finds by its name, with torch's `.default` after it or not:
-//! the op of the schema `mylib::scale(Tensor x) -> Tensor` is `mylib.scale`, `torch.ops.mylib.scale` and
-//! `torch.ops.mylib.scale.default`. Ops live as long as the program.
+//! Both create an [`Op`] that [`resolve`](super::resolve) finds by its name, with or without torch's `.default` suffix: the op of
+//! the schema `mylib::scale(Tensor x) -> Tensor` is `mylib.scale`, `torch.ops.mylib.scale` and
+//! `torch.ops.mylib.scale.default`. Ops are never removed.
 
 use super::pointwise::pointwise;
 use super::{Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, ParamType, Schema, Sizes, instantiate};
@@ -17,25 +17,25 @@ use indexmap::IndexMap;
 use std::collections::HashSet;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-/// An op of the user's own, in Rust.
+/// A user-defined op in Rust.
 pub trait CustomOp: Send + Sync {
     /// torch's schema: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`.
     fn schema(&self) -> String;
 
-    /// What it computes, in a line.
+    /// A one-line description.
     fn doc(&self) -> String {
         String::new()
     }
 
-    /// What it does beside computing. Anything but [`Effect::Pure`] keeps passes from merging, folding and dropping it.
+    /// The op's side effects. Anything but [`Effect::Pure`] keeps passes from merging, folding and dropping it.
     fn effect(&self) -> Effect {
         Effect::Pure
     }
 
-    /// The type of the result from the arguments' types; sizes may be symbolic. What does not fit is an error.
+    /// The result type, from the arguments' types; sizes may be symbolic. Returns an error for invalid arguments.
     fn infer(&self, call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type>;
 
-    /// The result, of the type that [`CustomOp::infer`] gives.
+    /// Computes the result, which has the type that [`CustomOp::infer`] returns.
     fn run(&self, call: &Call<Tensor>) -> OpResult<Val<Tensor>>;
 }
 
@@ -43,41 +43,41 @@ pub trait CustomOp: Send + Sync {
 struct Custom {
     ops: Vec<&'static Op>,
     by_path: IndexMap<&'static str, &'static Op>,
-    /// Declarations, so that one that is read again is the same op.
+    /// Declarations by schema and expression, so that reading the same declaration again yields the same op.
     declared: IndexMap<(String, String), &'static Op>,
-    /// Functions that are said to have effects, by their paths: also some that have no row.
+    /// Paths of functions that are declared to have side effects, including functions without a row.
     effects: HashSet<String>,
 }
 
-/// The one registry of the process. It extends the table, which belongs to the process too: files name what it holds by paths, and
-/// a graph that is parsed, copied or split must mean by a path what the graph it came from does.
+/// The registry of the process. It extends the table, which is also global: files refer to ops by path, and in a graph
+/// that is parsed, copied or split a path must mean the same op as in the original graph.
 static CUSTOM: LazyLock<RwLock<Custom>> = LazyLock::new(Default::default);
 
-/// The registered op of a name or spelling.
+/// The registered op with this name or spelling.
 pub(super) fn find(path: &str) -> Option<&'static Op> {
     let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
     custom.by_path.get(path).copied()
 }
 
-/// Every op registered so far, in that order.
+/// All registered ops, in registration order.
 pub fn registered_ops() -> Vec<&'static Op> {
     let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
     custom.ops.clone()
 }
 
-/// Says that functions have effects beside computing.
+/// Declares that functions have side effects.
 pub(crate) fn add_effects(paths: Vec<String>) {
     let mut custom = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
     custom.effects.extend(paths);
 }
 
-/// Whether a function is said to have effects. Its path is asked for only if any function is.
+/// Whether a function is declared to have side effects. `path` is called only if any function is.
 pub(crate) fn has_effect(path: impl FnOnce() -> String) -> bool {
     let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
     !custom.effects.is_empty() && custom.effects.contains(&path())
 }
 
-/// Adds an op. An error if the schema cannot be read or the name is taken.
+/// Registers an op. Returns an error if the schema is invalid or the name is taken.
 pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
     let (name, schema) = read_schema(&custom.schema())?;
     let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
@@ -94,9 +94,9 @@ pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
     Ok(op)
 }
 
-/// Adds a pointwise op: `expr` in the language of [`scalar::parse`](crate::scalar::parse) over the schema's parameters.
-/// Tensors broadcast and promote, integers and bools become f32. The same declaration again gives the same op; another
-/// one of the same name gives an op with a name of its own.
+/// Registers a pointwise op: `expr` is in the language of [`scalar::parse`](crate::scalar::parse) over the schema's
+/// parameters. Tensors are broadcast and promoted; integers and bools become f32. Repeating a declaration returns the
+/// same op; a different declaration of the same name creates an op with a name of its own.
 pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
     let key = (schema.to_string(), expr.to_string());
     {
@@ -146,7 +146,7 @@ fn bad_schema(what: String) -> OpError {
     e.help("schemas are torch's: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`")
 }
 
-/// The op's name, with dots, and the schema.
+/// The op's name (with dots) and the schema.
 fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
     let text = text.replace("::", ".");
     let schema = Schema::try_parse(&text).map_err(bad_schema)?;
@@ -183,7 +183,7 @@ fn check_parameters(schema: &Schema) -> OpResult<()> {
     Ok(())
 }
 
-/// Reads the expression for one set of types, so that what is wrong in it is found where it is declared.
+/// Checks the expression for one set of types, so that errors are reported at the declaration.
 fn check_expression(op: &'static Op) -> OpResult<()> {
     let arg = |t: &ParamType| match t {
         ParamType::Tensor => Val::Leaf(TensorType::with_fixed_shape(DType::F32, &[2])),

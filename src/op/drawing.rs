@@ -1,4 +1,4 @@
-//! Draws that fill memory: torch draws the numbers of some ops in the order in which the result lies in memory.
+//! Random fills: torch draws the numbers of some ops in the memory order of the result.
 
 use super::Call;
 use super::emit::ints_val;
@@ -6,8 +6,8 @@ use super::facts::DrawOrder;
 use super::layout::Layout;
 use crate::types::{TensorType, Val};
 
-/// The order of the dims in which a call draws, the outermost first, if it is not the order of the dims. `at` is where the first
-/// operand lies; `in_place` says that it is written to.
+/// The order of dims, outermost first, in which a call draws its numbers; `None` if it is the logical order. `at` is
+/// the layout of the first operand; `in_place` says whether the call writes to it.
 pub fn draw_order(c: &Call<TensorType>, at: &Layout, in_place: bool) -> Option<Vec<usize>> {
     match c.op.facts.draws {
         DrawOrder::OfOperand => {}
@@ -22,7 +22,7 @@ pub fn draw_order(c: &Call<TensorType>, at: &Layout, in_place: bool) -> Option<V
     (!c.op.drops_nothing(given)).then_some(order)
 }
 
-/// What the first operand of such a call is permuted by, and what its results are.
+/// The permutations to apply to the first operand and to the result of such a call.
 pub fn draw_permutations<T>(order: &[usize]) -> [Val<T>; 2] {
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &d)| back[d] = i);

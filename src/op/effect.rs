@@ -1,28 +1,27 @@
-//! What calls do beside computing their values: one answer for graphs, passes and the table.
+//! Side effects of calls: one definition for graphs, passes and the table.
 
 use super::Op;
 
-/// What a call, or a node of a graph, does beside computing its value. Rows are pure, random or external.
+/// The side effect of a call, or of a node of a graph. Rows are pure, random or external.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: it may be merged, folded, moved and dropped.
+    /// No side effect: the call may be merged, folded, moved and dropped.
     Pure,
-    /// It is a parameter or the result of a graph.
+    /// A parameter or the result of a graph.
     Interface,
-    /// It draws random numbers: never merged, folded or dropped.
+    /// Draws random numbers: never merged, folded or dropped.
     Random,
-    /// It writes to one of its arguments.
+    /// Writes to one of its arguments.
     Mutates,
-    /// It checks something, changes a setting or talks to the outside: never dropped.
+    /// Checks something, changes a setting or has an effect outside the graph: never dropped.
     External,
 }
 
-/// Parameters that make a random op draw nothing where they are 0 or false: a dropout that does not train drops nothing.
+/// Parameters that turn off the random draws of an op if they are 0 or false: dropout outside training drops nothing.
 const QUIET: [&str; 4] = ["train", "training", "dropout_p", "dropout"];
 
 impl Op {
-    /// What a call does beside computing. `given` is the number that a parameter has in the call, if that is known; bools are 0
-    /// and 1.
+    /// The side effect of a call. `given` returns the value of a parameter if it is known; bools are 0 and 1.
     pub fn effect_where(&self, given: impl Fn(&str) -> Option<f64>) -> Effect {
         match self.effect {
             Effect::Random if QUIET.into_iter().any(|p| given(p) == Some(0.0)) => Effect::Pure,
@@ -30,7 +29,7 @@ impl Op {
         }
     }
 
-    /// Whether a call is a dropout that drops nothing: torch gives the operand itself.
+    /// Whether a call is a dropout that drops nothing, in which case torch returns the operand itself.
     pub fn drops_nothing(&self, given: impl Fn(&str) -> Option<f64>) -> bool {
         self.facts.dropout && self.effect_where(given) == Effect::Pure
     }

@@ -1,4 +1,4 @@
-//! Shorthand for writing decompositions: arguments, and the ops that most of them use.
+//! Shorthand for writing decompositions: argument values and the most common ops.
 
 use super::{Build, Call, Op, OpError, OpResult, Sizes, Traced, lift_literal};
 use crate::diag::Code;
@@ -46,14 +46,14 @@ impl Traced {
         self.shape().map(<[Dim]>::len)
     }
 
-    /// The element type.
+    /// The dtype.
     pub fn dtype(&self) -> DType {
         self.ty.dtype
     }
 }
 
 impl Call<Traced> {
-    /// The same call on types.
+    /// The call with types as arguments.
     pub fn types(&self) -> Call<TensorType> {
         self.map(|t| t.ty.clone())
     }
@@ -77,7 +77,7 @@ impl dyn Build + '_ {
         self.op(op, [x.into(), y.into()])
     }
 
-    /// `x` converted to `dtype`; `x` itself if it has it.
+    /// `x` converted to `dtype`, or `x` itself if it already has this dtype.
     pub fn to_dtype(&mut self, x: &Traced, dtype: DType) -> OpResult<Traced> {
         if x.dtype() == dtype {
             return Ok(x.clone());
@@ -89,18 +89,18 @@ impl dyn Build + '_ {
         self.op(op, [x.into(), Val::DType(dtype)])
     }
 
-    /// A reduction over `dims` with the dims kept or not: `sum`, `mean`, `amax`, `amin`.
+    /// A reduction over `dims`: `sum`, `mean`, `amax`, `amin`.
     pub fn reduce(&mut self, op: OpId, x: &Traced, dims: &[usize], keepdim: bool) -> OpResult<Traced> {
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         self.op(op, [x.into(), ints_val(&dims), Val::Bool(keepdim)])
     }
 
-    /// A tensor of one value.
+    /// A tensor filled with one value.
     pub fn full(&mut self, shape: &[Dim], value: Val<Traced>, dtype: DType) -> OpResult<Traced> {
         self.op(OpId::Full, [dims_val(shape), value, Val::DType(dtype)])
     }
 
-    /// A new dim of size 1.
+    /// Inserts a dim of size 1.
     pub fn unsqueeze(&mut self, x: &Traced, dim: usize) -> OpResult<Traced> {
         self.op(OpId::Unsqueeze, [x.into(), Val::int(dim as i64)])
     }
@@ -110,7 +110,7 @@ impl dyn Build + '_ {
         self.op(OpId::Squeeze, [x.into(), ints_val(&[dim as i64])])
     }
 
-    /// Stretches dims of size 1.
+    /// Expands dims of size 1.
     pub fn expand(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
         if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
             return Ok(x.clone());
@@ -126,7 +126,7 @@ impl dyn Build + '_ {
         self.permute(x, &dims)
     }
 
-    /// The elements from `start` up to `end` in steps along `dim`.
+    /// The elements from `start` up to but excluding `end`, with a step, along `dim`.
     pub fn slice(&mut self, x: &Traced, dim: usize, start: Dim, end: Dim, step: i64) -> OpResult<Traced> {
         let args = [
             x.into(),
@@ -138,17 +138,17 @@ impl dyn Build + '_ {
         self.op(OpId::Slice, args)
     }
 
-    /// The elements at one index of `dim`, which goes.
+    /// The elements at one index of `dim`; the dim is removed.
     pub fn select(&mut self, x: &Traced, dim: usize, index: Dim) -> OpResult<Traced> {
         self.op(OpId::Select, [x.into(), Val::int(dim as i64), Val::Int(index)])
     }
 
-    /// Tensors one after the other along `dim`.
+    /// Concatenates tensors along `dim`.
     pub fn cat(&mut self, tensors: &[Traced], dim: usize) -> OpResult<Traced> {
         self.op(OpId::Cat, [list_val(tensors), Val::int(dim as i64)])
     }
 
-    /// Matrix product with torch's rules for ranks.
+    /// Matrix product with torch's rules for operand ranks.
     pub fn matmul(&mut self, a: &Traced, b: &Traced) -> OpResult<Traced> {
         self.binary(OpId::Matmul, a, b)
     }
@@ -175,8 +175,8 @@ impl Build for TypeBuilder<'_> {
     }
 }
 
-/// The type rule of ops that are other ops: the type of what the decomposition gives. Panics if the op's meaning is not
-/// a decomposition.
+/// The type rule of composite ops: the type of the decomposition's result. Panics if the op's meaning is not a
+/// decomposition.
 pub fn decomposed_type(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let Meaning::Decompose(f) = call.op.meaning else {
         panic!("`{}` does not decompose", call.op.name)

@@ -1,8 +1,9 @@
-//! An example of each op, for its page: `tests/data/make_examples.py` chooses them from the recorded cases.
+//! An example of each op for its documentation page. `tests/data/make_examples.py` selects them from the recorded
+//! cases.
 
 static TEXT: &str = include_str!("examples.txt");
 
-/// Every op that has an example, with it: a graph in FXIR.
+/// All ops that have an example, each with its example: a graph in FXIR.
 pub fn all_examples() -> impl Iterator<Item = (&'static str, String)> {
     TEXT.split("# ").filter_map(|part| {
         let (name, lines) = part.split_once('\n')?;

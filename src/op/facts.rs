@@ -1,136 +1,135 @@
-//! Facts of rows that later stages act on. Each is declared at its row, so that no stage keeps a list of ops.
+//! Properties of rows that later stages use. Each is declared at its row, so that no stage keeps a list of ops.
 
 use super::running::RunningStats;
 use super::{Call, Effect, ExprText, Meaning, Op, OpId};
 use crate::types::TensorType;
 
-/// The bounds that a call clamps each element to, one by one.
+/// The bounds to which a call clamps each element.
 pub(super) type Clamp = fn(&Call<TensorType>) -> Option<(f32, f32)>;
 
-/// What a row says of itself beside its type and its meaning.
+/// The properties of a row besides its type rule and its meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// The elements are those of the first parameter, some of them or all, though the row is not a view.
+    /// Each element of the result is an element of the first parameter, though the row is not a view.
     same_elements: bool,
-    /// The result has memory of its own in torch, though the row is made of others.
+    /// The result has memory of its own in torch, though the row is a composite.
     pub new_memory: bool,
-    /// The order of the result's dims in memory, where it does not follow from the meaning.
+    /// The memory order of the result's dims, if it does not follow from the meaning.
     pub order: Option<MemoryOrder>,
-    /// The row is no more than a clamp, which products and convolutions apply to what they store.
+    /// The row is only a clamp, which matrix products and convolutions can apply when they store their results.
     pub clamp: Option<Clamp>,
-    /// How the row looks at the memory of its first operand.
+    /// How the row depends on the memory of its first operand.
     pub memory: MemoryUse,
     /// How the row updates running statistics.
     pub running: Option<RunningStats>,
-    /// The view that the row writes its second operand to, as `slice_scatter` does to `slice`.
+    /// The view to which the row writes its second operand: `slice` for `slice_scatter`.
     pub scatter_to: Option<OpId>,
     /// The order in which the row draws random numbers.
     pub draws: DrawOrder,
-    /// The row gives its operand back where it draws no random numbers.
+    /// The row returns its operand itself if it draws no random numbers.
     pub dropout: bool,
 }
 
-/// The order that the dims of a result have in memory.
+/// The memory order of a result's dims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOrder {
-    /// Row by row.
+    /// Row-major.
     RowMajor,
-    /// A matrix, column by column.
+    /// A column-major matrix.
     Columns,
-    /// That of the first operand (torch's `empty_like`).
+    /// The order of the first operand (torch's `empty_like`).
     First,
-    /// What torch's `TensorIterator` makes of all operands' orders.
+    /// The order that torch's `TensorIterator` derives from all operands.
     Operands,
 }
 
-/// How a row looks at the memory of its first operand, rather than at its elements.
+/// How a row depends on the memory of its first operand, rather than on its elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryUse {
     /// Not at all.
     #[default]
     Elements,
-    /// Its value is told by strides or an offset: `stride`.
+    /// Its value depends on strides or an offset: `stride`.
     Asks,
-    /// It is an error with some strides: `view`.
+    /// Some strides are an error: `view`.
     Checks,
-    /// It reads or writes a window on the memory: `as_strided`.
+    /// It reads or writes a strided window of the storage: `as_strided`.
     Window,
-    /// It makes the memory longer or shorter: `resize_`.
+    /// It resizes the storage: `resize_`.
     Resizes,
 }
 
-/// The order in which a row draws the random numbers of its result.
+/// The order in which a row draws random numbers for the elements of its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DrawOrder {
-    /// Row by row; rows that draw nothing too. (Normal numbers are drawn in blocks in torch, in any memory.)
+    /// Row-major; also used for rows that draw nothing. (torch draws normal numbers in blocks, whatever the layout.)
     #[default]
     RowMajor,
-    /// Row by row, but in the order of memory where the call fills its operand in place.
+    /// Row-major, except that an in-place call draws in the memory order of its operand.
     InPlace,
-    /// In the order of the first operand's memory, in which the result lies too.
+    /// In the memory order of the first operand, which is also that of the result.
     OfOperand,
 }
 
-/// What all elements of a result are.
+/// The value of all elements of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// A number.
     Number(i64),
-    /// The number that a parameter is.
+    /// The value of the parameter with this index.
     Parameter(usize),
 }
 
-/// Declarations.
 impl Op {
-    /// The elements are those of the first parameter. Views need not say so.
+    /// Declares that each element is an element of the first parameter. Not needed for views.
     pub fn same_elements(mut self) -> Op {
         self.facts.same_elements = true;
         self
     }
 
-    /// The result has memory of its own in torch. Rows that are computed in one step need not say so.
+    /// Declares that the result has memory of its own in torch. Not needed for rows that are not composite.
     pub fn new_memory(mut self) -> Op {
         self.facts.new_memory = true;
         self
     }
 
-    /// The order of the result's dims in memory.
+    /// Declares the memory order of the result's dims.
     pub fn order(mut self, order: MemoryOrder) -> Op {
         self.facts.order = Some(order);
         self
     }
 
-    /// The row clamps each element to these bounds.
+    /// Declares that the row clamps each element to these bounds.
     pub fn clamps(mut self, bounds: Clamp) -> Op {
         self.facts.clamp = Some(bounds);
         self
     }
 
-    /// How the row looks at the memory of its first operand.
+    /// Declares how the row depends on the memory of its first operand.
     pub fn memory(mut self, used: MemoryUse) -> Op {
         self.facts.memory = used;
         self
     }
 
-    /// The row updates running statistics.
+    /// Declares that the row updates running statistics.
     pub fn updates_running(mut self, running: RunningStats) -> Op {
         self.facts.running = Some(running);
         self
     }
 
-    /// The row writes its second operand to a view of its first.
+    /// Declares that the row writes its second operand to a view of its first.
     pub fn scatters_to(mut self, view: OpId) -> Op {
         self.facts.scatter_to = Some(view);
         self
     }
 
-    /// The order in which the row draws random numbers.
+    /// Declares the order in which the row draws random numbers.
     pub fn draws(mut self, order: DrawOrder) -> Op {
         self.facts.draws = order;
         self
     }
 
-    /// The row is a dropout: it draws random numbers in training, and gives its operand back otherwise.
+    /// Declares that the row is a dropout: it draws random numbers in training and returns its operand otherwise.
     pub fn dropout(mut self) -> Op {
         self.facts.dropout = true;
         self.effect(Effect::Random)
@@ -138,12 +137,12 @@ impl Op {
 }
 
 impl Op {
-    /// Whether the elements are those of the first parameter, some of them or all.
+    /// Whether each element of the result is an element of the first parameter.
     pub fn has_same_elements(&self) -> bool {
         self.facts.same_elements || matches!(self.meaning, Meaning::View(_))
     }
 
-    /// What all elements of the result are, if the row says no more of them.
+    /// The value of all elements of the result, if the row is a fill.
     pub fn filled(&self) -> Option<Filled> {
         let Meaning::Pointwise(p) = &self.meaning else {
             return None;

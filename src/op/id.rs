@@ -1,8 +1,8 @@
-//! Ops as values: a variant for each row of the table.
+//! Ops as values: an enum variant for each row of the table.
 //!
-//! `id/table.in` lists the variants and is written from the table, so that a row which is renamed or taken away is a
-//! compile error wherever it is named. A line also has the parameters without a default, those that go by name after the `;`:
-//! graphs that are recorded (`graph::trace`) have a method for each. Ops that are registered while the program runs have no id.
+//! `id/table.in` lists the variants and is generated from the table, so that a row that is renamed or removed is a compile error
+//! wherever it is named. Each line also lists the parameters without a default, those passed by name after the `;`: recorded
+//! graphs (`graph::trace`) have a method for each row. Ops that are registered at run time have no id.
 
 use super::{Op, table};
 
@@ -15,7 +15,7 @@ macro_rules! ids {
             $(#[doc = concat!("The row `", $name, "`.")] $variant,)*
         }
 
-        /// The names, at the positions of their ids.
+        /// Names, indexed by id.
         const NAMES: &[&str] = &[$($name),*];
 
         /// Every id.
@@ -26,7 +26,7 @@ macro_rules! ids {
 include!("id/table.in");
 
 impl OpId {
-    /// Every id, in the names' order.
+    /// Every id, in the order of the names.
     pub fn all() -> &'static [OpId] {
         ALL
     }
@@ -41,7 +41,7 @@ impl OpId {
         NAMES.binary_search(&name).ok().map(|i| ALL[i])
     }
 
-    /// Of the ops for 1, 2 and 3 dims, the one for `dims`.
+    /// The op for `dims` dims, given those for 1, 2 and 3.
     pub(super) fn for_dims(ops: [OpId; 3], dims: usize) -> OpId {
         ops[dims.clamp(1, 3) - 1]
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use std::fmt::Write;
 
-    /// `_softmax` is `_Softmax`, `add_relu` is `AddRelu`.
+    /// The variant of a row: `_softmax` is `_Softmax`, `add_relu` is `AddRelu`.
     fn variant(name: &str) -> String {
         let lead = if name.starts_with('_') { "_" } else { "" };
         let parts = name.split('_').filter(|p| !p.is_empty());
@@ -72,7 +72,7 @@ mod tests {
         lead.to_string() + &capital.collect::<String>()
     }
 
-    /// The name as Rust has it. `self` stands for what a method is called on.
+    /// The Rust identifier for a name. `self` is renamed because it is the method's receiver.
     fn ident(name: &str) -> String {
         match name {
             "self" => "input".into(),

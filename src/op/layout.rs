@@ -1,10 +1,9 @@
-//! Where torch puts the elements of a result in memory: what `stride()`, `is_contiguous()`, `storage_offset()` and
-//! `as_strided` can see.
+//! Where torch places the elements of a result in memory, as observed by `stride()`, `is_contiguous()`, `storage_offset()` and
+//! `as_strided`.
 //!
-//! Values themselves do not depend on it, so that nothing but these ops asks. A view keeps its operand's memory; pointwise
-//! ops keep the order of their operands' dims, as torch's `TensorIterator` does; copies keep it too, unless they name a
-//! memory format. All other results are taken to be contiguous. Sizes may be symbolic; where an order depends on them, the
-//! layout is not known.
+//! Values do not depend on the layout, so only these ops use it. A view shares its operand's memory. Pointwise ops keep the order
+//! of their operands' dims, as torch's `TensorIterator` does. Copies keep it too, unless they name a memory format. All other
+//! results are assumed to be contiguous. Sizes may be symbolic; if the order depends on them, the layout is unknown.
 
 mod calls;
 mod window;
@@ -15,22 +14,22 @@ pub use window::StridedWindow;
 use super::view::{DimMap, DimView};
 use crate::types::Dim;
 
-/// An offset into a storage, and a step per dim.
+/// An offset into a storage and a stride per dim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// The first element.
+    /// The position of the first element.
     pub offset: Dim,
     /// The distance between neighbours along each dim.
     pub strides: Vec<Dim>,
-    /// How many elements the storage has.
+    /// The number of elements in the storage.
     pub storage: Dim,
 }
 
-/// Strides of a tensor whose elements lie in row-major order without gaps.
+/// Strides of a row-major tensor without gaps.
 pub fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
     let mut strides = vec![Dim::Const(1); shape.len()];
     for i in (1..shape.len()).rev() {
-        // An empty tensor has no elements to step over, but its strides stay positive.
+        // In an empty tensor torch computes strides as if sizes of 0 were 1.
         let size = if shape[i] == Dim::Const(0) {
             Dim::Const(1)
         } else {
@@ -42,12 +41,12 @@ pub fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
 }
 
 impl Layout {
-    /// Row-major order from the start of a storage.
+    /// A row-major layout from the start of a storage.
     pub fn contiguous(shape: &[Dim]) -> Layout {
         Layout::from_dense_strides(shape, contiguous_dims(shape))
     }
 
-    /// The columns of a matrix one after the other from the start of a storage.
+    /// A column-major matrix from the start of a storage.
     fn column_major(shape: &[Dim]) -> Layout {
         let mut strides = vec![Dim::Const(1); shape.len()];
         if let (Some(step), Some(rows)) = (strides.get_mut(1), shape.first()) {
@@ -56,7 +55,7 @@ impl Layout {
         Layout::from_dense_strides(shape, strides)
     }
 
-    /// Strides without gaps from the start of a storage of its own.
+    /// A layout without gaps from the start of a storage of its own.
     fn from_dense_strides(shape: &[Dim], strides: Vec<Dim>) -> Layout {
         Layout {
             offset: Dim::Const(0),
@@ -65,7 +64,7 @@ impl Layout {
         }
     }
 
-    /// A layout whose numbers are known.
+    /// A layout of known numbers.
     pub fn from_constants(offset: i64, strides: &[i64], storage: usize) -> Layout {
         Layout {
             offset: Dim::Const(offset),
@@ -79,12 +78,12 @@ impl Layout {
         self.strides.iter().map(Dim::as_const).collect()
     }
 
-    /// Whether the elements lie in row-major order without gaps; `None` if that depends on sizes.
+    /// Whether the elements are in row-major order without gaps; `None` if that depends on sizes.
     pub fn is_contiguous(&self, shape: &[Dim]) -> Option<bool> {
         self.is_ordered(shape, (0..shape.len()).rev())
     }
 
-    /// Whether images lie channels last (`torch.channels_last`, `torch.channels_last_3d`).
+    /// Whether images are in channels-last order (`torch.channels_last`, `torch.channels_last_3d`).
     pub fn is_channels_last(&self, shape: &[Dim]) -> Option<bool> {
         match shape.len() {
             n @ (4 | 5) => self.is_ordered(shape, channels_last_order(n)),
@@ -92,9 +91,9 @@ impl Layout {
         }
     }
 
-    /// Whether the elements lie without gaps in this order of dims, the fastest first.
+    /// Whether the elements are without gaps in this order of dims, fastest first.
     fn is_ordered(&self, shape: &[Dim], order: impl Iterator<Item = usize>) -> Option<bool> {
-        // Where a type was found to be wrong, the layout may be that of another shape.
+        // After a type error, the layout may belong to another shape.
         if self.strides.len() != shape.len() {
             return None;
         }
@@ -115,7 +114,7 @@ impl Layout {
         Some(true)
     }
 
-    /// The dims from the outermost to the innermost in memory, if the elements lie without gaps from the start of their
+    /// The dims from outermost to innermost in memory, if the elements are without gaps from the start of their
     /// storage.
     pub fn dense_order(&self, shape: &[Dim]) -> Option<Vec<usize>> {
         if self.offset != Dim::Const(0) || self.strides.len() != shape.len() {
@@ -126,13 +125,13 @@ impl Layout {
         }
         let strides = self.known_strides()?;
         let mut order: Vec<usize> = (0..shape.len()).collect();
-        // Dims of one element may lie anywhere.
+        // The stride of a dim of size 1 is arbitrary.
         order.sort_by_key(|&d| std::cmp::Reverse((strides[d], shape[d] != Dim::Const(1))));
         (self.is_ordered(shape, order.iter().rev().copied()) == Some(true)).then_some(order)
     }
 
-    /// The dims from the outermost to the innermost in memory, if that is another order than theirs, and no element lies where
-    /// another does.
+    /// The dims from outermost to innermost in memory, if that differs from their logical order and no two elements
+    /// share a place.
     pub fn memory_order(&self, shape: &[Dim]) -> Option<Vec<usize>> {
         let strides = self.known_strides().filter(|s| s.len() == shape.len())?;
         let one = |d: usize| shape[d] == Dim::Const(1);
@@ -142,11 +141,11 @@ impl Layout {
             return None;
         }
         order.sort_by_key(|&d| std::cmp::Reverse(strides[d]));
-        // Dims of one element may stand anywhere.
+        // A dim of size 1 can go anywhere in the order.
         Some((0..shape.len()).filter(|&d| one(d)).chain(order).collect())
     }
 
-    /// The layout of a view of a tensor of shape `from`; `None` if torch copies there, or if it is not known.
+    /// The layout of a view of a tensor of shape `from`; `None` if torch copies here or if the layout is unknown.
     pub fn apply_view(&self, from: &[Dim], view: &DimView) -> Option<Layout> {
         if self.strides.len() != from.len() {
             return None;
@@ -163,7 +162,7 @@ impl Layout {
                         kept[d] = true;
                     }
                 }
-                // A new dim of one element steps over what lies inside of it, as torch's does.
+                // As in torch, the stride of a new dim of size 1 is the extent of the dims inside it.
                 let mut step = Dim::Const(1);
                 for (d, n) in view.shape.iter().enumerate().rev() {
                     if !kept[d] && *n == Dim::Const(1) {
@@ -210,12 +209,12 @@ fn fixed_sizes(shape: &[Dim]) -> Option<Vec<usize>> {
     shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
 }
 
-/// The dims of images from the innermost to the outermost, channels first among them.
+/// The dims of images from innermost to outermost in channels-last order: channels are innermost.
 fn channels_last_order(rank: usize) -> impl Iterator<Item = usize> {
     std::iter::once(1).chain((2..rank).rev()).chain(std::iter::once(0))
 }
 
-/// The strides a reshape has as a view (torch's `computeStride`), or `None` if it must copy.
+/// The strides of a reshape as a view (torch's `computeStride`), or `None` if it must copy.
 pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
     if old.contains(&0) && old == new {
         return Some(strides.to_vec());
@@ -251,8 +250,8 @@ pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<
     (view_d == 0).then_some(out)
 }
 
-/// The layout of a pointwise result of shape `out`: that of `TensorIterator`, which visits dims in the order in which
-/// its operands have them, the first operand that tells deciding. `None` if the order depends on sizes.
+/// The layout of a pointwise result of shape `out`, as `TensorIterator` chooses it: dims are ordered as in the
+/// operands, and the first operand whose strides decide wins. `None` if the order depends on sizes.
 pub fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
     let whole = |(shape, at): &(&[Dim], &Layout)| *shape == out && at.is_contiguous(shape) == Some(true);
     if operands.iter().all(|o| whole(o) || o.0.is_empty()) {
@@ -286,7 +285,7 @@ fn is_dense(shape: &[Dim], at: &Layout) -> bool {
     moved.dense_order(shape).is_some()
 }
 
-/// An operand's strides along the dims of the result: zero where it is broadcast.
+/// An operand's strides along the dims of the result; 0 where it is broadcast.
 fn aligned_strides(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
     let lead = out
         .len()
@@ -300,7 +299,7 @@ fn aligned_strides(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i
     Some(row)
 }
 
-/// torch's `TensorIteratorBase::reorder_dimensions`: the dims from the fastest to the slowest.
+/// The dims from fastest to slowest, as torch's `TensorIteratorBase::reorder_dimensions` orders them.
 fn iteration_order(sizes: &[usize], rows: &[Vec<i64>]) -> Vec<usize> {
     let compare = |a: usize, b: usize| -> i32 {
         for row in rows {
@@ -342,12 +341,12 @@ mod tests {
         v.iter().map(|&n| Dim::Const(n)).collect()
     }
 
-    /// Strides that PyTorch gives for `a + b`, by the strides of both.
+    /// The strides of `a + b` in PyTorch, by the strides of both.
     #[test]
     fn sums_have_the_order_of_their_operands() {
         type Row = (&'static [i64], &'static [i64]);
         let cases: &[(&[i64], &[Row], &[i64])] = &[
-            // x.t() + 1, x.t() + y, y + x.t(), and of images channels last.
+            // `x.t() + 1`, `x.t() + y`, `y + x.t()`, and sums of channels-last images.
             (&[3, 2], &[(&[3, 2], &[1, 3])], &[1, 3]),
             (&[3, 2], &[(&[3, 2], &[1, 3]), (&[3, 2], &[2, 1])], &[1, 3]),
             (&[3, 2], &[(&[3, 2], &[2, 1]), (&[3, 2], &[1, 3])], &[2, 1]),
@@ -382,7 +381,7 @@ mod tests {
 
     #[test]
     fn reshapes_are_views_where_strides_can_say_them() {
-        // Of a transposed [2, 3]: splitting a dim is a view, joining them is not.
+        // For a transposed [2, 3], splitting a dim is a view but joining dims is not.
         assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[3, 2, 1]), Some(vec![1, 3, 3]));
         assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[6]), None);
         assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));

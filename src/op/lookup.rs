@@ -1,4 +1,4 @@
-//! Ops by what people call them: any spelling, class of torch.nn or name without its path.
+//! Finds ops by the names people use for them: any spelling, a class of torch.nn, or a name without its path.
 
 use super::{Form, Op, all, canonical_path, modules, outs, registry, table};
 use crate::diag::nearest;
@@ -10,7 +10,7 @@ pub fn find(name: &str) -> Vec<&'static Op> {
     let writing = outs::writing_overload(&name).filter(|_| !table::is_spelling(&name));
     let path = canonical_path(writing.map_or(&name, |w| w.packet), false);
     let mut found: Vec<&Op> = registry::candidates(&path).iter().map(|c| c.op).collect();
-    // A path that stands for a public name may be a spelling of its own, with other parameters.
+    // A private path that maps to a public name may also be a spelling of its own, with other parameters.
     found.extend(
         all()
             .iter()
@@ -32,14 +32,14 @@ pub fn find(name: &str) -> Vec<&'static Op> {
     rows
 }
 
-/// A name that `name` is probably meant for: one that differs in case and underscores alone, else the nearest.
+/// A similar known name: one that differs only in case and underscores, else the nearest.
 pub fn similar_name(name: &str) -> Option<&'static str> {
     let name = full_path(name);
     let bare = |n: &str| n.to_lowercase().replace('_', "");
     let (head, last) = name.rsplit_once('.').unwrap_or(("", &name));
     let known = || table::spellings().chain(modules::all_classes());
     let same = |n: &&'static str| bare(last_name(n)) == bare(last);
-    // Of several, the one of the same family, then the shortest.
+    // Among several, prefer the same family, then the shortest.
     let order = |n: &&'static str| (!n.starts_with(head), n.len(), *n);
     let by_case = known().filter(same).min_by_key(order);
     let by_last = || {
@@ -47,14 +47,14 @@ pub fn similar_name(name: &str) -> Option<&'static str> {
         let meant = nearest(last, family.map(last_name))?;
         known().filter(|n| last_name(n) == meant).min_by_key(order)
     };
-    // A name without a path is the last part of the one that is meant.
+    // A name without a path is compared with the last parts of known names.
     match head.is_empty() {
         true => by_case.or_else(by_last),
         false => by_case.or_else(|| nearest(&name, known())).or_else(by_last),
     }
 }
 
-/// `name` with the usual short names of modules and C++'s `::` written out.
+/// `name` with usual abbreviations of modules and C++'s `::` expanded.
 fn full_path(name: &str) -> String {
     const SHORT: [(&str, &str); 4] = [
         ("F.", "torch.nn.functional."),
@@ -78,7 +78,7 @@ fn last_names(op: &'static Op) -> impl Iterator<Item = &'static str> {
     op.forms.iter().flat_map(Form::paths).map(last_name)
 }
 
-/// `add` of `torch.add` and of `aten.add.Tensor`.
+/// The base name: `add` for `torch.add` and for `aten.add.Tensor`.
 fn last_name(path: &'static str) -> &'static str {
     match path.strip_prefix("aten.") {
         Some(rest) => rest.split('.').next().unwrap_or(rest),

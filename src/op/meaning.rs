@@ -1,4 +1,4 @@
-//! What ops mean, in the few forms that every later stage understands.
+//! The meanings of ops, in the few forms that all later stages understand.
 
 use super::call::{Call, OpResult};
 use super::contraction::Contraction;
@@ -8,116 +8,116 @@ use crate::scalar::ScalarExpr;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// What an op computes: exactly one of these.
+/// What an op computes, in exactly one of these forms.
 #[derive(Clone, Copy)]
 pub enum Meaning {
     /// `out[i] = expr(a[i], b[i], …)` with broadcasting.
     Pointwise(Pointwise),
-    /// A combination of the elements along some dimensions.
+    /// A combination of the elements along some dims.
     Reduce(fn(&Call<TensorType>) -> OpResult<Reduction>),
-    /// The same elements at other places; nothing is computed.
+    /// A rearrangement of the operand's elements; nothing is computed.
     View(fn(&Call<TensorType>) -> OpResult<View>),
-    /// Other ops.
+    /// A composition of other ops.
     Decompose(Decompose),
     /// A matrix product or convolution.
     Contract(fn(&Call<TensorType>) -> OpResult<Contraction>),
-    /// A computation on whole tensors, written out in Rust.
+    /// A computation on whole tensors, implemented in Rust.
     Routine(fn(&Call<Tensor>) -> OpResult<Val<Tensor>>),
     /// Calls of the graphs among the arguments.
     Control(Control),
-    /// No tensor is computed: the type rule already gives the value (sizes, dtypes, Python arithmetic on them).
+    /// Not a tensor: the type rule already returns the value (sizes, dtypes, Python arithmetic on them).
     Host,
 }
 
 /// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
 ///
-/// `Tensor` parameters take part in promotion, also where a number stands for the tensor; `Scalar`, `int` and `float`
-/// parameters are constants. Parameters called `condition` and `mask` are b8 and promote nothing.
+/// `Tensor` parameters take part in promotion, even if a number is given for the tensor; `Scalar`, `int` and `float` parameters
+/// are constants. Parameters called `condition` and `mask` are b8 and do not take part in promotion.
 #[derive(Clone, Copy)]
 pub struct Pointwise {
-    /// How the operands' dtypes decide the dtype of computing and of the result.
+    /// How the operands' dtypes determine the compute dtype and the result dtype.
     pub dtypes: DtypeRule,
     /// The result's shape.
     pub shape: ShapeRule,
     /// The expression.
     pub expr: ExprText,
-    /// In f16 and bf16, numbers and 0-d tensors given for `Tensor` parameters keep f32 precision. Otherwise they are
-    /// rounded to the dtype first. (torch does one or the other, op by op.)
+    /// Whether numbers and 0-dim tensors given for `Tensor` parameters keep f32 precision in f16 and bf16. Otherwise
+    /// they are first rounded to the dtype. (torch does one or the other, depending on the op.)
     pub wide_numbers: bool,
 }
 
-/// Where a scalar expression's text comes from. The language is that of [`scalar::parse`](crate::scalar::parse) over
-/// the parameters' names.
+/// The source of a scalar expression. The language is that of [`scalar::parse`](crate::scalar::parse) over the
+/// parameters' names.
 #[derive(Clone, Copy)]
 pub enum ExprText {
-    /// Always this one.
+    /// A fixed expression.
     Fixed(&'static str),
-    /// Depending on the arguments (a mode, an optional bound, a dtype).
+    /// An expression that depends on the arguments (a mode, an optional bound, a dtype).
     By(fn(&Call<TensorType>) -> OpResult<&'static str>),
 }
 
-/// A pointwise op's shape.
+/// The shape of a pointwise op's result.
 #[derive(Clone, Copy)]
 pub enum ShapeRule {
     /// The broadcast of the tensors' shapes.
     Broadcast,
-    /// What this says (creation ops).
+    /// A shape computed from the arguments (creation ops).
     By(fn(&Call<TensorType>) -> OpResult<Vec<Dim>>),
 }
 
-/// How a pointwise op's dtypes follow from its operands'. The strings are what torch says when it refuses: a kernel's
-/// name, which becomes `"NAME" not implemented for 'Long'`, or a whole message.
+/// How a pointwise op's dtypes follow from those of its operands. The strings are torch's error texts: the name of a
+/// kernel, which becomes `"NAME" not implemented for 'Long'`, or a whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DtypeRule {
-    /// Compute in and give the promoted dtype.
+    /// The promoted dtype, for computing and for the result.
     Promote,
-    /// The same, but integers and bools become f32 first.
+    /// As `Promote`, but integers and bools first become f32.
     PromoteFloat,
-    /// The same as `PromoteFloat`; f16 and bf16 are an error of this kernel.
+    /// As `PromoteFloat`; f16 and bf16 are an error of this kernel.
     WideFloat(&'static str),
-    /// The same as `Promote`; integer and bool operands are an error of this kernel.
+    /// As `Promote`; integer and bool operands are an error of this kernel.
     FloatOnly(&'static str),
-    /// The same as `Promote`; bool is an error of this kernel.
+    /// As `Promote`; bool is an error of this kernel.
     NoBool(&'static str),
-    /// The same as `Promote`; a bool result is an error with this message.
+    /// As `Promote`; a bool result is an error with this message.
     NoBoolMessage(&'static str),
-    /// Subtraction: bool operands are an error, with one message for two and another for one of them.
+    /// Subtraction: bool operands are an error, with different messages for one and for two of them.
     Subtract,
-    /// The same as `Promote`; floats are an error of this kernel.
+    /// As `Promote`; floats are an error of this kernel.
     IntOrBool(&'static str),
-    /// The same as `Promote`; floats and bools are an error of this kernel.
+    /// As `Promote`; floats and bools are an error of this kernel.
     IntOnly(&'static str),
-    /// True division (`PromoteFloat`), or with a `rounding_mode` as `NoBool`.
+    /// True division (`PromoteFloat`), or `NoBool` with a `rounding_mode`.
     Division,
-    /// `Promote`, but two integer divisors are an error.
+    /// As `Promote`, but two integer operands of the division are an error.
     Addcdiv,
-    /// `Promote`, but bools become i64 (`square`, which is a power).
+    /// As `Promote`, but bools become i64 (`square`, which is a power).
     BoolToInt,
-    /// Compute in and give f64.
+    /// f64, for computing and for the result.
     Double,
-    /// Compute in the promoted dtype, give b8.
+    /// Computes in the promoted dtype; the result is b8.
     Compare,
-    /// Operands become bools; gives b8.
+    /// Operands are converted to bool; the result is b8.
     Logical,
-    /// Compute in the dtype of the operand, give b8 (`isnan`).
+    /// Computes in the dtype of the operand; the result is b8 (`isnan`).
     Predicate,
-    /// Compute in and give what the `dtype` parameter says; without one, the dtype of the first tensor; without one,
-    /// f32.
+    /// The dtype given by the `dtype` parameter, else that of the first tensor, else f32.
     Given,
-    /// The same, but without a `dtype` the category of the numbers decides: f32, i64 or b8.
+    /// As `Given`, but without a `dtype` the category of the numbers decides: f32, i64 or b8.
     GivenByValue,
-    /// Compute in and give the dtype of the first tensor.
+    /// The dtype of the first tensor.
     First,
-    /// Compute in and give the one dtype of all tensors, which must be a float (an error of this kernel) and the same.
+    /// The dtype that all tensors share, which must be a float; otherwise it is an error of this kernel.
     Same(&'static str),
 }
 
-/// A pointwise op made concrete for given types.
+/// A pointwise op instantiated for given types.
 #[derive(Clone, Debug)]
 pub struct PointwiseCall {
     /// The expression, with its casts; argument `n` is `operands[n]`.
     pub expr: ScalarExpr,
-    /// For each argument of the expression, the parameter that gives it (always a tensor; numbers became constants).
+    /// For each argument of the expression, the parameter that provides it. It is always a tensor; numbers became
+    /// constants.
     pub operands: Vec<usize>,
     /// The result's type.
     pub out: TensorType,
@@ -130,9 +130,9 @@ pub enum Combine {
     Sum,
     /// Product, from 1.
     Prod,
-    /// Maximum; NaN wins; from the lowest value.
+    /// Maximum, from the lowest value; NaN wins.
     Max,
-    /// Minimum; NaN wins; from the highest value.
+    /// Minimum, from the highest value; NaN wins.
     Min,
     /// Logical or.
     Any,
@@ -145,15 +145,15 @@ pub enum Combine {
 pub struct Reduction {
     /// The parameter that holds the tensor.
     pub operand: usize,
-    /// The dims reduced, sorted, counted from the front.
+    /// The reduced dims, sorted, counted from the front.
     pub dims: Vec<usize>,
-    /// Whether the reduced dims stay with size 1.
+    /// Whether the reduced dims are kept, with size 1.
     pub keepdim: bool,
-    /// How to combine.
+    /// The combining operation.
     pub combine: Combine,
-    /// Before combining: one argument (the operand's dtype), one root (the accumulator's dtype).
+    /// Applied before combining: one argument (of the operand's dtype), one root (of the accumulator's dtype).
     pub pre: ScalarExpr,
-    /// After combining: one argument (the accumulator's dtype), one root (the result's dtype).
+    /// Applied after combining: one argument (of the accumulator's dtype), one root (of the result's dtype).
     pub post: ScalarExpr,
     /// The accumulator's dtype.
     pub acc: DType,
@@ -166,60 +166,62 @@ pub struct Reduction {
 pub struct View {
     /// The parameter that holds the tensor.
     pub operand: usize,
-    /// Which element.
+    /// The operand's element for each element of the result.
     pub map: IndexMap,
     /// The result's shape.
     pub shape: Vec<usize>,
 }
 
-/// Which element of a view's operand an element of the result is.
+/// Maps each element of a view's result to an element of its operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexMap {
     /// The element at the same row-major position.
     Reshape,
-    /// Per operand dimension: `offset + Σ coefficient * out_index[dim]`. Covers permute, expand, slice, select, flip,
-    /// diagonal, unfold.
+    /// An index per dim of the operand: `offset + Σ coefficient * out_index[dim]`. Covers permute, expand, slice,
+    /// select, flip, diagonal, unfold.
     Affine(Vec<AffineIndex>),
     /// Strides over the operand's storage: `offset + Σ out_index[d] * strides[d]` (`as_strided`).
     Strided {
-        /// The first element; the operand's own where it is not given.
+        /// The position of the first element; if absent, that of the operand.
         offset: Option<i64>,
-        /// One stride per result dimension.
+        /// One stride per dim of the result.
         strides: Vec<i64>,
     },
 }
 
-/// An index into one dimension of a view's operand.
+/// An index into one dim of a view's operand.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct AffineIndex {
     /// Constant part.
     pub offset: i64,
-    /// `(result dimension, coefficient)`.
+    /// Pairs of a result dim and its coefficient.
     pub terms: Vec<(usize, i64)>,
 }
 
 /// A value within a decomposition: an opaque id and its type.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// The builder's own number for it.
+    /// The id that the builder assigned.
     pub id: u32,
     /// Its type.
     pub ty: TensorType,
 }
 
-/// What a value is to the softmax that computes it. Only who writes the softmax knows, and compiled code gains by it.
+/// The role of a value in the computation of a softmax. Only the decomposition knows it, and compiled code is faster
+/// with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoftmaxPart {
-    /// `exp(x - m)`, with `m` the largest `x` of the row: of nothing above zero, and to be divided by the row's sum.
+    /// `exp(x - m)` with `m` the maximum of the row: the exponent is never positive, and the value will be divided by
+    /// the row's sum.
     Exponential,
-    /// An exponential over the sum of its row.
+    /// An exponential divided by the sum of its row.
     Share,
 }
 
-/// What a decomposition writes to: a graph, an evaluator, or only types.
+/// The target of a decomposition: a graph, an evaluator, or a type computation.
 pub trait Build {
-    /// Applies a row, of the table or registered, to arguments in parameter order; trailing parameters that are left
-    /// out take their defaults.
+    /// Applies a row (of the table, or registered) to arguments in parameter order. Omitted trailing parameters take
+    /// their defaults.
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>>;
 
     /// [`Build::call_row`] for a row of the table.
@@ -227,7 +229,7 @@ pub trait Build {
         self.call_row(op.op(), args)
     }
 
-    /// Says what a value is to a softmax, to a builder that can use it.
+    /// Tells the builder the role of a value in a softmax; builders may ignore it.
     fn note_softmax(&mut self, _value: &Traced, _part: SoftmaxPart) {}
 }
 

@@ -1,8 +1,8 @@
-//! What an unknown name of an op is meant for.
+//! Suggestions for unknown op names.
 //!
-//! Functions are known by several names (`torch.relu`, `F.relu`, `aten::relu`, `Tensor.relu`), and people mix them up with
-//! those of numpy, with classes of `torch.nn` and with each other. A name is taken apart into its family, its base and its
-//! overload; names of the same base come first, those nearest to it else.
+//! A function has several names (`torch.relu`, `F.relu`, `aten::relu`, `Tensor.relu`), and people confuse them with those of
+//! numpy, with classes of `torch.nn` and with each other. A name is split into family, base and overload. Names with the same base
+//! come first; if there are none, the nearest bases are suggested.
 
 use super::modules;
 use crate::diag::nearest::fold_name;
@@ -10,7 +10,7 @@ use crate::diag::{NameIndex, nearest};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A name taken apart: `aten`, `add`, `Tensor`; `torch.nn.functional`, `relu` and nothing.
+/// A name split into family, base and overload: `aten`, `add`, `Tensor`; `torch.nn.functional`, `relu` and no overload.
 #[derive(Clone, Copy, PartialEq)]
 struct NameParts<'a> {
     family: &'a str,
@@ -35,7 +35,7 @@ fn split_name(path: &str) -> NameParts<'_> {
     }
 }
 
-/// What people call a family that torch or fxc calls otherwise.
+/// Other names that people use for families.
 const ALIASES: &[(&str, &str)] = &[
     ("F", "torch.nn.functional"),
     ("nn.functional", "torch.nn.functional"),
@@ -71,7 +71,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("builtin", "builtins"),
 ];
 
-/// The families that are looked through when the name's own has nothing, in this order.
+/// The families to prefer, in this order, after the name's own.
 const ORDER: [&str; 9] = [
     "torch",
     "torch.nn.functional",
@@ -85,7 +85,7 @@ const ORDER: [&str; 9] = [
 ];
 
 struct SpellingIndex {
-    /// Spellings by their folded base.
+    /// Spellings by normalised base.
     by_base: HashMap<String, Vec<&'static str>>,
     /// The bases of each family.
     families: HashMap<&'static str, NameIndex<'static>>,
@@ -109,8 +109,8 @@ static INDEX: LazyLock<SpellingIndex> = LazyLock::new(|| {
     }
 });
 
-/// The spellings that `path` may be meant for, likeliest first, and whether they are the same name in other words rather than
-/// one that is spelt alike. `method` is whether a method is called (`Tensor.relu`).
+/// The spellings that `path` may stand for, likeliest first, and whether they have the same base name rather than a
+/// similar one. `method` says whether the call is a method call (`Tensor.relu`).
 pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     let path = path.replace("::", ".");
     let mut p = split_name(&path);
@@ -140,8 +140,8 @@ pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     (found, same)
 }
 
-/// Whether a name is one of the dispatcher in a library that the table does not have: `torch.ops.mylib.relu`, `mylib::relu`.
-/// Such an op is the user's own, however it is named. A slip in a library's name (`atem::relu`) is not meant so.
+/// Whether a name belongs to a dispatcher library that the table does not know: `torch.ops.mylib.relu`, `mylib::relu`.
+/// Such an op is user-defined, whatever its name. A misspelt known library (`atem::relu`) does not count.
 pub fn is_of_own_library(target: &str) -> bool {
     let path = match (target.strip_prefix("torch.ops."), target.split_once("::")) {
         (Some(rest), _) => rest.replacen("::", ".", 1),
@@ -155,7 +155,7 @@ pub fn is_of_own_library(target: &str) -> bool {
     nearest(library, libraries.chain(ALIASES.iter().map(|(from, _)| *from))).is_none()
 }
 
-/// How far a spelling is from what was written, of names with the same base.
+/// Sort key for spellings with the same base: how far each is from the name as written.
 fn spelling_rank<'s>(c: NameParts<'_>, wanted: NameParts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
     let in_place = |b: &str| b.ends_with('_') && !b.starts_with('_');
     let family = match c.family == wanted.family {
@@ -177,7 +177,7 @@ fn spelling_rank<'s>(c: NameParts<'_>, wanted: NameParts<'_>, s: &'s str) -> (bo
     )
 }
 
-/// The class of `torch.nn` that a name is meant for: `ReLU` for `torch.nn.ReLU`, `nn.Relu`, `relu` and `MyReLU`.
+/// The class of `torch.nn` that a name stands for: `ReLU` for `torch.nn.ReLU`, `nn.Relu`, `relu` and `MyReLU`.
 pub fn class_meant(path: &str) -> Option<&'static str> {
     let base = path.rsplit(['.', ':']).next().unwrap_or(path);
     let folded = fold_name(base);
@@ -186,7 +186,7 @@ pub fn class_meant(path: &str) -> Option<&'static str> {
     if let Some(c) = classes.iter().find(|c| fold_name(c) == folded) {
         return Some(c);
     }
-    // A class of the user's own is often named after what it does: `MyReLU`.
+    // User-defined classes are often named after what they do: `MyReLU`.
     let ends = classes
         .iter()
         .filter(|c| c.len() > 2 && base.len() > c.len() && base.ends_with(**c));
@@ -196,14 +196,14 @@ pub fn class_meant(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a name is one of a class rather than of a function: `torch.nn.ReLU`, `nn.Linear`.
+/// Whether a name refers to a class, not a function: `torch.nn.ReLU`, `nn.Linear`.
 pub fn names_a_class(path: &str) -> bool {
     let (family, base) = path.rsplit_once('.').unwrap_or(("", path));
     matches!(family, "nn" | "torch.nn")
         || family.starts_with("torch.nn.modules") && base.starts_with(char::is_uppercase)
 }
 
-/// Why the table leaves an op out, if it says so.
+/// The reason why the table leaves an op out, if it is on that list.
 pub fn why_outside(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
     let p = split_name(&path);
@@ -213,14 +213,14 @@ pub fn why_outside(path: &str) -> Option<&'static str> {
         .next()
 }
 
-/// What to do about a higher-order op that the table has no row for.
+/// How to replace a higher-order op that has no row.
 pub fn how_replaced(path: &str) -> Option<&'static str> {
     let last = path.strip_suffix(".default").unwrap_or(path).rsplit('.').next()?;
     let list = super::outside::REPLACED.iter();
     list.filter(|(name, _)| *name == last).map(|(_, help)| *help).next()
 }
 
-/// Whether an entry of the list means this name: `linalg.eig`, `_fft_*`, `fft.* (but …)`.
+/// Whether an entry of the list covers this name: `linalg.eig`, `_fft_*`, `fft.* (but …)`.
 fn is_named(p: NameParts<'_>, entry: &str) -> bool {
     let entry = entry.split(" (").next().unwrap_or(entry);
     let whole = format!(".{}.{}", p.family, p.base);
@@ -231,7 +231,7 @@ fn is_named(p: NameParts<'_>, entry: &str) -> bool {
     }
 }
 
-/// Whether a name is one of a function that `torch.export` writes and core ATen has not, so that decompositions remove it.
+/// Whether a name is in a family that `torch.export` writes, so that decomposition to core ATen may replace it.
 pub fn is_export_level(path: &str) -> bool {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
     let family = path.split('.').next().unwrap_or("");

@@ -1,8 +1,8 @@
-//! The one place an operation is declared.
+//! The op table: the single place where an operation is declared.
 //!
-//! A row of the table ([`Op`]) holds the canonical name, torch's schema, every spelling, the type rule and the meaning.
-//! Argument checks, inference, printing, documentation, the interpreter and code generation follow from the row, so
-//! that adding an op is adding a row (`rows/`). For example, all that fxc knows of `softplus`:
+//! A row of the table ([`Op`]) holds the canonical name, torch's schema, all spellings, the type rule and the meaning. Argument
+//! checks, inference, printing, documentation, the interpreter and code generation all follow from the row, so adding an op means
+//! adding a row (`rows/`). For example, this is everything that fxc knows about `softplus`:
 //!
 //! ```text
 //! pointwise(
@@ -73,7 +73,8 @@ pub use table::{all, by_name, is_spelling, spellings};
 
 use crate::types::{TensorType, Type};
 
-/// A row's name with its schema: `relu(Tensor self) -> Tensor` gives both, and rows that share a schema have a name beside it.
+/// A row's name and schema. `relu(Tensor self) -> Tensor` gives both; rows that share a schema are declared with a
+/// separate name.
 pub struct RowDeclaration {
     name: &'static str,
     schema: &'static str,
@@ -92,16 +93,17 @@ impl From<(&'static str, &'static str)> for RowDeclaration {
     }
 }
 
-/// One spelling or several with the same schema.
+/// One or more spellings with the same schema.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// Its paths, separated by white space.
+    /// The paths, separated by white space.
     text: &'static str,
-    /// The schema where it differs from the row's; parameters go by name, others take the row's defaults.
+    /// The schema, if it differs from the row's. Parameters correspond by name; the row's other parameters take their
+    /// defaults.
     pub schema: Option<LazySchema>,
-    /// Parameters of the row that this spelling fixes.
+    /// Parameters of the row for which these spellings fix a value.
     pub fixed: Vec<(&'static str, Literal)>,
-    /// Writes its result to the first parameter (`add_`, `operator.iadd`).
+    /// Whether the result is written to the first parameter (`add_`, `operator.iadd`).
     pub inplace: bool,
 }
 
@@ -115,7 +117,7 @@ impl Form {
         }
     }
 
-    /// Paths: `aten.add.Tensor`, `torch.add`, `Tensor.add` (the method), `operator.add`.
+    /// The paths: `aten.add.Tensor`, `torch.add`, `Tensor.add` (the method), `operator.add`.
     pub fn paths(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         self.text.split_ascii_whitespace()
     }
@@ -126,8 +128,8 @@ impl Form {
     }
 }
 
-/// Spellings with the row's name for `@`; `aten.@` is the overload `default`. The table lives as long as the program, and so do its
-/// texts.
+/// Replaces `@` by the row's name; `aten.@` gets the overload `default`. The text is leaked because the table is never
+/// dropped.
 fn with_name(row: &str, text: &'static str) -> &'static str {
     if !text.contains('@') {
         return text;
@@ -142,20 +144,21 @@ fn with_name(row: &str, text: &'static str) -> &'static str {
     out.leak()
 }
 
-/// How a module class calls ops: `Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias?)`.
-/// On the left the constructor's parameters with torch's defaults; on the right a canonical op with the forward's
-/// inputs (`input`, or `$0`, `$1`), constructor parameters by name, literals, attributes (`@weight`), and attributes
-/// that may be missing (`@bias?`).
+/// The op call that a module class stands for: `Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias?)`.
+/// On the left are the constructor's parameters with torch's defaults. On the right is a canonical op, applied to the forward's
+/// inputs (`input`, or `$0`, `$1`), constructor parameters by name, literals, attributes (`@weight`) and optional attributes
+/// (`@bias?`).
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleForm {
-    /// The text.
+    /// The text of the form.
     pub text: &'static str,
 }
 
-/// What torch requires of an in-place call beside a dtype that the result can be stored as; the error is torch's.
+/// torch's check for in-place calls of an op. It replaces the usual check that the result's dtype can be stored, and returns
+/// torch's error.
 pub type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
 
-/// One operation.
+/// An operation: a row of the table, or an op registered by the user.
 pub struct Op {
     /// fxc's canonical name.
     pub name: &'static str,
@@ -163,34 +166,35 @@ pub struct Op {
     id: Option<OpId>,
     /// torch's schema: parameters, defaults, number of results.
     pub schema: LazySchema,
-    /// What it computes, in a line.
+    /// A one-line description of what it computes.
     pub doc: &'static str,
-    /// Its spellings beside the bare canonical name.
+    /// Its spellings other than the bare canonical name.
     pub forms: Vec<Form>,
-    /// The module classes that are this op.
+    /// The module classes that stand for this op.
     pub modules: Vec<ModuleForm>,
-    /// What it does beside computing.
+    /// Its side effect.
     pub effect: Effect,
-    /// The type of the result.
+    /// The type rule.
     pub rule: TypeRule,
     /// What it computes.
     pub meaning: Meaning,
     /// Whether the first two operands may be swapped.
     pub commutative: bool,
-    /// Whether the result may share the first parameter's memory in torch (views, `contiguous`, `to`): what
-    /// functionalisation must know.
+    /// Whether the result may share the first parameter's memory in torch (views, `contiguous`, `to`).
+    /// Functionalisation needs to know this.
     pub aliases: bool,
-    /// What torch asks of its calls in place, where that is not whether the result's dtype can be stored.
+    /// torch's check for in-place calls, if it is not that the result's dtype can be stored.
     pub in_place: Option<InPlaceCheck>,
-    /// When the result is the first operand itself, and no view of it: what changes the shape of one changes the other's.
+    /// Tells when the result is the first operand itself, not a view of it: then a change of the shape of one also
+    /// changes the other.
     pub same_object: Option<fn(&Call<TensorType>, &layout::Layout) -> bool>,
-    /// Which of its writes in place do not ask whether elements share a place in memory.
+    /// Tells which in-place writes skip the check for elements that share memory.
     pub shared_writes: Option<sharing::SharedWrites>,
-    /// What later stages act on.
+    /// Properties that later stages use.
     pub facts: Facts,
-    /// For views: the rule that also holds for symbolic sizes.
+    /// For views: the rule that also works for symbolic sizes.
     pub view: Option<view::ViewRule>,
-    /// For ops that were registered: what they compute.
+    /// For registered ops: their implementation.
     pub custom: Option<&'static dyn custom::CustomOp>,
 }
 
@@ -207,13 +211,13 @@ impl PartialEq for Op {
 }
 
 impl Op {
-    /// A row. The doc, the spellings and the rest are added by the methods below.
+    /// A row with this schema, type rule and meaning. The methods below add the rest: description, spellings and so on.
     pub fn new(declared: impl Into<RowDeclaration>, rule: TypeRule, meaning: Meaning) -> Op {
         let RowDeclaration { name, schema } = declared.into();
         Op::with_schema(name, LazySchema::new(schema).with_name(name), rule, meaning)
     }
 
-    /// [`Op::new`] with a schema of this name.
+    /// [`Op::new`] with a parsed schema.
     fn with_schema(name: &'static str, schema: LazySchema, rule: TypeRule, meaning: Meaning) -> Op {
         Op {
             name,
@@ -236,12 +240,12 @@ impl Op {
         }
     }
 
-    /// A row whose type follows from what it decomposes into.
+    /// A composite row: its type is that of its decomposition.
     pub fn composite(declared: impl Into<RowDeclaration>, f: Decompose) -> Op {
         Op::new(declared, decomposed_type, Meaning::Decompose(f))
     }
 
-    /// Its id; ops that were registered have none.
+    /// Its id; registered ops have none.
     pub fn id(&self) -> Option<OpId> {
         self.id
     }
@@ -251,7 +255,7 @@ impl Op {
         self.id == Some(id)
     }
 
-    /// What it computes, in a line.
+    /// Sets the one-line description.
     pub fn doc(mut self, doc: &'static str) -> Op {
         self.doc = doc;
         self
@@ -265,17 +269,18 @@ impl Op {
         self
     }
 
-    /// Spellings with the row's own schema, separated by white space; `@` is the row's name: `aten.@ torch.@ Tensor.@`.
+    /// Adds spellings with the row's own schema, separated by white space; `@` is the row's name: `aten.@ torch.@
+    /// Tensor.@`.
     pub fn spelled(self, paths: &'static str) -> Op {
         self.with_form(Form::new(paths, None, false))
     }
 
-    /// Spellings with a schema of their own.
+    /// Adds spellings with a schema of their own.
     pub fn form(self, paths: &'static str, schema: &'static str) -> Op {
         self.with_form(Form::new(paths, Some(schema), false))
     }
 
-    /// Spellings with a schema of their own that fix some of the row's parameters.
+    /// Adds spellings with a schema of their own that fix some of the row's parameters.
     pub fn form_with(self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
         self.with_form(Form {
             fixed: fixed.to_vec(),
@@ -283,17 +288,17 @@ impl Op {
         })
     }
 
-    /// Spellings that write the result to the first parameter, with the row's schema.
+    /// Adds in-place spellings, which write the result to the first parameter, with the row's schema.
     pub fn inplace(self, paths: &'static str) -> Op {
         self.with_form(Form::new(paths, None, true))
     }
 
-    /// Spellings that write the result to the first parameter, with a schema of their own.
+    /// Adds in-place spellings with a schema of their own.
     pub fn inplace_form(self, paths: &'static str, schema: &'static str) -> Op {
         self.with_form(Form::new(paths, Some(schema), true))
     }
 
-    /// Spellings that write the result to the first parameter, with a schema of their own that fixes some parameters.
+    /// Adds in-place spellings with a schema of their own that fix some of the row's parameters.
     pub fn inplace_form_with(self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
         self.with_form(Form {
             fixed: fixed.to_vec(),
@@ -301,55 +306,57 @@ impl Op {
         })
     }
 
-    /// A module class that is this op. See [`ModuleForm`].
+    /// Adds a module class that stands for this op. See [`ModuleForm`].
     pub fn module(mut self, text: &'static str) -> Op {
         self.modules.push(ModuleForm { text });
         self
     }
 
-    /// Calls in place compute in the operand's own dtype, if `check` lets them.
+    /// In-place calls compute in the operand's own dtype, if `check` accepts them.
     pub fn in_place_if(mut self, check: fn(&Call<TensorType>) -> OpResult<()>) -> Op {
         self.in_place = Some(check);
         self
     }
 
-    /// The result is the first operand itself, and no view of it, where `rule` says so of the operand's layout.
+    /// The result is the first operand itself, not a view of it, if `rule` holds for the operand's layout.
     pub fn same_object(mut self, rule: fn(&Call<TensorType>, &layout::Layout) -> bool) -> Op {
         self.same_object = Some(rule);
         self
     }
 
-    /// Whether the result, of type `out`, of a call on a first operand that lies so is that operand itself.
+    /// Whether a call returns its first operand itself. `out` is the type of the result, `at` the layout of the
+    /// operand.
     pub fn gives_operand(&self, call: &Call<TensorType>, out: &Type, at: Option<&layout::Layout>) -> bool {
         let rule = self.same_object.zip(at);
         call.args.first() == Some(out) && rule.is_some_and(|(rule, at)| rule(call, at))
     }
 
-    /// The first two operands may be swapped.
+    /// Declares that the first two operands may be swapped.
     pub fn commutative(mut self) -> Op {
         self.commutative = true;
         self
     }
 
-    /// The result may share the first parameter's memory in torch.
+    /// Declares that the result may share the first parameter's memory in torch.
     pub fn aliasing(mut self) -> Op {
         self.aliases = true;
         self
     }
 
-    /// The result never shares memory with the first parameter in torch, though it is a view in meaning (`flip`).
+    /// Declares that the result never shares the first parameter's memory in torch, though the meaning is a view
+    /// (`flip`).
     pub fn copies(mut self) -> Op {
         self.aliases = false;
         self
     }
 
-    /// What it does beside computing.
+    /// Sets the side effect.
     pub fn effect(mut self, effect: Effect) -> Op {
         self.effect = effect;
         self
     }
 
-    /// The control flow that the op is.
+    /// The kind of control flow, if the op is control flow.
     pub fn control(&self) -> Option<crate::control::Control> {
         match self.meaning {
             Meaning::Control(c) => Some(c),

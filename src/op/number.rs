@@ -1,4 +1,4 @@
-//! Python's operators on Python numbers, symbolic sizes among them: `operator.floordiv(s0, 2)` in a traced graph.
+//! Python's operators on Python numbers, including symbolic sizes: `operator.floordiv(s0, 2)` in a traced graph.
 
 use super::{OpError, OpId, OpResult};
 use crate::scalar::math::f64_binary;
@@ -61,7 +61,7 @@ fn number_kind(v: &Val<TensorType>) -> Option<ScalarKind> {
     }
 }
 
-/// The integer (bools count as 0 and 1), unknown where it is not known; `None` for a float.
+/// The integer (bools count as 0 and 1), which may be unknown; `None` for a float.
 fn as_dim(v: &Type) -> Option<Dim> {
     match v {
         Val::Int(d) => Some(d.clone()),
@@ -132,7 +132,7 @@ fn eval_division(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim)
     eval_arithmetic(op, x, y, on_ints)
 }
 
-/// Known sizes divided towards zero.
+/// Division of sizes rounded towards zero, if they are known.
 fn div_trunc(a: &Dim, b: &Dim) -> Dim {
     match (a.as_const(), b.as_const()) {
         (Some(a), Some(b)) => a.checked_div(b).map_or(Dim::Unknown, Dim::Const),
@@ -150,7 +150,7 @@ fn true_division(x: &Type, y: &Type) -> OpResult<Type> {
     })
 }
 
-/// Exponents above this are left for run time.
+/// Powers with larger exponents are left to run time.
 const MAX_SYMBOLIC_POWER: i64 = 16;
 
 fn eval_power(x: &Type, y: &Type) -> OpResult<Type> {
@@ -202,7 +202,7 @@ fn comparison_of(op: OpId) -> Option<Compare> {
     })
 }
 
-/// Decided also for symbolic sizes that differ by a constant.
+/// Also decides comparisons of symbolic sizes that differ by a constant.
 fn eval_compare(op: Compare, x: &Type, y: &Type) -> Type {
     let order: Option<Option<Ordering>> = match (as_dim(x), as_dim(y)) {
         (Some(a), Some(b)) => a.sub(&b).as_const().map(|d| Some(d.cmp(&0))),

@@ -1,12 +1,12 @@
-//! Where torch takes a Python number for a tensor.
+//! Where torch accepts a Python number for a tensor.
 //!
-//! Rows have one schema for overloads that torch tells apart (`eq.Tensor`, `eq.Scalar`), so the table of these places says what a
-//! row's `Tensor` parameters do not: `torch.eq(x, 2)` is a call, `torch.maximum(x, 2)` is an error.
+//! Rows have one schema for overloads that torch distinguishes (`eq.Tensor`, `eq.Scalar`). This table holds what the row's `Tensor`
+//! parameters alone do not say: `torch.eq(x, 2)` is valid, `torch.maximum(x, 2)` is an error.
 
-/// Ops of which any operand may be a number (torch's `should_allow_numbers_as_tensors`).
+/// Ops that accept a number for any operand (torch's `should_allow_numbers_as_tensors`).
 const ANY: &str = "add div divide floor_divide mul multiply sub subtract true_divide";
 
-/// For ops by torch's name, the sets of parameters that may be numbers at once: bit `i` is parameter `i`.
+/// By torch's op name, the sets of parameters that may be numbers at the same time: bit `i` is parameter `i`.
 const SETS: &[(&[u32], &str)] = &[
     (&[0b100, 0b110], "_add_relu rsub"),
     (&[0b1000], "addcdiv addcmul"),
@@ -26,8 +26,8 @@ const SETS: &[(&[u32], &str)] = &[
     (&[0b10, 0b100, 0b110], "where"),
 ];
 
-/// Whether torch takes numbers for the tensor parameters in the set `given` (bit `i` is parameter `i`) of the spelling `path`.
-/// Operators, and what is not torch's own, take numbers wherever a row does.
+/// Whether torch accepts numbers for the tensor parameters in the set `given` (bit `i` is parameter `i`) of the
+/// spelling `path`. Python operators and ops that are not torch's accept numbers wherever the row does.
 pub(super) fn allows_numbers(path: &str, given: u32) -> bool {
     let (family, rest) = path.split_once('.').unwrap_or(("", path));
     let name = match (family, rest.strip_prefix("special.")) {

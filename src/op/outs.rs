@@ -1,7 +1,7 @@
-//! Overloads that write their results to tensors they are given: `aten.add.out`, `aten.topk.values`.
+//! Overloads that write their results to given tensors: `aten.add.out`, `aten.topk.values`.
 
-/// torch's overloads whose written arguments are not one `out`, or whose name does not end in `out`: with these arguments, in
-/// the order of the results.
+/// torch's overloads that do not write to a single `out`, or whose name does not end in `out`, with the arguments they
+/// write to in the order of the results.
 const NAMED: &[(&str, &str)] = &[
     ("aten._batch_norm_no_update.out", "out0 out1 out2 out3"),
     ("aten._batch_norm_with_update.out", "out save_mean save_invstd reserve"),
@@ -84,16 +84,16 @@ const NAMED: &[(&str, &str)] = &[
     ("aten.xlogy.OutScalar_Other", "out"),
 ];
 
-/// What an overload that writes to its keyword arguments computes.
+/// The op behind an overload that writes to its keyword arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writing<'a> {
-    /// Its op without an overload: each reading of this is one of the spelling.
+    /// The op without an overload. Each of its readings is one of the overload.
     pub packet: &'a str,
-    /// The names of the arguments it writes to, one a result.
+    /// The names of the arguments it writes to, one per result.
     pub names: &'static str,
 }
 
-/// The ATen overload `path` as one that writes to arguments; `None` if it is none.
+/// Splits the ATen overload `path` if it writes to arguments; `None` otherwise.
 pub fn writing_overload(path: &str) -> Option<Writing<'_>> {
     let (packet, overload) = path.strip_prefix("aten.")?.rsplit_once('.')?;
     let packet = &path[..5 + packet.len()];

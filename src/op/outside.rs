@@ -1,6 +1,6 @@
-//! The ops of torch that the table leaves out, and why.
+//! The torch ops that the table leaves out, and why.
 
-/// By reason, the ops as torch names them in Python: without `torch.` and, for functions of torch.nn, without that path.
+/// Ops by reason. Names are torch's Python names without `torch.`, and without the path for functions of torch.nn.
 pub const OUTSIDE: &[(&str, &[&str])] = &[
     (
         "complex numbers: fxc has no complex dtypes, so neither spectra nor what gives or takes them",
@@ -63,7 +63,7 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Higher-order ops that have no row, and what to do about each.
+/// Higher-order ops that have no row, and how to replace each.
 pub const REPLACED: &[(&str, &str)] = &[
     ("triton_kernel_wrapper_functional", OF_OTHERS),
     ("triton_kernel_wrapper_mutation", OF_OTHERS),

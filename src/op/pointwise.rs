@@ -1,4 +1,4 @@
-//! Pointwise ops made concrete: their dtypes, shapes and expressions for arguments of given types.
+//! Instantiates pointwise ops: dtypes, shapes and expressions for arguments of given types.
 
 pub use super::promotion::{Dtypes, call_dtypes, not_implemented, number_of, overflow_error, overflows};
 
@@ -11,7 +11,7 @@ use crate::diag::Code;
 use crate::scalar::{DTypeSettings, ParsedValue, ScalarExpr, UntypedNumber, parse};
 use crate::types::{Category, DType, Dim, TensorType, Type, Val};
 
-/// A pointwise row with a fixed expression and the broadcast shape.
+/// A pointwise row with a fixed expression, whose result has the broadcast shape.
 pub fn pointwise(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, text: &'static str) -> Op {
     pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
 }
@@ -25,7 +25,7 @@ pub fn pointwise_by(
     pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::By(text))
 }
 
-/// A row that makes a tensor out of numbers and indices.
+/// A row that creates a tensor from numbers and indices.
 pub fn creation_row(
     declared: impl Into<RowDeclaration>,
     dtypes: DtypeRule,
@@ -47,7 +47,7 @@ pub fn pointwise_row(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, sha
 }
 
 impl Op {
-    /// See [`Pointwise::wide_numbers`]. Panics on a row that is not pointwise.
+    /// Sets [`Pointwise::wide_numbers`]. Panics on a row that is not pointwise.
     pub fn wide_numbers(mut self) -> Op {
         let Meaning::Pointwise(p) = &mut self.meaning else {
             panic!("{} is not pointwise", self.name)
@@ -57,7 +57,8 @@ impl Op {
     }
 }
 
-/// The type rule of pointwise ops. Python numbers alone give a Python number, as Python's operators do.
+/// The type rule of pointwise ops. If all arguments are Python numbers, the result is a Python number, as for Python's
+/// operators.
 pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let p = pointwise_meaning(call.op);
     if call.args.iter().any(|v| matches!(v, Val::Unknown)) {
@@ -99,7 +100,7 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
     Ok(Val::Leaf(TensorType { dtype, shape }))
 }
 
-/// The call's expression, with promotion and rounding written out as casts, and which parameters are its operands.
+/// The call's expression, with promotion and rounding as explicit casts, and the parameters that are its operands.
 pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     let p = pointwise_meaning(call.op);
     let out = match pointwise_rule(call, &mut Sizes::default())? {
@@ -137,7 +138,7 @@ pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     Ok(PointwiseCall { expr, operands, out })
 }
 
-/// What parameter `i` is in the expression.
+/// The input of the expression for parameter `i`.
 fn param_input(
     call: &Call<TensorType>,
     i: usize,
@@ -157,7 +158,7 @@ fn param_input(
         if condition {
             return Ok(ParsedValue::Value(expr.cast(DType::B8, arg)));
         }
-        // torch reads 0-d operands of some ops without rounding them to the common dtype.
+        // torch does not round the 0-dim operands of some ops to the common dtype.
         let keep = wide_numbers && t.rank() == Some(0) && t.dtype.is_float() && dtypes.common.is_float();
         let arg = if keep { arg } else { expr.cast(dtypes.common, arg) };
         return Ok(ParsedValue::Value(expr.cast(dtypes.compute, arg)));
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
     use crate::op::{OpId, all, by_name, emit::call_of};
 
-    /// A value that a parameter of this type takes.
+    /// A sample value for a parameter of this type.
     fn sample(ty: &ParamType, name: &str, tensor: &TensorType) -> Type {
         match ty {
             ParamType::Tensor if is_condition(name) => Val::Leaf(TensorType::with_fixed_shape(DType::B8, &[2, 3])),

@@ -1,4 +1,4 @@
-//! The dtypes of pointwise calls: promotion, and what torch refuses.
+//! The dtypes of pointwise calls: promotion, and torch's errors.
 
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
 use crate::diag::words::with_article;
@@ -9,11 +9,11 @@ use crate::types::{Category, DType, Promotion, ScalarKind, TensorType, Type, Val
 /// The dtypes of a pointwise call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtypes {
-    /// What operands are converted to: the promoted dtype.
+    /// The dtype that operands are converted to: the promoted dtype.
     pub common: DType,
-    /// What the expression computes in.
+    /// The dtype of the computation.
     pub compute: DType,
-    /// What the result is.
+    /// The dtype of the result.
     pub result: DType,
 }
 
@@ -34,7 +34,7 @@ impl Dtypes {
     }
 }
 
-/// The row's pointwise meaning. Panics if it has another.
+/// The row's pointwise meaning. Panics if the row is not pointwise.
 pub(super) fn pointwise_meaning(op: &Op) -> &Pointwise {
     match &op.meaning {
         Meaning::Pointwise(p) => p,
@@ -42,7 +42,7 @@ pub(super) fn pointwise_meaning(op: &Op) -> &Pointwise {
     }
 }
 
-/// Whether a parameter is a condition, which is b8 whatever the others are.
+/// Whether a parameter is a condition, which is b8 independently of the others.
 pub(super) fn is_condition(name: &str) -> bool {
     matches!(name, "condition" | "mask")
 }
@@ -55,7 +55,7 @@ pub(super) fn is_tensor_param(ty: &ParamType) -> bool {
     }
 }
 
-/// The parameters that promote, with their values.
+/// The values that take part in promotion.
 fn promoting_args(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
     let params = call.op.schema.params.iter().zip(&call.args);
     params
@@ -63,7 +63,7 @@ fn promoting_args(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
         .map(|(_, v)| v)
 }
 
-/// The category of a number; `None` for what is not a number.
+/// The category of a number; `None` for other values.
 fn category_of<T>(v: &Val<T>) -> Option<Category> {
     Some(match v {
         Val::Bool(_) | Val::Any(ScalarKind::Bool) => Category::Bool,
@@ -120,12 +120,12 @@ pub(super) fn refused_operands(call: &Call<TensorType>, why: String) -> OpError 
     OpError::dtype(format!("`{}` cannot take these operands: {why}", call.op.name))
 }
 
-/// torch's message of a kernel that lacks a dtype.
+/// torch's error for a kernel that does not support a dtype.
 pub fn not_implemented(kernel: &str, d: DType) -> OpError {
     OpError::dtype(format!("\"{kernel}\" not implemented for '{}'", d.scalar_type_name()))
 }
 
-/// The dtypes of a call, or torch's refusal.
+/// The dtypes of a call, or torch's error.
 pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     let rule = pointwise_meaning(call.op).dtypes;
     check_conditions(call)?;
@@ -180,7 +180,7 @@ pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     }
 }
 
-/// torch's text.
+/// torch's error text.
 const INTEGER_ADDCDIV: &str = "Integer division with addcdiv is no longer supported, and in a future  release addcdiv \
      will perform a true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + \
      value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / \
@@ -190,7 +190,7 @@ const INTEGER_ADDCDIV: &str = "Integer division with addcdiv is no longer suppor
 fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
         let Val::Leaf(t) = v else { continue };
-        // `where` still takes the u8 that was torch's boolean once.
+        // `where` still accepts u8, which used to be torch's boolean type.
         let fits = t.dtype == DType::B8 || (t.dtype == DType::U8 && p.name == "condition");
         if is_condition(&p.name) && !fits {
             let title = match &*p.name {
@@ -227,7 +227,7 @@ fn subtract_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     }
 }
 
-/// The first tensor given.
+/// The first tensor argument.
 fn first_tensor(call: &Call<TensorType>) -> OpResult<&TensorType> {
     let t = call.args.iter().find_map(Val::as_leaf);
     let t = t.ok_or_else(|| refused_operands(call, "none of them is a tensor".into()))?;
@@ -253,7 +253,7 @@ fn given_dtypes(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
     Ok(Dtypes::from_dtype(d))
 }
 
-/// The dtype that torch gives a tensor made of the call's `Scalar` arguments.
+/// The dtype of a tensor that torch creates from the call's `Scalar` arguments.
 fn default_of_numbers(call: &Call<TensorType>) -> DType {
     let params = call.op.schema.params.iter().zip(&call.args);
     let numbers = params.filter(|(p, _)| matches!(p.ty, ParamType::Number));
@@ -270,7 +270,7 @@ fn same_dtypes(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
         return Err(not_implemented(kernel, d));
     }
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
-        // A 0-d weight is a number with a dtype.
+        // A 0-dim weight counts as a number, so its dtype may differ.
         let number = matches!(v, Val::Leaf(t) if t.rank() == Some(0)) && p.name == "weight";
         if let Val::Leaf(t) = v
             && t.dtype != d
@@ -287,8 +287,8 @@ fn same_dtypes(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
     Ok(Dtypes::from_dtype(d))
 }
 
-/// torch refuses numbers that the dtype cannot hold where it converts them on their own, and wraps them where they
-/// become 0-d tensors first.
+/// Rejects numbers that the dtype cannot hold, as torch does where it converts them directly. Where it first makes
+/// 0-dim tensors of them, they wrap around instead.
 pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
         let converted = matches!(p.ty, ParamType::Number) && !call.op.is(OpId::Arange)
@@ -308,8 +308,8 @@ pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
     Ok(())
 }
 
-/// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap into unsigned types, infinities
-/// fit floats.
+/// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap around in unsigned types;
+/// infinities fit floats.
 pub fn overflows(n: UntypedNumber, dtype: DType) -> bool {
     let x = n.to_f64();
     match (dtype, n) {
@@ -329,7 +329,7 @@ pub fn overflows(n: UntypedNumber, dtype: DType) -> bool {
     }
 }
 
-/// torch's message for a number that `dtype` cannot hold.
+/// torch's error for a number that `dtype` cannot hold.
 pub fn overflow_error(dtype: DType) -> OpError {
     let name = match dtype {
         DType::U8 => "uint8_t",
@@ -341,7 +341,7 @@ pub fn overflow_error(dtype: DType) -> OpError {
     OpError::value(format!("value cannot be converted to type {name} without overflow"))
 }
 
-/// A constant number.
+/// The value as a constant number.
 pub fn number_of<T>(v: &Val<T>) -> Option<UntypedNumber> {
     match v {
         Val::Bool(b) => Some(UntypedNumber::Bool(*b)),

@@ -1,4 +1,4 @@
-//! From a spelling and the arguments' types to a row of the table.
+//! Resolves a spelling and the arguments' types to a row of the table.
 
 use super::bind::{ParamOrigin, find_param};
 use super::table::{self, is_spelling};
@@ -9,8 +9,8 @@ use super::{
 use crate::op::{Call, lift_literal};
 use crate::types::{Type, Val};
 
-/// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
-/// `add` are `Tensor.add`, `_operator.add` is `operator.add`.
+/// Normalises a target to the table's spelling: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add`
+/// and the method `add` are `Tensor.add`, `_operator.add` is `operator.add`.
 pub fn canonical_path(target: &str, is_method: bool) -> String {
     if is_method {
         return format!("Tensor.{target}");
@@ -20,13 +20,13 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         Some(m) => return format!("Tensor.{m}"),
         None => t,
     };
-    // What Python imports from torch's C++ part has its public name elsewhere.
+    // Functions of torch's C++ part have public names in other modules.
     for (private, public) in [
         ("_operator.", "operator."),
         ("torch._C._nn.", "torch.nn.functional."),
         ("torch._C._special.special_", "torch.special."),
         ("torch.functional.", "torch."),
-        // What users import it as.
+        // Usual import aliases.
         ("F.", "torch.nn.functional."),
         ("nn.functional.", "torch.nn.functional."),
     ] {
@@ -40,7 +40,7 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
     t.to_string()
 }
 
-/// One reading of a spelling.
+/// One interpretation of a spelling.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// The row.
@@ -49,7 +49,7 @@ pub struct Candidate {
     pub form: Option<&'static Form>,
 }
 
-/// The reading of a spelling as an op that was registered in Rust. Those that files declare are known to these files alone.
+/// The reading of a spelling as an op registered in Rust. Ops that a file declares are visible only in that file.
 fn registered_candidate(path: &str) -> Option<Candidate> {
     let op = custom::find(path).filter(|op| op.custom.is_some())?;
     Some(Candidate { op, form: None })
@@ -69,7 +69,7 @@ pub fn candidates(path: &str) -> Vec<Candidate> {
     }
 }
 
-/// Where a name without a module is looked for besides the canonical ops, in this order.
+/// The modules in which a name without a module is looked up after the canonical ops, in this order.
 const MODULES: [&str; 7] = [
     "torch.",
     "torch.nn.functional.",
@@ -80,7 +80,8 @@ const MODULES: [&str; 7] = [
     "Tensor.",
 ];
 
-/// The function that everybody means by a name without a module: `torch.max` by `max`, `operator.truediv` by `truediv`.
+/// The function that is usually meant by a name without a module: `torch.max` for `max`, `operator.truediv` for
+/// `truediv`.
 pub fn imported_path(name: &str) -> Option<String> {
     if name.contains('.') {
         return None;
@@ -89,51 +90,53 @@ pub fn imported_path(name: &str) -> Option<String> {
     full.into_iter().find(|f| is_spelling(f))
 }
 
-/// How far arguments may be from what a reading declares.
+/// How closely arguments must fit a reading's declaration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// Not at all.
+    /// Exactly.
     Declared,
-    /// As [`Candidate::bind`] says.
+    /// Leniently, see [`Candidate::bind`].
     Lenient,
-    /// torch's own signature takes them: they are converted as torch does it.
+    /// torch's own signature accepts them, so they are converted as torch does.
     Checked,
 }
 
-/// A spelling resolved against arguments: the row and how its parameters are filled.
+/// A spelling resolved for given arguments: the row and the origins of its parameters' values.
 #[derive(Clone, Debug)]
 pub struct Spelling {
     /// The row.
     pub op: &'static Op,
     /// Whether the result is written to the first parameter.
     pub inplace: bool,
-    /// Whether the result has memory of its own where the row's result may be its operand's: `view_copy`.
+    /// Whether the result has memory of its own although the row's result may share its operand's: `view_copy`.
     pub copies: bool,
-    /// The spelling with its own parameters, if it was called by one.
+    /// The path and schema of the spelling; `None` for the bare canonical name.
     named: Option<(&'static str, &'static Schema)>,
     binding: Binding,
-    /// For each of the row's parameters: the position in the form's schema, or a fixed value.
+    /// For each of the row's parameters: its position in the form's schema, or a fixed value.
     params: Vec<Result<usize, Literal>>,
 }
 
 impl Spelling {
-    /// The call with arguments in any form. They must be the ones (in shape) that the spelling was resolved with.
+    /// The call with arguments in any form. They must have the same structure as the arguments that the spelling was
+    /// resolved with.
     pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Call<U> {
         self.apply_with(args, kwargs, &|_| false)
     }
 
-    /// The spelling it was called by, if it is one of the table's.
+    /// The path of the spelling, if it is one of the table's.
     pub fn path(&self) -> Option<&'static str> {
         self.named.map(|(path, _)| path)
     }
 
-    /// Where the value of the row's parameter `name` comes from.
+    /// The origin of the value of the row's parameter `name`.
     pub fn origin(&self, name: &str) -> Option<&ParamOrigin> {
         let at = self.op.schema.index_of(name)?;
         self.binding.origins().get(*self.params.get(at)?.as_ref().ok()?)
     }
 
-    /// An error if torch does not take these arguments, which the spelling was resolved with: what it demands beyond their kinds.
+    /// Returns an error if the arguments, with which the spelling was resolved, violate torch's demands beyond their
+    /// kinds.
     pub fn check_demands(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> OpResult<()> {
         if let Some((path, schema)) = self.named {
             demands::check_call(path, schema, || self.binding.apply(args, kwargs, &|_| false))?;
@@ -141,7 +144,7 @@ impl Spelling {
         demands::check_call(self.op.name, &self.op.schema, || self.apply(args, kwargs).args)
     }
 
-    /// [`Spelling::apply`] where some leaves stand for whole lists, as the holes of a pattern do.
+    /// [`Spelling::apply`] where some leaves stand for whole lists, like the holes of a pattern.
     pub fn apply_with<U: Clone>(
         &self,
         args: &[Val<U>],
@@ -167,13 +170,13 @@ impl Candidate {
         self.form.map_or(&self.op.schema, |f| f.schema_of(self.op))
     }
 
-    /// Fits arguments of these types to this reading: as it is declared, or leniently (numbers for tensors where the op
-    /// takes them, 0-d tensors for numbers).
+    /// Binds arguments of these types to this reading: as declared, or leniently (numbers for tensors if the op takes
+    /// them, 0-dim tensors for numbers).
     pub fn bind(&self, args: &[Type], kwargs: &[(&str, &Type)], lenient: bool) -> Result<Spelling, BindError> {
         self.bind_as(args, kwargs, if lenient { Fit::Lenient } else { Fit::Declared })
     }
 
-    /// Fits arguments that torch takes to this reading: they are converted as torch does it.
+    /// Binds arguments that torch accepts to this reading, converting them as torch does.
     pub fn bind_checked(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Spelling, BindError> {
         self.bind_as(args, kwargs, Fit::Lenient)
             .or_else(|_| self.bind_as(args, kwargs, Fit::Checked))
@@ -199,7 +202,7 @@ impl Candidate {
             if let Some((_, v)) = self.form.iter().flat_map(|f| &f.fixed).find(|(n, _)| *n == p.name) {
                 return Err(v.clone());
             }
-            // torch's Python functions say `input` where its schemas say `self`.
+            // torch's Python functions have `input` where its schemas have `self`.
             find_param(schema, &p.name).ok_or_else(|| p.default.clone().unwrap_or(Val::None))
         });
         Ok(Spelling {
@@ -213,7 +216,7 @@ impl Candidate {
     }
 }
 
-/// What the deprecated arguments `size_average` and `reduce` of a loss say about its reduction, if they are given
+/// The reduction that a loss's deprecated arguments `size_average` and `reduce` select, if they are given
 /// (`torch.nn._reduction.legacy_get_string`).
 fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
     let given = |name: &str| schema.index_of(name).map(|i| &bound[i]);
@@ -221,8 +224,9 @@ fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
 }
 
 /// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first
-/// that fits leniently. A name without a module is the canonical op, or else the function that it is [`imported_path`] as.
-/// `Err(None)` for a spelling that is not in the table, else the reason why torch's signatures or the last overload do not fit.
+/// that fits leniently. A name without a module is the canonical op, or else the function at its [`imported_path`].
+/// `Err(None)` means that the spelling is not in the table; other errors say why torch's signatures or the nearest
+/// overload do not fit.
 pub fn resolve(
     path: &str,
     args: &[Type],
@@ -232,8 +236,8 @@ pub fn resolve(
     resolve_checked(path, args, kwargs, checked)
 }
 
-/// Whether torch takes these arguments for the spelling `path` by a signature of its own; `false` if none is known. An error if it
-/// does not take them.
+/// Whether torch accepts these arguments for the spelling `path` by a signature of its own; `false` if no signature is
+/// known. Returns an error if torch rejects them.
 pub fn check_signature(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, (Candidate, BindError)> {
     signature::check_call(path, args, kwargs).or_else(|e| {
         let packet = outs::writing_overload(path)
@@ -246,7 +250,7 @@ pub fn check_signature(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> R
     })
 }
 
-/// [`resolve`] for arguments that torch's signatures take, if it has any (`checked`).
+/// [`resolve`] for arguments that torch's signatures accept, if `checked`.
 pub fn resolve_checked(
     path: &str,
     args: &[Type],
@@ -288,8 +292,8 @@ fn resolve_path(
     }
 }
 
-/// Whether arguments of unknown types leave open which of several rows `path` means: `torch._assert(%unknown, "…")` checks a
-/// tensor or a number.
+/// Whether `path` could mean several rows because some argument types are unknown: `torch._assert(%unknown, "…")`
+/// checks a tensor or a number.
 pub fn is_open(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> bool {
     let all = candidates(path);
     [false, true].into_iter().any(|lenient| {
@@ -334,7 +338,8 @@ fn first_that_fits(
     Err(nearest)
 }
 
-/// How near arguments are to fit: an overload with a wrong argument is rather meant than one without the parameter.
+/// Ranks errors by how close the arguments are to fitting: an overload with an argument of the wrong type is likelier
+/// to be meant than one that lacks the parameter.
 fn fit_closeness(e: &BindError) -> u8 {
     match e {
         BindError::WrongType { .. } => 5,

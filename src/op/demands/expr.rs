@@ -3,14 +3,15 @@
 //! `and`, `or`, `not`; `==`, `!=`, `<`, `<=`, `>`, `>=`, `in [..]`; `+`, `-`, `*`, `//`, `%`; numbers, `'texts'`, `none`, `true`,
 //! `false`, dtypes (`f32`), lists, parameters; and functions:
 //!
-//! * of tensors: `dtype`, `rank`, `numel`, `shape`, `size(x, dim)`, `lead(x, n)` (the shape without the last `n`),
-//!   `without(x, dim)` (the shape without a dim), `is_float`,
-//!   `is_int`, `is_bool` (their dtype), `same(x, y, …)` (one dtype for all that are tensors), `cpp` (C++'s name of the dtype),
-//!   `fits(x, shape)` (whether it broadcasts to the shape);
-//! * of values: `kind` (Python's name of the class), `len`, `least` and `most` (of the numbers of a list), `ranks` (of a list of
+//! * of tensors: `dtype`, `rank`, `numel`, `shape`, `size(x, dim)`, `lead(x, n)` (the shape without the last `n` dims),
+//!   `without(x, dim)` (the shape without a dim), `is_float`, `is_int`, `is_bool` (tests of the dtype), `same(x, y, …)` (whether all
+//!   arguments that are tensors have one dtype), `cpp` (the C++ name of the dtype), `fits(x, shape)` (whether `x` broadcasts to the
+//!   shape);
+//! * of values: `kind` (the name of the Python class), `len`, `least` and `most` (of a list of numbers), `ranks` (of a list of
 //!   tensors), `item(x, n)`, `min(a, b)`, `broadcast(a, b)` (of two shapes).
 //!
-//! A question that means nothing for an argument (the size of `None`) has no answer, and a condition that hangs on it holds.
+//! A function that does not apply to an argument (the size of `None`) has an unknown value, and a condition that depends on an
+//! unknown value holds.
 
 use super::value::ArgValue;
 use crate::types::{DType, Dim, broadcast_dims};
@@ -25,7 +26,7 @@ pub(super) enum DemandExpr {
     Two(&'static str, Box<DemandExpr>, Box<DemandExpr>),
 }
 
-/// Operators by how strongly they bind, the weakest first.
+/// Operators by precedence, lowest first.
 const LEVELS: [&[&str]; 5] = [
     &["or"],
     &["and"],
@@ -166,7 +167,7 @@ impl DemandExpr {
         }
     }
 
-    /// The parameters it asks for.
+    /// The parameters that the expression refers to.
     pub(super) fn param_names(&self) -> Vec<&'static str> {
         match self {
             DemandExpr::Value(_) => vec![],
@@ -179,7 +180,7 @@ impl DemandExpr {
         }
     }
 
-    /// The value for these arguments.
+    /// Evaluates the expression; `of` returns the values of parameters.
     pub(super) fn eval_with(&self, of: &dyn Fn(&str) -> ArgValue) -> ArgValue {
         match self {
             DemandExpr::Value(v) => v.clone(),
@@ -257,7 +258,7 @@ fn eval_arithmetic(operator: &str, a: &ArgValue, b: &ArgValue) -> Option<ArgValu
     }))
 }
 
-/// The value of a function; `None` where it has none.
+/// The value of a function call; `None` if it is undefined.
 fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
     let dtype = |v: &ArgValue| match v {
         ArgValue::Tensor(d, _) | ArgValue::DType(d) => Some(*d),
@@ -307,7 +308,7 @@ fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
     })
 }
 
-/// The smallest or greatest of a list of numbers, or the one number.
+/// The minimum or maximum of a list of numbers, or the number itself.
 fn extreme_number(v: &ArgValue, of: fn(f64, f64) -> f64) -> Option<ArgValue> {
     let numbers: Option<Vec<f64>> = match v {
         ArgValue::List(items) => items.iter().map(ArgValue::as_number).collect(),
@@ -316,7 +317,7 @@ fn extreme_number(v: &ArgValue, of: fn(f64, f64) -> f64) -> Option<ArgValue> {
     numbers?.into_iter().reduce(of).map(ArgValue::Float)
 }
 
-/// A place counted from either end.
+/// Converts an index that may count from the end.
 fn wrap_index(place: &ArgValue, len: usize) -> Option<usize> {
     let n = place.as_dim()?.as_const()?;
     usize::try_from(if n < 0 { n + len as i64 } else { n }).ok()

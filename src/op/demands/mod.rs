@@ -1,14 +1,13 @@
-//! What torch demands of a call's arguments beyond their kinds: dtypes that must be the same, ranks, sizes that must match, numbers
-//! within bounds.
+//! Preconditions of torch's ops beyond the kinds of arguments: equal dtypes, ranks, matching sizes, numbers within bounds.
 //!
-//! `ops.txt` holds them by the rows' names, `modules.txt` those of constructors by class, a line each:
+//! `ops.txt` holds them by row name, `modules.txt` by module class for constructors, one per line:
 //!
 //! ```text
 //! linalg_cross: same(self, other) :: expected scalar type {dtype(self)} but found {dtype(other)}
 //! ```
 //!
-//! Left is a condition over the parameters ([`expr`]), right torch's message with values in braces. Conditions whose value depends on
-//! what only the run shows hold. A rule of the table need not look at what stands here.
+//! The left side is a condition over the parameters ([`expr`]); the right side is torch's message with values in braces. A
+//! condition holds if its value is known only at run time. Rules of the table need not repeat these checks.
 
 mod expr;
 mod value;
@@ -28,14 +27,14 @@ static MODULES: &str = include_str!("modules.txt");
 /// One condition.
 struct Demand {
     condition: DemandExpr,
-    /// torch's words: text, and the values between its parts.
+    /// torch's message: pieces of text, each followed by an optional value.
     message: Vec<(&'static str, Option<DemandExpr>)>,
     code: Code,
-    /// The parameter at fault, if the condition is on one alone.
+    /// The parameter at fault, if the condition refers to only one.
     param: Option<&'static str>,
 }
 
-/// A line's condition and message, which are parsed when a call is first checked against them.
+/// The text of a condition and its message. It is parsed when a call is first checked against it.
 struct DemandLine {
     text: &'static str,
     parsed: OnceLock<Demand>,
@@ -46,7 +45,8 @@ type DemandTable = HashMap<&'static str, Vec<DemandLine>>;
 static OF_OPS: LazyLock<DemandTable> = LazyLock::new(|| parse_table(OPS));
 static OF_MODULES: LazyLock<DemandTable> = LazyLock::new(|| parse_table(MODULES));
 
-/// The lines of a table by name. They are part of the program, so a bad one is a bug and panics (a test reads all).
+/// The lines of a table by name. The tables are part of the program, so an invalid line is a bug and panics (a test
+/// reads all lines).
 fn parse_table(text: &'static str) -> DemandTable {
     let mut found = DemandTable::new();
     let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -95,7 +95,7 @@ fn parse_demand(text: &'static str) -> Result<Demand, String> {
 }
 
 impl Demand {
-    /// The error that the arguments are, if they are one.
+    /// Returns an error if the arguments violate the condition.
     fn check_args(&self, of: &dyn Fn(&str) -> ArgValue) -> Result<(), OpError> {
         if self.condition.eval_with(of) != ArgValue::Bool(false) {
             return Ok(());
@@ -111,7 +111,8 @@ impl Demand {
     }
 }
 
-/// An error if arguments, by parameter, are none that torch takes, as far as the demands of a row or spelling say.
+/// Returns an error if the arguments violate a demand of the row or spelling `name`. `args` returns their types in
+/// parameter order.
 pub(super) fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
     let Some(demands) = OF_OPS.get(name) else {
         return Ok(());
@@ -124,7 +125,7 @@ pub(super) fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec
     demands.iter().try_for_each(|line| line.demand().check_args(&of))
 }
 
-/// An error if the arguments of a module's constructor, by name, are none that torch takes.
+/// Returns an error if the constructor arguments of a module violate a demand of its class.
 pub(super) fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpResult<()> {
     let Some(demands) = OF_MODULES.get(class) else {
         return Ok(());

@@ -1,12 +1,12 @@
-//! The values of conditions.
+//! Values in conditions.
 
 use crate::types::{DType, Dim, Val, write_float};
 use std::fmt;
 
-/// What an expression over arguments comes to.
+/// The value of an expression over arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ArgValue {
-    /// Only the run shows it, or the question means nothing for this argument.
+    /// Known only at run time, or undefined for this argument.
     Unknown,
     None,
     Bool(bool),
@@ -16,12 +16,12 @@ pub(super) enum ArgValue {
     DType(DType),
     List(Vec<ArgValue>),
     Tensor(DType, Option<Vec<Dim>>),
-    /// Anything else: its kind.
+    /// Any other value, by its kind.
     Other(&'static str),
 }
 
 impl ArgValue {
-    /// An argument as a value.
+    /// Converts an argument to a value.
     pub(super) fn from_val<T>(v: &Val<T>, tensor: &dyn Fn(&T) -> ArgValue) -> ArgValue {
         match v {
             Val::Leaf(t) => tensor(t),
@@ -39,7 +39,7 @@ impl ArgValue {
         }
     }
 
-    /// Python's name of the value's class.
+    /// The name of the value's Python class.
     pub(super) fn class_name(&self) -> ArgValue {
         let name = match self {
             ArgValue::Unknown => return ArgValue::Unknown,
@@ -60,7 +60,7 @@ impl ArgValue {
         ArgValue::Int(Dim::Const(n))
     }
 
-    /// The size of a known number; bools count.
+    /// The value of a known number or bool.
     pub(super) fn as_number(&self) -> Option<f64> {
         match self {
             ArgValue::Bool(b) => Some(f64::from(*b)),
@@ -70,7 +70,7 @@ impl ArgValue {
         }
     }
 
-    /// The number as a size.
+    /// The number as a symbolic or known size.
     pub(super) fn as_dim(&self) -> Option<Dim> {
         match self {
             ArgValue::Bool(b) => Some(Dim::Const(i64::from(*b))),
@@ -87,7 +87,7 @@ impl ArgValue {
         }
     }
 
-    /// Whether two values are the same; `None` where that is not known.
+    /// Whether two values are equal; `None` if that is unknown.
     pub(super) fn equals(&self, other: &ArgValue) -> Option<bool> {
         match (self, other) {
             (ArgValue::Unknown, _) | (_, ArgValue::Unknown) => None,

@@ -1,4 +1,4 @@
-//! Where the results of calls lie.
+//! Layouts of the results of calls.
 
 use super::{Layout, channels_last_order, pointwise_layout};
 use crate::op::emit::call_of;
@@ -8,8 +8,8 @@ use crate::op::view::{BITS, scattered_view};
 use crate::op::{Build, Call, Decompose, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
-/// The layout of the tensor that a call makes, which is not a view of its operands. `at` gives the layout of the tensor that
-/// stands for a parameter. `None` if it is not known.
+/// The layout of a result that is not a view of the operands; `at` returns the layout of the tensor given for a
+/// parameter. `None` if it is unknown.
 pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let shape = out.shape.as_deref()?;
     if let Some(asked) = memory_format(call) {
@@ -42,7 +42,7 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
     pointwise_layout(shape, &operands)
 }
 
-/// Where the one tensor that a call gives lies: a view of an operand, or a tensor of its own.
+/// The layout of the single tensor that a call returns: a view of an operand, or a tensor of its own.
 pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let from = call.args.first().and_then(Val::as_leaf);
     let (true, Some(from)) = (
@@ -59,7 +59,7 @@ pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> 
         };
     }
     if call.op.view.is_none() && !call.op.is(BITS) {
-        // Conversions that convert nothing, and the like.
+        // Conversions to the same type and similar ops return their operand.
         return match from == out {
             true => Some(own),
             false => of_result(call, out, at),
@@ -71,7 +71,7 @@ pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> 
     of_view(call, &own).or_else(copied)
 }
 
-/// Follows a decomposition, noting where each value lies.
+/// A builder that traces a decomposition and records the layout of each value.
 #[derive(Default)]
 struct Placed {
     layouts: Vec<Option<Layout>>,
@@ -130,16 +130,16 @@ fn decomposed_layout(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -
     }
 }
 
-/// What the order of a result's dims in memory follows from.
+/// What determines the memory order of a result's dims.
 #[derive(Clone, Copy)]
 enum ResultOrder {
     Known(MemoryOrder),
-    /// What the op decomposes into.
+    /// The op's decomposition.
     Parts(Decompose),
 }
 
 fn order_of(call: &Call<TensorType>) -> ResultOrder {
-    // `2 ** x` is made in row-major order, `x ** 2` is not.
+    // The result of `2 ** x` is row-major, unlike that of `x ** 2`.
     if call.op.is(OpId::Pow) && call.args.first().is_some_and(|x| x.as_leaf().is_none()) {
         return ResultOrder::Known(MemoryOrder::RowMajor);
     }
@@ -151,7 +151,7 @@ fn order_of(call: &Call<TensorType>) -> ResultOrder {
     }
 }
 
-/// Whether the layout of the results does not follow from what the op computes.
+/// Whether the layout of the results is declared rather than derived from what the op computes.
 pub fn has_own_order(call: &Call<TensorType>) -> bool {
     match order_of(call) {
         ResultOrder::Known(MemoryOrder::First) => true,
@@ -189,7 +189,7 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
     Some(Layout::from_dense_strides(shape, strides))
 }
 
-/// The layout of the view that a call of a view row takes of its operand; `None` if torch copies, or if it is not known.
+/// The layout of the result of a view row; `None` if torch copies or if it is unknown.
 pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     let from = call.leaf("self").ok()?;
     if call.op.is(BITS) {
@@ -203,8 +203,8 @@ pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     at.apply_view(from.shape.as_deref()?, &view)
 }
 
-/// An error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` asks for strides that its tensor,
-/// which lies as `at` says, does not have. `out` is the type of the call's result.
+/// Returns an error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` expects other
+/// strides than those of its tensor, whose layout is `at`. `out` is the type of the call's result.
 pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResult<()> {
     if call.op.view.is_some() {
         let from = call.leaf("self")?;
@@ -233,7 +233,7 @@ pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResu
     }
 }
 
-/// The layout of elements of `from` bytes read as such of `to` bytes, along the last dim.
+/// The layout of elements of `from` bytes reinterpreted as elements of `to` bytes, along the last dim.
 fn of_bits(at: &Layout, from: usize, to: usize) -> Option<Layout> {
     if from == to {
         return Some(at.clone());
@@ -249,7 +249,7 @@ fn of_bits(at: &Layout, from: usize, to: usize) -> Option<Layout> {
     })
 }
 
-/// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls, and where it is not known.
+/// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls and for unknown values.
 pub fn host_value(call: &Call<TensorType>, at: &Layout) -> OpResult<Option<Type>> {
     Ok(match call.op.id() {
         Some(OpId::StorageOffset) => Some(Val::Int(at.offset.clone())),
@@ -265,7 +265,7 @@ pub fn host_value(call: &Call<TensorType>, at: &Layout) -> OpResult<Option<Type>
     })
 }
 
-/// Whether `contiguous` gives its operand itself: `None` if that depends on sizes.
+/// Whether `contiguous` returns its operand itself; `None` if that depends on sizes.
 pub fn has_format(call: &Call<TensorType>, at: &Layout) -> Option<bool> {
     let shape = call.leaf("self").ok()?.shape.as_deref()?;
     match memory_format(call) {

@@ -1,21 +1,21 @@
-//! The window on a storage that `as_strided` asks for.
+//! The window of a storage that `as_strided` selects.
 
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, OpError, OpResult};
 use crate::types::{DType, Dim, TensorType};
 
-/// The sizes, strides and offset that `as_strided` is asked for.
+/// The sizes, strides and offset passed to `as_strided`.
 pub struct StridedWindow {
     /// The result's sizes.
     pub size: Vec<Dim>,
     /// The distance between neighbours along each dim.
     pub strides: Vec<Dim>,
-    /// The first element; that of the operand if it is not given.
+    /// The position of the first element; if absent, that of the operand.
     pub offset: Option<Dim>,
 }
 
 impl StridedWindow {
-    /// The window that a call asks for.
+    /// The window that a call selects.
     pub fn from_call(c: &Call<TensorType>) -> OpResult<StridedWindow> {
         let (size, strides) = (c.dims("size")?, c.dims("stride")?);
         if size.len() != strides.len() {
@@ -34,7 +34,7 @@ impl StridedWindow {
         Ok(StridedWindow { size, strides, offset })
     }
 
-    /// An error if the window reaches beyond a storage of `storage` elements, as far as sizes are known.
+    /// Returns an error if the window exceeds a storage of `storage` elements. Unknown sizes are not checked.
     pub fn check_bounds(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
         let (size, strides) = (&self.size, &self.strides);
         let offset = self.offset.clone().unwrap_or(Dim::Const(0));

@@ -1,11 +1,11 @@
-//! The classes that rows declare, each with its forms.
+//! The module classes that rows declare, with their forms.
 
 use super::form::{self, ParsedForm};
 use crate::op::all;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
-/// A class's forms, which are parsed when a module of the class is first seen.
+/// The forms of a class. They are parsed when a module of the class is first seen.
 #[derive(Default)]
 struct ClassForms {
     texts: Vec<&'static str>,
@@ -21,7 +21,7 @@ static CLASSES: LazyLock<HashMap<&'static str, ClassForms>> = LazyLock::new(|| {
     classes
 });
 
-/// The forms of a class, given by its name or path, those with a condition first.
+/// The forms of a class, given by its name or path; forms with a condition come first.
 pub(super) fn forms_of(class: &str) -> Option<&'static [ParsedForm]> {
     let class = CLASSES.get(base_name(class))?;
     let parse = |text| form::parse(text).unwrap_or_else(|what| panic!("module form {text:?}: {what}"));
@@ -33,17 +33,17 @@ pub(super) fn forms_of(class: &str) -> Option<&'static [ParsedForm]> {
     Some(forms)
 }
 
-/// Every class there is a form of.
+/// All classes that have a form.
 pub fn all_classes() -> impl Iterator<Item = &'static str> {
     CLASSES.keys().copied()
 }
 
-/// The forms of a class that another form names, which a test looks up for all.
+/// The forms of a class that another form refers to. A test checks that all such classes exist.
 pub(super) fn expect_forms(class: &str) -> &'static [ParsedForm] {
     forms_of(class).unwrap_or_else(|| panic!("no class `{class}`"))
 }
 
-/// `Linear` of `torch.nn.modules.linear.Linear`.
+/// The last part of a class's path: `Linear` for `torch.nn.modules.linear.Linear`.
 pub(super) fn base_name(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }

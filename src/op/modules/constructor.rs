@@ -1,4 +1,4 @@
-//! The arguments of a module's constructor: bound to its parameters, and refused where torch refuses them.
+//! Binds the arguments of a module's constructor to its parameters, and rejects those that torch rejects.
 
 use super::form::{ArgExpr, Need, ParsedForm, TRAINING};
 use super::{all_hold, sizes};
@@ -21,7 +21,7 @@ pub(super) fn constructor_args(
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let max = positional.clone().count();
     let own = args.len().min(max);
-    // What comes after the form's own parameters goes by torch's names: `device`, `dtype`, `bias`.
+    // Parameters beyond the form's own have torch's names: `device`, `dtype`, `bias`.
     let names = crate::op::signature::constructor_parameters(form.name);
     if args.len() > max.max(names.len()) {
         return Err(fail(format!(
@@ -35,7 +35,7 @@ pub(super) fn constructor_args(
     let mut out: HashMap<&'static str, Literal> = positional.zip(args).map(|(p, v)| (p.name, v.clone())).collect();
     for (name, v) in &kwargs {
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
-            // Where and how weights are stored does not concern the graph.
+            // The device and dtype of weights do not affect the graph.
             if matches!(&**name, "device" | "dtype")
                 && form
                     .args
@@ -75,7 +75,7 @@ pub(super) fn constructor_args(
     Ok(out)
 }
 
-/// An error if torch does not take the arguments of a constructor.
+/// Returns an error if torch rejects the arguments of a constructor.
 pub(super) fn check_values(
     form: &ParsedForm,
     given: &HashMap<&'static str, Literal>,
@@ -102,7 +102,7 @@ pub(super) fn check_values(
     }
 }
 
-/// An error if `device`, by position or by name, is none. Only what has weights looks at it.
+/// Returns an error if `device`, given by position or by name, is not a device. Only modules with weights check it.
 fn check_device(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
     let names = crate::op::signature::constructor_parameters(form.name);
     let at = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
@@ -120,9 +120,9 @@ fn check_device(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Litera
     }
 }
 
-/// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.
+/// Returns an error if torch rejects the kind of a constructor argument. [`constructor_args`] reports other errors.
 fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
-    // The mode is not an argument of a constructor.
+    // `training` is a mode, not a constructor argument.
     let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
     match crate::op::signature::check_constructor(form.name, args, &own) {
         Err(BindError::WrongType {
@@ -142,7 +142,7 @@ fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal
             );
             Err(OpError::new(Code::E0203, title).help(constructor_signature(form)))
         }
-        // Of `device` and `dtype`, which forms leave out, not every class has both.
+        // Forms omit `device` and `dtype`, and not every class takes both.
         Err(BindError::UnknownKeyword { name, .. }) => {
             let title = format!("`{}`: has no constructor parameter `{name}`", form.name);
             let e = OpError::new(Code::E0203, title).help(constructor_signature(form));
@@ -152,7 +152,7 @@ fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal
     }
 }
 
-/// The reduction that the deprecated arguments `size_average` and `reduce` of a loss ask for; `None` if neither is given.
+/// The reduction that a loss's deprecated arguments `size_average` and `reduce` select; `None` if neither is given.
 pub(in crate::op) fn legacy_reduction(size_average: Option<i64>, reduce: Option<i64>) -> Option<Literal> {
     size_average.or(reduce)?;
     Some(Val::str(match (size_average.unwrap_or(1), reduce.unwrap_or(1)) {

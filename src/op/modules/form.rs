@@ -1,9 +1,9 @@
-//! The text of a module's form, parsed.
+//! Parses the text of module forms.
 
 use super::sizes::Size;
 use crate::op::schema::{Literal, parse_literal};
 
-/// The constructor parameter that every class has here: what `module.train()` sets in torch.
+/// A parameter that all classes have here, the mode that `module.train()` sets in torch.
 pub const TRAINING: &str = "training";
 
 /// A parsed form.
@@ -32,12 +32,12 @@ pub(super) enum ArgExpr {
     },
     Attr(ModuleAttr),
     RnnWeights,
-    /// Attributes once for each of a number of parts.
+    /// Attributes of each of a number of parts.
     Each {
         count: &'static str,
         of: PartAttributes,
     },
-    /// The constructor argument of a part of the module, which is declared for itself; `None` for an optional part that is missing.
+    /// A constructor argument of a part of the module that is declared separately; `None` for a missing optional part.
     Part {
         path: &'static str,
         class: &'static str,
@@ -45,7 +45,7 @@ pub(super) enum ArgExpr {
         optional: bool,
     },
     Param(&'static str),
-    /// A constructor argument that is a list, or one item of such.
+    /// A constructor argument that is a list, or a single item of one.
     ListOf(&'static str),
     /// Whether conditions hold.
     Holds(Vec<Condition>),
@@ -57,37 +57,38 @@ pub(super) enum ArgExpr {
 pub(super) struct ModuleAttr {
     pub(super) name: &'static str,
     pub(super) need: Need,
-    /// Its sizes, if they are declared: of some, only a file of weights can tell. No sizes are those of a counter.
+    /// Its sizes, if the form declares them; for some attributes only a weights file knows them. An empty list means a
+    /// counter.
     pub(super) sizes: Option<Vec<Size>>,
 }
 
-/// Which attributes a part has; `*` in a path stands for the part's number.
+/// The attributes of a part; `*` in a path stands for the part's number.
 #[derive(Debug, Clone)]
 pub(super) enum PartAttributes {
-    /// These. The second says that `None` stands for one that is missing.
+    /// Attributes by path. The bool says whether the attribute is optional and `None` if missing.
     Paths(Vec<(&'static str, bool)>),
-    /// Those that the form of the part's class names, below this path.
+    /// The attributes in the form of the part's class, below this path.
     OfClass { path: &'static str, class: &'static str },
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Need {
     Always,
-    /// If the weights have it. Where nothing is known of the weights, if these conditions hold.
+    /// Present if the weights contain it. If the weights are unknown, present if these conditions hold.
     IfThere(Option<Vec<Condition>>),
     When(Vec<Condition>),
-    /// If these conditions hold, and nothing is known of the weights or they have it.
+    /// Present if these conditions hold, unless the weights are known and do not contain it.
     Where(Vec<Condition>),
 }
 
-/// `bias`, or `not kdim`: whether a constructor parameter is something.
+/// `bias`, or `not kdim`: whether a constructor parameter is truthy.
 #[derive(Debug, Clone)]
 pub(super) struct Condition {
     pub(super) param: &'static str,
     pub(super) holds: bool,
 }
 
-/// A form from its text.
+/// Parses a form.
 pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
     let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
     let (name, params) = left.split_once('(').ok_or("expected a class")?;
@@ -119,7 +120,7 @@ pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
             keyword_only,
         });
     }
-    // Every module trains or does not.
+    // Every module has a training mode.
     class.params.push(ConstructorParam {
         name: TRAINING,
         default: Some(Literal::Bool(false)),
@@ -137,7 +138,7 @@ pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
     Ok(class)
 }
 
-/// The pieces between top-level commas.
+/// Splits at top-level commas.
 fn split_top_level(text: &'static str) -> Vec<&'static str> {
     let (mut depth, mut start, mut out) = (0, 0, vec![]);
     for (i, c) in text.char_indices() {
@@ -216,7 +217,7 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     parse_literal(e).map(ArgExpr::Value)
 }
 
-/// A name, and whether a `?` after it says that it may be missing.
+/// Splits off the `?` that marks an optional name.
 fn strip_optional(name: &'static str) -> (&'static str, bool) {
     name.strip_suffix('?').map_or((name, false), |n| (n, true))
 }

@@ -1,32 +1,33 @@
 //! Module classes as calls of ops.
 //!
-//! A row says in a line how a class of `torch.nn` uses it ([`ModuleForm`](super::ModuleForm)):
+//! A row declares in one line how a class of `torch.nn` uses it ([`ModuleForm`](super::ModuleForm)):
 //!
 //! ```text
 //! Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)
 //! ```
 //!
-//! On the left are the constructor's parameters with torch's defaults (a `*` before those that are keyword-only), on the
-//! right an op by its canonical name. Its arguments, by position or by name, are
+//! On the left are the constructor's parameters with torch's defaults (a `*` before those that are keyword-only); on the right is
+//! an op by its canonical name. Its arguments, by position or by name, are
 //!
-//! * `input` or `$0`, `$1`, …: what the module is called with; `$1?` may be left out, `$1:mask?` may also be given as the
-//!   keyword argument `mask`;
-//! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
-//!   arguments say so (`and` joins several, `not kdim` is one) and is `None` otherwise; `@bias? if bias` is there if the weights
-//!   have it, or, where nothing is known of them, if the constructor's arguments say so; `@bias? where bias` is there if the
-//!   constructor's arguments say so, unless the weights are known and have none;
+//! * `input` or `$0`, `$1`, …: the inputs of the module call. `$1?` is optional; `$1:mask?` may also be given as the keyword
+//!   argument `mask`.
+//! * `@weight`: the module's attribute. `@weight?` may be missing. `@bias if bias` is present if the constructor's arguments say so
+//!   (`and` joins several conditions, `not kdim` is one) and is `None` otherwise. `@bias? if bias` is present if the weights contain
+//!   it or, if the weights are unknown, if the constructor's arguments say so. `@bias? where bias` is present if the constructor's
+//!   arguments say so, unless the weights are known and do not contain it.
 //! * `@weight[out_channels, in_channels // groups, *kernel_size:2]`: an attribute whose sizes follow from the constructor's
-//!   arguments; `@num_batches_tracked[]` is a counter;
-//! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
-//! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part, of which there are as many
-//!   as a constructor parameter says or is long; `@each num_layers of layers.* is TransformerEncoderLayer` are the attributes
-//!   that this class's own form names;
-//! * `%layers.0 is TransformerEncoderLayer.nhead`: the constructor argument of a part that the file declares as a module of
-//!   that class; with a `?` it may be missing and is `None` then;
-//! * a constructor parameter by name, or a literal; `[normalized_shape]` is a list that may be written as its one item;
-//! * `?track_running_stats and not training`: whether this holds. `training` is a parameter of every class, false by default.
+//!   arguments. `@num_batches_tracked[]` is a counter.
+//! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction.
+//! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part. The number of parts is the
+//!   value or the length of a constructor parameter. `@each num_layers of layers.* is TransformerEncoderLayer` lists the attributes
+//!   in this class's own form.
+//! * `%layers.0 is TransformerEncoderLayer.nhead`: the constructor argument of a part that the file declares as a module of that
+//!   class. With a `?` it may be missing and is then `None`.
+//! * a constructor parameter by name, or a literal. `[normalized_shape]` is a list that may be written as its single item.
+//! * `?track_running_stats and not training`: whether this condition holds. `training` is a parameter of every class, false by
+//!   default.
 //!
-//! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
+//! A class may have two forms: the one that ends in `when param='value'` is used for that value, the other one otherwise.
 
 mod classes;
 mod constructor;
@@ -51,21 +52,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 pub use training::depends_on_training;
 
-/// Where an argument of a module's op comes from.
+/// The source of an argument of a module's op.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentSource {
     /// Input `n` of the call.
     Input(usize),
     /// The module's parameter or buffer of this name.
     Attr(Arc<str>),
-    /// A value.
+    /// A constant.
     Value(Literal),
-    /// A list.
+    /// A list of sources.
     List(Vec<ArgumentSource>),
 }
 
 impl ArgumentSource {
-    /// The attributes in it.
+    /// The attributes that it contains.
     pub fn attributes(&self) -> Vec<&Arc<str>> {
         match self {
             ArgumentSource::Attr(a) => vec![a],
@@ -75,7 +76,7 @@ impl ArgumentSource {
     }
 }
 
-/// A module call as an op call.
+/// A module call expressed as an op call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleCall {
     /// The row.
@@ -84,9 +85,9 @@ pub struct ModuleCall {
     pub args: Vec<ArgumentSource>,
     /// Keyword arguments.
     pub kwargs: Vec<(&'static str, ArgumentSource)>,
-    /// The module was constructed with `inplace=True`: it writes its result to its input.
+    /// Whether the module was constructed with `inplace=True` and so writes its result to its input.
     pub inplace: bool,
-    /// The sizes of the module's attributes, as far as the constructor's arguments tell them.
+    /// The sizes of the module's attributes that follow from the constructor's arguments.
     pub sizes: AttributeSizes,
 }
 
@@ -97,7 +98,7 @@ pub fn constructor_params(class: &str) -> Option<Vec<(&'static str, Option<&'sta
     Some(own.map(|p| (p.name, p.default.as_ref())).collect())
 }
 
-/// A module as its class and the arguments of the constructor.
+/// A module's class and its constructor arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Constructed<'a> {
     /// The class.
@@ -108,18 +109,18 @@ pub struct Constructed<'a> {
     pub kwargs: &'a [(Arc<str>, Literal)],
 }
 
-/// What is known of the modules and attributes below a module.
+/// What is known about the attributes and modules below a module.
 pub trait Below {
     /// Whether it has a parameter or buffer at this path.
     fn has_attr(&self, path: &str) -> bool;
-    /// Whether anything is known of its parameters and buffers.
+    /// Whether any of its parameters and buffers is known.
     fn is_known(&self) -> bool;
-    /// The module that is declared at this path.
+    /// The module declared at this path.
     fn part(&self, path: &str) -> Option<Constructed<'_>>;
 }
 
-/// The op that calling `module` with `inputs` arguments means. `names` are those of the last arguments, which are keyword
-/// arguments.
+/// The op call that calling `module` with `inputs` arguments stands for. `names` are the names of the last arguments,
+/// which are keyword arguments.
 pub fn expand_module(
     module: Constructed<'_>,
     inputs: usize,
@@ -171,7 +172,7 @@ pub fn expand_module(
     }
 }
 
-/// The sizes of a module's attribute, as far as the constructor's arguments tell them.
+/// The sizes of a module's attribute, if they follow from the constructor's arguments.
 pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
     let form = forms_of(module.class)?.first()?;
     let given = constructor_args(form, module.args, module.kwargs).ok()?;
@@ -186,7 +187,7 @@ pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> 
     })
 }
 
-/// What an argument is that does not depend on the call's inputs.
+/// An argument that does not depend on the call's inputs.
 fn of_module(
     expr: &ArgExpr,
     form: &ParsedForm,
@@ -219,7 +220,7 @@ fn of_module(
     })
 }
 
-/// Input `i` of a call is one that the form, which takes `most`, has no use for.
+/// The error for input `i` of a call if the form takes at most `most` inputs.
 fn surplus_argument(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
     let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
         Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
@@ -231,7 +232,7 @@ fn surplus_argument(class: &str, i: usize, most: usize, inputs: usize, names: &[
     OpError::new(Code::E0203, what)
 }
 
-/// The form of a class that its constructor's arguments choose.
+/// The form of a class that the constructor's arguments select.
 fn choose_form<'a>(forms: &'a [ParsedForm], given: &HashMap<&str, Literal>) -> Result<&'a ParsedForm, OpError> {
     let holds = |f: &&ParsedForm| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
     forms.iter().find(holds).ok_or_else(|| {
@@ -242,13 +243,13 @@ fn choose_form<'a>(forms: &'a [ParsedForm], given: &HashMap<&str, Literal>) -> R
     })
 }
 
-/// Whether a module is the one that `ExportedProgram.module()` calls first, which raises where the inputs are none that the
-/// program was exported for. No text holds what it checks; the sizes of the graph say the same.
+/// Whether a module is the one that `ExportedProgram.module()` calls first and that raises if the inputs do not fit the
+/// exported program. The text does not contain its checks; the sizes in the graph imply them.
 pub fn is_guards(path: &str) -> bool {
     path == "_guards_fn"
 }
 
-/// The call that checks nothing.
+/// A call that checks nothing.
 pub fn no_guards() -> Option<ModuleCall> {
     Some(ModuleCall {
         op: OpId::_AssertScalar.op(),
@@ -259,7 +260,7 @@ pub fn no_guards() -> Option<ModuleCall> {
     })
 }
 
-/// The input at a position, or of a name. Keyword arguments that the form has no name for stand in order.
+/// The input at a position or with a name. Keyword arguments whose names the form does not know are taken in order.
 fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) -> Option<usize> {
     let positional = inputs - names.len();
     if at < positional {
@@ -268,14 +269,15 @@ fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) 
     match name {
         Some(name) => {
             let by_name = names.iter().position(|n| &**n == name).map(|k| positional + k);
-            // A lone keyword argument is the input, whatever the class calls it.
+            // A single keyword argument is the input, whatever its name is in the class.
             by_name.or((name == "input" && inputs == 1).then_some(0))
         }
         None => (at < inputs).then_some(at),
     }
 }
 
-/// `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next layer.
+/// Lists `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next
+/// layer's.
 fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut AttributeSizes) -> ArgumentSource {
     let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
     let mut kinds = vec!["weight_ih", "weight_hh"];
@@ -303,16 +305,16 @@ fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut Attribut
     ArgumentSource::List(list)
 }
 
-/// How many parts a constructor's argument says there are: a number, or the length of a list.
+/// The number of parts that a constructor argument gives: a number, or the length of a list.
 fn count_of(v: &Literal) -> usize {
     let n = v.items().map(<[_]>::len);
     n.unwrap_or_else(|| v.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
 }
 
-/// The most parts of a kind that a module may have: more would be a mistake in the file.
+/// The maximum number of parts of one kind. More indicates a mistake in the file.
 const MOST_PARTS: usize = 1024;
 
-/// The attributes of every part.
+/// The attributes of all parts.
 fn part_sources(
     count: usize,
     of: &PartAttributes,
@@ -343,7 +345,7 @@ fn part_sources(
     let mut list = vec![];
     for i in 0..count {
         let path = path.replace('*', &i.to_string());
-        // A part that is not declared for itself is constructed from the arguments of the whole.
+        // A part that is not declared separately is constructed from the arguments of the whole.
         let part = below
             .part(&path)
             .map(|p| constructor_args(class, p.args, p.kwargs))
@@ -363,8 +365,8 @@ fn part_sources(
     Ok(ArgumentSource::List(list))
 }
 
-/// The constructor argument `param` of the part at `path`, which must be of `class`. What stands beside it under other numbers
-/// (`layers.1` beside `layers.0`) must be constructed as it is, because one op computes them all.
+/// The constructor argument `param` of the part at `path`, which must be of class `class`. Its siblings under other
+/// numbers (`layers.1` for `layers.0`) must be constructed alike, because one op computes them all.
 fn part_argument(
     form: &ParsedForm,
     path: &str,
@@ -413,7 +415,7 @@ fn is_attr_present(a: &ModuleAttr, given: &HashMap<&str, Literal>, below: &dyn B
     is_there(a, a.name, given, below)
 }
 
-/// Whether the attribute, which stands at `path`, is one that the module has.
+/// Whether the module has the attribute `a`, at `path`.
 fn is_there(a: &ModuleAttr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
     match &a.need {
         Need::Always => true,
@@ -437,7 +439,7 @@ fn unknown_class(class: &str) -> OpError {
     OpError::new(Code::E0201, format!("unknown module class `{class}`"))
 }
 
-/// Whether the class of a module is known and its constructor takes the arguments.
+/// Checks that the class of a module is known and that its constructor accepts the arguments.
 pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
@@ -446,7 +448,7 @@ pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
     choose_form(forms, &given).map(drop)
 }
 
-/// Whether an unknown class is a known one but for a slip: `Linaer`.
+/// Whether an unknown class is a misspelling of a known one: `Linaer`.
 pub fn is_slip(class: &str) -> bool {
     forms_of(class).is_none() && nearest(base_name(class), all_classes()).is_some()
 }

@@ -1,4 +1,4 @@
-//! The sizes of a module's weights, from its constructor's arguments.
+//! Computes the sizes of a module's weights from its constructor's arguments.
 //!
 //! A form writes them after an attribute's name: `@weight[out_channels, in_channels // groups, *kernel_size:2]`.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The sizes of attributes, by name.
 pub type AttributeSizes = Vec<(Arc<str>, Vec<i64>)>;
 
-/// One size, or several.
+/// One size, or a list of sizes.
 #[derive(Debug, Clone)]
 pub(super) enum Size {
     Number(i64),
@@ -19,7 +19,7 @@ pub(super) enum Size {
         param: &'static str,
         divisor: Option<&'static str>,
     },
-    /// `*kernel_size:2`: the numbers of a list, or one number as often as that.
+    /// `*kernel_size:2`: the numbers of a list, or one number repeated.
     Spread {
         param: &'static str,
         count: usize,
@@ -58,7 +58,7 @@ impl Size {
         })
     }
 
-    /// The sizes that the constructor's arguments give; `None` if they give none.
+    /// The sizes for these constructor arguments; `None` if they cannot be computed.
     fn eval_sizes(&self, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
         let int = |p: &str| given.get(p).and_then(Literal::as_int);
         Some(match self {
@@ -78,7 +78,7 @@ impl Size {
     }
 }
 
-/// The shape that sizes make; `None` if one is not known, or no tensor has it.
+/// The shape for these constructor arguments; `None` if a size is unknown or invalid.
 pub(super) fn known_shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
     let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.eval_sizes(given)).collect::<Option<_>>()?;
     let shape = sizes.concat();
@@ -86,13 +86,13 @@ pub(super) fn known_shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>
     (fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
 }
 
-/// The shape that sizes make where one is negative: torch has no such tensor.
+/// The shape, if one of its sizes is negative, which torch rejects.
 pub(super) fn negative_shape(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
     let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.eval_sizes(given)).collect();
     sizes.map(|s| s.concat()).filter(|s| s.iter().any(|&d| d < 0))
 }
 
-/// The shape of a recurrent layer's weight of this kind, in a class with so many gates.
+/// The shape of a recurrent layer's weight of this kind.
 pub(super) fn recurrent_shape(class: &str, kind: &str, layer: i64, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
     let int = |name: &str| given.get(name).and_then(Literal::as_int);
     let gates = match class {

@@ -7,7 +7,7 @@ use crate::op::schema::Literal;
 use crate::op::{OpError, write_literal};
 use std::collections::HashMap;
 
-/// Whether a module of the class computes otherwise in training mode.
+/// Whether a module of the class computes something else in training mode.
 pub fn depends_on_training(class: &str) -> bool {
     let forms = forms_of(class).unwrap_or_default();
     forms
@@ -23,12 +23,13 @@ fn has_training(form: &ParsedForm) -> bool {
     })
 }
 
-/// Whether a constructor parameter says how much of its input a module drops in training.
+/// Whether a constructor parameter is the dropout rate of a module.
 fn is_drop_rate(form: &ParsedForm, param: &str) -> bool {
     matches!(param, "dropout" | "drop_prob") || param == "p" && form.op == "alias"
 }
 
-/// Forms that have no argument for it compute what evaluation does, which is right in training too unless they drop something.
+/// Rejects training mode for forms that cannot express it. A form without a training argument computes evaluation mode,
+/// which is correct in training too unless the module drops elements.
 pub(super) fn can_train(form: &ParsedForm, given: &HashMap<&str, Literal>) -> Result<(), OpError> {
     if !is_something(given.get(TRAINING)) || has_training(form) {
         return Ok(());

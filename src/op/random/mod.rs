@@ -1,11 +1,11 @@
 //! The random numbers of random ops: torch's stream on the CPU.
 //!
-//! One stream for the process, seeded by [`seed`] (as `torch.manual_seed`) and by 0 at the start. Numbers come from the
-//! Mersenne twister and are drawn element by element in row-major order, so that for equal seeds and equal ops in equal
-//! order the values are torch's bit for bit: uniform, normal (16 elements and more through torch's blocks of 16),
-//! Bernoulli and so dropout, integers, permutations, exponential, multinomial, Poisson. Where torch's own values depend
-//! on the machine, these are the ones of its portable kernels: on Intel processors torch draws Bernoulli and exponential
-//! numbers through MKL instead, and tensors whose memory is permuted are filled in the order of their memory.
+//! The process has one stream, seeded by [`seed`] (like `torch.manual_seed`) and initially by 0. Numbers come from the Mersenne
+//! twister and are drawn element by element in row-major order, so that equal seeds and equal ops in equal order give torch's
+//! values bit for bit. This holds for uniform, normal (16 elements and more in torch's blocks of 16), Bernoulli and so dropout,
+//! integers, permutations, exponential, multinomial and Poisson. Where torch's values depend on the machine, these are the values
+//! of its portable kernels: on Intel processors torch draws Bernoulli and exponential numbers through MKL instead. torch also fills
+//! tensors with permuted memory in the order of their memory.
 
 mod normal;
 mod twister;
@@ -19,17 +19,17 @@ use twister::Twister;
 
 static STREAM: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Generator::new(0)));
 
-/// Starts the process's stream anew, as `torch.manual_seed`.
+/// Restarts the process's stream, like `torch.manual_seed`.
 pub fn seed(seed: u64) {
     with_stream(|g| *g = Generator::new(seed));
 }
 
-/// Draws from the process's stream; `f` has it alone.
+/// Draws from the process's stream, which is locked while `f` runs.
 pub fn with_stream<R>(f: impl FnOnce(&mut Generator) -> R) -> R {
     f(&mut STREAM.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The value of `dtype` nearest to `x`, by way of f32 for the half types, as torch casts.
+/// Rounds `x` to `dtype`; half types are rounded via f32, as torch casts.
 pub(super) fn round_to_dtype(dtype: DType, x: f64) -> f64 {
     match dtype {
         DType::F32 => x as f32 as f64,
@@ -43,12 +43,12 @@ pub(super) fn round_to_dtype(dtype: DType, x: f64) -> f64 {
 #[derive(Clone)]
 pub struct Generator {
     twister: Twister,
-    /// The second number of a pair that Box and Muller's transform gave.
+    /// The second number of the last pair of the Box-Muller transform.
     next_normal: Option<f64>,
 }
 
 impl Generator {
-    /// The stream of a seed; as in torch, its low 32 bits.
+    /// The stream for a seed. As in torch, only the low 32 bits of the seed are used.
     pub fn new(seed: u64) -> Generator {
         Generator {
             twister: Twister::new(seed),
@@ -56,7 +56,7 @@ impl Generator {
         }
     }
 
-    /// A number in [0, 1) to compute with in `dtype`: 53 random bits for f64, else 24.
+    /// A number in [0, 1) for computations in `dtype`: 53 random bits for f64, else 24.
     pub fn unit_interval(&mut self, dtype: DType) -> f64 {
         let (bits, digits) = match dtype {
             DType::F64 => (self.twister.next_u64(), 53),
@@ -73,14 +73,14 @@ impl Generator {
         }
         let (from, to) = (round_to_dtype(dtype, from), round_to_dtype(dtype, to));
         let x = (x as f32).mul_add(to as f32 - from as f32, from as f32) as f64;
-        // Rounding to a half type may reach the bound that is not among the values.
+        // Rounding to a half type may reach the excluded upper bound.
         match round_to_dtype(dtype, x) {
             y if dtype != DType::F32 && y >= to => from,
             y => y,
         }
     }
 
-    /// A number of the standard normal distribution, drawn in f64 (Box & Muller 1958). They come in pairs.
+    /// A standard normal number, computed in f64 (Box & Muller 1958). The numbers are generated in pairs.
     pub fn normal(&mut self) -> f64 {
         if let Some(x) = self.next_normal.take() {
             return x;
@@ -92,17 +92,17 @@ impl Generator {
         radius * theta.cos()
     }
 
-    /// Whether something of probability `p` happens.
+    /// Whether an event of probability `p` occurs.
     pub fn bernoulli(&mut self, p: f64) -> bool {
         self.unit_interval(DType::F64) < p
     }
 
-    /// A whole number in `low..high`, which must not be empty.
+    /// An integer in `low..high`, which must not be empty.
     pub fn integer(&mut self, low: i64, high: i64) -> i64 {
         self.integer_in_span(low, high.wrapping_sub(low) as u64)
     }
 
-    /// One of the `span` whole numbers from `low` on; 0 stands for all 2^64.
+    /// One of the `span` integers from `low` on; a span of 0 means all 2^64.
     pub fn integer_in_span(&mut self, low: i64, span: u64) -> i64 {
         if span == 0 {
             return self.twister.next_u64() as i64;
@@ -114,7 +114,7 @@ impl Generator {
         low.wrapping_add((bits % span) as i64)
     }
 
-    /// A whole number from 0 to the largest up to which `dtype` holds all.
+    /// An integer from 0 to the largest bound up to which `dtype` represents all integers.
     pub fn exact_integer(&mut self, dtype: DType) -> i64 {
         let below = |bits: u32| (1u64 << bits) + 1;
         match dtype {
@@ -131,15 +131,15 @@ impl Generator {
         }
     }
 
-    /// A number of the exponential distribution.
+    /// An exponentially distributed number.
     pub fn exponential(&mut self, lambda: f64) -> f64 {
         -1.0 / lambda * (-self.unit_interval(DType::F64)).ln_1p()
     }
 
-    /// 0, 1, … n - 1 in random order (Fisher & Yates).
+    /// A random permutation of 0, 1, … n - 1 (Fisher & Yates).
     pub fn permutation(&mut self, n: usize) -> Vec<i64> {
         let mut order: Vec<i64> = (0..n as i64).collect();
-        // torch takes 64 bits where 32 would prefer small numbers noticeably.
+        // torch uses 64 bits if 32 bits would be noticeably biased towards small numbers.
         let wide = n >= u32::MAX as usize / 20;
         for i in 0..n.saturating_sub(1) {
             let bits = match wide {
@@ -151,8 +151,8 @@ impl Generator {
         order
     }
 
-    /// A number of the Poisson distribution: by products of uniform numbers for small means, else by transformed
-    /// rejection (Hörmann 1993).
+    /// A Poisson-distributed number: by products of uniform numbers for small means, else by transformed rejection
+    /// (Hörmann 1993).
     pub fn poisson(&mut self, mean: f64) -> i64 {
         if mean == 0.0 {
             return 0;
@@ -194,7 +194,7 @@ impl Generator {
 mod tests {
     use super::*;
 
-    /// Each number is what torch 2.15 gives after `torch.manual_seed(7)`.
+    /// Each number is the result of torch 2.15 after `torch.manual_seed(7)`.
     #[test]
     fn numbers_are_those_of_torch() {
         let fresh = || Generator::new(7);

@@ -1,9 +1,9 @@
-//! Normal numbers by Box and Muller's transform (1958), in the order and the arithmetic of torch's CPU kernels.
+//! Normal numbers by the Box-Muller transform (1958), in the order and the arithmetic of torch's CPU kernels.
 //!
-//! From 16 elements on torch transforms blocks of 16; for f32 with the polynomials of Cephes (`log256_ps`,
-//! `sincos256_ps` of `avx_mathfun.h`), as its AVX2 build contracts them to fused multiply-adds. Shorter tensors are drawn
-//! one by one in f64, and scaled by a fused multiply-add too.
-// Constants stand as Cephes writes them.
+//! For 16 elements or more, torch transforms blocks of 16. For f32 it uses the polynomials of Cephes (`log256_ps`, `sincos256_ps`
+//! of `avx_mathfun.h`), which its AVX2 build contracts to fused multiply-adds. Shorter tensors are drawn one by one in f64, and
+//! also scaled by a fused multiply-add.
+// The constants are written as in Cephes.
 #![allow(clippy::excessive_precision)]
 
 use super::{Generator, round_to_dtype};
@@ -11,14 +11,14 @@ use crate::types::DType;
 
 const BLOCK: usize = 16;
 
-/// `n` numbers of the distribution, each a value of `dtype`.
+/// Draws `n` normal numbers, rounded to `dtype`.
 pub fn normal_values(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) -> Vec<f64> {
     if n < BLOCK {
         return (0..n)
             .map(|_| round_to_dtype(dtype, g.normal().mul_add(std, mean)))
             .collect();
     }
-    // The half types draw for whole blocks only, f32 and f64 for every element.
+    // Half types draw for whole blocks only; f32 and f64 draw for every element.
     let drawn = match dtype {
         DType::F32 | DType::F64 => n,
         _ => n - n % BLOCK,
@@ -29,7 +29,7 @@ pub fn normal_values(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: 
         box_muller_block(dtype, block, mean, std);
     }
     if !n.is_multiple_of(BLOCK) {
-        // The last 16 are drawn anew.
+        // The last 16 are drawn again.
         let tail = &mut out[n - BLOCK..];
         tail.iter_mut().for_each(|x| *x = g.unit_interval(dtype));
         box_muller_block(dtype, tail, mean, std);
@@ -42,7 +42,7 @@ fn box_muller_block(dtype: DType, block: &mut [f64], mean: f64, std: f64) {
         let (a, b) = (block[j], block[j + BLOCK / 2]);
         let (x, y) = match dtype {
             DType::F64 => pair_f64(a, b, mean, std),
-            // The half types are rounded at the end.
+            // Half types are rounded at the end.
             _ => {
                 let (x, y) = pair_f32(a as f32, b as f32, mean as f32, std as f32);
                 (round_to_dtype(dtype, x as f64), round_to_dtype(dtype, y as f64))

@@ -11,7 +11,7 @@ pub(super) struct Twister {
 }
 
 impl Twister {
-    /// A stream. As in torch, only the low 32 bits of the seed count.
+    /// The generator for a seed. As in torch, only the low 32 bits of the seed are used.
     pub(super) fn new(seed: u64) -> Twister {
         let mut state = [0u32; N];
         state[0] = seed as u32;
@@ -44,7 +44,7 @@ impl Twister {
         y ^ (y >> 18)
     }
 
-    /// The next 64 bits: two draws, the first one above.
+    /// The next 64 bits: two draws, the first in the high half.
     pub(super) fn next_u64(&mut self) -> u64 {
         let high = self.next_u32() as u64;
         high << 32 | self.next_u32() as u64
