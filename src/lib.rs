@@ -59,6 +59,8 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod api;
+#[allow(unsafe_code)]
+mod artifact;
 #[cfg(feature = "cli")]
 mod cli;
 #[allow(unsafe_code)]

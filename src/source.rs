@@ -3,6 +3,7 @@
 //! Every diagnostic points to a [`Span`]: a byte range of one file in a [`Sources`] store. Spans are plain values.
 //! Tokens, syntax nodes and graph nodes carry them through all stages.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl Sources {
 }
 
 /// A location in the user's Python.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Loc {
     /// The file as the tracer saw it.
     pub file: Arc<str>,

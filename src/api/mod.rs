@@ -17,6 +17,7 @@
 
 mod compiled;
 mod error;
+mod graphs;
 mod input;
 #[cfg(test)]
 mod memory_tests;

@@ -2,13 +2,15 @@
 
 use super::compiled::Compiled;
 use super::error::Error;
+use super::graphs::Graphs;
 use super::options::Options;
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::driver::{self, files};
+use crate::driver::{self, BoundInputs, SaveRequest, files};
 use crate::graph::{Arg, Graph, GraphModule, print};
 use crate::import;
 use crate::pass::PassOptions;
 use crate::source::Sources;
+use crate::target::Target;
 use crate::types::{Type, Val};
 use std::path::Path;
 
@@ -26,21 +28,22 @@ pub struct ValueInfo {
 #[derive(Clone)]
 pub struct Model {
     pub(super) name: String,
-    pub(super) module: GraphModule,
+    pub(super) graphs: Graphs,
     pub(super) sources: Sources,
     warnings: Diagnostics,
 }
 
 impl Model {
-    /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, or what torch prints of a graph. The content tells which. Weights are
-    /// mapped, not read.
+    /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, what torch prints of a graph, or a compiled model. The content tells which.
+    /// Weights are mapped, not read. Of a compiled model the graphs are read when they are asked for, and calls run its code: open
+    /// only those that you trust as you trust a program.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         // On the command line `-` is standard input; here it is a file's name.
         let path = match path.as_ref() {
             p if p == Path::new("-") => Path::new("./-"),
             p => p,
         };
-        Model::load_with(|session| session.load(&path.to_string_lossy()))
+        Model::load_with(|session| session.load_to_run(&path.to_string_lossy()))
     }
 
     /// Reads a text: FXIR, or what torch prints of a graph. A weights file that it names is looked for in the working directory.
@@ -54,8 +57,8 @@ impl Model {
         let mut session = driver::Session::new();
         match read(&mut session) {
             Ok(model) => Ok(Model {
-                name: model.name,
-                module: model.module,
+                name: model.name.clone(),
+                graphs: model.into(),
                 sources: session.sources,
                 warnings: session.diagnostics,
             }),
@@ -72,7 +75,7 @@ impl Model {
     }
 
     fn write_fxir(&self, path: &Path) -> Result<(), Diagnostic> {
-        let mut module = self.module.clone();
+        let mut module = self.module().clone();
         module.weights = None;
         if module.attributes.values().any(print::is_stored) {
             let weights = path.with_extension("safetensors");
@@ -87,19 +90,45 @@ impl Model {
         files::write(path, print::print(&module).as_bytes())
     }
 
-    /// The graphs with what they refer to.
-    pub fn module(&self) -> &GraphModule {
-        &self.module
+    /// Writes the model to a file with its code, for inputs of the types that it declares; [`Options::dim`](super::Options::dim) gives sizes
+    /// that are open. [`Model::open`] reads such a file (its name ends in `.fxc`), and calls need not compile then. Calls with other
+    /// sizes compile anew, from the graphs, which the file holds too.
+    pub fn save_compiled(&self, path: impl AsRef<Path>, options: &Options) -> Result<(), Error> {
+        let mut session = driver::Session::new();
+        session.sources = self.sources.clone();
+        session.exact = options.exact;
+        session.cancel = options.cancel.clone();
+        let inputs = BoundInputs {
+            values: vec![],
+            types: driver::input_types(self.module(), &options.dims),
+            dims: options.dims.clone(),
+        };
+        let save = SaveRequest {
+            request: &options.to_request(),
+            targets: &[Target::native()],
+            inputs: &[inputs],
+        };
+        let model = driver::LoadedModel::new(self.name.clone(), self.module().clone());
+        let saved = driver::save_compiled(&mut session, model, &save, path.as_ref());
+        saved
+            .map(drop)
+            .map_err(|driver::Reported| Error::new(session.diagnostics, &self.sources))
     }
 
-    /// The graphs, to be edited.
+    /// The graphs with what they refer to. Those of a compiled model are read now; of one whose graphs this version cannot read, these are
+    /// the inputs alone.
+    pub fn module(&self) -> &GraphModule {
+        self.graphs.whole()
+    }
+
+    /// The graphs, to be edited. The code of a compiled model is forgotten.
     pub fn module_mut(&mut self) -> &mut GraphModule {
-        &mut self.module
+        self.graphs.whole_mut()
     }
 
     /// The graphs with what they refer to.
     pub fn into_module(self) -> GraphModule {
-        self.module
+        self.graphs.into_whole()
     }
 
     /// The texts that it was read from, which findings point at.
@@ -109,7 +138,7 @@ impl Model {
 
     /// The inputs, in order, with the types that the model declares.
     pub fn inputs(&self) -> Vec<ValueInfo> {
-        let Some(graph) = self.module.entry() else {
+        let Some(graph) = self.graphs.inputs().entry() else {
             return vec![];
         };
         let placeholders = graph.placeholders().into_iter();
@@ -123,7 +152,7 @@ impl Model {
     /// The tensors, numbers and strings of the result in flattened order, as far as their types follow from those of the inputs. They are
     /// named `output.0`, `output.1`, ….
     pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
-        let mut module = self.module.clone();
+        let mut module = self.module().clone();
         let mut session = driver::Session::new();
         if session.check(&mut module, &[]).is_err() {
             return Err(Error::new(session.diagnostics, &self.sources));
@@ -144,7 +173,7 @@ impl Model {
     /// Checks the model as far as its declared types go, without compiling it. Gives the warnings.
     pub fn check(&self) -> Result<Vec<Diagnostic>, Error> {
         let mut session = driver::Session::new();
-        let mut module = self.module.clone();
+        let mut module = self.module().clone();
         match session.check(&mut module, &[]) {
             Ok(()) => Ok(session.diagnostics.into_iter().collect()),
             Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
@@ -155,13 +184,13 @@ impl Model {
     /// saved.
     pub fn optimize(&mut self) -> Result<(), Error> {
         let mut session = driver::Session::new();
-        let mut module = self.module.clone();
+        let mut module = self.module().clone();
         let done = session
             .check(&mut module, &[])
             .and_then(|()| session.optimize(&mut module, &PassOptions::default()));
         match done {
             Ok(_) => {
-                self.module = module;
+                *self.module_mut() = module;
                 Ok(())
             }
             Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
@@ -192,7 +221,7 @@ impl From<GraphModule> for Model {
     fn from(module: GraphModule) -> Model {
         Model {
             name: module.name.to_string(),
-            module,
+            graphs: module.into(),
             sources: Sources::new(),
             warnings: Diagnostics::new(),
         }

@@ -12,6 +12,7 @@ pub struct Options {
     pub(super) passes: PassOptions,
     pub(super) dims: Dims,
     pub(super) cancel: CancelToken,
+    pub(super) no_fallback: bool,
 }
 
 impl Options {
@@ -41,6 +42,13 @@ impl Options {
     /// Fixes a symbolic size: `dim("N", 8)` for `%x : f32[N, 2]`. Calls with another size fail.
     pub fn dim(mut self, name: impl Into<String>, size: i64) -> Options {
         self.dims.insert(name.into(), size);
+        self
+    }
+
+    /// Whether a compiled model whose code does not fit the inputs, the machine or this version is compiled anew (`true`, the default, with a
+    /// note, L0004), or is an error.
+    pub fn fallback(mut self, allowed: bool) -> Options {
+        self.no_fallback = !allowed;
         self
     }
 

@@ -34,9 +34,10 @@ impl ModelWorker {
         session.sources = model.sources.clone();
         session.exact = options.exact;
         session.cancel = options.cancel.clone();
-        let loaded = driver::LoadedModel::new(model.name.clone(), model.module.clone());
+        session.no_fallback = options.no_fallback;
+        let loaded = model.graphs.to_loaded(&model.name);
         ModelWorker {
-            names: input_names(&model.module),
+            names: input_names(model.graphs.inputs()),
             session,
             function: Function::new(loaded, options.to_request()),
             options: options.clone(),
@@ -58,6 +59,8 @@ impl ModelWorker {
                 dims: self.options.dims.clone(),
             };
             self.function.prepare(&mut self.session, &bound)
+        } else if self.function.is_compiled_before() {
+            Ok(())
         } else {
             let mut module = self.function.module().clone();
             self.session.check(&mut module, &types)

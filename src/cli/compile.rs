@@ -1,7 +1,7 @@
 //! `fxc compile`: what the compiler makes of a model, in a few lines.
 
 use super::inputs::{InputArgs, compiled_types};
-use super::model::ModelArgs;
+use super::model::{ModelArgs, SizeList, parse_sizes};
 use super::weights::{FxirDestination, Held, WeightsFile, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
@@ -11,6 +11,7 @@ use crate::driver::{
 use crate::graph::{self, GraphModule};
 use crate::program::{Program, Step};
 use crate::tensor::shown_bytes;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
     #[command(flatten)]
     inputs: InputArgs,
     #[command(flatten)]
@@ -31,7 +32,13 @@ pub(super) struct Args {
     explain_fusion: bool,
     /// Threads to compile for; as many as the machine has by default
     #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
+    pub(super) threads: usize,
+    /// Write the model with its code to a file, which `fxc run` and `fxc bench` take in the model's place
+    #[arg(short, long, value_name = "FILE.fxc", conflicts_with_all = ["emit", "explain_fusion"], help_heading = "Compiled models")]
+    output: Option<PathBuf>,
+    /// Sizes that the file has code for: N=1,8, or N,M=1,8 for two names of one size. Of several --at, all combinations
+    #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = parse_sizes, requires = "output", help_heading = "Compiled models")]
+    pub(super) at: Vec<SizeList>,
 }
 
 fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
@@ -52,6 +59,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
+    if let Some(path) = &args.output {
+        return super::save::run(app, args, model, numbers, path);
+    }
     let held = Held::from_module(&model.module);
     let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;
     let mut emit = args.emit.clone();

@@ -71,6 +71,11 @@ pub(super) struct Inputs {
 }
 
 impl InputArgs {
+    /// Whether they say something of the model, for which its graphs must be read.
+    pub(super) fn change_model(&self) -> bool {
+        self.training || self.state.is_some()
+    }
+
     /// Makes the graph declare the types of all that is given, for commands that do not run it. Returns the Python
     /// numbers that are given, by placeholder; [`Val::Unknown`] stands for all else.
     pub(super) fn declare_inputs(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {

@@ -12,6 +12,7 @@ mod completions;
 mod emit_code;
 mod explain;
 mod fmt;
+mod info;
 mod inputs;
 mod man;
 mod model;
@@ -22,6 +23,7 @@ mod passes;
 mod print;
 mod rewrite;
 mod run;
+mod save;
 mod weights;
 
 use crate::diag::render::{self, DiagnosticFormat};
@@ -33,8 +35,8 @@ use std::process::ExitCode;
 
 /// The optimizing compiler for torch.fx graphs: reads a graph, checks it, compiles it to native code and runs it.
 ///
-/// A MODEL is an FXIR file, the text that torch prints for a graph, a .pt2 archive of torch.export.save, or `-` for
-/// standard input.
+/// A MODEL is an FXIR file, the text that torch prints for a graph, a .pt2 archive of torch.export.save, a compiled model
+/// (.fxc), or `-` for standard input.
 #[derive(Parser)]
 #[command(name = "fxc", version, max_term_width = 100)]
 pub struct Cli {
@@ -94,6 +96,7 @@ enum Command {
     Rewrite(rewrite::Args),
     Bench(bench::Args),
     Bisect(bisect::Args),
+    Info(info::Args),
     Explain(explain::Args),
     Ops(ops::Args),
     Passes(passes::Args),
@@ -271,6 +274,7 @@ pub fn main() -> ExitCode {
         Command::Bench(a) => bench::main(&mut app, a),
         Command::Bisect(a) => bisect::main(&mut app, a),
         Command::Opt(a) => opt::main(&mut app, a),
+        Command::Info(a) => info::main(&mut app, a),
         Command::Explain(a) => explain::main(a),
         Command::Ops(a) => ops::main(a),
         Command::Passes(a) => passes::main(a),

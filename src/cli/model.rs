@@ -19,9 +19,12 @@ pub(super) struct ModelArgs {
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
     /// The processor to compile for: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native; `+NAME` adds a feature
-    /// (+avx512bf16), `-NAME` leaves one out (native-avx512f)
-    #[arg(long, value_name = "TARGET", value_parser = parse_target)]
-    pub target: Option<TargetArg>,
+    /// (+avx512bf16), `-NAME` leaves one out (native-avx512f). `fxc compile -o` takes several, with commas between
+    #[arg(long, value_name = "TARGET", value_parser = parse_target, value_delimiter = ',')]
+    pub target: Vec<TargetArg>,
+    /// Do not compile what a compiled model (.fxc) has no fitting code for: that is an error then
+    #[arg(long)]
+    pub no_fallback: bool,
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
     pub fast_math: bool,
@@ -157,6 +160,24 @@ fn parse_pass_or_all(name: &str) -> Result<String, String> {
     }
 }
 
+/// Sizes that change together, and the values they take.
+#[derive(Clone, Debug)]
+pub(super) struct SizeList {
+    pub names: Vec<String>,
+    pub sizes: Vec<i64>,
+}
+
+/// `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch its own).
+pub(super) fn parse_sizes(text: &str) -> Result<SizeList, String> {
+    let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
+    let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
+    let sizes = sizes.split(',').map(|s| s.trim().parse().map_err(|_| wrong()));
+    Ok(SizeList {
+        names: names.split(',').map(|n| n.trim().to_string()).collect(),
+        sizes: sizes.collect::<Result<_, _>>()?,
+    })
+}
+
 /// `NAME=SIZE`.
 pub(super) fn parse_dim(text: &str) -> Result<(String, i64), String> {
     let (name, size) = text.split_once('=').ok_or("write it as NAME=SIZE, such as N=8")?;
@@ -181,11 +202,30 @@ impl ModelArgs {
         }
     }
 
+    /// The processors to compile for, as given.
+    pub(super) fn targets(&self) -> Vec<target::Target> {
+        let native = target::Target::native;
+        self.target.iter().map(|t| t.0.unwrap_or_else(native)).collect()
+    }
+
     /// Loads the model.
     pub(super) fn load(&self, app: &mut App) -> Result<LoadedModel, Stop> {
+        self.prepare(app);
+        Ok(app.session.load(&self.model)?)
+    }
+
+    /// [`ModelArgs::load`] of a model that is to run as it is: of a compiled one, only the inputs are read.
+    pub(super) fn load_to_run(&self, app: &mut App) -> Result<LoadedModel, Stop> {
+        self.prepare(app);
+        Ok(app.session.load_to_run(&self.model)?)
+    }
+
+    fn prepare(&self, app: &mut App) {
         app.set_subject(&self.model);
         app.session.exact = self.exact;
-        app.session.target = self.target.and_then(|t| t.0);
+        app.session.no_fallback = self.no_fallback;
+        // Only `fxc compile -o` compiles for more than one.
+        app.session.target = self.target.last().and_then(|t| t.0);
         let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
         if shows || self.time_passes || self.remarks {
             app.session.observe(PassPrinter {
@@ -198,7 +238,6 @@ impl ModelArgs {
                 remarks: self.remarks,
             });
         }
-        Ok(app.session.load(&self.model)?)
     }
 
     /// [`sizes::assumed_dims`] with the sizes given.

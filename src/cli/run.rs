@@ -68,7 +68,11 @@ pub(super) struct Args {
 /// `fxc run`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
-    let mut model = args.model.load(app)?;
+    let whole = args.interpret || args.check || args.inputs.change_model();
+    let mut model = match whole {
+        true => args.model.load(app)?,
+        false => args.model.load_to_run(app)?,
+    };
     args.inputs.declare_types(app, &mut model.module)?;
     let given = args
         .inputs

@@ -3,8 +3,10 @@
 //! [`codegen`](crate::codegen) makes such functions, the runtime calls them, and neither knows the other.
 
 mod host;
+mod image;
 
 pub(crate) use host::{host_function, host_functions};
+pub(crate) use image::{CodeImage, HostCall, LoadedFunction, load_functions};
 
 use crate::kernel::{Kernel, Status};
 use crate::tensor::AlignedBytes;
@@ -33,6 +35,8 @@ pub struct FunctionInfo {
     pub narrow: Option<String>,
     /// The code as text, if it was asked for.
     pub text: Option<Box<dyn CodeText>>,
+    /// The code as it can be written to a file, if it was asked for and has such a form.
+    pub(crate) image: Option<CodeImage>,
 }
 
 /// A function's code as text.
@@ -89,6 +93,11 @@ impl std::error::Error for CodeError {}
 pub trait CompileKernels: Send + Sync {
     /// The functions of verified kernels, in their order.
     fn compile(&self, kernels: &[Kernel]) -> Result<CompiledKernels, CodeError>;
+
+    /// Whether it compiles them, rather than to have their code already.
+    fn is_compiler(&self) -> bool {
+        true
+    }
 }
 
 /// Kernels with their code. Its memory is freed when no function that was made with it is used any more.
@@ -123,6 +132,16 @@ impl CompiledKernels {
     /// How many functions there are; kernels of equal structure share one.
     pub fn function_count(&self) -> usize {
         self.functions.len()
+    }
+
+    /// What is known of each function.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = &FunctionInfo> {
+        self.functions.iter().map(|f| &f.info)
+    }
+
+    /// The place in [`CompiledKernels::functions`] of the function that kernel `i` runs.
+    pub fn function_index(&self, i: usize) -> usize {
+        self.kernels[i]
     }
 
     fn function_info(&self, i: usize) -> &FunctionInfo {

@@ -1,12 +1,13 @@
 //! Compiles one kernel to one function of a Cranelift module, for either back end.
 
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
-use crate::code::{CodeText, FunctionInfo, host_functions};
+use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
 use crate::target::Target;
 use crate::tensor::AlignedBytes;
-use cranelift_codegen::ir::{UserExternalName, UserFuncName};
-use cranelift_codegen::{CompiledCode, Context};
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::ir::{ExternalName, UserExternalName, UserFuncName};
+use cranelift_codegen::{CompiledCode, Context, FinalizedMachReloc, FinalizedRelocTarget};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
 
@@ -66,6 +67,16 @@ impl FunctionWriter {
             Some(w) => w.code.len(),
             None => compiled.code_buffer().len(),
         };
+        if self.options.image {
+            code.info.image = match &code.wide {
+                // Nothing that refers to something outside is widened.
+                Some(w) => Some(CodeImage {
+                    bytes: w.code.clone(),
+                    calls: vec![],
+                }),
+                None => code_image(compiled, &self.ctx, module),
+            };
+        }
         if let Some(clif) = code.clif {
             let asm = assembly_listing(compiled, code.wide.as_ref(), is_x86(module));
             code.info.text = Some(Box::new(FunctionTexts { clif, asm }));
@@ -106,6 +117,7 @@ impl FunctionWriter {
             refused: None,
             narrow: None,
             text: None,
+            image: None,
         };
         Ok(Code { wide, info, clif })
     }
@@ -133,6 +145,24 @@ impl FunctionWriter {
         }
         Ok(id)
     }
+}
+
+/// The code as it can be written to a file; `None` if it refers to something other than host functions, or in another way than by an
+/// address of eight bytes.
+fn code_image(code: &CompiledCode, ctx: &Context, module: &dyn Module) -> Option<CodeImage> {
+    let call = |r: &FinalizedMachReloc| {
+        let FinalizedRelocTarget::ExternalName(ExternalName::User(name)) = &r.target else {
+            return None;
+        };
+        let name = &ctx.func.params.user_named_funcs()[*name];
+        let id = FuncId::from_u32(name.index);
+        let symbol = module.declarations().get_function_decl(id).name.clone()?;
+        (r.kind == Reloc::Abs8 && r.addend == 0 && name.namespace == 0).then_some(HostCall { at: r.offset, symbol })
+    };
+    Some(CodeImage {
+        bytes: code.code_buffer().to_vec(),
+        calls: code.buffer.relocs().iter().map(call).collect::<Option<_>>()?,
+    })
 }
 
 fn is_x86(module: &dyn Module) -> bool {
@@ -175,7 +205,7 @@ fn import_host_functions(ctx: &mut Context, module: &mut dyn Module) -> Result<(
         let signature = &ctx.func.dfg.signatures[signature];
         let declared = module.declare_function(symbol, Linkage::Import, signature);
         let id = declared.map_err(|e| e.to_string())?;
-        if let cranelift_codegen::ir::ExternalName::User(r) = name {
+        if let ExternalName::User(r) = name {
             let resolved = UserExternalName::new(0, id.as_u32());
             ctx.func.params.reset_user_func_name(r, resolved);
         }

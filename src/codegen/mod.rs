@@ -66,6 +66,8 @@ pub struct CodegenOptions {
     pub width: Option<usize>,
     /// The target whose features to use; `None` for this machine.
     pub target: Option<Target>,
+    /// Keep each kernel's code as it can be written to a file.
+    pub image: bool,
 }
 
 /// Cranelift's description of this machine, or of a target with fewer features.

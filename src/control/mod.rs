@@ -14,10 +14,11 @@
 
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::Val;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The kinds of control flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// Calls one of two graphs, selected by a bool.
     Cond,
@@ -32,7 +33,7 @@ pub enum Control {
 }
 
 /// A control-flow call, with its arguments separated by role.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControlCall<T> {
     /// The kind.
     pub control: Control,

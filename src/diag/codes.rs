@@ -103,6 +103,7 @@ codes! {
     E0406 Error "weight does not match its declaration";
     E0407 Error "weights file cannot be read";
     E0408 Error "weights file cannot be written";
+    E0409 Error "compiled model cannot be read";
 
     // E05: running.
     E0501 Error "missing input";
@@ -122,6 +123,7 @@ codes! {
     E0601 Error "op cannot be compiled";
     E0602 Error "kernel fails verification";
     E0603 Error "kernel compilation failed";
+    E0604 Error "compiled model has no fitting code";
 
     // E07: files.
     E0701 Error "file cannot be read";
@@ -141,6 +143,7 @@ codes! {
     L0001 Warning "unused node";
     L0002 Note "unused weight";
     L0003 Warning "part of the graph is interpreted";
+    L0004 Note "compiled model is compiled anew";
 }
 
 impl fmt::Display for Code {

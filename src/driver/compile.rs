@@ -1,5 +1,6 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
+use super::compiled_file::CompiledFile;
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::load::LoadedModel;
 use super::ready::{self, BufferState, Ready};
@@ -71,6 +72,13 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
         .or(wanted)
         .unwrap_or(Stage::Compile)
         .max(wanted.unwrap_or(Stage::Load));
+    let mut model = model;
+    if let Some(file) = model.file.take() {
+        match compiled_before(session, &file, &model.module, request, until)? {
+            Some(made) => return Ok(made),
+            None => model.module = session.read_module(&file)?,
+        }
+    }
     let nodes = model.module.entry().map_or(0, |g| g.len());
     let mut texts = ArtifactTexts {
         wanted: &request.artifacts,
@@ -126,6 +134,30 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
     }
     c.texts = texts.in_order();
     Ok(c)
+}
+
+/// What a compiled model holds already of what is asked for.
+fn compiled_before(
+    session: &mut Session,
+    file: &CompiledFile,
+    inputs: &GraphModule,
+    request: &Request,
+    until: Stage,
+) -> Staged<Option<Compilation>> {
+    if until < Stage::Compile || !request.artifacts.is_empty() {
+        return Ok(None);
+    }
+    let declared = || input_types(inputs, &request.dims);
+    let types = request.inputs.clone().unwrap_or_else(declared);
+    let loaded = file.load_ready(session, inputs, &types, (&request.passes, request.threads))?;
+    Ok(loaded.map(|(module, ready)| Compilation {
+        nodes: (0, 0),
+        module,
+        report: None,
+        program: None,
+        ready: Some(ready),
+        texts: vec![],
+    }))
 }
 
 struct ArtifactTexts<'a> {

@@ -1,5 +1,6 @@
 //! Files, with errors as diagnostics.
 
+use super::compiled_file::has_compiled_ending;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, FileKind, FileRole, HEAD, Problem};
@@ -19,6 +20,8 @@ pub enum Content {
     Text(Vec<u8>),
     /// A zip archive.
     Archive,
+    /// A compiled model.
+    Compiled,
 }
 
 /// The content of the file at `path` or, for `-`, of standard input, if it may be a model. A file of another kind is told by its
@@ -49,6 +52,13 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
             return Err(d.help("give the file's name instead of `-`"));
         }
         FileKind::Zip => return Ok(Content::Archive),
+        FileKind::Compiled if path == "-" => {
+            let d = Diagnostic::new(Code::E0703, "a compiled model cannot be read from standard input")
+                .note("it is mapped, which needs a file");
+            return Err(d.help("give the file's name instead of `-`"));
+        }
+        // A damaged file may have lost what shows its format; the reader says what is wrong.
+        kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => return Ok(Content::Compiled),
         FileKind::Text => {}
         kind => return Err(not_a_model(path, &kind)),
     }

@@ -1,6 +1,7 @@
 //! A model to be called again and again, at any sizes.
 
 use super::compile::{Request, compile};
+use super::compiled_file::CompiledFile;
 use super::direct::DirectInputs;
 use super::inputs::bind::{BoundInputs, Value};
 use super::inputs::state;
@@ -11,6 +12,8 @@ use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Attribute, GraphModule, Mutation};
 use crate::interp::Interpreter;
+use crate::runtime::Executable;
+use crate::source::Sources;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
 use std::collections::HashMap;
@@ -34,6 +37,10 @@ const KEPT: usize = 16;
 pub struct Function {
     name: String,
     module: GraphModule,
+    /// The compiled model that versions are taken from; the module has its inputs alone until more is needed.
+    file: Option<Arc<CompiledFile>>,
+    /// Whether the module has all of the model.
+    whole: bool,
     request: Request,
     pub(super) state: BufferState,
     /// Attributes whose values [`Function::set_state`] has replaced in the module, as they were.
@@ -97,6 +104,8 @@ impl Function {
         Function {
             name: model.name,
             module: model.module,
+            whole: model.file.is_none(),
+            file: model.file,
             request,
             state: BufferState::new(),
             replaced: HashMap::new(),
@@ -110,6 +119,11 @@ impl Function {
     /// The model's graphs, as they were read.
     pub fn module(&self) -> &GraphModule {
         &self.module
+    }
+
+    /// Whether the model was compiled before, and only its inputs were read: it was checked then.
+    pub fn is_compiled_before(&self) -> bool {
+        !self.whole
     }
 
     /// How many combinations of sizes are compiled.
@@ -126,6 +140,7 @@ impl Function {
     /// the next call compiles again.
     pub fn set_state(&mut self, path: &str, value: Tensor) {
         if !self.changes_buffer(path) {
+            self.complete_module();
             let first = self.module.attributes.get(path).cloned();
             self.replaced.entry(path.into()).or_insert(first);
             state::set_attribute(&mut self.module, path, value.clone());
@@ -150,6 +165,22 @@ impl Function {
     fn changes_buffer(&self, path: &str) -> bool {
         let graph = self.versions.last().and_then(|v| v.module.entry());
         graph.is_some_and(|g| g.writes_buffer(path))
+    }
+
+    /// Reads the graphs of a compiled model, if that was not done. Of a file whose graphs cannot be read the module keeps the inputs: calls
+    /// that need more say what is wrong.
+    fn complete_module(&mut self) {
+        if let (false, Some(file)) = (self.whole, &self.file)
+            && let Ok(module) = file.read_module(&mut Sources::new())
+        {
+            self.module = module;
+            self.whole = true;
+        }
+    }
+
+    /// What the last call's version runs, if all of it is compiled.
+    pub(super) fn whole_executable(&self) -> Option<&Executable> {
+        self.versions.last()?.ready.whole_executable()
     }
 
     fn forget_code(&mut self) {
@@ -229,7 +260,11 @@ impl Function {
         if found.code != Code::E0502 {
             return found;
         }
-        let mut interpreter = Interpreter::new(&self.module);
+        let read = match (&self.file, self.whole) {
+            (Some(file), false) => file.read_module(&mut Sources::new()).ok(),
+            _ => None,
+        };
+        let mut interpreter = Interpreter::new(read.as_ref().unwrap_or(&self.module));
         for (path, t) in &self.state {
             interpreter.set_attribute(path, t.clone());
         }
@@ -253,6 +288,9 @@ impl Function {
 
     /// The code for the inputs of one call.
     fn compiled_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Version> {
+        if let Some(version) = self.loaded_for(session, bound)? {
+            return Ok(version);
+        }
         let (module, again) = match self.symbolic_module(session) {
             Some(m) => (m.clone(), true),
             None => (self.module.clone(), false),
@@ -270,14 +308,38 @@ impl Function {
             false => compile(session, model, &request)?,
         };
         let ready = made.ready.ok_or(Reported)?;
+        Ok(self.new_version(bound, made.module, ready))
+    }
+
+    fn new_version(&mut self, bound: &BoundInputs, module: GraphModule, ready: Ready) -> Version {
         self.made += 1;
-        Ok(Version {
+        Version {
             id: self.made,
             inputs: bound.types.clone(),
-            direct: DirectInputs::find(&made.module, &ready, &bound.types),
-            module: made.module,
+            direct: DirectInputs::find(&module, &ready, &bound.types),
+            module,
             ready,
-        })
+        }
+    }
+
+    /// The code of a compiled model for the inputs of one call. If the file has none, all of the module is there afterwards.
+    fn loaded_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Option<Version>> {
+        let Some(file) = self.file.clone() else { return Ok(None) };
+        // Code holds the values that were replaced.
+        if self.replaced.is_empty() {
+            let how = (&self.request.passes, self.request.threads);
+            if let Some((module, ready)) = file.load_ready(session, &self.module, &bound.types, how)? {
+                for (path, a) in &module.attributes {
+                    self.module.attributes.entry(path.clone()).or_insert_with(|| a.clone());
+                }
+                return Ok(Some(self.new_version(bound, module, ready)));
+            }
+        }
+        if !self.whole {
+            self.module = session.read_module(&file)?;
+            self.whole = true;
+        }
+        Ok(None)
     }
 }
 

@@ -1,6 +1,9 @@
 //! From a path or a text to a module of graphs.
 
+use super::compiled_file::{CompiledFile, has_compiled_ending};
 use super::files::{self, Content};
+use super::session::{Reported, Session, Staged};
+use super::stage::{Stage, StageProduct};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Gaps, GraphModule};
 use crate::import;
@@ -9,6 +12,8 @@ use crate::rewrite;
 use crate::source::{FileId, Sources};
 use crate::syntax::{self, ast};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// How a model is read.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,8 @@ pub struct LoadedModel {
     pub module: GraphModule,
     /// The text's syntax tree; `None` for an archive.
     pub tree: Option<ast::File>,
+    /// The compiled model whose inputs, and nothing else, the module has: its code and its graphs are read when a call needs them.
+    pub file: Option<Arc<CompiledFile>>,
 }
 
 impl LoadedModel {
@@ -36,7 +43,35 @@ impl LoadedModel {
             name: name.into(),
             module,
             tree: None,
+            file: None,
         }
+    }
+}
+
+impl Session {
+    /// [`Session::load`] to run the model: of a compiled model, only the inputs are read before a call.
+    pub fn load_to_run(&mut self, path: &str) -> Staged<LoadedModel> {
+        let is_file = path != "-" && has_compiled_ending(Path::new(path));
+        if !is_file || self.weights.is_some() || self.lifted {
+            return self.load(path);
+        }
+        let start = Instant::now();
+        let opened = CompiledFile::open(Path::new(path)).map_err(Diagnostics::from);
+        let opened = opened.and_then(|file| file.to_model(&mut self.sources));
+        let model = opened.map_err(|found| {
+            self.diagnostics.extend(found);
+            Reported
+        })?;
+        self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
+        Ok(model)
+    }
+
+    /// The graphs of a compiled model.
+    pub(super) fn read_module(&mut self, file: &CompiledFile) -> Staged<GraphModule> {
+        file.read_module(&mut self.sources).map_err(|found| {
+            self.diagnostics.extend(found);
+            Reported
+        })
     }
 }
 
@@ -44,6 +79,10 @@ impl LoadedModel {
 pub fn load_model(sources: &mut Sources, path: &str, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
     match files::read_model(path) {
         Ok(Content::Archive) => load_archive(Path::new(path), how),
+        Ok(Content::Compiled) => match CompiledFile::open(Path::new(path)) {
+            Ok(file) => file.read_graph(sources, how),
+            Err(d) => (None, d.into()),
+        },
         Ok(Content::Text(bytes)) => {
             let dir = Path::new(path).parent().map(Path::to_path_buf);
             load_text(
@@ -69,9 +108,7 @@ fn load_archive(path: &Path, how: &LoadOptions) -> (Option<LoadedModel>, Diagnos
             if let Some(weights) = how.weights.as_ref().filter(|_| !how.lifted) {
                 found.extend(import::replace_weights(&mut module, weights));
             }
-            let name = path.display().to_string();
-            let tree = None;
-            (Some(LoadedModel { name, module, tree }), found)
+            (Some(LoadedModel::new(path.display().to_string(), module)), found)
         }
         Err(found) => (None, found),
     }
@@ -118,6 +155,7 @@ pub fn load_text(
             name: name.to_string(),
             module,
             tree: Some(tree),
+            file: None,
         }),
         found,
     )

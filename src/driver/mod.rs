@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod accuracy_tests;
 mod compile;
+mod compiled_file;
 mod debug;
 mod direct;
 pub mod files;
@@ -20,12 +21,14 @@ pub mod load;
 mod ready;
 mod routines;
 pub mod run;
+mod save;
 mod session;
 mod show;
 mod split;
 mod stage;
 
 pub use compile::{Compilation, Request, compile, nothing_compiled};
+pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name, has_compiled_ending};
 pub use debug::{bisect, compare, minimize};
 pub use function::{CallResult, Function};
 pub use inputs::bind::{BoundInputs, COMMAND_LINE, Dims, Given, Provided, Value};
@@ -34,6 +37,7 @@ pub use inputs::sequence::{Sequence, stack_results};
 pub use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use load::LoadedModel;
 pub use ready::{BufferState, Ready};
+pub use save::{SaveRequest, Saved, save_compiled};
 pub use session::{Reported, Session, Staged, declared_types, input_types, thread_count};
 pub use show::{diff, form, json, model_explorer, netron, text};
 pub use stage::{Observer, Stage, StageProduct, Timer, lock_observer};

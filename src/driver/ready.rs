@@ -110,6 +110,13 @@ impl Lowered {
 }
 
 impl Ready {
+    /// All of a model as one executable.
+    pub(super) fn from_executable(executable: Executable) -> Ready {
+        Ready {
+            way: ExecutionPlan::Whole(Box::new(executable)),
+        }
+    }
+
     /// The compiled part, if there is one.
     pub fn executable(&self) -> Option<&Executable> {
         match &self.way {

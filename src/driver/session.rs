@@ -48,6 +48,10 @@ pub struct Session {
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
+    /// Whether a compiled model whose code does not fit is an error, rather than compiled anew.
+    pub no_fallback: bool,
+    /// Whether code is kept as it can be written to a file.
+    pub(super) keep_images: bool,
     /// Stops the work at its next stage, pass or step.
     pub cancel: CancelToken,
     observers: Vec<Box<dyn Observer + Send>>,
@@ -74,7 +78,7 @@ impl Session {
     }
 
     /// Fails if the work was cancelled.
-    fn check_cancelled(&mut self) -> Staged<()> {
+    pub(super) fn check_cancelled(&mut self) -> Staged<()> {
         if self.cancel.is_cancelled() {
             self.report(runtime::cancelled());
             return Err(Reported);
@@ -82,11 +86,11 @@ impl Session {
         Ok(())
     }
 
-    fn took_since(&mut self, stage: Stage, product: StageProduct, start: Instant) {
+    pub(super) fn took_since(&mut self, stage: Stage, product: StageProduct, start: Instant) {
         self.took_time(stage, product, start.elapsed());
     }
 
-    fn took_time(&mut self, stage: Stage, product: StageProduct, time: Duration) {
+    pub(super) fn took_time(&mut self, stage: Stage, product: StageProduct, time: Duration) {
         self.observers
             .iter_mut()
             .for_each(|o| o.after_stage(stage, product, time));
@@ -305,7 +309,7 @@ impl Session {
         lowered.inspect(|program| self.took_since(Stage::Lower, StageProduct::Program(program), start))
     }
 
-    fn thread_pool(&mut self, threads: usize) -> Arc<Pool> {
+    pub(super) fn thread_pool(&mut self, threads: usize) -> Arc<Pool> {
         match &self.pool {
             Some(p) if p.threads() == threads => p.clone(),
             _ => self.pool.insert(Pool::shared(threads)).clone(),
@@ -345,6 +349,7 @@ impl Session {
         codegen::CodegenOptions {
             text,
             target: self.target,
+            image: self.keep_images,
             ..codegen::CodegenOptions::default()
         }
     }

@@ -1,12 +1,13 @@
 //! Affine expressions of loop variables, and the indices and conditions built from them.
 
 use super::{Value, Var};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 
 /// `base + Σ stride * variable`. The terms are sorted by variable and have nonzero strides. Arithmetic saturates, so an
 /// absurdly large shape gives an index that the verifier rejects, not a wrapped one that it accepts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Affine {
     /// The constant part.
     pub base: i64,
@@ -162,7 +163,7 @@ impl Mul<i64> for Var {
 /// The element of a buffer that an access touches: an affine part plus terms in values that are known only at run time.
 /// Each such value is the result of an [`Inst::Bounded`](super::Inst::Bounded), so the verifier can bound the whole
 /// index.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Index {
     /// The part that depends on loop variables alone.
     pub affine: Affine,
@@ -188,7 +189,7 @@ impl<T: Into<Affine>> From<T> for Index {
 }
 
 /// `lo <= expr < hi`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cond {
     /// The expression that is tested.
     pub expr: Affine,

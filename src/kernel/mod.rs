@@ -44,22 +44,23 @@ pub use verify::{VerifyError, verify};
 use crate::scalar::{Binary, ScalarOp};
 use crate::tensor::Scalar;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A buffer of a kernel: its position in [`Kernel::buffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Buf(pub u32);
 
 /// A loop variable. It runs from 0 up to, but not including, its extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Var(pub u32);
 
 /// An SSA value. It is defined once and visible up to the end of the loop body that defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Value(pub u32);
 
 /// How a kernel uses a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BufferRole {
     /// Read only.
     In,
@@ -72,7 +73,7 @@ pub enum BufferRole {
 }
 
 /// A typed buffer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelBuffer {
     /// An identifier, for printing.
     pub name: String,
@@ -95,7 +96,7 @@ impl KernelBuffer {
 }
 
 /// How a value read from memory is turned into an index in `0..size`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IndexBound {
     /// An index out of range is a [`Fault::Index`], as in `torch.gather` and `embedding`. The value is then 0.
     Check,
@@ -107,7 +108,7 @@ pub enum IndexBound {
 }
 
 /// The condition of a load. Where one of `conds` fails, the value is `other` and memory is not accessed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadGuard {
     /// All of these must hold.
     pub conds: Vec<Cond>,
@@ -116,7 +117,7 @@ pub struct LoadGuard {
 }
 
 /// The instruction that defines a value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inst {
     /// An affine expression of the loop variables, as an i64.
     Index(Affine),
@@ -153,7 +154,7 @@ impl Inst {
 }
 
 /// How a reduction combines values. The result has the operands' dtype; integers wrap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
     /// Sum.
     Add,
@@ -235,7 +236,7 @@ pub fn highest_value(dtype: DType) -> Scalar {
 /// A reduction over a loop: `out = init ⊕ value of iteration 0 ⊕ value of iteration 1 …`, in an order that codegen
 /// chooses. `value` is defined in the loop's body, `init` before the loop, and `out` after it. Each list has
 /// [`ReduceOp::arity`] values.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
     /// The combining operation.
     pub op: ReduceOp,
@@ -249,7 +250,7 @@ pub struct Reduce {
 
 /// A value carried from iteration to iteration, in order. `phi` is `init` in the first iteration and the previous
 /// iteration's `next` in the others. `out` is the last `next`, or `init` if there was no iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopCarry {
     /// The value before the loop.
     pub init: Value,
@@ -262,7 +263,7 @@ pub struct LoopCarry {
 }
 
 /// A loop.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
     /// The loop variables, outermost first. Only a parallel loop has more than one; it runs over all their combinations
     /// as one range.
@@ -276,11 +277,12 @@ pub struct Loop {
     /// The values carried through the loop.
     pub carries: Vec<LoopCarry>,
     /// The statements of one iteration.
+    #[serde(deserialize_with = "crate::types::nested")]
     pub body: Vec<Stmt>,
 }
 
 /// A statement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stmt {
     /// Defines a value.
     Let(Value, Inst),
@@ -292,7 +294,7 @@ pub enum Stmt {
 
 /// A kernel: buffers and a loop nest over them. A parallel loop, if there is one, is the last statement of `body`, and
 /// only constants come before it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// An identifier, for printing and profiles.
     pub name: String,

@@ -2,9 +2,10 @@
 
 use super::{BufferId, BufferOperand, KernelTail};
 use crate::math::contract::{Attention, Conv, Expansion, MatMul, Recurrent, RecurrentCell};
+use serde::{Deserialize, Serialize};
 
 /// A contraction with its operands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Contract {
     /// A product of matrices: A, B and the addend.
     MatMul(MatMul, Vec<BufferOperand>),
@@ -43,7 +44,7 @@ impl Contract {
 }
 
 /// What is between the two convolutions of an [`Expansion`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Between {
     /// The buffer of the first result; it has no place ([`Place::Pieces`](super::BufferPlace::Pieces)).
     pub buffer: BufferId,

@@ -3,6 +3,7 @@
 //! `fxc print --format program` shows one; a linear layer with a GELU after it has two buffers that callers see, the input
 //! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
 
+mod apart;
 mod contract;
 pub(crate) mod print;
 pub(crate) mod python;
@@ -17,20 +18,21 @@ use crate::kernel::Kernel;
 use crate::source::Loc;
 use crate::tensor::Tensor;
 use crate::types::{DType, Mutation, Val};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A buffer of a program, by its position in [`Program::buffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BufferId(pub usize);
 
 /// Where a buffer's memory comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum BufferPlace {
     /// Input `n`, given at each run.
     Input(usize),
     /// A weight or constant.
-    Constant(Tensor),
+    Constant(#[serde(with = "apart")] Tensor),
     /// At this offset of the arena.
     Arena(usize),
     /// Result `n`: memory that the caller receives.
@@ -40,7 +42,7 @@ pub enum BufferPlace {
 }
 
 /// A buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Buffer {
     /// The graph node it belongs to.
     pub name: Arc<str>,
@@ -60,7 +62,7 @@ impl Buffer {
 }
 
 /// A strided window on a buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferOperand {
     /// The buffer.
     pub buffer: BufferId,
@@ -74,7 +76,7 @@ pub struct BufferOperand {
 
 /// A kernel that follows a contraction: element `i` of the contraction's result, which is also the kernel's, depends on elements
 /// `i` of its buffers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelTail {
     /// Index into [`Program::kernels`].
     pub kernel: usize,
@@ -83,7 +85,7 @@ pub struct KernelTail {
 }
 
 /// A call of an op that computes whole tensors. The runtime binds the name to a function.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoutineCall {
     /// The op's name in the table.
     pub op: Arc<str>,
@@ -92,7 +94,7 @@ pub struct RoutineCall {
 }
 
 /// One step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Step {
     /// Runs a loop kernel on these buffers.
     Kernel {
@@ -124,6 +126,7 @@ pub enum Step {
         /// Its arguments.
         parts: ControlCall<BufferOperand>,
         /// The programs of the graphs it calls, in the order of [`ControlCall::graphs`].
+        #[serde(deserialize_with = "crate::types::nested")]
         graphs: Vec<Program>,
         /// The tensors of its result, flattened, row-major.
         outs: Vec<BufferId>,
@@ -131,7 +134,7 @@ pub enum Step {
 }
 
 /// An input of a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramInput {
     /// The placeholder, or the buffer.
     pub name: Arc<str>,
@@ -139,11 +142,12 @@ pub struct ProgramInput {
     pub ty: Option<(DType, Vec<usize>)>,
     /// For a buffer that the program gives new values: its value before the first run. `name` is its path, and whoever
     /// runs the program keeps it from run to run; callers do not give it.
+    #[serde(with = "apart")]
     pub state: Option<Tensor>,
 }
 
 /// What to run: steps over buffers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
@@ -167,12 +171,49 @@ pub struct Program {
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
     /// What was computed together, what was not, and why.
+    #[serde(skip)]
     pub fusion: report::Explained,
     /// Where in the user's Python the nodes stand that buffers and kernels are named after.
+    #[serde(serialize_with = "apart::sorted")]
     pub places: HashMap<Arc<str>, Loc>,
 }
 
 impl Program {
+    /// The tensors in it, in an order that only the program decides: constants and first values of buffers, then those of the
+    /// programs that its steps run.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        let constants = self.buffers.iter().filter_map(|b| match &b.place {
+            BufferPlace::Constant(t) => Some(t),
+            _ => None,
+        });
+        let states = self.inputs.iter().filter_map(|i| i.state.as_ref());
+        let inner = self.nested().flat_map(Program::tensors);
+        constants.chain(states).chain(inner).collect()
+    }
+
+    /// The programs that its steps run, in order.
+    pub fn nested(&self) -> impl Iterator<Item = &Program> {
+        self.steps.iter().flat_map(|s| match s {
+            Step::Control { graphs, .. } => &graphs[..],
+            _ => &[],
+        })
+    }
+
+    /// [`Program::tensors`], to be replaced.
+    pub fn tensors_mut(&mut self) -> Vec<&mut Tensor> {
+        let constants = self.buffers.iter_mut().filter_map(|b| match &mut b.place {
+            BufferPlace::Constant(t) => Some(t),
+            _ => None,
+        });
+        let states = self.inputs.iter_mut().filter_map(|i| i.state.as_mut());
+        let inner = self.steps.iter_mut().flat_map(|s| match s {
+            Step::Control { graphs, .. } => &mut graphs[..],
+            _ => &mut [],
+        });
+        let inner = inner.flat_map(Program::tensors_mut);
+        constants.chain(states).chain(inner).collect()
+    }
+
     /// Bytes of the constants, each memory once.
     pub fn weight_bytes(&self) -> usize {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {

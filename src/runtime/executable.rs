@@ -9,7 +9,7 @@ use super::tables::Tables;
 use crate::code::{CompileKernels, CompiledKernels};
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
-use crate::math::contract::Library;
+use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
 use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
 use crate::tensor::{AlignedBytes, Tensor, is_available};
@@ -59,7 +59,7 @@ pub struct Executable {
     pub(super) kernels: CompiledKernels,
     pub(super) actions: Vec<Action>,
     /// Packed constants, each once.
-    packed: Vec<Arc<AlignedBytes>>,
+    packed: Vec<Pack>,
     pub(super) pool: Arc<Pool>,
     arena: AlignedBytes,
     pub(super) scratch: AlignedBytes,
@@ -110,7 +110,9 @@ impl Executable {
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
             )
         })?;
-        code::release_compiler();
+        if options.compiler.is_compiler() {
+            code::release_compiler();
+        }
         let code = begin.elapsed();
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(|a| match a {
@@ -167,8 +169,21 @@ impl Executable {
     }
 
     /// The constants that steps read in packed form, each once: other executables may have them too.
-    pub fn packed_constants(&self) -> &[Arc<AlignedBytes>] {
+    pub fn packed_constants(&self) -> &[Pack] {
         &self.packed
+    }
+
+    /// Whether runs read a buffer as it is, and not in a packed form alone.
+    pub fn reads(&self, b: BufferId) -> bool {
+        self.read[b.0]
+    }
+
+    /// The executables that its steps run, in order.
+    pub fn nested(&self) -> impl Iterator<Item = &Executable> {
+        self.actions.iter().flat_map(|a| match a {
+            Action::Control(_, graphs) => &graphs[..],
+            _ => &[],
+        })
     }
 
     /// The program.

@@ -5,14 +5,14 @@ use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::math::contract::{
-    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer, PlanError,
-    RecurrentConstants, RecurrentPlan, Tile, TileTail,
+    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Pack, Packer,
+    PlanError, RecurrentConstants, RecurrentPlan, Tile, TileTail,
 };
 use crate::program::{
     self, BufferId, BufferOperand, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, RecurrentOperands, Step,
     recurrent_operands, whole_buffer,
 };
-use crate::tensor::{ALIGN, AlignedBytes, Tensor};
+use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
@@ -56,7 +56,7 @@ pub(super) enum Action {
 /// What steps become, and the packed constants that they read, each once.
 pub(super) struct Planned {
     pub actions: Vec<Action>,
-    pub packed: Vec<Arc<AlignedBytes>>,
+    pub packed: Vec<Pack>,
 }
 
 /// Bytes that the weights of a program may take beyond those that they have as they are. All that a process needs beside weights and
@@ -129,8 +129,8 @@ pub(super) fn plan_actions(
         let Action::Control(_, graphs) = action else { continue };
         packed.extend(graphs.iter().flat_map(|g| g.packed_constants().iter().cloned()));
     }
-    packed.sort_by_key(|p| Arc::as_ptr(p) as usize);
-    packed.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    packed.sort_by_key(|p| Arc::as_ptr(&p.bytes) as usize);
+    packed.dedup_by(|a, b| Arc::ptr_eq(&a.bytes, &b.bytes));
     Ok(Planned { actions, packed })
 }
 

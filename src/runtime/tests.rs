@@ -140,7 +140,7 @@ fn executables_share_packed_weights() {
         a.packed_constants()
             .iter()
             .zip(b.packed_constants())
-            .all(|(a, b)| Arc::ptr_eq(a, b))
+            .all(|(a, b)| Arc::ptr_eq(&a.bytes, &b.bytes))
     );
 }
 

@@ -26,12 +26,13 @@ pub use parse::{DTypeSettings, ParseError, ParsedValue, UntypedNumber, parse};
 
 use crate::tensor::Scalar;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Functions of one operand. The result has the operand's dtype unless said otherwise. On integer operands the rounding
 /// functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental ones are not defined
 /// (cast first).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Unary {
     Neg,
@@ -98,7 +99,7 @@ pub enum Unary {
 
 /// Functions of two operands of one dtype, which is the result's. Integers wrap. On b8, `Add`, `Max` and `Or` are
 /// logical or; `Mul`, `Min` and `And` are logical and.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Binary {
     Add,
@@ -141,7 +142,7 @@ pub enum Binary {
 }
 
 /// Comparisons of two operands of one dtype; the result is b8, false (or true for `Ne`) where an operand is NaN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Compare {
     Eq,

@@ -4,10 +4,11 @@ use super::parse::names::{BINARY, INFIX, Infix, UNARY};
 use super::{Binary, Compare, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// An operation on values of type `V`: a [`Ref`](super::Ref) in an expression, a value of a kernel, or a [`Scalar`] itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ScalarOp<V> {
     /// A constant of its own dtype.
     Const(Scalar),

@@ -4,6 +4,7 @@
 use super::float8;
 use crate::types::{Category, DType};
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A Rust type whose values are the elements of tensors of one dtype. `bool` is stored as one byte, 0 or 1, and read
@@ -35,7 +36,7 @@ pub(super) fn cast_slice_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
 }
 
 /// One element with its dtype. Sixteen-bit floats are held as the f32 of the same value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Scalar {
     /// f64.

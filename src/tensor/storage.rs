@@ -33,7 +33,15 @@ pub struct AlignedBytes {
     ptr: NonNull<u8>,
     len: usize,
     /// The pages they lie in, if not in the allocator's memory.
-    pages: Option<MmapMut>,
+    pages: Option<Pages>,
+}
+
+/// Pages that bytes lie in.
+enum Pages {
+    /// Only theirs.
+    Own(#[allow(dead_code, reason = "kept while they are used")] MmapMut),
+    /// A file's, which are never written.
+    File(#[allow(dead_code, reason = "kept while they are used")] Arc<Mmap>),
 }
 
 // SAFETY: the pointer owns its memory and nothing else refers to it.
@@ -80,7 +88,19 @@ impl AlignedBytes {
         Some(AlignedBytes {
             ptr,
             len,
-            pages: Some(pages),
+            pages: Some(Pages::Own(pages)),
+        })
+    }
+
+    /// Bytes of a mapped file, which are not copied until they are written. `None` if the file has not so many, or if they are not
+    /// aligned to [`ALIGN`].
+    pub fn mapped(map: &Arc<Mmap>, bytes: Range<usize>) -> Option<AlignedBytes> {
+        let part = map.get(bytes)?;
+        let ptr = NonNull::new(part.as_ptr().cast_mut())?;
+        (ptr.as_ptr() as usize).is_multiple_of(ALIGN).then(|| AlignedBytes {
+            ptr,
+            len: part.len(),
+            pages: Some(Pages::File(map.clone())),
         })
     }
 
@@ -102,14 +122,18 @@ impl AlignedBytes {
         cast_slice_mut(self.bytes_mut())
     }
 
-    /// Where the bytes begin. Writing there needs that nothing else reads them.
+    /// Where the bytes begin. Writing there needs that nothing else reads them, and that they are not a file's
+    /// ([`AlignedBytes::mapped`]).
     pub fn address(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` makes the access unique.
+        if matches!(self.pages, Some(Pages::File(_))) {
+            *self = AlignedBytes::from_slice(self.bytes());
+        }
+        // SAFETY: as in `bytes`, and `&mut self` makes the access unique; a file's pages were just copied.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -366,6 +390,20 @@ mod tests {
         };
         lines.find(|l| holds(l) == Some(true))?;
         lines.find(|l| l.starts_with("VmFlags")).map(|l| format!("{l} "))
+    }
+
+    #[test]
+    fn bytes_of_a_file_are_copied_before_they_are_written() {
+        let path = std::env::temp_dir().join(format!("fxc-mapped-{}", std::process::id()));
+        std::fs::write(&path, [7u8; 4096]).expect("a file is written");
+        let map = super::super::files::map_file(&path).expect("it is mapped");
+        let mut b = AlignedBytes::mapped(&map, 64..128).expect("the bytes are there");
+        assert_eq!(b.address() as usize, map.as_ptr() as usize + 64);
+        b.bytes_mut().fill(1);
+        assert!(b.bytes() == [1; 64] && map.iter().all(|&x| x == 7));
+        assert!(AlignedBytes::mapped(&map, 1..9).is_none(), "not aligned");
+        assert!(AlignedBytes::mapped(&map, 4096 - 64..4097).is_none(), "beyond the end");
+        let _ = std::fs::remove_file(&path);
     }
 
     #[test]

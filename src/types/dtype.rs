@@ -1,9 +1,10 @@
 //! Element types and torch's type promotion (`c10/core/ScalarType.h`, `torch.result_type`).
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A tensor's element type. The first ten compute; the rest are known by name and rejected by the stage that meets them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
 pub enum DType {

@@ -3,20 +3,23 @@
 
 mod dim;
 mod dtype;
+mod nested;
 pub mod pyrepr;
 mod val;
 
 pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
+pub(crate) use nested::nested;
 pub use val::{ScalarKind, TensorType, Val, write_complex, write_float, write_str};
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The type of a node: an abstract value whose tensors are types and whose scalars may be unknown ([`Val::Any`]).
 pub type Type = Val<TensorType>;
 
 /// A leading result of a graph that replaces a buffer or an input.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mutation {
     /// The buffer of this name.

@@ -8,11 +8,13 @@
 //! * `Val<TensorType>` is a type ([`Type`](super::Type)): what inference knows of a value before it exists.
 
 use super::{DType, Dim};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
 /// A value around leaves of type `T`. See the module for what `T` may be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub enum Val<T> {
     /// The leaf: a node, a tensor, or a tensor's type.
     Leaf(T),
@@ -39,15 +41,15 @@ pub enum Val<T> {
     /// A graph of the same file, by name: `@then_graph`.
     Graph(Arc<str>),
     /// A list.
-    List(Vec<Val<T>>),
+    List(#[serde(deserialize_with = "super::nested")] Vec<Val<T>>),
     /// A tuple.
-    Tuple(Vec<Val<T>>),
+    Tuple(#[serde(deserialize_with = "super::nested")] Vec<Val<T>>),
     /// A dict, in order.
-    Dict(Vec<(Val<T>, Val<T>)>),
+    Dict(#[serde(deserialize_with = "super::nested")] Vec<(Val<T>, Val<T>)>),
     /// `slice(start, stop, step)`.
-    Slice(Box<[Val<T>; 3]>),
+    Slice(#[serde(deserialize_with = "super::nested")] Box<[Val<T>; 3]>),
     /// `range(start, stop, step)`.
-    Range(Box<[Val<T>; 3]>),
+    Range(#[serde(deserialize_with = "super::nested")] Box<[Val<T>; 3]>),
     /// Text that torch prints for an object that has no literal: `<built-in function add>`, `tensor([1., 1.])`.
     Opaque(Arc<str>),
     /// In types: a scalar of this kind whose value is not known.
@@ -57,7 +59,7 @@ pub enum Val<T> {
 }
 
 /// The kinds of scalars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ScalarKind {
     Int,
@@ -223,7 +225,7 @@ impl<T> Val<T> {
 }
 
 /// A tensor's type: element type and shape; `None` is an unknown rank (`f32[*]`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorType {
     /// Element type.
     pub dtype: DType,

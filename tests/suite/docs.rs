@@ -54,6 +54,7 @@ fn paths_in_documents_exist() {
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
+        "docs/artifacts.md",
         "docs/inputs.md",
         "docs/language.md",
         "docs/rules.md",

@@ -1,6 +1,6 @@
 //! Damaged files that the ui tests and explain pages name, made from sound ones.
 
-use crate::support::{Dir, root};
+use crate::support::{Dir, fxc_in, root};
 use std::io::{Cursor, Read, Write};
 
 /// Writes them all to a directory.
@@ -23,7 +23,18 @@ pub fn write(dir: &Dir) {
     dir.file("digits.safetensors", &weights);
     dir.file("cut.safetensors", &weights[..weights.len() / 2]);
     dir.file("vast.npz", vast());
+    compiled(dir);
     dir.file("wrong.npz", std::fs::read(root().join("tests/ui/wrong.npz")).unwrap());
+}
+
+/// A compiled model for two rows, and the first half of it.
+fn compiled(dir: &Dir) {
+    let text = "graph main { %x : f32[N, 2] = placeholder x  %y = call_function torch.neg(%x)  output %y }";
+    dir.file("rows.fxir", text);
+    let ran = fxc_in(&dir.0, &["compile", "rows.fxir", "-o", "rows.fxc", "--dim", "N=2"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let bytes = std::fs::read(dir.0.join("rows.fxc")).unwrap();
+    dir.file("cut.fxc", &bytes[..bytes.len() / 2]);
 }
 
 /// An archive with one text of one entry replaced.

@@ -1,5 +1,6 @@
 //! Tests of the whole program. One binary, because each links all of fxc.
 
+mod artifacts;
 mod assertions;
 mod bench;
 mod cli;

@@ -3,8 +3,9 @@
 use crate::support::{Dir, fxc};
 use fxc::internals::driver::{Request, Session, Stage, compile};
 use fxc::internals::kernel::{BufferRole, LARGE};
+use fxc::internals::math::contract::Pack;
 use fxc::internals::runtime::Executable;
-use fxc::internals::tensor::{AlignedBytes, Tensor, files};
+use fxc::internals::tensor::{Tensor, files};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,8 +56,8 @@ fn executable(path: &str, batch: i64) -> Executable {
     made.ready.and_then(|r| r.into_executable()).expect("an executable")
 }
 
-fn same(a: &[Arc<AlignedBytes>], b: &[Arc<AlignedBytes>]) -> bool {
-    a.len() == b.len() && a.iter().all(|x| b.iter().any(|y| Arc::ptr_eq(x, y)))
+fn same(a: &[Pack], b: &[Pack]) -> bool {
+    a.len() == b.len() && a.iter().all(|x| b.iter().any(|y| Arc::ptr_eq(&x.bytes, &y.bytes)))
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn a_file_that_is_read_twice_has_its_weights_packed_once() {
         !changed
             .packed_constants()
             .iter()
-            .any(|p| one.packed_constants().iter().any(|q| Arc::ptr_eq(p, q)))
+            .any(|p| one.packed_constants().iter().any(|q| Arc::ptr_eq(&p.bytes, &q.bytes)))
     );
 }
 
@@ -147,7 +148,7 @@ fn transformed_weights_are_kept_as_far_as_there_is_room() {
     );
     let path = dir.file("model.fxir", text);
     let [one, more] = [1, 2].map(|batch| executable(&path, batch));
-    let bytes: usize = one.packed_constants().iter().map(|p| p.bytes().len()).sum();
+    let bytes: usize = one.packed_constants().iter().map(|p| p.bytes.bytes().len()).sum();
     let extra = (bytes - one.program().weight_bytes()) as f64 / (1 << 20) as f64;
     assert!((6.0..8.0).contains(&extra), "{extra} MiB");
     assert!(

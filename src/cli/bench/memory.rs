@@ -29,7 +29,7 @@ impl MemoryReport {
         };
         MemoryReport {
             weights: e.program().weight_bytes(),
-            packed: e.packed_constants().iter().map(|p| p.bytes().len()).sum(),
+            packed: e.packed_constants().iter().map(|p| p.bytes.bytes().len()).sum(),
             arena: e.program().arena,
             code: code_bytes(e),
             peak,

@@ -5,9 +5,8 @@ mod memory;
 mod sweep;
 
 use self::memory::MemoryReport;
-use self::sweep::Sweep;
 use crate::cli::inputs::{InputArgs, bind_provided, with_random};
-use crate::cli::model::ModelArgs;
+use crate::cli::model::{ModelArgs, SizeList, parse_sizes};
 use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
 use crate::driver::{
@@ -46,11 +45,21 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) json: bool,
     /// Call the model at each of these sizes in turn, and say what a new size costs
-    #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = sweep::parse, conflicts_with_all = ["profile", "json"])]
-    sweep: Option<Sweep>,
+    #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = parse_sizes, conflicts_with_all = ["profile", "json"])]
+    sweep: Option<SizeList>,
     /// Also measure this model on the same inputs, in turn with the first, and say how many times as long the first takes
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["profile", "sweep"])]
     against: Option<String>,
+}
+
+impl Args {
+    /// Loads the model; of a compiled one as much as calls need.
+    pub(super) fn load_model(&self, app: &mut App) -> Result<LoadedModel, Stop> {
+        match self.inputs.change_model() {
+            true => self.model.load(app),
+            false => self.model.load_to_run(app),
+        }
+    }
 }
 
 /// A model that is ready to be measured.
@@ -114,7 +123,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let start = Instant::now();
     let timer = Arc::new(Mutex::new(Timer::default()));
     app.session.observe(timer.clone());
-    let model = args.model.load(app)?;
+    let model = args.load_model(app)?;
     if let Some(other) = &args.against {
         return against::run(app, args, model, other);
     }

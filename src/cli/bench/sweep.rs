@@ -2,34 +2,16 @@
 
 use super::Args;
 use crate::cli::inputs::bind_provided;
-use crate::cli::model::given_dims;
+use crate::cli::model::{SizeList, given_dims};
 use crate::cli::{App, Outcome, output};
 use crate::driver::{Function, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Sizes that change together, and the values they take.
-#[derive(Clone, Debug)]
-pub(super) struct Sweep {
-    names: Vec<String>,
-    sizes: Vec<i64>,
-}
-
-/// `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch its own).
-pub(super) fn parse(text: &str) -> Result<Sweep, String> {
-    let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
-    let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
-    let sizes = sizes.split(',').map(|s| s.trim().parse().map_err(|_| wrong()));
-    Ok(Sweep {
-        names: names.split(',').map(|n| n.trim().to_string()).collect(),
-        sizes: sizes.collect::<Result<_, _>>()?,
-    })
-}
-
 /// Calls the model at each size: how long it takes to be ready for that, how long the first call then takes (its memory is
 /// new), and how long others do.
-pub(super) fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
-    let mut model = args.model.load(app)?;
+pub(super) fn run(app: &mut App, args: &Args, sweep: &SizeList) -> Outcome {
+    let mut model = args.load_model(app)?;
     args.inputs.declare_types(app, &mut model.module)?;
     let provided = args.inputs.take_inputs(app, &mut model.module, None)?.provided;
     let module = model.module.clone();

@@ -3,9 +3,10 @@
 use super::strided_extent;
 use crate::parallel::Pool;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 
 /// The mask of an [`Attention`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttentionMask {
     /// B8 (true keeps a key), or the dtype of the operands (added to the scores).
     pub dtype: DType,
@@ -20,7 +21,7 @@ pub struct AttentionMask {
 ///
 /// A row whose keys are all masked gives zeros, as in torch, or NaN, as a softmax written out in the graph does
 /// ([`Attention::safe`]). A row with `S == 0` gives zeros. The score matrix is never stored.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The dtype of q, k, v and the result: a float.
     pub dtype: DType,

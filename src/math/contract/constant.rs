@@ -145,7 +145,7 @@ impl<'a> Constant<'a> {
             Some((packer, tensor)) => {
                 let narrow = self.narrow.map(|d| d as usize);
                 let key = key.iter().copied().chain(narrow).collect();
-                packer.keep_packed(packer.packs.get_or_make(tensor, self.at, key, make))
+                packer.find_or_pack(tensor, self.at, key, make)
             }
         }
     }
@@ -158,10 +158,23 @@ fn widen_to_f32_bytes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     v.iter().flat_map(|x| x.to_ne_bytes()).collect()
 }
 
+/// A constant in a form that plans read.
+#[derive(Clone)]
+pub struct Pack {
+    /// Identifies the constant's bytes.
+    pub constant: BytesId,
+    /// The first byte that is packed.
+    pub at: usize,
+    /// Identifies the form.
+    pub key: Vec<usize>,
+    /// The form.
+    pub bytes: Arc<AlignedBytes>,
+}
+
 /// Packs constants for plans that are made together, and records the forms that they use.
 pub struct Packer<'a> {
     packs: &'a Packs,
-    taken: Mutex<Vec<Arc<AlignedBytes>>>,
+    taken: Mutex<Vec<Pack>>,
 }
 
 impl<'a> Packer<'a> {
@@ -173,17 +186,30 @@ impl<'a> Packer<'a> {
         }
     }
 
-    fn keep_packed(&self, packed: Arc<AlignedBytes>) -> Arc<AlignedBytes> {
+    fn find_or_pack(
+        &self,
+        tensor: &Tensor,
+        at: usize,
+        key: Vec<usize>,
+        make: impl FnOnce() -> AlignedBytes,
+    ) -> Arc<AlignedBytes> {
+        let bytes = self.packs.get_or_make(tensor, at, key.clone(), make);
         if let Ok(mut taken) = self.taken.lock()
-            && !taken.iter().any(|t| Arc::ptr_eq(t, &packed))
+            && !taken.iter().any(|t| Arc::ptr_eq(&t.bytes, &bytes))
         {
-            taken.push(packed.clone());
+            let (constant, bytes) = (tensor.life().bytes_id().clone(), bytes.clone());
+            taken.push(Pack {
+                constant,
+                at,
+                key,
+                bytes,
+            });
         }
-        packed
+        bytes
     }
 
     /// The forms that the plans use, each once.
-    pub fn into_packed(self) -> Vec<Arc<AlignedBytes>> {
+    pub fn into_packed(self) -> Vec<Pack> {
         self.taken.into_inner().unwrap_or_default()
     }
 }
@@ -217,13 +243,22 @@ impl Packs {
             return packed;
         }
         let packed = Arc::new(make());
-        if let Ok(mut known) = self.known.lock() {
-            if known.len() >= 2 * known.capacity() / 3 {
-                known.retain(|_, (life, packed)| life.is_alive() && packed.strong_count() > 0);
-            }
-            known.insert(key, (life, Arc::downgrade(&packed)));
-        }
+        self.insert(key, life, &packed);
         packed
+    }
+
+    /// Gives the packed form `key` of a constant from byte `at` on, for as long as somebody holds it.
+    pub fn provide(&self, tensor: &Tensor, at: usize, key: Vec<usize>, packed: &Arc<AlignedBytes>) {
+        let life = tensor.life();
+        self.insert((life.bytes_id().clone(), at, key), life, packed);
+    }
+
+    fn insert(&self, key: PackKey, life: Life, packed: &Arc<AlignedBytes>) {
+        let Ok(mut known) = self.known.lock() else { return };
+        if known.len() >= 2 * known.capacity() / 3 {
+            known.retain(|_, (life, packed)| life.is_alive() && packed.strong_count() > 0);
+        }
+        known.insert(key, (life, Arc::downgrade(packed)));
     }
 }
 
@@ -249,6 +284,9 @@ mod tests {
         drop((a, b));
         pack(&t, &[1]);
         assert_eq!(made.get(), 3, "nobody held the form");
+        let given = Arc::new(AlignedBytes::from_slice(&[9]));
+        packs.provide(&t, 0, vec![3], &given);
+        assert!(Arc::ptr_eq(&pack(&t, &[3]), &given) && made.get() == 3);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use super::{Activation, Constant, TileTail};
 use crate::parallel::Pool;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 
 /// The memory order of a convolution's activations, which are contiguous.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ConvLayout {
     /// `[N, C, spatial…]`, torch's default.
     ChannelsFirst,
@@ -16,7 +17,7 @@ pub enum ConvLayout {
 /// `activation(conv(x, weight) + bias)` with one to three spatial dimensions, plain or transposed, as torch's
 /// `convolution`. Missing leading dimensions have size 1. Weights are in torch's order: `[out, in / groups, kernel…]`,
 /// or `[in, out / groups, kernel…]` if transposed. Padding is with zeros and the same at both ends.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// The dtype of every operand.
     pub dtype: DType,
@@ -182,7 +183,7 @@ pub trait ConvPlan: Send + Sync {
 
 /// A 1x1 convolution followed by a depthwise convolution, the only reader of its result. Both are f32 and
 /// channels-last.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expansion {
     /// The 1x1 convolution.
     pub first: Conv,

@@ -3,9 +3,10 @@
 use super::{Activation, Constant, TileTail, strided_extent};
 use crate::parallel::Pool;
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 
 /// One batch dimension: its size, and each operand's stride along it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchDim {
     /// The size.
     pub size: usize,
@@ -20,7 +21,7 @@ pub struct BatchDim {
 }
 
 /// The strides of the matrix that is added to a product: a bias, or the first operand of `addmm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addend {
     /// The stride between rows; 0 for a bias per column.
     pub row: usize,
@@ -33,7 +34,7 @@ pub struct Addend {
 ///
 /// f32 accumulates in f32 and f64 in f64. Integers wrap. f16 and bf16 accumulate in f32 and round once. As in torch,
 /// the addend is not read if `beta == 0`, and `k == 0` gives `beta * addend`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// The dtype of every operand.
     pub dtype: DType,

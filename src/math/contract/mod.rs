@@ -25,11 +25,12 @@ pub use matmul::*;
 pub use recurrent::*;
 
 use crate::types::DType;
+use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
 use std::fmt;
 
 /// The function applied to each element of a result before it is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Activation {
     /// The identity.
     #[default]

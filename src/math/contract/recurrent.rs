@@ -2,9 +2,10 @@
 
 use super::Constant;
 use crate::parallel::Pool;
+use serde::{Deserialize, Serialize};
 
 /// The computation in one step of a recurrent layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecurrentCell {
     /// Long short-term memory. Gates are in torch's order: input, forget, candidate, output.
     Lstm,
@@ -38,7 +39,7 @@ impl RecurrentCell {
 /// An LSTM may project its output (`proj_size`). The hidden state then has the size [`Recurrent::state_size`], which is
 /// also the number of columns of the recurrent weight, and each step multiplies the cell's output by `[state, hidden]`.
 /// The cell state keeps its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recurrent {
     /// The computation in one step.
     pub cell: RecurrentCell,

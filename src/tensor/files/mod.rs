@@ -14,7 +14,7 @@ mod tests;
 mod zipped;
 
 pub use array::Array;
-pub use kind::{FileKind, FileRole, HEAD, Pickled};
+pub use kind::{COMPILED_MAGIC, FileKind, FileRole, HEAD, Pickled};
 pub use zipped::open_zip;
 
 use super::{ALIGN, Tensor, byte_len};

@@ -6,6 +6,7 @@
 //! sizes as far as the normal form does.
 
 mod expr;
+mod fixed;
 mod functions;
 mod print;
 

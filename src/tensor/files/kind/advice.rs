@@ -81,7 +81,7 @@ impl FileKind {
 
     fn as_inputs(&self) -> &'static str {
         match self {
-            FileKind::Exported => "it is a model: give it before the inputs, without --inputs",
+            FileKind::Exported | FileKind::Compiled => "it is a model: give it before the inputs, without --inputs",
             FileKind::Pickle(_) => {
                 "write its tensors in Python: `numpy.savez(\"inputs.npz\", x=torch.load(\"FILE\").numpy())`"
             }

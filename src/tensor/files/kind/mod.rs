@@ -17,6 +17,9 @@ use std::fmt;
 /// As many bytes of a file are enough to tell its kind.
 pub const HEAD: usize = 1 << 16;
 
+/// What a compiled model begins with. The line ends show a file that was changed as if it were text.
+pub const COMPILED_MAGIC: &[u8; 8] = b"\x8aFXC\r\n\x1a\n";
+
 /// A text is told from other bytes by as many of its first.
 const SAMPLE: usize = 1 << 13;
 
@@ -27,6 +30,8 @@ pub enum FileKind {
     Empty,
     /// A zip archive; its entries say more ([`FileKind::of_entries`]).
     Zip,
+    /// A compiled model of fxc.
+    Compiled,
     /// An archive of `torch.export.save`.
     Exported,
     /// A package of `torch._inductor.aoti_compile_and_package`.
@@ -129,6 +134,7 @@ impl fmt::Display for FileKind {
         f.write_str(match self {
             FileKind::Empty => "an empty file",
             FileKind::Zip => "a zip archive",
+            FileKind::Compiled => "a compiled model of fxc",
             FileKind::Exported => "an archive of `torch.export.save`",
             FileKind::Inductor => "a package of compiled code from `torch._inductor`",
             FileKind::TorchScript => "a TorchScript archive",

@@ -1,6 +1,6 @@
 //! The signatures that files begin with.
 
-use super::FileKind;
+use super::{COMPILED_MAGIC, FileKind};
 
 /// A signature: where it is, its bytes, and the kind of file.
 type FileSignature = (usize, &'static [u8], FileKind);
@@ -9,6 +9,7 @@ type FileSignature = (usize, &'static [u8], FileKind);
 const ROWS: &[FileSignature] = &[
     (0, b"PK\x03\x04", FileKind::Zip),
     (0, b"PK\x05\x06", FileKind::Zip),
+    (0, COMPILED_MAGIC, FileKind::Compiled),
     (0, b"\x93NUMPY", FileKind::Npy),
     (0, b"GGUF", FileKind::Gguf),
     (0, b"\x89HDF\r\n\x1a\n", FileKind::Hdf5),

@@ -1,0 +1,193 @@
+//! Whether a program that was read from a file holds together: whoever runs it indexes by its numbers.
+
+use crate::control::ControlCall;
+use crate::kernel::{self, Kernel};
+use crate::program::{
+    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, MAX_BETWEEN_BUFFERS, Program, Step, recurrent_operands,
+};
+use crate::tensor::byte_len;
+use crate::types::Val;
+
+type Checked<T = ()> = Result<T, String>;
+
+macro_rules! ensure {
+    ($cond:expr, $($message:tt)+) => {
+        if !$cond { return Err(format!($($message)+)); }
+    };
+}
+
+/// Checks a program whose tensors are in place: numbers of buffers, kernels and inputs, sizes, and places in memory.
+pub(super) fn check_program(p: &Program) -> Checked {
+    p.kernels
+        .iter()
+        .try_for_each(|k| kernel::verify(k).map_err(|e| e.to_string()))?;
+    ensure!(isize::try_from(p.arena).is_ok(), "the arena has {} bytes", p.arena);
+    ensure!(p.outputs <= p.buffers.len(), "{} results", p.outputs);
+    let mut outputs = vec![None; p.outputs];
+    for i in 0..p.buffers.len() {
+        check_buffer(p, i, &mut outputs)?;
+    }
+    ensure!(outputs.iter().all(Option::is_some), "a result has no buffer");
+    for input in &p.inputs {
+        if let Some(state) = &input.state {
+            let (dtype, shape) = input.ty.as_ref().ok_or("a buffer without a type")?;
+            let same = *dtype == state.dtype() && shape == state.shape();
+            ensure!(same, "the value of `{}` is of another type", input.name);
+        }
+    }
+    check_output(p)?;
+    ensure!(p.nodes.len() == p.steps.len(), "names of {} steps", p.nodes.len());
+    p.steps.iter().try_for_each(|s| check_step(p, s))
+}
+
+fn bytes(p: &Program, b: BufferId) -> Checked<usize> {
+    let buffer = p
+        .buffers
+        .get(b.0)
+        .ok_or_else(|| format!("buffer {} of {}", b.0, p.buffers.len()))?;
+    byte_len(buffer.dtype, &buffer.shape).ok_or_else(|| format!("buffer `{}` is too large", buffer.name))
+}
+
+fn check_buffer(p: &Program, i: usize, outputs: &mut [Option<usize>]) -> Checked {
+    let (b, size) = (&p.buffers[i], bytes(p, BufferId(i))?);
+    let fits = match &b.place {
+        BufferPlace::Input(n) => {
+            let ty = p.inputs.get(*n).and_then(|i| i.ty.as_ref());
+            ty.is_some_and(|(dtype, shape)| byte_len(*dtype, shape) == Some(size))
+        }
+        BufferPlace::Constant(t) => t.byte_count() == size,
+        BufferPlace::Arena(at) => at.checked_add(size).is_some_and(|end| end <= p.arena) && at % b.dtype.size() == 0,
+        BufferPlace::Output(n) => match outputs.get_mut(*n) {
+            Some(known) => *known.get_or_insert(size) == size,
+            None => false,
+        },
+        BufferPlace::Pieces => true,
+    };
+    ensure!(fits, "buffer `{}` does not fit its place", b.name);
+    Ok(())
+}
+
+fn check_output(p: &Program) -> Checked {
+    let output = p.output.as_ref().ok_or("there is no result")?;
+    for (b, shape) in output.leaves() {
+        let size = bytes(p, *b)?;
+        let buffer = &p.buffers[b.0];
+        let placed = !matches!(buffer.place, BufferPlace::Arena(_) | BufferPlace::Pieces);
+        let fits = placed && byte_len(buffer.dtype, shape) == Some(size);
+        ensure!(fits, "`{}` is not a result of shape {shape:?}", buffer.name);
+    }
+    Ok(())
+}
+
+fn check_step(p: &Program, step: &Step) -> Checked {
+    match step {
+        Step::Kernel { kernel, buffers } => check_call(p, *kernel, buffers).map(drop),
+        Step::Contract { what, out, tail } => {
+            bytes(p, *out)?;
+            check_contract(p, what)?;
+            tail.iter().try_for_each(|t| check_tail(p, t))
+        }
+        Step::Routine { call, outs } => {
+            outs.iter().try_for_each(|b| bytes(p, *b).map(drop))?;
+            call.args.iter().try_for_each(|a| check_value(p, a))
+        }
+        Step::Control {
+            parts, graphs, outs, ..
+        } => {
+            outs.iter().try_for_each(|b| bytes(p, *b).map(drop))?;
+            check_control(p, parts, graphs)
+        }
+    }
+}
+
+/// A kernel with its buffers.
+fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checked<&'a Kernel> {
+    let k = p
+        .kernels
+        .get(kernel)
+        .ok_or_else(|| format!("kernel {kernel} of {}", p.kernels.len()))?;
+    ensure!(k.params().count() == buffers.len(), "`{}` has other buffers", k.name);
+    for ((_, param), b) in k.params().zip(buffers) {
+        let wanted = byte_len(param.dtype, &param.shape);
+        let have = bytes(p, *b)?;
+        ensure!(
+            wanted.is_some_and(|w| w <= have),
+            "a buffer of `{}` is too small",
+            k.name
+        );
+    }
+    Ok(k)
+}
+
+/// A kernel that runs on pieces of a result: flat, and without scratch memory.
+fn check_tail(p: &Program, tail: &KernelTail) -> Checked {
+    let k = check_call(p, tail.kernel, &tail.buffers)?;
+    ensure!(k.scratch_layout().1 == 0, "the tail `{}` takes scratch memory", k.name);
+    Ok(())
+}
+
+fn check_operand(p: &Program, o: &BufferOperand) -> Checked {
+    bytes(p, o.buffer)?;
+    let b = &p.buffers[o.buffer.0];
+    ensure!(
+        o.shape.len() == o.strides.len(),
+        "an operand in `{}` has other strides",
+        b.name
+    );
+    let (mut lo, mut hi) = (o.offset as i128, o.offset as i128);
+    for (&n, &stride) in o.shape.iter().zip(&o.strides) {
+        let span = stride as i128 * (n as i128 - 1);
+        (lo, hi) = (lo + span.min(0), hi + span.max(0));
+    }
+    let numel: usize = b.shape.iter().product();
+    let empty = o.shape.contains(&0);
+    let within = empty || matches!(b.place, BufferPlace::Pieces) || (lo >= 0 && hi < numel as i128);
+    ensure!(within, "an operand is not within `{}`", b.name);
+    Ok(())
+}
+
+fn check_value(p: &Program, v: &Val<BufferOperand>) -> Checked {
+    v.leaves().into_iter().try_for_each(|o| check_operand(p, o))
+}
+
+fn check_contract(p: &Program, what: &Contract) -> Checked {
+    let operands = what.operands();
+    operands.iter().try_for_each(|o| check_operand(p, o))?;
+    let needed = match what {
+        Contract::MatMul(d, _) => 2 + d.addend.is_some() as usize,
+        Contract::Conv(d, _) => 2 + d.bias as usize,
+        Contract::Expansion(d, ..) => 3 + d.first.bias as usize + d.second.bias as usize,
+        Contract::Attention(d, _) => match (d.bias.is_some(), d.mask.is_some()) {
+            (true, _) => 5,
+            (_, true) => 4,
+            _ => 3,
+        },
+        Contract::Recurrent(d, _) => {
+            let at = recurrent_operands(d);
+            [Some(at.weight), at.projection, at.bias]
+                .into_iter()
+                .flatten()
+                .max()
+                .unwrap_or(0)
+                + 1
+        }
+    };
+    ensure!(operands.len() >= needed, "{} of {needed} operands", operands.len());
+    if let Contract::Expansion(_, _, between) = what {
+        bytes(p, between.buffer)?;
+        let mut tail = between.tail.iter();
+        let fits = |t: &KernelTail| t.buffers.len() <= MAX_BETWEEN_BUFFERS && check_tail(p, t).is_ok();
+        ensure!(tail.all(fits), "the kernel between two convolutions does not fit");
+    }
+    Ok(())
+}
+
+fn check_control(p: &Program, parts: &ControlCall<BufferOperand>, graphs: &[Program]) -> Checked {
+    ensure!(
+        parts.graphs.len() == graphs.len(),
+        "{} programs of graphs",
+        graphs.len()
+    );
+    parts.values().try_for_each(|v| check_value(p, v))?;
+    graphs.iter().try_for_each(check_program)
+}

@@ -1,0 +1,383 @@
+//! The file: a header, sections, and a table that says where they are.
+//!
+//! ```text
+//! 0   magic            8 bytes   1   bytes of a section begin at a multiple of its alignment
+//! 8   format version   u32           (4096 for those that are mapped), all numbers are
+//! 12  sections         u32           little-endian
+//! 16  table's offset   u64
+//! 24  file's length    u64       table: for each section 32 bytes
+//! 32  table's CRC-32   u32       0  kind u32, part u32, offset u64, length u64, CRC-32 u32, 0 u32
+//! 60  header's CRC-32  u32
+//! ```
+
+use super::damaged;
+use crate::diag::{Code, Diagnostic};
+use crate::tensor::files::{COMPILED_MAGIC, map_file};
+use crc32fast::Hasher;
+use memmap2::Mmap;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The format that this version writes. A reader takes this one and those before it.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// What sections that are mapped begin at a multiple of.
+const PAGE: u64 = 4096;
+const HEADER: usize = 64;
+const ENTRY: usize = 32;
+
+/// What a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum SectionKind {
+    /// What is in the file, as JSON.
+    Manifest = 1,
+    /// The inputs, as FXIR.
+    Signature = 2,
+    /// The graphs, as FXIR.
+    Graph = 3,
+    /// The names, types and places of the weights, as JSON.
+    WeightIndex = 4,
+    /// The weights' elements.
+    Weights = 5,
+    /// The types of inputs that a native part is for.
+    Key = 6,
+    /// A native part's program.
+    Program = 7,
+    /// Its machine code, with the constants that the code reads.
+    Code = 8,
+    /// What its steps read: packed weights, and constants that are not among the weights.
+    Data = 9,
+}
+
+impl SectionKind {
+    const ALL: [SectionKind; 9] = [
+        SectionKind::Manifest,
+        SectionKind::Signature,
+        SectionKind::Graph,
+        SectionKind::WeightIndex,
+        SectionKind::Weights,
+        SectionKind::Key,
+        SectionKind::Program,
+        SectionKind::Code,
+        SectionKind::Data,
+    ];
+
+    /// Whether the section is as large as the weights: it is mapped, and its checksum is only checked when somebody asks for it.
+    pub(crate) fn is_large(self) -> bool {
+        matches!(self, SectionKind::Weights | SectionKind::Data)
+    }
+
+    /// Whether each native part has its own.
+    pub(crate) fn is_of_part(self) -> bool {
+        matches!(
+            self,
+            SectionKind::Key | SectionKind::Program | SectionKind::Code | SectionKind::Data
+        )
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SectionKind::Manifest => "manifest",
+            SectionKind::Signature => "signature",
+            SectionKind::Graph => "graph",
+            SectionKind::WeightIndex => "weight index",
+            SectionKind::Weights => "weights",
+            SectionKind::Key => "key",
+            SectionKind::Program => "program",
+            SectionKind::Code => "code",
+            SectionKind::Data => "data",
+        }
+    }
+}
+
+/// A section of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub kind: SectionKind,
+    /// Which native part it belongs to; 0 for what is not of one.
+    pub part: u32,
+    pub bytes: Range<usize>,
+    crc: u32,
+}
+
+/// A file that was opened: its header and table are sound.
+pub(crate) struct Container {
+    map: Arc<Mmap>,
+    name: String,
+    sections: Vec<Section>,
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    b.get(at..at + 4)
+        .map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u32_at(b, at) as u64 | (u32_at(b, at + 4) as u64) << 32
+}
+
+fn crc_of(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
+impl Container {
+    /// Opens a file, of which it reads the header and the table.
+    pub(crate) fn open(path: &Path) -> Result<Container, Diagnostic> {
+        let name = path.display().to_string();
+        let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read `{name}`: {e}")))?;
+        let sections = read_table(&map).map_err(|why| match why {
+            Unsound::Damaged(why) => damaged(&name, why),
+            Unsound::Newer(version) => {
+                let title = format!("`{name}` has format {version}, but this fxc reads formats up to {FORMAT_VERSION}");
+                Diagnostic::new(Code::E0409, title).help("use a newer fxc, or compile the model again with this one")
+            }
+        })?;
+        Ok(Container { map, name, sections })
+    }
+
+    /// What the file is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The mapped file.
+    pub(crate) fn map(&self) -> &Arc<Mmap> {
+        &self.map
+    }
+
+    /// All sections, in their order.
+    pub(crate) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The first section of a kind of a part, if there is one.
+    pub(crate) fn find(&self, kind: SectionKind, part: u32) -> Option<&Section> {
+        self.sections.iter().find(|s| s.kind == kind && s.part == part)
+    }
+
+    /// The bytes of a section whose checksum holds.
+    pub(crate) fn read(&self, kind: SectionKind, part: u32) -> Result<&[u8], Diagnostic> {
+        let section = self.find(kind, part);
+        let section = section.ok_or_else(|| damaged(&self.name, format!("it has no {} section", kind.name())))?;
+        self.check(section)
+    }
+
+    /// [`Container::read`] of a text.
+    pub(crate) fn read_text(&self, kind: SectionKind) -> Result<&str, Diagnostic> {
+        std::str::from_utf8(self.read(kind, 0)?)
+            .map_err(|_| damaged(&self.name, format!("the {} section is not UTF-8", kind.name())))
+    }
+
+    /// The bytes of a section, if they have its checksum.
+    pub(crate) fn check(&self, section: &Section) -> Result<&[u8], Diagnostic> {
+        let bytes = &self.map[section.bytes.clone()];
+        match crc_of(bytes) == section.crc {
+            true => Ok(bytes),
+            false => {
+                let why = format!("the checksum of the {} section does not hold", section.kind.name());
+                Err(damaged(&self.name, why))
+            }
+        }
+    }
+
+    /// Bytes of a large section, which a record of another section names.
+    pub(crate) fn large_bytes(&self, at: u64, len: u64) -> Result<Range<usize>, Diagnostic> {
+        let range = usize::try_from(at).ok().zip(usize::try_from(len).ok());
+        let range = range.and_then(|(at, len)| Some(at..at.checked_add(len)?));
+        let within = |r: &Range<usize>| {
+            let mut large = self.sections.iter().filter(|s| s.kind.is_large());
+            large.any(|s| s.bytes.start <= r.start && r.end <= s.bytes.end)
+        };
+        range
+            .filter(within)
+            .ok_or_else(|| damaged(&self.name, "a record names bytes outside of the data sections"))
+    }
+}
+
+/// Why a file cannot be used.
+enum Unsound {
+    Damaged(&'static str),
+    Newer(u32),
+}
+
+fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
+    use Unsound::Damaged;
+    let header = map.get(..HEADER).ok_or(Damaged("it ends within its header"))?;
+    if !header.starts_with(COMPILED_MAGIC) {
+        return Err(Damaged("it does not begin as a compiled model"));
+    }
+    // The version comes first: all that follows may be another in a newer format.
+    if u32_at(header, 8) > FORMAT_VERSION {
+        return Err(Unsound::Newer(u32_at(header, 8)));
+    }
+    if crc_of(&header[..HEADER - 4]) != u32_at(header, HEADER - 4) || u32_at(header, 8) == 0 {
+        return Err(Damaged("the checksum of its header does not hold"));
+    }
+    if u64_at(header, 24) != map.len() as u64 {
+        return Err(Damaged("it is shorter or longer than its header says"));
+    }
+    let size = (u32_at(header, 12) as usize).checked_mul(ENTRY);
+    let at = usize::try_from(u64_at(header, 16)).ok();
+    let table = at.zip(size).and_then(|(at, size)| map.get(at..at.checked_add(size)?));
+    let table = table.ok_or(Damaged("its table is not within it"))?;
+    if crc_of(table) != u32_at(header, 32) {
+        return Err(Damaged("the checksum of its table does not hold"));
+    }
+    let entry = |e: &[u8]| {
+        // Kinds that are not known are of a later minor change, and are left alone.
+        let kind = SectionKind::ALL.into_iter().find(|k| *k as u32 == u32_at(e, 0))?;
+        let (at, len) = (u64_at(e, 8), u64_at(e, 16));
+        Some((kind, u32_at(e, 4), at, len, u32_at(e, 24)))
+    };
+    let sections = table
+        .chunks_exact(ENTRY)
+        .filter_map(entry)
+        .map(|(kind, part, at, len, crc)| {
+            let range = usize::try_from(at).ok().zip(usize::try_from(len).ok());
+            let bytes = range.and_then(|(at, len)| Some(at..at.checked_add(len)?));
+            let bytes = bytes.filter(|r| r.end <= map.len());
+            bytes.map(|bytes| Section { kind, part, bytes, crc })
+        });
+    sections
+        .collect::<Option<Vec<_>>>()
+        .ok_or(Damaged("a section is not within it"))
+}
+
+/// Writes a file beside its place, and puts it there when it is whole.
+pub(crate) struct ContainerWriter {
+    target: PathBuf,
+    beside: PathBuf,
+    file: BufWriter<File>,
+    at: u64,
+    sections: Vec<(SectionKind, u32, Range<u64>, u32)>,
+    /// The section being written: its kind, its part and where it begins, with the checksum so far.
+    open: Option<(SectionKind, u32, u64, Hasher)>,
+    done: bool,
+}
+
+impl ContainerWriter {
+    /// Begins a file that will be at `path`.
+    pub(crate) fn create(path: &Path) -> std::io::Result<ContainerWriter> {
+        // A link stays a link.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let beside = target.with_file_name(format!(".{name}.{}.tmp", unique_suffix()));
+        let mut file = BufWriter::with_capacity(1 << 20, File::create_new(&beside)?);
+        file.write_all(&[0; HEADER])?;
+        Ok(ContainerWriter {
+            target,
+            beside,
+            file,
+            at: HEADER as u64,
+            sections: vec![],
+            open: None,
+            done: false,
+        })
+    }
+
+    /// Begins a section; the one before ends.
+    pub(crate) fn begin(&mut self, kind: SectionKind, part: u32) -> std::io::Result<()> {
+        self.end();
+        let align = if kind.is_large() { PAGE } else { 64 };
+        self.fill_to(align)?;
+        self.open = Some((kind, part, self.at, Hasher::new()));
+        Ok(())
+    }
+
+    /// Adds bytes to the section.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if let Some((.., crc)) = &mut self.open {
+            crc.update(bytes);
+        }
+        self.at += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+
+    /// Adds bytes at a multiple of `align`, and gives their place in the file.
+    pub(crate) fn write_aligned(&mut self, bytes: &[u8], align: u64) -> std::io::Result<u64> {
+        self.fill_to(align)?;
+        let at = self.at;
+        self.write(bytes)?;
+        Ok(at)
+    }
+
+    /// Where the section began.
+    pub(crate) fn section_start(&self) -> u64 {
+        self.open.as_ref().map_or(self.at, |o| o.2)
+    }
+
+    /// A section of these bytes.
+    pub(crate) fn add(&mut self, kind: SectionKind, part: u32, bytes: &[u8]) -> std::io::Result<()> {
+        self.begin(kind, part)?;
+        self.write(bytes)
+    }
+
+    fn fill_to(&mut self, align: u64) -> std::io::Result<()> {
+        let gap = self.at.next_multiple_of(align) - self.at;
+        self.write(&vec![0; gap as usize])
+    }
+
+    fn end(&mut self) {
+        if let Some((kind, part, begin, crc)) = self.open.take() {
+            self.sections.push((kind, part, begin..self.at, crc.finalize()));
+        }
+    }
+
+    /// Ends the file: it is at its place, whole. Gives its length.
+    pub(crate) fn finish(mut self) -> std::io::Result<u64> {
+        self.end();
+        self.fill_to(8)?;
+        let table: Vec<u8> = self.sections.iter().flat_map(table_entry).collect();
+        let table_at = self.at;
+        self.write(&table)?;
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(COMPILED_MAGIC);
+        header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&(self.sections.len() as u32).to_le_bytes());
+        header[16..24].copy_from_slice(&table_at.to_le_bytes());
+        header[24..32].copy_from_slice(&self.at.to_le_bytes());
+        header[32..36].copy_from_slice(&crc_of(&table).to_le_bytes());
+        let crc = crc_of(&header[..HEADER - 4]);
+        header[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&header)?;
+        self.file.flush()?;
+        if let Ok(old) = std::fs::metadata(&self.target) {
+            std::fs::set_permissions(&self.beside, old.permissions())?;
+        }
+        std::fs::rename(&self.beside, &self.target)?;
+        self.done = true;
+        Ok(self.at)
+    }
+}
+
+impl Drop for ContainerWriter {
+    fn drop(&mut self) {
+        if !self.done {
+            // What is left of it is of no use to anybody.
+            let _ = std::fs::remove_file(&self.beside);
+        }
+    }
+}
+
+/// Tells the files apart that processes and threads write at the same time.
+fn unique_suffix() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn table_entry((kind, part, bytes, crc): &(SectionKind, u32, Range<u64>, u32)) -> [u8; ENTRY] {
+    let mut e = [0; ENTRY];
+    e[..4].copy_from_slice(&(*kind as u32).to_le_bytes());
+    e[4..8].copy_from_slice(&part.to_le_bytes());
+    e[8..16].copy_from_slice(&bytes.start.to_le_bytes());
+    e[16..24].copy_from_slice(&(bytes.end - bytes.start).to_le_bytes());
+    e[24..28].copy_from_slice(&crc.to_le_bytes());
+    e
+}

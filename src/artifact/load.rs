@@ -1,0 +1,231 @@
+//! Native parts read: what [`write`](super::write) writes becomes an executable again.
+
+use super::check::check_program;
+use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
+use super::{Container, SectionKind, damaged};
+use crate::code::{
+    CodeError, CompileKernels, CompiledKernels, FunctionInfo, KernelFunction, LoadedFunction, load_functions,
+};
+use crate::diag::Diagnostic;
+use crate::kernel::{Kernel, structural_key};
+use crate::program::Program;
+use crate::runtime::{Executable, ExecutableOptions};
+use crate::tensor::{ALIGN, AlignedBytes, Storage, Tensor, byte_len};
+use crate::types::{DType, Type};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// More scratch memory than any kernel has.
+const MOST_SCRATCH: usize = 1 << 26;
+
+/// The types of inputs that a part is for.
+pub(crate) fn read_key(file: &Container, part: u32) -> Result<Vec<Type>, Diagnostic> {
+    let bytes = file.read(SectionKind::Key, part)?;
+    postcard::from_bytes(bytes).map_err(|e| damaged(file.name(), format!("the types of its inputs: {e}")))
+}
+
+/// The executable of a native part. The part must fit this build and processor
+/// ([`NativeEntry::why_unfit`](super::NativeEntry::why_unfit)); `options` has the library of its features.
+pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptions) -> Result<Executable, Diagnostic> {
+    let unsound = |why: String| damaged(file.name(), why);
+    let missed = Arc::new(AtomicBool::new(false));
+    let record = read_program(file, part, &missed)?;
+    let program = record.program;
+    let code = LoadedCode::load(file, part, &program, record.functions, &record.kernels)?;
+    let packs = map_packs(file, &program, &record.packs)?;
+    let tensors = program.tensors();
+    for (r, bytes) in record.packs.iter().zip(&packs) {
+        // Found by the plans, which hold them from then on.
+        let known = &options.shared.packs;
+        known.provide(tensors[r.tensor], r.at, r.key.clone(), bytes);
+    }
+    let options = ExecutableOptions {
+        compiler: Arc::new(code),
+        ..options.clone()
+    };
+    let executable = Executable::new(program, &options).map_err(|d| *d)?;
+    match missed.load(Ordering::Relaxed) {
+        false => Ok(executable),
+        true => Err(unsound("a packed weight is missing".into())),
+    }
+}
+
+/// Checks what is read of a native part, but for its code.
+pub(crate) fn check_native(file: &Container, part: u32) -> Result<(), Diagnostic> {
+    let record = read_program(file, part, &Arc::default())?;
+    map_packs(file, &record.program, &record.packs).map(drop)
+}
+
+/// The program of a part, with its tensors. A tensor that the file has in packed forms alone sets `missed` when it is read.
+fn read_program(file: &Container, part: u32, missed: &Arc<AtomicBool>) -> Result<ProgramRecord<Program>, Diagnostic> {
+    let bytes = file.read(SectionKind::Program, part)?;
+    let record = postcard::from_bytes(bytes);
+    let mut record: ProgramRecord<Program> =
+        record.map_err(|e| damaged(file.name(), format!("its program cannot be read: {e}")))?;
+    fill_tensors(file, &mut record.program, &record.tensors, missed)?;
+    check_program(&record.program).map_err(|why| damaged(file.name(), why))?;
+    Ok(record)
+}
+
+fn fill_tensors(
+    file: &Container,
+    program: &mut Program,
+    records: &[TensorRecord],
+    missed: &Arc<AtomicBool>,
+) -> Result<(), Diagnostic> {
+    let places = program.tensors_mut();
+    if places.len() != records.len() {
+        return Err(damaged(
+            file.name(),
+            format!("{} constants have {} records", places.len(), records.len()),
+        ));
+    }
+    for (i, (place, r)) in places.into_iter().zip(records).enumerate() {
+        *place = match r.at {
+            Some(at) => mapped_tensor(file, r.dtype, &r.shape, at)?,
+            None => absent_tensor(file, r, i, missed)?,
+        };
+    }
+    Ok(())
+}
+
+/// The tensor whose elements begin at byte `at` of the file.
+pub(crate) fn mapped_tensor(file: &Container, dtype: DType, shape: &[usize], at: u64) -> Result<Tensor, Diagnostic> {
+    let len = byte_len(dtype, shape).ok_or_else(|| damaged(file.name(), "a tensor is too large"))?;
+    let bytes = file.large_bytes(at, len as u64)?;
+    if !bytes.start.is_multiple_of(ALIGN) {
+        return Err(damaged(file.name(), "a tensor is not aligned"));
+    }
+    let storage = Storage::Mapped {
+        map: file.map().clone(),
+        offset: bytes.start,
+        len,
+    };
+    Ok(Tensor::from_storage(dtype, shape, storage))
+}
+
+/// A weight of which the file has packed forms alone. Who reads it all the same, because a form is not there, sets `missed`.
+fn absent_tensor(
+    file: &Container,
+    r: &TensorRecord,
+    number: usize,
+    missed: &Arc<AtomicBool>,
+) -> Result<Tensor, Diagnostic> {
+    let len = byte_len(r.dtype, &r.shape).ok_or_else(|| damaged(file.name(), "a tensor is too large"))?;
+    let (base, missed) = (Tensor::zeros(DType::U8, &[0]), missed.clone());
+    let storage = Storage::deferred(base, Arc::new([number as u64]), len, move |_| {
+        missed.store(true, Ordering::Relaxed);
+        AlignedBytes::zeroed(len)
+    });
+    Ok(Tensor::from_storage(r.dtype, &r.shape, storage))
+}
+
+/// The packed weights, where they are in the file.
+fn map_packs(
+    file: &Container,
+    program: &Program,
+    records: &[PackRecord],
+) -> Result<Vec<Arc<AlignedBytes>>, Diagnostic> {
+    let count = program.tensors().len();
+    let map = |r: &PackRecord| {
+        if r.tensor >= count {
+            return Err(damaged(file.name(), "a packed weight of no constant"));
+        }
+        let bytes = AlignedBytes::mapped(file.map(), file.large_bytes(r.place.0, r.place.1)?);
+        bytes
+            .map(Arc::new)
+            .ok_or_else(|| damaged(file.name(), "a packed weight is not aligned"))
+    };
+    records.iter().map(map).collect()
+}
+
+/// Functions that a file had, for the kernels that they were compiled from.
+struct LoadedCode(HashMap<Vec<u64>, Arc<KernelFunction>>);
+
+impl LoadedCode {
+    fn load(
+        file: &Container,
+        part: u32,
+        program: &Program,
+        functions: Vec<FunctionRecord>,
+        kernels: &[u32],
+    ) -> Result<LoadedCode, Diagnostic> {
+        let code = file.read(SectionKind::Code, part)?;
+        let unsound = |why: &str| damaged(file.name(), why);
+        let all = all_kernels(program);
+        let sound = all.len() == kernels.len() && kernels.iter().all(|&f| (f as usize) < functions.len());
+        if !sound {
+            return Err(unsound("its kernels have other functions"));
+        }
+        let room = |(k, &f): (&&Kernel, &u32)| k.scratch_layout().1 <= functions[f as usize].scratch;
+        if !all.iter().zip(kernels).all(room) {
+            return Err(unsound("a kernel has too little scratch memory"));
+        }
+        let functions = functions.into_iter().map(|f| f.into_loaded(code));
+        let functions: Option<Vec<LoadedFunction>> = functions.collect();
+        let functions = functions.ok_or_else(|| unsound("a function is not within the code"))?;
+        // SAFETY: the code has the checksum that was written with it, by the build of fxc that this is, for features that this
+        // processor has. Whoever opens a compiled model trusts it as code: docs/security.md.
+        let loaded = unsafe { load_functions(code, functions) };
+        let loaded = loaded.map_err(|e| damaged(file.name(), format!("its code cannot be loaded: {e}")))?;
+        let which = kernels.iter().map(|&f| loaded[f as usize].clone());
+        Ok(LoadedCode(all.into_iter().map(structural_key).zip(which).collect()))
+    }
+}
+
+/// The kernels of a program, then those of the programs that its steps run.
+fn all_kernels(program: &Program) -> Vec<&Kernel> {
+    let inner = program.nested().flat_map(all_kernels);
+    program.kernels.iter().chain(inner).collect()
+}
+
+impl FunctionRecord {
+    /// The function with its constants; `None` if they are not within the code.
+    fn into_loaded(self, code: &[u8]) -> Option<LoadedFunction> {
+        let part = |(at, len): (usize, usize)| -> Option<Range<usize>> {
+            let range = at..at.checked_add(len)?;
+            code.get(range.clone()).map(|_| range)
+        };
+        let sound = [16, 32, 64].contains(&self.width) && self.scratch <= MOST_SCRATCH && self.code.1 > 0;
+        sound.then_some(())?;
+        Some(LoadedFunction {
+            code: part(self.code)?,
+            calls: self.calls,
+            info: FunctionInfo {
+                constants: AlignedBytes::from_slice(&code[part(self.constants)?]),
+                code_bytes: self.code.1,
+                width: self.width,
+                scratch: self.scratch,
+                refused: self.refused,
+                narrow: self.narrow,
+                text: None,
+                image: None,
+            },
+        })
+    }
+}
+
+impl CompileKernels for LoadedCode {
+    fn compile(&self, kernels: &[Kernel]) -> Result<CompiledKernels, CodeError> {
+        let mut functions: Vec<Arc<KernelFunction>> = vec![];
+        let mut which = vec![];
+        for k in kernels {
+            let found = self.0.get(&structural_key(k)).ok_or_else(|| CodeError {
+                kernel: k.name.clone(),
+                message: "the file has no code for it".into(),
+            })?;
+            let known = functions.iter().position(|f| Arc::ptr_eq(f, found));
+            which.push(known.unwrap_or(functions.len()));
+            if known.is_none() {
+                functions.push(found.clone());
+            }
+        }
+        Ok(CompiledKernels::new(kernels, functions, which))
+    }
+
+    fn is_compiler(&self) -> bool {
+        false
+    }
+}

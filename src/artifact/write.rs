@@ -1,0 +1,229 @@
+//! Native parts written: an executable's program, code and packed weights.
+
+use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
+use super::{ContainerWriter, SectionKind, WeightRecord};
+use crate::code::FunctionInfo;
+use crate::program::{BufferId, BufferPlace};
+use crate::runtime::Executable;
+use crate::tensor::{ALIGN, AlignedBytes, BytesId, Tensor};
+use crate::types::Type;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+/// Packed weights from this size on begin at pages of their own.
+const PAGED: usize = 64 << 10;
+
+/// Why a part is not written.
+pub(crate) enum WriteError {
+    /// The file cannot be written.
+    Io(io::Error),
+    /// There is no form for it in a file; says of what.
+    NoForm(String),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(e: io::Error) -> WriteError {
+        WriteError::Io(e)
+    }
+}
+
+/// Writes weights and native parts. What several parts have in common is written once.
+#[derive(Default)]
+pub(crate) struct NativeWriter {
+    /// Where elements are that were written.
+    tensors: HashMap<BytesId, u64>,
+    /// Names of bytes hold while their tensors live.
+    held: Vec<Tensor>,
+    /// Where packed weights are, by their address, which holds while they live.
+    packs: HashMap<usize, (Arc<AlignedBytes>, u64)>,
+    parts: u32,
+}
+
+impl NativeWriter {
+    /// Writes the section of weights.
+    pub(crate) fn write_weights<'a>(
+        &mut self,
+        file: &mut ContainerWriter,
+        weights: impl Iterator<Item = (&'a str, &'a Tensor)>,
+    ) -> io::Result<Vec<WeightRecord>> {
+        file.begin(SectionKind::Weights, 0)?;
+        let mut records = vec![];
+        for (name, t) in weights {
+            let at = self.write_tensor(file, t)?;
+            records.push(WeightRecord {
+                name: name.into(),
+                kind: String::new(),
+                dtype: t.dtype(),
+                shape: t.shape().to_vec(),
+                at,
+                len: t.byte_count() as u64,
+            });
+        }
+        Ok(records)
+    }
+
+    fn write_tensor(&mut self, file: &mut ContainerWriter, t: &Tensor) -> io::Result<u64> {
+        let id = t.life().bytes_id().clone();
+        if let Some(&at) = self.tensors.get(&id) {
+            return Ok(at);
+        }
+        let at = t.with_bytes(|bytes| file.write_aligned(bytes, ALIGN as u64))?;
+        t.release_pages();
+        self.tensors.insert(id, at);
+        self.held.push(t.clone());
+        Ok(at)
+    }
+
+    /// Writes a native part for inputs of these types.
+    pub(crate) fn write_part(
+        &mut self,
+        file: &mut ContainerWriter,
+        executable: &Executable,
+        inputs: &[Type],
+    ) -> Result<(), WriteError> {
+        let part = self.parts;
+        let code = CodeLayout::of_executable(executable)?;
+        let program = executable.program();
+        file.begin(SectionKind::Data, part)?;
+        let tensors = self.write_tensors(file, executable)?;
+        let packs = self.write_packs(file, executable)?;
+        file.begin(SectionKind::Code, part)?;
+        let functions = code.write(file)?;
+        let kernels = code.kernels;
+        let record = ProgramRecord {
+            program,
+            tensors,
+            functions,
+            kernels,
+            packs,
+        };
+        let bytes = postcard::to_allocvec(&record).map_err(|e| WriteError::NoForm(format!("the program: {e}")))?;
+        file.add(SectionKind::Program, part, &bytes)?;
+        let key = postcard::to_allocvec(inputs).map_err(|e| WriteError::NoForm(format!("the inputs' types: {e}")))?;
+        file.add(SectionKind::Key, part, &key)?;
+        self.parts += 1;
+        Ok(())
+    }
+
+    fn write_tensors(&mut self, file: &mut ContainerWriter, executable: &Executable) -> io::Result<Vec<TensorRecord>> {
+        let unread = unread_tensors(executable);
+        let mut records = vec![];
+        for (i, t) in executable.program().tensors().into_iter().enumerate() {
+            let known = self.tensors.get(t.life().bytes_id()).copied();
+            let at = match known {
+                None if unread.contains(&i) => None,
+                _ => Some(self.write_tensor(file, t)?),
+            };
+            records.push(TensorRecord {
+                dtype: t.dtype(),
+                shape: t.shape().to_vec(),
+                at,
+            });
+        }
+        Ok(records)
+    }
+
+    fn write_packs(
+        &mut self,
+        file: &mut ContainerWriter,
+        executable: &Executable,
+    ) -> Result<Vec<PackRecord>, WriteError> {
+        let tensors = executable.program().tensors().into_iter().enumerate();
+        // The first of equal ones.
+        let mut places: HashMap<BytesId, usize> = HashMap::new();
+        for (i, t) in tensors {
+            places.entry(t.life().bytes_id().clone()).or_insert(i);
+        }
+        let mut records = vec![];
+        for pack in executable.packed_constants() {
+            let tensor = places.get(&pack.constant).copied();
+            let tensor = tensor.ok_or_else(|| WriteError::NoForm("a packed weight of no constant".into()))?;
+            let at = match self.packs.get(&(Arc::as_ptr(&pack.bytes) as usize)) {
+                Some((_, at)) => *at,
+                None => {
+                    let bytes = pack.bytes.bytes();
+                    let align = if bytes.len() < PAGED { ALIGN } else { 4096 };
+                    let at = file.write_aligned(bytes, align as u64)?;
+                    let held = (pack.bytes.clone(), at);
+                    self.packs.insert(Arc::as_ptr(&pack.bytes) as usize, held);
+                    at
+                }
+            };
+            records.push(PackRecord {
+                tensor,
+                at: pack.at,
+                key: pack.key.clone(),
+                place: (at, pack.bytes.bytes().len() as u64),
+            });
+        }
+        // In the order of the program, whatever the addresses were.
+        records.sort_by(|a, b| (a.tensor, a.at, &a.key).cmp(&(b.tensor, b.at, &b.key)));
+        Ok(records)
+    }
+}
+
+/// The tensors of an executable, by their numbers, of which runs read packed forms alone.
+fn unread_tensors(executable: &Executable) -> HashSet<usize> {
+    let packed: HashSet<&BytesId> = executable.packed_constants().iter().map(|p| &p.constant).collect();
+    let buffers = executable.program().buffers.iter().enumerate();
+    let constants = buffers.filter_map(|(i, b)| match &b.place {
+        BufferPlace::Constant(t) => Some((BufferId(i), t)),
+        _ => None,
+    });
+    // Constants come first among a program's tensors.
+    let unread = constants
+        .enumerate()
+        .filter(|(_, (b, t))| !executable.reads(*b) && packed.contains(t.life().bytes_id()));
+    unread.map(|(i, _)| i).collect()
+}
+
+/// The functions of an executable and of those that it runs.
+struct CodeLayout<'a> {
+    functions: Vec<&'a FunctionInfo>,
+    kernels: Vec<u32>,
+}
+
+impl<'a> CodeLayout<'a> {
+    fn of_executable(executable: &'a Executable) -> Result<CodeLayout<'a>, WriteError> {
+        let mut out = CodeLayout {
+            functions: vec![],
+            kernels: vec![],
+        };
+        out.add(executable);
+        match out.functions.iter().all(|f| f.image.is_some()) {
+            true => Ok(out),
+            false => Err(WriteError::NoForm("code that refers to this process".into())),
+        }
+    }
+
+    fn add(&mut self, executable: &'a Executable) {
+        let (kernels, before) = (executable.kernels(), self.functions.len());
+        self.functions.extend(kernels.functions());
+        let which = (0..kernels.len()).map(|i| (before + kernels.function_index(i)) as u32);
+        self.kernels.extend(which);
+        executable.nested().for_each(|e| self.add(e));
+    }
+
+    fn write(&self, file: &mut ContainerWriter) -> io::Result<Vec<FunctionRecord>> {
+        let begin = file.section_start();
+        let mut add = |bytes: &[u8]| -> io::Result<(usize, usize)> {
+            let at = file.write_aligned(bytes, ALIGN as u64)?;
+            Ok(((at - begin) as usize, bytes.len()))
+        };
+        let mut records = vec![];
+        for f in &self.functions {
+            let Some(image) = &f.image else { continue };
+            records.push(FunctionRecord {
+                code: add(&image.bytes)?,
+                calls: image.calls.clone(),
+                constants: add(f.constants.bytes())?,
+                width: f.width,
+                scratch: f.scratch,
+                refused: f.refused.clone(),
+                narrow: f.narrow.clone(),
+            });
+        }
+        Ok(records)
+    }
+}

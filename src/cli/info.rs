@@ -1,0 +1,103 @@
+//! `fxc info`: what is in a compiled model.
+
+use super::{App, Outcome, output};
+use crate::driver::{CompiledFile, PartInfo, build_name};
+use crate::tensor::shown_bytes;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Say what is in a compiled model, and which of its code this machine can run
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The compiled model
+    #[arg(value_name = "FILE.fxc")]
+    file: PathBuf,
+    /// Check the checksums of all sections, which reads all of the file
+    #[arg(long)]
+    verify: bool,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// `fxc info`.
+pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
+    let file = CompiledFile::open(&args.file)?;
+    if args.verify {
+        file.verify()?;
+        app.show_progress(&format!("{}: all checksums hold", args.file.display()));
+    }
+    let text = if args.json { as_json(&file) } else { as_text(&file) };
+    output::write_stdout(text.as_bytes())
+}
+
+fn as_json(file: &CompiledFile) -> String {
+    let sections = file.sections().into_iter();
+    let sections = sections.map(|s| json!({"name": s.name, "part": s.part, "bytes": s.bytes}));
+    let parts = file.parts().into_iter().map(|p| {
+        json!({
+            "fits": p.unfit.is_none(),
+            "why_not": p.unfit,
+            "fxc": p.build,
+            "platform": p.platform,
+            "features": p.features,
+            "inputs": p.inputs,
+            "sizes": p.sizes.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            "kernels": p.kernels,
+            "contractions": p.contractions,
+            "arena_bytes": p.arena,
+        })
+    });
+    let all = json!({
+        "name": file.name(),
+        "fxc": file.build(),
+        "native": parts.collect::<Vec<_>>(),
+        "sections": sections.collect::<Vec<_>>(),
+    });
+    format!("{all}\n")
+}
+
+fn as_text(file: &CompiledFile) -> String {
+    let mut out = format!("{}, compiled by fxc {}", file.name(), file.build());
+    let own = if file.build() == build_name() {
+        ""
+    } else {
+        ", which is not this one"
+    };
+    let _ = writeln!(out, "{own}");
+    for (i, p) in file.parts().into_iter().enumerate() {
+        let _ = writeln!(out, "\nnative part {i}: {}", p.inputs.join(", "));
+        out.push_str(&part_text(&p));
+    }
+    let _ = writeln!(out, "\nsections");
+    for s in file.sections() {
+        let part = if s.of_part {
+            format!(" {}", s.part)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(out, "  {:16} {:>12}", format!("{}{part}", s.name), shown_bytes(s.bytes));
+    }
+    out
+}
+
+fn part_text(p: &PartInfo) -> String {
+    let fits = match &p.unfit {
+        None => "yes".to_string(),
+        Some(why) => format!("no: {why}"),
+    };
+    let sizes: Vec<String> = p.sizes.iter().map(|(n, s)| format!("{n} = {s}")).collect();
+    let mut out = format!("  runs here    {fits}\n  platform     {}\n", p.platform);
+    let _ = writeln!(out, "  features     {}", p.features.join(" "));
+    if !sizes.is_empty() {
+        let _ = writeln!(out, "  sizes        {}", sizes.join(", "));
+    }
+    let _ = writeln!(
+        out,
+        "  steps        {} kernels, {} contractions",
+        p.kernels, p.contractions
+    );
+    let _ = writeln!(out, "  memory       arena {}", shown_bytes(p.arena));
+    out
+}

@@ -1,0 +1,78 @@
+//! `fxc compile -o FILE.fxc`: a model with its code in a file.
+
+use super::compile::Args;
+use super::inputs::compiled_types;
+use super::model::given_dims;
+use super::{App, Outcome, Stop};
+use crate::diag::words;
+use crate::driver::{BoundInputs, LoadedModel, Request, SaveRequest, save_compiled, sizes};
+use crate::graph::GraphModule;
+use crate::target::Target;
+use crate::tensor::shown_bytes;
+use crate::types::Type;
+use std::path::Path;
+
+/// Compiles the model for the sizes and processors that were asked for, and writes it.
+pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, numbers: Vec<Type>, path: &Path) -> Outcome {
+    let inputs = inputs_of_parts(app, args, &model.module, &numbers)?;
+    let request = Request {
+        threads: args.threads,
+        passes: args.model.pass_options(),
+        ..Request::default()
+    };
+    let targets = match args.model.targets() {
+        given if given.is_empty() => vec![Target::native()],
+        given => given,
+    };
+    let save = SaveRequest {
+        request: &request,
+        targets: &targets,
+        inputs: &inputs,
+    };
+    let saved = save_compiled(&mut app.session, model, &save, path)?;
+    app.show_findings();
+    app.show_progress(&format!(
+        "{}: {}, {}",
+        path.display(),
+        words::count(saved.parts, "native part"),
+        shown_bytes(saved.bytes as usize)
+    ));
+    Ok(())
+}
+
+/// The types of inputs to compile for: one for each combination of the sizes given with `--at`.
+fn inputs_of_parts(
+    app: &mut App,
+    args: &Args,
+    module: &GraphModule,
+    numbers: &[Type],
+) -> Result<Vec<BoundInputs>, Stop> {
+    let mut all = vec![args.model.dims.clone()];
+    for list in &args.at {
+        let with = |given: &Vec<(String, i64)>| {
+            let each = list.sizes.iter().map(|&size| {
+                let more = list.names.iter().map(|n| (n.clone(), size));
+                given.iter().cloned().chain(more).collect()
+            });
+            each.collect::<Vec<Vec<(String, i64)>>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    let mut out = vec![];
+    for given in all {
+        let dims = given_dims(app, module, &given)?;
+        let (dims, assumed) = sizes::assumed_dims(module, dims)?;
+        if !assumed.is_empty() {
+            app.say_once(&format!(
+                "note: {} assumed; --at and --dim set sizes",
+                assumed.join(", ")
+            ));
+        }
+        out.push(BoundInputs {
+            values: vec![],
+            types: compiled_types(module, &dims, numbers.to_vec()),
+            dims,
+        });
+    }
+    Ok(out)
+}

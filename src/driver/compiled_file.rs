@@ -1,0 +1,369 @@
+//! Models from files of compiled models: their inputs at once, their code for the types of a call, their graphs if these are needed.
+
+use super::load::{self, LoadOptions, LoadedModel};
+use super::ready::Ready;
+use super::routines::OpTable;
+use super::session::{Reported, Session, Staged, thread_count};
+use super::stage::{Stage, StageProduct};
+use crate::artifact::{
+    BUILD, CodeOptions, Container, Manifest, NativeEntry, Section, SectionKind, WeightRecord, check_native, damaged,
+    load_native, mapped_tensor, read_key,
+};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::{self, Attribute, AttributeKind, GraphModule, Signature};
+use crate::math;
+use crate::pass::PassOptions;
+use crate::runtime::{self, Executable};
+use crate::source::Sources;
+use crate::target::Target;
+use crate::types::Type;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The ending of files of compiled models. A file that has it and is none, and one that is one and does not have it, are refused: machine
+/// code is not loaded by accident.
+const COMPILED_ENDING: &str = "fxc";
+
+/// A file of a compiled model whose header, table and manifest were read.
+pub struct CompiledFile {
+    container: Container,
+    manifest: Manifest,
+}
+
+/// What a file says of a section: its name, the native part that it belongs to, and how many bytes it has.
+pub struct SectionInfo {
+    /// What it holds.
+    pub name: &'static str,
+    /// Whether it belongs to a native part.
+    pub of_part: bool,
+    /// The native part; 0 for sections of none.
+    pub part: u32,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// What a file says of a native part.
+pub struct PartInfo {
+    /// Why it cannot run in this process; `None` if it can.
+    pub unfit: Option<String>,
+    /// The build of fxc that made it.
+    pub build: String,
+    /// The architecture and system.
+    pub platform: String,
+    /// The features that the processor must have.
+    pub features: Vec<String>,
+    /// The types of the inputs.
+    pub inputs: Vec<String>,
+    /// The values of symbolic sizes.
+    pub sizes: Vec<(String, i64)>,
+    /// How many steps are kernels.
+    pub kernels: usize,
+    /// How many are contractions.
+    pub contractions: usize,
+    /// Bytes of intermediate values.
+    pub arena: usize,
+}
+
+impl CompiledFile {
+    /// Opens a file.
+    pub fn open(path: &Path) -> Result<Arc<CompiledFile>, Diagnostic> {
+        check_ending(path)?;
+        let container = Container::open(path)?;
+        let manifest: Manifest = read_json(&container, SectionKind::Manifest)?;
+        Ok(Arc::new(CompiledFile { container, manifest }))
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// The build of fxc that wrote it.
+    pub fn build(&self) -> &str {
+        &self.manifest.fxc
+    }
+
+    /// The native parts.
+    pub fn parts(&self) -> Vec<PartInfo> {
+        let host = Target::native();
+        let info = |e: &NativeEntry| PartInfo {
+            unfit: e.why_unfit(host),
+            build: e.build.clone(),
+            platform: e.platform.clone(),
+            features: e.features.clone(),
+            inputs: e.inputs.clone(),
+            sizes: e.sizes.clone(),
+            kernels: e.steps[0],
+            contractions: e.steps[1],
+            arena: e.arena,
+        };
+        self.manifest.native.iter().map(info).collect()
+    }
+
+    /// Its sections.
+    pub fn sections(&self) -> Vec<SectionInfo> {
+        let info = |s: &Section| SectionInfo {
+            name: s.kind.name(),
+            of_part: s.kind.is_of_part(),
+            part: s.part,
+            bytes: s.bytes.len(),
+        };
+        self.container.sections().iter().map(info).collect()
+    }
+
+    /// Checks the checksums of all sections, the weights' too, which reads all of the file, and the programs that this build can read.
+    pub fn verify(&self) -> Result<(), Diagnostic> {
+        let mut sections = self.container.sections().iter();
+        sections.try_for_each(|s| self.container.check(s).map(drop))?;
+        for (i, entry) in self.manifest.native.iter().enumerate() {
+            if entry.is_of_this_build() {
+                read_key(&self.container, i as u32)?;
+                check_native(&self.container, i as u32)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A model that has the inputs alone: see [`LoadedModel::file`].
+    pub(super) fn to_model(self: &Arc<CompiledFile>, sources: &mut Sources) -> Result<LoadedModel, Diagnostics> {
+        let text = self.container.read_text(SectionKind::Signature)?;
+        let (tree, _, mut found) = load::parse_text(sources, self.container.name(), text);
+        let (mut module, built) = graph::build(&tree, &self.manifest.name);
+        found.extend(built);
+        if found.has_errors() || module.entry().is_none() {
+            return Err(damaged(self.container.name(), "its inputs cannot be read").into());
+        }
+        module.exported = self.manifest.exported.then(Signature::default);
+        Ok(LoadedModel {
+            name: self.container.name().into(),
+            module,
+            tree: None,
+            file: Some(self.clone()),
+        })
+    }
+
+    /// The graphs with their weights.
+    pub(super) fn read_graph(&self, sources: &mut Sources, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+        let text = match self.container.read_text(SectionKind::Graph) {
+            Ok(text) => text,
+            Err(d) => return (None, d.into()),
+        };
+        let (model, mut found) = load::load_text(sources, self.container.name(), text, None, how);
+        let Some(mut model) = model else {
+            return (None, found);
+        };
+        model.module.name.clone_from(&self.manifest.name);
+        match how.weights.is_some() {
+            true => {}
+            false => found.extend(self.fill_weights(&mut model.module).err()),
+        }
+        (Some(model), found)
+    }
+
+    /// [`CompiledFile::read_graph`] for a model of which only the inputs were read.
+    pub fn read_module(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
+        match self.read_graph(sources, &LoadOptions::default()) {
+            (Some(model), found) if !found.has_errors() => Ok(model.module),
+            (_, found) => Err(found),
+        }
+    }
+
+    fn fill_weights(&self, module: &mut GraphModule) -> Result<(), Diagnostic> {
+        let records: Vec<WeightRecord> = read_json(&self.container, SectionKind::WeightIndex)?;
+        for r in records {
+            let value = mapped_tensor(&self.container, r.dtype, &r.shape, r.at)?;
+            let kind = match &*r.kind {
+                "buffer" => AttributeKind::Buffer,
+                "constant" => AttributeKind::Constant,
+                _ => AttributeKind::Parameter,
+            };
+            let attribute = module.attributes.entry(r.name.into()).or_insert(Attribute {
+                kind,
+                ty: None,
+                value: None,
+                span: None,
+            });
+            attribute.value = Some(value);
+        }
+        Ok(())
+    }
+
+    /// What runs on inputs of these types, with the module that says how inputs and results are to be taken: the file's code, if some of
+    /// it fits. If none does, this is reported, and the model is to be compiled anew.
+    pub(super) fn load_ready(
+        &self,
+        session: &mut Session,
+        inputs: &GraphModule,
+        types: &[Type],
+        how: (&PassOptions, usize),
+    ) -> Staged<Option<(GraphModule, Ready)>> {
+        let (passes, threads) = how;
+        let found = self.find_part(types, passes, session).map_err(|d| {
+            session.report(d);
+            Reported
+        })?;
+        let part = match found {
+            Ok(part) => part,
+            Err(why) => return self.refuse_or_note(session, why).map(|()| None),
+        };
+        let executable = self.load_part(session, part, threads)?;
+        let mut module = inputs.clone();
+        let program = executable.program();
+        for input in &program.inputs {
+            if let Some(state) = &input.state {
+                let attribute = Attribute {
+                    kind: AttributeKind::Buffer,
+                    ty: None,
+                    value: Some(state.clone()),
+                    span: None,
+                };
+                module.attributes.insert(input.name.clone(), attribute);
+            }
+        }
+        let mutations = program.mutations.clone();
+        if let Some(graph) = module.entry_mut() {
+            graph.mutations = mutations;
+        }
+        Ok(Some((module, Ready::from_executable(executable))))
+    }
+
+    /// Says why the file's code is not used: a note, or the error of a session that compiles nothing.
+    fn refuse_or_note(&self, session: &mut Session, why: String) -> Staged<()> {
+        let name = self.container.name();
+        if session.no_fallback {
+            let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` fits: {why}"));
+            session.report(
+                d.help("compile the model for this: `fxc compile MODEL -o FILE.fxc`, with --at for further sizes"),
+            );
+            return Err(Reported);
+        }
+        let d = Diagnostic::new(Code::L0004, format!("`{name}` is compiled anew: {why}"));
+        session.report(d.help("--no-fallback makes this an error"));
+        Ok(())
+    }
+
+    /// The part for inputs of these types that uses most of the processor, or why there is none.
+    fn find_part(
+        &self,
+        types: &[Type],
+        passes: &PassOptions,
+        session: &Session,
+    ) -> Result<Result<u32, String>, Diagnostic> {
+        let wanted = code_options(passes, session.exact);
+        let Some(wanted) = wanted else {
+            return Ok(Err("its code was made with other options".into()));
+        };
+        let host = session.target.unwrap_or_else(Target::native);
+        let mut best: Option<(usize, u32)> = None;
+        let mut why = None;
+        // Parts of another build may have keys that this one cannot read.
+        for (i, entry) in self.manifest.native.iter().enumerate() {
+            if let Some(unfit) = entry.why_unfit(host) {
+                why.get_or_insert(unfit);
+                continue;
+            }
+            if entry.options != wanted {
+                why = Some("its code was made with other options".to_string());
+                continue;
+            }
+            if read_key(&self.container, i as u32)? != types {
+                why = Some(self.other_types(types));
+                continue;
+            }
+            if best.is_none_or(|(features, _)| entry.features.len() > features) {
+                best = Some((entry.features.len(), i as u32));
+            }
+        }
+        let none = || why.unwrap_or_else(|| "it has no code".into());
+        Ok(best.map(|(_, part)| part).ok_or_else(none))
+    }
+
+    fn other_types(&self, types: &[Type]) -> String {
+        let wanted: Vec<String> = types.iter().map(show_type).collect();
+        let mut have: Vec<String> = self.manifest.native.iter().map(|e| e.inputs.join(", ")).collect();
+        have.dedup();
+        format!(
+            "it has code for ({}), and the inputs are ({})",
+            have.join("), ("),
+            wanted.join(", ")
+        )
+    }
+
+    fn load_part(&self, session: &mut Session, part: u32, threads: usize) -> Staged<Executable> {
+        session.check_cancelled()?;
+        let start = Instant::now();
+        let target = self.manifest.native.get(part as usize).and_then(NativeEntry::target);
+        let library = math::Native::for_target(target.unwrap_or_default()).exact(session.exact);
+        let options = runtime::ExecutableOptions {
+            pool: session.thread_pool(thread_count(threads)),
+            library: Arc::new(library),
+            // Replaced by the file's code.
+            compiler: Arc::new(crate::codegen::Jit::default()),
+            routines: Arc::new(OpTable),
+            shared: runtime::Shared::of_process(),
+            cancel: session.cancel.clone(),
+        };
+        match load_native(&self.container, part, &options) {
+            Ok(executable) => {
+                session.took_time(Stage::Compile, StageProduct::Executable(&executable), start.elapsed());
+                Ok(executable)
+            }
+            Err(d) => {
+                session.report(d);
+                Err(Reported)
+            }
+        }
+    }
+}
+
+/// The build of fxc that this is, as files name it.
+pub fn build_name() -> &'static str {
+    BUILD
+}
+
+/// What decides how code looks; `None` if the options are of a kind that files do not name.
+pub(super) fn code_options(passes: &PassOptions, exact: bool) -> Option<CodeOptions> {
+    let plain = PassOptions::default();
+    let nameable = passes.limit.is_none() && passes.fold_limit == plain.fold_limit;
+    nameable.then(|| CodeOptions {
+        exact,
+        fast_math: passes.fast_math,
+        skipped: passes.skip.clone(),
+    })
+}
+
+/// An input's type as a person reads it.
+pub(super) fn show_type(ty: &Type) -> String {
+    ty.to_string()
+}
+
+fn read_json<T: DeserializeOwned>(container: &Container, kind: SectionKind) -> Result<T, Diagnostic> {
+    let bytes = container.read(kind, 0)?;
+    let read = serde_json::from_slice(bytes);
+    read.map_err(|e| {
+        damaged(
+            container.name(),
+            format!("the {} section is not what it should be: {e}", kind.name()),
+        )
+    })
+}
+
+/// Whether a path has the ending of compiled models.
+pub fn has_compiled_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == COMPILED_ENDING)
+}
+
+/// A compiled model is code, and is loaded only from a file that says so by its name.
+fn check_ending(path: &Path) -> Result<(), Diagnostic> {
+    if has_compiled_ending(path) {
+        return Ok(());
+    }
+    let title = format!(
+        "`{}` is a compiled model, but its name does not end in .{COMPILED_ENDING}",
+        path.display()
+    );
+    let d = Diagnostic::new(Code::E0409, title).note("a compiled model is code, which is not loaded by accident");
+    Err(d.help("if you trust it as you would trust a program, give it that ending"))
+}

@@ -1,0 +1,206 @@
+//! Compiled models written to files.
+
+use super::compile::Request;
+use super::compiled_file::{code_options, has_compiled_ending, show_type};
+use super::files::{plain_io_error, unwritable_file};
+use super::function::Function;
+use super::inputs::bind::BoundInputs;
+use super::load::LoadedModel;
+use super::session::{Reported, Session, Staged};
+use crate::artifact::{
+    BUILD, CodeOptions, ContainerWriter, Manifest, NativeEntry, NativeWriter, SectionKind, WriteError,
+};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::print::is_stored;
+use crate::graph::{Arg, AttributeKind, Graph, GraphModule, print};
+use crate::program::Step;
+use crate::runtime::Executable;
+use crate::target::Target;
+use crate::types::Val;
+use std::io;
+use std::path::Path;
+
+/// What is to be in a file besides the model.
+pub struct SaveRequest<'a> {
+    /// How to compile it.
+    pub request: &'a Request,
+    /// The processors to compile for.
+    pub targets: &'a [Target],
+    /// The types of inputs, with the sizes that they bind; values are not looked at.
+    pub inputs: &'a [BoundInputs],
+}
+
+/// What was written.
+pub struct Saved {
+    /// How many native parts.
+    pub parts: usize,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// Compiles a model and writes it to a file with its code. What has no form in a file is reported, and compiled anew by whoever reads the
+/// file: a graph of which a part is interpreted.
+pub fn save_compiled(session: &mut Session, model: LoadedModel, save: &SaveRequest, path: &Path) -> Staged<Saved> {
+    if !has_compiled_ending(path) {
+        let d = unwritable_file(path, "a compiled model's name ends in .fxc");
+        session.report(d);
+        return Err(Reported);
+    }
+    let Some(options) = code_options(&save.request.passes, session.exact) else {
+        session.report(unwritable_file(path, "the passes' options have no form in a file"));
+        return Err(Reported);
+    };
+    let mut writer = SaveWriter {
+        path,
+        options,
+        native: NativeWriter::default(),
+        entries: vec![],
+    };
+    let before = (session.target, std::mem::replace(&mut session.keep_images, true));
+    let saved = writer.write(session, &model, save);
+    (session.target, session.keep_images) = before;
+    saved
+}
+
+struct SaveWriter<'a> {
+    path: &'a Path,
+    options: CodeOptions,
+    native: NativeWriter,
+    entries: Vec<NativeEntry>,
+}
+
+impl SaveWriter<'_> {
+    fn write(&mut self, session: &mut Session, model: &LoadedModel, save: &SaveRequest) -> Staged<Saved> {
+        let failed = |session: &mut Session, path: &Path, e: &io::Error| {
+            session.report(unwritable_file(path, &plain_io_error(e)));
+            Reported
+        };
+        let file = ContainerWriter::create(self.path);
+        let mut file = file.map_err(|e| failed(session, self.path, &e))?;
+        let portable = self.write_portable(&mut file, &model.module);
+        portable.map_err(|e| failed(session, self.path, &e))?;
+        for &target in save.targets {
+            session.target = Some(target);
+            self.write_for_target(session, &mut file, model, save)?;
+        }
+        let finished = self
+            .write_manifest(&mut file, &model.module)
+            .and_then(|()| file.finish());
+        let bytes = finished.map_err(|e| failed(session, self.path, &e))?;
+        let parts = self.entries.len();
+        Ok(Saved { parts, bytes })
+    }
+
+    fn write_portable(&mut self, file: &mut ContainerWriter, module: &GraphModule) -> io::Result<()> {
+        let mut graph = module.clone();
+        graph.weights = None;
+        file.add(SectionKind::Graph, 0, print::print(&graph).as_bytes())?;
+        let inputs = signature_module(module);
+        file.add(SectionKind::Signature, 0, print::print(&inputs).as_bytes())?;
+        let stored = module.attributes.iter().filter(|(_, a)| is_stored(a));
+        let weights = stored.filter_map(|(n, a)| Some((&**n, a.value.as_ref()?)));
+        let mut records = self.native.write_weights(file, weights)?;
+        for r in &mut records {
+            let kind = module.attributes.get(&*r.name).map(|a| a.kind);
+            r.kind = match kind {
+                Some(AttributeKind::Buffer) => "buffer",
+                Some(AttributeKind::Constant) => "constant",
+                _ => "parameter",
+            }
+            .into();
+        }
+        file.add(SectionKind::WeightIndex, 0, &to_json(&records)?)
+    }
+
+    fn write_manifest(&mut self, file: &mut ContainerWriter, module: &GraphModule) -> io::Result<()> {
+        let manifest = Manifest {
+            fxc: BUILD.into(),
+            name: module.name.clone(),
+            exported: module.exported.is_some(),
+            native: std::mem::take(&mut self.entries),
+        };
+        let written = to_json(&manifest).and_then(|json| file.add(SectionKind::Manifest, 0, &json));
+        self.entries = manifest.native;
+        written
+    }
+
+    /// Writes the parts for one processor. They share what is the same at several sizes.
+    fn write_for_target(
+        &mut self,
+        session: &mut Session,
+        file: &mut ContainerWriter,
+        model: &LoadedModel,
+        save: &SaveRequest,
+    ) -> Staged<()> {
+        let model = LoadedModel::new(model.name.clone(), model.module.clone());
+        let mut function = Function::new(model, save.request.clone());
+        for inputs in save.inputs {
+            function.prepare(session, inputs)?;
+            let Some(executable) = function.whole_executable() else {
+                let d = Diagnostic::new(Code::L0004, format!("`{}` holds no code", self.path.display()));
+                session.report(
+                    d.note("a part of the graph is interpreted: whoever reads the file compiles the rest of it anew"),
+                );
+                continue;
+            };
+            match self.native.write_part(file, executable, &inputs.types) {
+                Ok(()) => self
+                    .entries
+                    .push(native_entry(session, &self.options, executable, inputs)),
+                Err(WriteError::NoForm(what)) => {
+                    let d = Diagnostic::new(Code::L0004, format!("`{}` holds no code", self.path.display()));
+                    session.report(d.note(format!("there is no form in a file for {what}")));
+                }
+                Err(WriteError::Io(e)) => {
+                    session.report(unwritable_file(self.path, &plain_io_error(&e)));
+                    return Err(Reported);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn to_json<T: serde::Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(io::Error::other)
+}
+
+fn native_entry(
+    session: &Session,
+    options: &CodeOptions,
+    executable: &Executable,
+    inputs: &BoundInputs,
+) -> NativeEntry {
+    let steps = &executable.program().steps;
+    let count = |is: fn(&Step) -> bool| steps.iter().filter(|s| is(s)).count();
+    let target = session.target.unwrap_or_else(Target::native);
+    NativeEntry {
+        sizes: inputs.dims.iter().map(|(k, v)| (k.clone(), *v)).collect(),
+        inputs: inputs.types.iter().map(show_type).collect(),
+        steps: [
+            count(|s| matches!(s, Step::Kernel { .. })),
+            count(|s| matches!(s, Step::Contract { .. })),
+        ],
+        arena: executable.program().arena,
+        ..NativeEntry::new(target, options.clone())
+    }
+}
+
+/// The inputs of a module without what is computed of them: what calls are checked against. Its result says only whether the module's is
+/// a tuple.
+fn signature_module(module: &GraphModule) -> GraphModule {
+    let mut inputs = Graph::new();
+    if let Some(graph) = module.entry() {
+        for n in graph.placeholders() {
+            inputs.node_copy(graph, n, Val::Leaf);
+        }
+        let result = graph.output().and_then(|o| graph[o].args().first());
+        let tuple = matches!(result, Some(Val::Tuple(_)));
+        inputs.set_output(if tuple { Arg::Tuple(vec![]) } else { Arg::None });
+    }
+    GraphModule {
+        dims: module.dims.clone(),
+        guards: module.guards.clone(),
+        ..GraphModule::new("main", inputs)
+    }
+}

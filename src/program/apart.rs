@@ -1,0 +1,51 @@
+//! Tensors in programs that are written to files: their bytes stand apart from the program, so that they can be mapped. The program says
+//! only that there is one; whoever reads it puts the tensors in ([`Program::tensors_mut`](super::Program::tensors_mut)).
+
+use crate::source::Loc;
+use crate::tensor::Tensor;
+use crate::types::DType;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What holds tensors.
+pub(super) trait Held: Sized {
+    /// Whether there is one.
+    fn is_there(&self) -> bool;
+    /// As it is read: an empty tensor, or none.
+    fn empty(there: bool) -> Option<Self>;
+}
+
+impl Held for Tensor {
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    fn empty(there: bool) -> Option<Tensor> {
+        there.then(|| Tensor::zeros(DType::U8, &[0]))
+    }
+}
+
+impl Held for Option<Tensor> {
+    fn is_there(&self) -> bool {
+        self.is_some()
+    }
+
+    fn empty(there: bool) -> Option<Option<Tensor>> {
+        Some(Tensor::empty(there))
+    }
+}
+
+pub(super) fn serialize<T: Held, S: Serializer>(held: &T, to: S) -> Result<S::Ok, S::Error> {
+    held.is_there().serialize(to)
+}
+
+pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    let there = bool::deserialize(from)?;
+    T::empty(there).ok_or_else(|| serde::de::Error::custom("a constant without a value"))
+}
+
+/// Places in the order of their names: equal programs are equal bytes.
+pub(super) fn sorted<S: Serializer>(places: &HashMap<Arc<str>, Loc>, to: S) -> Result<S::Ok, S::Error> {
+    places.iter().collect::<BTreeMap<_, _>>().serialize(to)
+}

@@ -1,0 +1,50 @@
+//! Reading values that hold values of their own kind: bytes of a file must not decide how deep the reader's stack gets.
+
+use serde::de::{Deserialize, Deserializer, Error};
+use std::cell::Cell;
+
+/// How deep values may be nested in a file of a compiled model. Graphs are read with the same order of bounds.
+const DEEPEST: usize = 200;
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a level of nesting for as long as it lives.
+struct Level;
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Deserializes a part that may hold values of the kind that it is a part of; an error if they are nested too deeply.
+pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    DEPTH.set(DEPTH.get() + 1);
+    let _level = Level;
+    match DEPTH.get() > DEEPEST {
+        true => Err(D::Error::custom("values are nested too deeply")),
+        false => T::deserialize(from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::Val;
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = |n: usize| (0..n).fold(Val::<u8>::None, |v, _| Val::List(vec![v]));
+        let write = |v: &Val<u8>| postcard::to_allocvec(v).expect("values are written");
+        for n in [0, 1, 199] {
+            let v = deep(n);
+            assert_eq!(postcard::from_bytes::<Val<u8>>(&write(&v)).expect("shallow enough"), v);
+        }
+        assert!(postcard::from_bytes::<Val<u8>>(&write(&deep(1000))).is_err());
+        assert!(
+            postcard::from_bytes::<Val<u8>>(&write(&deep(3))).is_ok(),
+            "the count is back at zero"
+        );
+    }
+}
