@@ -1,4 +1,4 @@
-//! Writing canonical nodes: the graph as what a decomposition writes to, and replacing nodes by values.
+//! Builds canonical nodes: a [`GraphBuilder`] that decompositions write to, and helpers that replace nodes by values.
 
 use crate::graph::{Arg, Graph, Meta, NodeId, Opcode};
 use crate::op::emit::call_of;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Positional and keyword arguments of a node.
 pub type NodeArguments = (Vec<Arg>, Vec<(Arc<str>, Arg)>);
 
-/// One argument per parameter as a canonical node has them: in the schema's order, trailing defaults dropped,
-/// keyword-only ones by name where they are not the default.
+/// Turns a list with one argument per parameter into the canonical form: the schema's order, trailing defaults dropped,
+/// keyword-only arguments by name unless they equal their default.
 pub fn canonical_args(op: &Op, args: Vec<Arg>) -> NodeArguments {
     let (mut positional, mut kwargs) = (vec![], vec![]);
     let mut keep = 0;
@@ -46,7 +46,7 @@ pub fn full_args(op: &'static Op, graph: &Graph, n: NodeId) -> OpResult<Vec<Arg>
     Ok(args)
 }
 
-/// Whether two arguments are the same, bit for bit: 1, 1.0 and True differ, and so do 0.0 and -0.0.
+/// Whether two arguments are equal bit for bit: 1, 1.0 and True differ, and so do 0.0 and -0.0.
 fn same_bits(a: &Arg, b: &Arg) -> bool {
     let (mut x, mut y) = (String::new(), String::new());
     write_key(a, &mut x);
@@ -54,12 +54,12 @@ fn same_bits(a: &Arg, b: &Arg) -> bool {
     x == y
 }
 
-/// Whether two lists of arguments are the same, bit for bit.
+/// Whether two lists of arguments are equal bit for bit.
 pub fn same_all(a: &[Arg], b: &[Arg]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_bits(a, b))
 }
 
-/// Appends text that two arguments share exactly if they are the same, bit for bit.
+/// Appends a key to `out`. Two arguments have the same key exactly if they are equal bit for bit.
 pub fn write_key(a: &Arg, out: &mut String) {
     use std::fmt::Write;
     let mut seq = |tag: char, v: &[Arg]| {
@@ -84,7 +84,7 @@ pub fn write_key(a: &Arg, out: &mut String) {
         Val::Leaf(n) => write!(out, "%{} ", n.index()),
         Val::Float(x) => write!(out, "f{:x} ", x.to_bits()),
         Val::Complex(x, y) => write!(out, "c{:x},{:x} ", x.to_bits(), y.to_bits()),
-        // Length first, so that no text can be mistaken for what follows it.
+        // Length first, so that the text cannot be confused with what follows it.
         Val::Str(s) | Val::Device(s) | Val::TorchName(s) | Val::Graph(s) | Val::Opaque(s) => {
             write!(out, "{}{}:{s}", a.kind_name(), s.len())
         }
@@ -97,7 +97,7 @@ pub fn write_key(a: &Arg, out: &mut String) {
     debug_assert!(ok.is_ok(), "writing to a string");
 }
 
-/// Where new nodes come from: their place, and whose stead they take.
+/// The metadata of new nodes: source location and provenance, from the node they replace.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOrigin {
     place: Meta,
@@ -105,7 +105,7 @@ pub struct NodeOrigin {
 }
 
 impl NodeOrigin {
-    /// New nodes stand for node `n` by the work of `pass`.
+    /// The origin of nodes with which `pass` replaces node `n`.
     pub fn from_node(graph: &Graph, n: NodeId, pass: &str) -> NodeOrigin {
         let meta = &graph[n].meta;
         let mut provenance = meta.provenance.clone();
@@ -119,7 +119,7 @@ impl NodeOrigin {
         NodeOrigin { place, provenance }
     }
 
-    /// Marks a node that was just made.
+    /// Gives a new node its type and this origin.
     pub fn mark(&self, graph: &mut Graph, n: NodeId, ty: Type) {
         let meta = graph.meta_mut(n);
         meta.ty = Some(ty);
@@ -128,22 +128,22 @@ impl NodeOrigin {
     }
 }
 
-/// Writes the nodes of a decomposition to a graph, at its insertion point.
+/// Writes the nodes of a decomposition to a graph at its insertion point.
 pub struct GraphBuilder<'g> {
     /// The graph.
     pub graph: &'g mut Graph,
     source: NodeOrigin,
-    /// Whether an op that decomposes is to stay as it is.
+    /// Whether to keep a composite op rather than decompose it.
     keep: fn(&Op) -> bool,
 }
 
 impl<'g> GraphBuilder<'g> {
-    /// A builder of nodes that come from `source`; ops that decompose stay whole where `keep` says so.
+    /// A builder of nodes with the origin `source`. Composite ops for which `keep` returns true are not decomposed.
     pub fn new(graph: &'g mut Graph, source: NodeOrigin, keep: fn(&Op) -> bool) -> GraphBuilder<'g> {
         GraphBuilder { graph, source, keep }
     }
 
-    /// A node as a value to build with.
+    /// The node as a value to build with.
     pub fn traced(&self, n: NodeId) -> Option<Traced> {
         match &self.graph[n].meta.ty {
             Some(Val::Leaf(ty)) => Some(Traced {
@@ -154,7 +154,8 @@ impl<'g> GraphBuilder<'g> {
         }
     }
 
-    /// An argument as a value to build with; nodes that are not tensors stand for what inference knows of them.
+    /// The argument as a value to build with. A node that is not a tensor becomes the value that inference has found
+    /// for it.
     pub fn trace(&self, arg: &Arg) -> Val<Traced> {
         let r: Result<Val<Traced>, std::convert::Infallible> = arg.try_map(&mut |&n| {
             Ok(match self.traced(n) {
@@ -191,7 +192,7 @@ impl<'g> GraphBuilder<'g> {
         n
     }
 
-    /// The value of a node of this type: itself, or its items taken out one by one.
+    /// The value of a node of this type: the node itself, or a structure of `item_of` nodes.
     fn node_value(&mut self, n: NodeId, ty: &Type) -> Val<Traced> {
         match ty {
             Val::Leaf(t) => Val::Leaf(Traced {
@@ -233,7 +234,8 @@ impl Build for GraphBuilder<'_> {
     }
 }
 
-/// Makes the users of `old` use `value` instead. Users that take an item of `old` are replaced by that item, and erased.
+/// Makes the users of `old` use `value` instead. A user that takes an item of `old` is replaced by that item and
+/// erased.
 pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
     let users: Vec<NodeId> = graph[old].users().collect();
     for u in users {
@@ -243,7 +245,7 @@ pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
             let item = item.clone();
             replace_with_value(graph, u, &item);
             if graph[u].users().len() == 0 {
-                // Nothing uses it any more, so that it can be erased.
+                // It has no users any more, so erasing it cannot fail.
                 let _ = graph.erase_node(u);
             }
             continue;
@@ -252,7 +254,7 @@ pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
     }
 }
 
-/// The index if `user` is `item_of(of, index)` (in any spelling).
+/// The index, if `user` is `item_of(of, index)` in any spelling.
 pub fn item_index(graph: &Graph, user: NodeId, of: NodeId) -> Option<i64> {
     let node = &graph[user];
     let is_item = matches!(node.target(), "operator.getitem" | "_operator.getitem") || node.calls(OpId::ItemOf);

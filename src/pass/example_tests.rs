@@ -1,4 +1,4 @@
-//! The passes' examples: what they do is what their documentation shows, and nothing known of a node is lost.
+//! The passes' examples: each pass does what its documentation shows, and keeps the metadata of nodes.
 
 use super::tests::alike;
 use super::*;
@@ -36,7 +36,7 @@ fn the_examples_are_what_the_passes_do() {
     for p in list {
         let (before, after) = example(p.example);
         let m = parsed(before);
-        // The layer's op adds in another order.
+        // The layer's op adds in a different order.
         let most = if p.name == "recurrent" { 1e-5 } else { 0.0 };
         let now = alike(m, most, |m| {
             let options = PassOptions {
@@ -50,11 +50,12 @@ fn the_examples_are_what_the_passes_do() {
     }
 }
 
-/// Every call has a type, and the place and module of what it stands for; a new one says what that is.
+/// Every call has a type, and the source location and module of the node it replaces. A new node names that node in its
+/// provenance.
 #[test]
 fn passes_keep_what_is_known_of_nodes() {
     let options = PassOptions::default();
-    // What assert-sizes writes stands for nothing in the user's program.
+    // The nodes that `assert-sizes` adds correspond to nothing in the user's program.
     for p in all_passes().filter(|p| p.name != "assert-sizes") {
         let mut m = parsed(example(p.example).0);
         let mut old = std::collections::HashSet::new();

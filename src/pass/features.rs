@@ -1,5 +1,5 @@
-//! torch.fx, feature by feature: what it is called there, and here. The rank says what a compiler of its graphs must have (A)
-//! and what it should (B).
+//! torch.fx, feature by feature: torch's name and the equivalent in fxc. Rank A marks what a compiler for its graphs
+//! must have, rank B what it should have.
 //!
 //! | torch.fx | here | rank |
 //! |---|---|:-:|
@@ -58,32 +58,35 @@
 //! | `FxGraphDrawer` | `fxc print --format dot`, `svg`, `model-explorer`, `netron`, each with `--fused` | A |
 //! | Inductor's `PatternExpr` (`Ignored`, `ListOf`, `users`, `extra_check`) | [rules](crate::rewrite): `$a`, `*%xs`, `users(%x)`, `where` | B |
 //!
-//! Not here: `create_size_node` and its like (sizes are inferred), the accelerator splitter's event tracker, tensor subclasses.
+//! Not supported: `create_size_node` and its like (sizes are inferred), the accelerator splitter's event tracker,
+//! tensor subclasses.
 //!
 //! # What users of torch.fx ask for
 //!
-//! * *A text that reads in again.* FXIR: `parse(print(g)) == g`, with shapes, sub-graphs, places and quoted strings; what torch
-//!   prints reads in, too.
-//! * *Serialization that keeps meaning.* The file is the graph and not code to be traced again, so that in-place calls stay.
+//! * *Printed text that can be parsed again.* FXIR: `parse(print(g)) == g`, with shapes, sub-graphs, source locations
+//!   and quoted strings. fxc also reads what torch prints.
+//! * *Serialization that keeps the meaning.* The file holds the graph, not code to be traced again, so in-place calls
+//!   survive.
 //! * *Control flow.* `cond`, `while_loop`, `scan` and `map` are ops over graphs of the file.
-//! * *Writes.* In-place calls, `setitem` and writes to views are effects in dead code elimination and common
-//!   subexpressions; the interpreter models shared memory, and `functionalize` makes values of them.
-//! * *Common subexpressions that do not merge 1, 1.0 and True, 0.0 and -0.0, or two random draws.* Literals are compared bit for
-//!   bit, and `Op::effect_where` keeps random ops.
-//! * *Python that means what the graph means.* `-2 ** x` and parameters named `nan` are written so that they do
+//! * *Writes.* Dead code elimination and common subexpression elimination treat in-place calls, `setitem` and writes to
+//!   views as effects. The interpreter models shared memory, and `functionalize` turns writes into values.
+//! * *Common subexpression elimination that does not merge 1, 1.0 and True, 0.0 and -0.0, or two random draws.*
+//!   Literals are compared bit for bit, and `Op::effect_where` protects random ops.
+//! * *Python code that means what the graph means.* `-2 ** x` and parameters named `nan` are written correctly
 //!   (docs/language.md).
-//! * *A matcher with wildcards for literals, variadic lists, commutative operands, attributes, back-to-back matches.* Rules have all
-//!   of these, and run to a fixed point.
-//! * *Shapes and places in the print.* Types are part of FXIR, and `loc` is a node's Python line; errors name the node and the line.
-//! * *Nested graphs in the print.* All graphs of a file are printed.
+//! * *A matcher with wildcards for literals, variadic lists, commutative operands, attributes, back-to-back matches.*
+//!   Rules have all of these, and run to a fixed point.
+//! * *Shapes and source locations in the printed graph.* Types are part of FXIR, and `loc` is a node's Python line.
+//!   Errors name the node and the line.
+//! * *Nested graphs in the printed graph.* All graphs of a file are printed.
 //! * *Finding a node by name.* [`Graph::find`](crate::graph::Graph::find).
-//! * *Metadata that passes do not lose.* New nodes take the place, the modules and the names of those they stand for; a test holds
-//!   it for every pass.
-//! * *Names that stay.* Passes keep the names of nodes that stay; only `canonicalise` renames.
+//! * *Passes that keep metadata.* New nodes take the source location and the modules of the nodes they replace, and
+//!   record their names. A test checks this for every pass.
+//! * *Stable names.* Passes do not rename nodes; only `canonicalise` does.
 
 #[cfg(test)]
 mod tests {
-    /// What torch.fx has, by name: what must be here, and what should be.
+    /// Features of torch.fx by name and rank.
     const WANTED: [(char, &str); 2] = [
         (
             'A',
@@ -109,7 +112,7 @@ mod tests {
         ),
     ];
 
-    /// Whether `name` stands in `text` as a word.
+    /// Whether `name` occurs in `text` as a whole word.
     fn holds(text: &str, name: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         text.match_indices(name).any(|(i, _)| {

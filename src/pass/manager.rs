@@ -1,45 +1,45 @@
-//! Lists of passes with an order to keep and checks between them (torch's `PassManager`).
+//! Pass managers: lists of passes with ordering constraints and checks between passes (torch's `PassManager`).
 
 use super::{Pass, PassContext, PassOptions, PassReport, PassRun, by_name, node_count, verify};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::GraphModule;
 use std::time::Instant;
 
-/// What a pass does to a module; gives how many things it changed.
+/// A pass: it changes a module and returns the number of changes.
 pub type PassFn<'a> = Box<dyn FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a>;
 
 /// A check that runs after each pass.
 pub type PassCheck<'a> = Box<dyn Fn(&GraphModule) -> Result<(), Diagnostic> + 'a>;
 
-/// A pass of a list.
+/// An entry of the list.
 struct PassEntry<'a> {
     name: &'static str,
     run: PassFn<'a>,
-    /// What must hold before it (torch's `requires`).
+    /// What must hold before the pass (torch's `requires`).
     requires: Option<PassCheck<'a>>,
-    /// What must hold after it (torch's `ensures`).
+    /// What must hold after the pass (torch's `ensures`).
     ensures: Option<PassCheck<'a>>,
 }
 
-/// Passes in order. Built-in ones go by name; a function is a pass too.
+/// A list of passes, run in order. Built-in passes are added by name; a function can be a pass too.
 #[derive(Default)]
 pub struct PassManager<'a> {
     passes: Vec<PassEntry<'a>>,
     constraints: Vec<(String, String)>,
     checks: Vec<PassCheck<'a>>,
-    /// Whether the checks run only once, after the last pass, instead of after each.
+    /// Whether the checks run only once, after the last pass, rather than after each.
     pub check_at_end: bool,
-    /// Whether a check that fails is a remark of the pass rather than an error (torch's `suppress_check_failures`).
+    /// Whether a failed check becomes a remark of the pass rather than an error (torch's `suppress_check_failures`).
     pub suppress_check_failures: bool,
-    /// How often the list runs at most; it ends early when a round changes nothing.
+    /// The maximal number of rounds. A round that changes nothing is the last.
     pub steps: usize,
 }
 
-/// What must come before what, where both are given: the later one only sees what the earlier one makes. Passes that are not
-/// [`LEVEL_FREE`] also come after `normalize`.
+/// Pairs of passes `(first, second)`: if a list has both, `first` must come first, since `second` only handles what
+/// `first` produces. All passes that are not [`LEVEL_FREE`] must also come after `normalize`.
 pub const ORDER: [(&str, &str); 2] = [("inline", "functionalize"), ("functionalize", "normalize")];
 
-/// The passes that work on graphs at any level; all others look at canonical calls alone.
+/// The passes that work on graphs at any level. All others only look at canonical calls.
 pub const LEVEL_FREE: [&str; 6] = [
     "inline",
     "functionalize",
@@ -54,7 +54,7 @@ fn usage_error(title: String) -> Diagnostic {
 }
 
 impl<'a> PassManager<'a> {
-    /// No passes.
+    /// An empty list.
     pub fn new() -> PassManager<'a> {
         PassManager {
             steps: 1,
@@ -62,7 +62,7 @@ impl<'a> PassManager<'a> {
         }
     }
 
-    /// The built-in passes of these names, which must be in an order in which each has what it needs ([`ORDER`]).
+    /// A list of built-in passes, by name. Their order must satisfy [`ORDER`].
     pub fn from_names(names: &[&str]) -> Result<PassManager<'a>, Diagnostic> {
         let mut m = PassManager::new();
         for name in names {
@@ -76,7 +76,7 @@ impl<'a> PassManager<'a> {
         Ok(m)
     }
 
-    /// The first pass that sees only canonical calls and has no `normalize` before it.
+    /// The first pass that needs canonical calls and has no `normalize` before it.
     pub fn before_normalize(&self) -> Option<&'static str> {
         let first = self.passes.iter().take_while(|p| p.name != "normalize");
         first
@@ -89,7 +89,7 @@ impl<'a> PassManager<'a> {
         self.add_pass(pass.name, pass.run);
     }
 
-    /// Adds a pass of the caller's.
+    /// Adds a custom pass.
     pub fn add_pass(
         &mut self,
         name: &'static str,
@@ -103,7 +103,7 @@ impl<'a> PassManager<'a> {
         });
     }
 
-    /// Adds a pass of the caller's with what must hold before and after it (torch's `PassBase`).
+    /// Adds a custom pass with checks that run before and after it (torch's `PassBase`).
     pub fn add_pass_with(
         &mut self,
         name: &'static str,
@@ -119,12 +119,13 @@ impl<'a> PassManager<'a> {
         });
     }
 
-    /// Wants every pass named `before` before every one named `after`.
+    /// Requires every pass named `before` to come before every pass named `after`.
     pub fn add_constraint(&mut self, before: &str, after: &str) {
         self.constraints.push((before.into(), after.into()));
     }
 
-    /// Wants every pass of `before` before every one of `after` (torch's `these_before_those_pass_constraint`).
+    /// Requires every pass of `before` to come before every pass of `after` (torch's
+    /// `these_before_those_pass_constraint`).
     pub fn add_constraints(&mut self, before: &[&str], after: &[&str]) {
         for a in before {
             after.iter().for_each(|b| self.add_constraint(a, b));
@@ -141,7 +142,7 @@ impl<'a> PassManager<'a> {
         self.passes.iter().map(|p| p.name).collect()
     }
 
-    /// An error (E0807, in torch's words) if the order breaks a constraint.
+    /// Returns an error (E0807, in torch's words) if the order violates a constraint.
     pub fn validate(&self) -> Result<(), Diagnostic> {
         let names = self.names();
         for (i, a) in names.iter().enumerate() {
@@ -157,7 +158,7 @@ impl<'a> PassManager<'a> {
         Ok(())
     }
 
-    /// Brings the passes into an order that keeps the constraints, and otherwise the one they were given in.
+    /// Reorders the passes to satisfy the constraints. Keeps the given order where the constraints allow it.
     pub fn solve_constraints(&mut self) -> Result<(), Diagnostic> {
         let mut left = std::mem::take(&mut self.passes);
         let mut out: Vec<PassEntry<'a>> = vec![];
@@ -183,11 +184,11 @@ impl<'a> PassManager<'a> {
         Ok(())
     }
 
-    /// Runs the passes, `steps` times or until a round changes nothing. `observe` is called after each.
+    /// Runs the list `steps` times, or until a round changes nothing. `observe` is called after each pass.
     ///
     /// # Errors
-    /// What a pass or check reports, with a note that names the pass and those before it; an order that breaks a
-    /// constraint.
+    /// An order that violates a constraint; whatever a pass or check reports, with a note that names the pass and those
+    /// before it.
     pub fn run(
         &mut self,
         module: &mut GraphModule,
@@ -261,7 +262,7 @@ impl<'a> PassManager<'a> {
     }
 }
 
-/// A pass that runs `pass` again and again, until it changes nothing or `rounds` are over (torch's `loop_pass`).
+/// A pass that repeats `pass` until it changes nothing, at most `rounds` times (torch's `loop_pass`).
 pub fn loop_pass<'a>(
     mut pass: impl FnMut(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic> + 'a,
     rounds: usize,

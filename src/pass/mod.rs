@@ -1,8 +1,8 @@
-//! Passes over graphs, and the one list that says which run and in what order: [`PIPELINE`].
+//! Passes over graphs. [`PIPELINE`] lists those that run by default, in order.
 //!
-//! A pass takes a module whose nodes have types ([`infer`](crate::infer::infer)) and leaves one whose nodes have types;
-//! a canonical graph stays canonical: every call is a `call_function` of a row's name with its arguments in the schema's
-//! order. New nodes keep the place in the user's Python and the names of the nodes they stand for.
+//! A pass takes a module whose nodes have types ([`infer`](crate::infer::infer)) and leaves one whose nodes have types.
+//! A canonical graph stays canonical: every call is a `call_function` of a row's name with its arguments in the
+//! schema's order. A new node keeps the source location of the node it replaces and records that node's name.
 
 pub mod build;
 mod extra;
@@ -41,11 +41,11 @@ use verify::verify;
 pub struct Pass {
     /// Its name: `--print-after cse`.
     pub name: &'static str,
-    /// Why it is there, in a line.
+    /// Its purpose, in one line.
     pub reason: &'static str,
     /// A graph before and after, in Markdown.
     pub example: &'static str,
-    /// Changes the module and gives how many things it changed.
+    /// Changes the module. Returns the number of changes.
     pub run: fn(&mut GraphModule, &mut PassContext) -> Result<usize, Diagnostic>,
 }
 
@@ -60,7 +60,7 @@ macro_rules! pass {
     };
 }
 
-/// What runs, in order.
+/// The passes that run by default, in order.
 #[rustfmt::skip]
 pub const PIPELINE: &[Pass] = &[
     pass!("inline", "graphs called by graphs become one graph, so that passes see across calls", inline::run),
@@ -77,7 +77,7 @@ pub const PIPELINE: &[Pass] = &[
     pass!("clean", "what batch-norm and recognise left behind", clean),
 ];
 
-/// Passes that run only where they are asked for: they change the interface, the names or the spelling.
+/// Passes that run only on request: they change the interface, the names or the spelling of ops.
 #[rustfmt::skip]
 pub const EXTRA: &[Pass] = &[
     pass!("merge-matmul", "products of one matrix with several weights become one product", merge_matmul::run),
@@ -91,7 +91,7 @@ pub const EXTRA: &[Pass] = &[
     pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
 ];
 
-/// What changes modules and takes arguments that a list of passes cannot give: the name, where to find it, and what it is for.
+/// Transformations that take more arguments than a list of pass names can give: name, where to find it, purpose.
 #[rustfmt::skip]
 pub const LIBRARY: &[(&str, &str, &str)] = &[
     ("specialize", "fxc opt --fix, --dim; pass::specialize", "inputs become literals and sizes numbers"),
@@ -103,7 +103,7 @@ pub const LIBRARY: &[(&str, &str, &str)] = &[
     ("partition", "pass::partition", "calls that a backend supports become sub-graphs, without cycles"),
 ];
 
-/// Every pass: those of the pipeline, then the extra ones.
+/// All passes: those of the pipeline, then the extra ones.
 pub fn all_passes() -> impl Iterator<Item = &'static Pass> + Clone {
     PIPELINE.iter().chain(EXTRA)
 }
@@ -112,17 +112,17 @@ pub fn all_passes() -> impl Iterator<Item = &'static Pass> + Clone {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PassOptions {
-    /// Check the graph and infer its types again after each pass.
+    /// Whether to lint the graph and infer its types again after each pass.
     pub verify_each: bool,
     /// Results larger than this many bytes are not folded.
     pub fold_limit: usize,
     /// Whether rules may change rounding, NaN or signed zeros.
     pub fast_math: bool,
-    /// Whether rules say why they did not fire where they nearly matched.
+    /// Whether rules report why they did not fire where they nearly matched.
     pub remarks: bool,
-    /// Passes that do not run.
+    /// Names of passes to skip.
     pub skip: Vec<String>,
-    /// How many passes run: for finding the one that is to blame.
+    /// How many passes run; bisection uses it to find the pass that is to blame.
     pub limit: Option<usize>,
 }
 
@@ -139,32 +139,32 @@ impl Default for PassOptions {
     }
 }
 
-/// What a pass sees beside the module.
+/// What a pass gets besides the module.
 pub struct PassContext<'o> {
     /// How the pipeline runs.
     pub options: &'o PassOptions,
-    /// Why a pass did not do what it might have done.
+    /// Reports of optimizations that the pass did not apply, with the reason.
     pub remarks: Vec<String>,
 }
 
-/// What one pass did.
+/// The record of one pass.
 #[derive(Clone, Debug)]
 pub struct PassRun {
     /// The pass.
     pub name: &'static str,
-    /// How many things it changed.
+    /// How many changes it made.
     pub changed: usize,
-    /// Nodes of all graphs before.
+    /// The number of nodes of all graphs before the pass.
     pub before: usize,
-    /// Nodes of all graphs after.
+    /// The number of nodes of all graphs after the pass.
     pub after: usize,
-    /// How long it took.
+    /// How long the pass took.
     pub time: Duration,
-    /// What it refused, and why.
+    /// What the pass refused, and why.
     pub remarks: Vec<String>,
 }
 
-/// What the pipeline did.
+/// The record of a run of the pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct PassReport {
     /// One entry per pass that ran.
@@ -234,7 +234,7 @@ fn node_count(module: &GraphModule) -> usize {
     module.graphs.values().map(Graph::len).sum()
 }
 
-/// Identities, folding, common values and dead code once more.
+/// Runs the passes `identities`, `fold`, `cse` and `dce` again.
 fn clean(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let mut changed = identities::run(module, cx)?;
     changed += fold::run(module, cx)?;
@@ -243,7 +243,7 @@ fn clean(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagno
     Ok(changed)
 }
 
-/// Runs `f` on every graph, taken out of the module for the time.
+/// Runs `f` on every graph. The graph is taken out of the module for the duration of the call.
 fn each_graph(
     module: &mut GraphModule,
     mut f: impl FnMut(&mut GraphModule, &mut Graph) -> Result<usize, Diagnostic>,
@@ -264,7 +264,7 @@ fn each_graph(
     Ok(changed)
 }
 
-/// The row that a canonical node calls.
+/// The op of a canonical node.
 fn canonical_op(graph: &Graph, n: NodeId) -> Option<&'static Op> {
     let node = &graph[n];
     if node.op() == Opcode::CallFunction {

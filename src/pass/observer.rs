@@ -1,10 +1,10 @@
-//! What a pass did to a graph, node by node: torch's `GraphTransformObserver`.
+//! Records what a pass did to a graph, node by node: torch's `GraphTransformObserver`.
 
 use crate::graph::{Edit, Graph, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Watches one pass over one graph. While it watches, the graph writes its edits down.
+/// Watches one pass over one graph. Meanwhile the graph keeps a journal of its edits.
 ///
 /// ```
 /// use fxc::graph::{Graph, Opcode};
@@ -37,18 +37,18 @@ pub struct GraphTransformObserver {
 pub struct Transformed {
     /// The pass.
     pub pass: String,
-    /// Nodes that were made and are still there, in the order of their making.
+    /// New nodes that still exist, in the order of creation.
     pub created: Vec<String>,
-    /// Nodes of the graph before that are gone.
+    /// Nodes of the old graph that no longer exist.
     pub erased: Vec<String>,
-    /// `(user, old, new)`: the user reads the new node where it read the old one.
+    /// `(user, old, new)`: `user` reads `new` instead of `old`.
     pub replaced: Vec<(String, String, String)>,
-    /// The graph before, for a drawing or a difference.
+    /// The old graph, for a drawing or a diff.
     pub before: Graph,
 }
 
 impl GraphTransformObserver {
-    /// Watches `graph` from now on; `pass` is what is about to change it.
+    /// Starts watching `graph`; `pass` is the name of the pass that is about to run.
     pub fn start(graph: &mut Graph, pass: &str) -> GraphTransformObserver {
         let before = graph.clone();
         graph.start_journal();
@@ -59,7 +59,8 @@ impl GraphTransformObserver {
         }
     }
 
-    /// What was done since. New nodes that say nothing of where they come from name the pass (torch's `from_node`).
+    /// Returns the changes since the start. New nodes without provenance get the pass's name as provenance (torch's
+    /// `from_node`).
     pub fn finish(self, graph: &mut Graph) -> Transformed {
         let mut out = Transformed {
             pass: self.pass.to_string(),

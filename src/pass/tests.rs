@@ -1,4 +1,4 @@
-//! Passes against the interpreter: a graph computes the same before and after.
+//! Passes against the interpreter: a graph must compute the same before and after.
 
 use super::*;
 use crate::graph::Arg;
@@ -56,7 +56,7 @@ fn random(ty: &TensorType, seed: &mut u64) -> Tensor {
     })
 }
 
-/// Runs the module, and gives the results the user sees, flattened.
+/// Runs the module and returns the results that the user sees, flattened.
 fn results(m: &GraphModule, inputs: &[interp::RuntimeValue]) -> Vec<interp::RuntimeValue> {
     let v = interp::run(m, inputs.to_vec()).unwrap_or_else(|d| panic!("{d:?}"));
     let lead = m.entry().unwrap().mutations.len();
@@ -67,7 +67,7 @@ fn same(m: GraphModule, run: impl Fn(&mut GraphModule)) -> GraphModule {
     alike(m, 0.0, run)
 }
 
-/// Runs passes, and compares what the graph computes before and after; numbers may differ by `most`.
+/// Runs passes, and compares the graph's results before and after. Numbers may differ by at most `most`.
 pub(super) fn alike(m: GraphModule, most: f64, run: impl Fn(&mut GraphModule)) -> GraphModule {
     let mut after = m.clone();
     run(&mut after);
@@ -236,7 +236,7 @@ fn attribute(m: &mut GraphModule, path: &str, value: Tensor) {
     m.attributes.insert(path.into(), a);
 }
 
-/// A convolution, or product, and a batch normalisation of its `channels` channels after it.
+/// A convolution or product followed by a batch normalisation of its `channels` channels.
 fn normalised(target: &str, input: &[usize], weight: &[usize], rest: Vec<Arg>, channels: usize) -> GraphModule {
     let mut g = G::new();
     let a = g.input("a", DType::F64, input);
@@ -304,7 +304,7 @@ fn batch_normalisation_folds_into_every_producer() {
     }
 }
 
-/// The module that FXIR text gives, with its types.
+/// The number of calls of `target`.
 fn calls(m: &GraphModule, target: &str) -> usize {
     m.graphs
         .values()
@@ -312,7 +312,7 @@ fn calls(m: &GraphModule, target: &str) -> usize {
         .sum()
 }
 
-/// Random numbers are drawn as often as the graph says, also where nothing uses them or two draws look the same.
+/// Passes neither add nor remove random draws, even if a draw is unused or two draws look the same.
 #[test]
 fn random_ops_are_never_merged_folded_or_dropped() {
     let mut g = G::new();
@@ -340,7 +340,7 @@ fn random_ops_are_never_merged_folded_or_dropped() {
     assert_ne!(first[0], first[1]);
 }
 
-/// A choice between graphs is dropped if nothing uses it, but not if a branch draws random numbers.
+/// An unused `cond` is dropped, but not if a branch draws random numbers.
 #[test]
 fn control_flow_does_what_its_graphs_do() {
     let branch = |target: &str, args: fn(NodeId) -> Vec<Arg>| {
@@ -392,7 +392,7 @@ fn branches_that_are_known_are_called() {
     assert_eq!((calls(&m, "cond"), calls(&m, "relu"), m.graphs.len()), (0, 1, 1));
 }
 
-/// A graph that is called for other types is another graph then.
+/// A graph that is called with other types becomes a separate graph.
 #[test]
 fn graphs_are_typed_for_each_call() {
     let mut rows = Graph::new();
@@ -433,7 +433,7 @@ fn graphs_are_typed_for_each_call() {
     assert_eq!(before.iter().map(last).collect::<Vec<_>>(), [2.0, 3.0, 2.0, 3.0]);
 }
 
-/// What runs check stays: assertions that fail, and sizes that are declared of results whose sizes depend on values.
+/// Run-time checks stay: assertions that fail, and declared sizes of results whose sizes depend on values.
 #[test]
 fn what_only_running_tells_is_not_optimised_away() {
     let x = || Val::Leaf(Tensor::from_slice(&[4], &[1f32, 0., 0., 2.]));

@@ -262,8 +262,8 @@
 //! ```
 //!
 //! # Save a module and load it again
-//! What pickling is to torch.fx: the graph as FXIR, and its parameters, buffers and constants in a file of safetensors that
-//! it names. Nothing is traced again, so that what is read is what was written.
+//! The counterpart of pickling in torch.fx: the graph as FXIR, and its parameters, buffers and constants in a
+//! safetensors file that it names. Nothing is traced again, so the module that is loaded equals the one that was saved.
 //! ```
 //! use fxc::graph::{Graph, GraphModule, print};
 //! use fxc::{Model, Tensor};
@@ -282,7 +282,7 @@
 //! assert_eq!(loaded.attributes["scale"].value.as_ref(), Some(&scale));
 //! # std::fs::remove_dir_all(folder).unwrap();
 //! ```
-//! A small tensor may stand in the text itself: `const scale : f32[2] = [0.5, 2.0]`.
+//! The text itself may hold a small tensor: `const scale : f32[2] = [0.5, 2.0]`.
 //!
 //! # See what a pass did
 //! [`GraphTransformObserver`](super::observer::GraphTransformObserver) names the nodes that were made, erased and replaced;

@@ -1,11 +1,11 @@
-//! Whether a pass left a module as passes must: sound, typed and, after `normalize`, canonical.
+//! Checks the module after a pass: it must be sound, typed and, after `normalize`, canonical.
 
 use super::{PIPELINE, Pass, build, canonical_op};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{GraphModule, Opcode, lint};
 use crate::infer::{self, InferOptions};
 
-/// Lints and infers again after a pass: what is wrong then is the pass's fault.
+/// Lints the module and infers its types again after a pass. Anything wrong at this point is the pass's fault.
 pub(super) fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
     let mut found = lint(module);
     if !found.has_errors() {
@@ -26,9 +26,9 @@ pub(super) fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnos
     Err(out)
 }
 
-/// What is not canonical in a module: after `normalize`, every call is a `call_function` of a row of the op table (or of a
-/// graph of the file), with its arguments in canonical form, and nothing is written to. Calls whose op depends on types that are
-/// not known may be as they were.
+/// Reports what is not canonical in a module. After `normalize`, every call must be a `call_function` of a row of the
+/// op table (or of a graph of the file) with canonical arguments, and nothing may be written to. Calls whose op depends
+/// on unknown types may stay as they were.
 pub fn verify_canonical(module: &GraphModule) -> Diagnostics {
     let mut out = Diagnostics::new();
     for graph in module.graphs.values() {

@@ -1,7 +1,9 @@
-//! Writes the bounds of symbolic sizes, and the conditions an archive was traced under, into the graph as assertions.
+//! Writes the bounds of symbolic sizes, and the conditions under which an archive was traced, into the graph as
+//! assertions.
 //!
-//! torch's `insert_deferred_runtime_asserts`: a graph that goes elsewhere takes along what it is valid for. Sizes that no input
-//! has as they stand, and conditions that are not linear in one size, are remarked upon and left out.
+//! This is torch's `insert_deferred_runtime_asserts`: a graph that is exported carries the conditions under which it is
+//! valid. Sizes that no input has as a plain dim, and conditions that are not linear in one size, are left out with a
+//! remark.
 //!
 #![doc = include_str!("../examples/assert-sizes.md")]
 
@@ -37,7 +39,7 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
     made
 }
 
-/// Writes the conditions after the inputs and gives how many those were.
+/// Writes the conditions after the inputs. Returns how many were written.
 fn write_conditions(
     module: &GraphModule,
     graph: &mut Graph,

@@ -1,8 +1,9 @@
-//! Small products of the same sizes become one batched product.
+//! Merges small products of equal sizes into one batched product.
 //!
-//! `linear(x1, w1, b1)`, `linear(x2, w2, b2)` with inputs of one type and constant weights of one type, none of which needs
-//! another, become `baddbmm` of the stacked inputs, weights and biases (Inductor's group batch fusion). The weights are
-//! stacked now. One call then does the work of many, which pays where each is too small to fill the machine.
+//! `linear(x1, w1, b1)`, `linear(x2, w2, b2)` become `baddbmm` of the stacked inputs, weights and biases (Inductor's
+//! group batch fusion) if the inputs have one type, the constant weights have one type, and none depends on another.
+//! The weights are stacked at compile time. One call then does the work of many, which pays off where each is too small
+//! to fill the machine.
 //!
 #![doc = include_str!("../examples/batch-linear.md")]
 
@@ -20,10 +21,10 @@ use cranelift_entity::EntityRef;
 use indexmap::IndexMap;
 use std::collections::HashMap;
 
-/// Products of more multiplications than this are large enough on their own.
+/// Products with more multiplications than this are large enough on their own.
 const MOST: usize = 1 << 20;
 
-/// What products of one group have in common: the types of input, weight and bias.
+/// What the products of a group have in common: the types of input, weight and bias.
 type LinearGroupKey = (TensorType, TensorType, Option<TensorType>);
 
 /// See the module.
@@ -47,7 +48,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
             for members in group::independent_groups(graph, nodes) {
                 let list: Vec<&Linear> = members.iter().map(|n| &linears[n]).collect();
                 let distinct = list.iter().any(|l| l.input != list[0].input);
-                // Products of one input are what merge-matmul makes one of, without copying the input.
+                // Leave products of the same input to merge-matmul, which merges them without copying the input.
                 if distinct && batch_products(module, graph, &list).is_some() {
                     changed += 1;
                 }

@@ -1,8 +1,8 @@
 //! Brings equal graphs into one order with one set of names, so that they print equally.
 //!
-//! Kahn's algorithm with a tie-break that depends on what a node computes alone: its callee, its literals, the numbers
-//! already given to its operands. Nodes with effects keep their order among themselves and are barriers for what writes or
-//! is random. Names follow from the order, as torch's namer makes them.
+//! Uses Kahn's algorithm with a tie-break that only depends on what a node computes: its callee, its literals and the
+//! numbers already assigned to its operands. Impure calls keep their relative order and are barriers for all other
+//! calls. Names follow from the order, as torch's namer makes them.
 //!
 #![doc = include_str!("../examples/canonicalise.md")]
 
@@ -46,8 +46,8 @@ struct Dependencies {
 }
 
 impl Dependencies {
-    /// Nodes wait for their operands; readers of values wait for writes before them, and writes for all readers before:
-    /// nothing crosses.
+    /// A call waits for its operands and for the last impure call before it. An impure call also waits for all calls
+    /// since then.
     fn from_graph(module: &GraphModule, graph: &Graph) -> Dependencies {
         let mut d = Dependencies::default();
         let mut impure: Option<NodeId> = None;
@@ -80,7 +80,7 @@ impl Dependencies {
         self.after.entry(on).or_default().push(n);
     }
 
-    /// The nodes that wait for nothing more once `n` is placed.
+    /// Marks `n` as placed. Returns the nodes that no longer wait for anything.
     fn release_waiting(&mut self, n: NodeId) -> Vec<NodeId> {
         let mut out = self.after.remove(&n).unwrap_or_default();
         out.retain(|m| {
@@ -104,7 +104,7 @@ fn canonical_order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
         if Some(n) != output {
             let is_input = graph[n].op() == Opcode::Placeholder;
             placeholder += is_input as usize;
-            // Inputs keep their order: it is the graph's interface.
+            // Inputs keep their order, which is the graph's interface.
             let key = if is_input {
                 String::new()
             } else {
@@ -128,7 +128,8 @@ fn canonical_order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
     out
 }
 
-/// What a node computes, in terms of the places of its operands: late operands first, so that a chain stays together.
+/// A key of what a node computes, in terms of the positions of its operands: late operands first, so that a chain stays
+/// together.
 fn order_key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
     let node = &graph[n];
     let mut inputs: Vec<usize> = node.inputs().iter().filter_map(|i| place.get(i).copied()).collect();
@@ -162,7 +163,7 @@ fn is_commutative_pair(graph: &Graph, n: NodeId) -> bool {
     plain && canonical_op(graph, n).is_some_and(|op| op.commutative)
 }
 
-/// Operands of commutative ops in the order of their places.
+/// Sorts the operands of commutative ops by position.
 fn swap_operands(graph: &mut Graph, order: &[NodeId]) {
     let place: HashMap<NodeId, usize> = order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
     for &n in order {
@@ -176,7 +177,7 @@ fn swap_operands(graph: &mut Graph, order: &[NodeId]) {
     }
 }
 
-/// Names that follow from the order alone.
+/// Assigns names that follow from the order alone.
 fn rename_nodes(graph: &mut Graph, order: &[NodeId]) {
     let mut fresh = Graph::new();
     let mut names = vec![];

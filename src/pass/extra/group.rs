@@ -1,4 +1,4 @@
-//! Several nodes of one graph that are to become one: which of them may, and putting the new one in order.
+//! Helpers for merging several nodes of a graph into one: which nodes may merge, and restoring the order afterwards.
 
 use crate::graph::purity::canonical_effect;
 use crate::graph::{Graph, GraphModule, NodeId};
@@ -6,7 +6,7 @@ use crate::op::Effect;
 use crate::pass::canonical_op;
 use std::collections::HashSet;
 
-/// The nodes in groups, in their order, so that none of a group needs another's result. Groups of one are left out.
+/// Partitions the nodes, in their order, into groups without dependencies within a group. Groups of one are left out.
 pub(super) fn independent_groups(graph: &Graph, nodes: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut groups: Vec<Vec<NodeId>> = vec![];
     for &n in nodes {
@@ -32,7 +32,7 @@ fn dependencies_of(graph: &Graph, n: NodeId) -> HashSet<NodeId> {
     seen
 }
 
-/// Whether nodes may change places as long as definitions stand before uses: at most one of them has an effect.
+/// Whether nodes may be reordered as long as definitions come before uses: at most one of them has an effect.
 pub(super) fn is_free(module: &GraphModule, graph: &Graph) -> bool {
     let with_effect = |&n: &NodeId| {
         graph[n].op().is_call()
@@ -41,12 +41,12 @@ pub(super) fn is_free(module: &GraphModule, graph: &Graph) -> bool {
     graph.iter().filter(with_effect).count() <= 1
 }
 
-/// Puts a value in the place of each node, erases the nodes, and brings the graph in order again. False if there is no
-/// order, which cannot be for nodes that are [`independent_groups`].
+/// Replaces each node by a value, erases the nodes, and restores a valid order. Returns false if there is none, which
+/// cannot happen for nodes that are [`independent_groups`].
 pub(super) fn replace_nodes(graph: &mut Graph, nodes: &[NodeId], values: &[NodeId]) -> bool {
     for (&old, &new) in nodes.iter().zip(values) {
         graph.replace_all_uses_with(old, new);
-        // All its uses were replaced.
+        // All its uses were replaced, so erasing it cannot fail.
         let _ = graph.erase_node(old);
     }
     graph.topological_sort().is_ok()

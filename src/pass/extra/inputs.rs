@@ -1,6 +1,6 @@
-//! Removes inputs that nothing reads.
+//! Removes unused inputs.
 //!
-//! The graph's interface changes: callers give fewer arguments. So this is not a pass of the pipeline.
+//! This changes the graph's interface, since callers pass fewer arguments. Therefore it is not a pass of the pipeline.
 //!
 #![doc = include_str!("../examples/dead-inputs.md")]
 

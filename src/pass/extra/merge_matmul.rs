@@ -1,8 +1,8 @@
-//! Products of one matrix with several weights become one product with the weights side by side.
+//! Merges products of one matrix with several weights into one product with the weights side by side.
 //!
-//! `linear(x, w1, b1)`, `linear(x, w2, b2)` of constant weights become one `linear` whose result is split: one pass over `x`, and
-//! one larger product, which uses more of the machine. The weights are joined now. Every element is the same sum as
-//! before.
+//! `linear(x, w1, b1)`, `linear(x, w2, b2)` of constant weights become one `linear` whose result is split: one pass
+//! over `x`, and one larger product, which uses more of the machine. The weights are joined at compile time. Every
+//! element is the same sum as before.
 //!
 #![doc = include_str!("../examples/merge-matmul.md")]
 
@@ -48,7 +48,7 @@ pub(in crate::pass) struct Linear {
 }
 
 impl Linear {
-    /// The product that node `n` is.
+    /// Reads node `n` as a product.
     pub(in crate::pass) fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
         let op = canonical_op(graph, n).filter(|op| op.is(OpId::Linear))?;
         let args = full_args(op, graph, n).ok()?;
@@ -126,13 +126,13 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
     }
     graph.set_insert_point(before);
     for l in group {
-        // All its uses were replaced.
+        // All its uses were replaced, so erasing it cannot fail.
         let _ = graph.erase_node(l.node);
     }
     Some(())
 }
 
-/// Tensors of one dtype one after another, as one of `shape`.
+/// Concatenates tensors of one dtype to one of `shape`.
 pub(in crate::pass) fn concat_tensors(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
     let dtype = parts.first()?.dtype();
     crate::tensor::byte_len(dtype, shape)?;

@@ -1,8 +1,8 @@
-//! Products of several matrices with one weight become one product of the matrices below each other.
+//! Merges products of several matrices with one weight into one product of the stacked matrices.
 //!
-//! torch.fx's `merge_matmul`: `matmul(a, w)`, `matmul(b, w)` become `matmul(cat([a, b]), w)`, whose result is split. One
-//! product of more rows uses the machine better, and the weight is read once. `linear` with one weight and bias is the
-//! same. None of the products may need another's result; sizes must be known.
+//! This is torch.fx's `merge_matmul`: `matmul(a, w)`, `matmul(b, w)` become `matmul(cat([a, b]), w)`, whose result is
+//! split. One product with more rows uses the machine better, and the weight is read once. `linear` with a common
+//! weight and bias is merged too. No product may depend on another, and sizes must be known.
 //!
 #![doc = include_str!("../examples/merge-rows.md")]
 
@@ -17,7 +17,8 @@ use crate::types::{DType, Dim, Val};
 use cranelift_entity::EntityRef;
 use indexmap::IndexMap;
 
-/// What products of one group have in common: the op, all arguments but the first, the dtype and the sizes but the first.
+/// What the products of a group have in common: the op, all arguments but the first, the dtype and all sizes but the
+/// first.
 type RowGroupKey = (Option<OpId>, Vec<NodeId>, DType, Vec<Dim>);
 
 /// See the module.
@@ -91,7 +92,7 @@ fn merge_products(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     group::replace_nodes(graph, members, &values).then_some(())
 }
 
-/// The nodes of the parts of one product.
+/// The nodes of the parts of the merged product.
 fn build_product(
     b: &mut GraphBuilder<'_>,
     op: &'static crate::op::Op,

@@ -1,4 +1,4 @@
-//! The passes of [`EXTRA`](super::EXTRA), which run where they are asked for.
+//! The passes of [`EXTRA`](super::EXTRA), which run only on request.
 
 pub(super) mod assert_sizes;
 pub(super) mod batch_linear;

@@ -1,6 +1,6 @@
-//! Every argument by name, defaults included (torch.fx's `NormalizeArgs`).
+//! Passes every argument by name, defaults included (torch.fx's `NormalizeArgs`).
 //!
-//! For programs that look at calls by parameter and do not want to know about positions and defaults.
+//! For programs that look up arguments by parameter without having to handle positions and defaults.
 //!
 #![doc = include_str!("../examples/named-arguments.md")]
 
@@ -41,11 +41,12 @@ pub fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Dia
 /// An op and its arguments by parameter.
 pub type Named = (&'static Op, Vec<(Arc<str>, Val<Operand>)>);
 
-/// The op that a call means, in any spelling, and its arguments by parameter with defaults (torch's
-/// `Node.normalized_arguments`). A module's parameters are given by path. `None` for a node that is not a call of an op.
+/// The op that a call resolves to, in any spelling, and its arguments by parameter with defaults (torch's
+/// `Node.normalized_arguments`). A module's parameters are given by path. `None` for a node that is not a call of an
+/// op.
 ///
 /// # Errors
-/// A call that is wrong: what inference reports of it.
+/// Whatever inference reports of an invalid call.
 pub fn normalized_arguments(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Named>, Diagnostic> {
     if !graph[n].op().is_call() {
         return Ok(None);

@@ -1,9 +1,10 @@
-//! Lets pointwise ops write over an operand that nothing reads any more.
+//! Lets pointwise ops overwrite an operand that is not read afterwards.
 //!
-//! The inverse of `functionalize`, for graphs that are run op by op under PyTorch: no new memory for `relu(x)` where `x` ends
-//! there. A node becomes in-place where its operand was computed by this graph (inputs, parameters and constants are the
-//! caller's), has the result's type, shares no memory with another operand, and no alias of it is used later. fxc's own code
-//! needs none of this: the memory plan gives a result the place of an operand that ends.
+//! This is the inverse of `functionalize`, for graphs that run op by op under PyTorch: `relu(x)` needs no new memory if
+//! this is the last use of `x`. A node becomes in-place if its operand was computed by this graph (inputs, parameters
+//! and constants belong to the caller), has the result's type, shares no memory with another operand, and has no alias
+//! that is used later. fxc's own code does not need this pass: the memory plan gives a result the memory of an operand
+//! that dies there.
 //!
 #![doc = include_str!("../examples/reinplace.md")]
 
@@ -20,7 +21,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     each_graph(module, |_, graph| {
         let mut changed = 0;
         let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
-        // Nodes whose memory is their own: computed here, or written over one that was.
+        // Nodes that own their memory: they allocate it, or overwrite memory that this graph allocated.
         let mut own: HashSet<NodeId> = HashSet::new();
         for n in graph.ids() {
             let Some(op) = canonical_op(graph, n) else { continue };
@@ -40,7 +41,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     })
 }
 
-/// Whether the result is new memory in any case.
+/// Whether the result always has new memory.
 fn is_fresh(op: &Op) -> bool {
     let computed = matches!(
         op.meaning,
@@ -49,7 +50,7 @@ fn is_fresh(op: &Op) -> bool {
     !op.aliases && (computed || op.facts.new_memory)
 }
 
-/// The in-place spelling that the node may have.
+/// The in-place spelling, if the node may use it.
 fn inplace_spelling(
     graph: &Graph,
     n: NodeId,
@@ -84,7 +85,7 @@ fn in_place(op: &Op) -> Option<String> {
     paths.find(|p| p.starts_with("aten.")).map(|p| format!("torch.ops.{p}"))
 }
 
-/// The nodes that may share `x`'s memory; `None` if that is not known.
+/// The nodes that may share `x`'s memory; `None` if that is unknown.
 fn possible_aliases(graph: &Graph, x: NodeId) -> Option<HashSet<NodeId>> {
     let mut out = HashSet::from([x]);
     let mut todo = vec![x];
@@ -93,10 +94,10 @@ fn possible_aliases(graph: &Graph, x: NodeId) -> Option<HashSet<NodeId>> {
             let first = graph[u].args().first() == Some(&Val::Leaf(m));
             let shares = match canonical_op(graph, u) {
                 Some(op) if is_fresh(op) => false,
-                // A view, a list of views, an op that may give its operand back.
+                // A view, a list of views, or an op that may return its operand.
                 Some(_) => true,
                 None if graph[u].op() == Opcode::Output => false,
-                // In place by this pass: the result is the first operand.
+                // Made in-place by this pass: the result is the first operand.
                 None if graph[u].target().starts_with("torch.ops.aten.") => first,
                 None => return None,
             };

@@ -1,8 +1,8 @@
-//! Spells canonical ops as torch does, so that the graph's Python runs under PyTorch.
+//! Spells canonical ops as torch does, so that the graph's Python code runs under PyTorch.
 //!
-//! ATen's overloads where there is one that can say the call, else functions of the torch module. What computes on Python's
-//! numbers (inputs, sizes) is spelled by Python's own operators, which give numbers where ATen would give tensors. The
-//! inverse of `normalize`.
+//! Uses ATen's overloads where one can express the call, otherwise functions of the torch module. Arithmetic on Python
+//! numbers (inputs, sizes) uses Python's own operators, which return numbers where ATen would return tensors. This is
+//! the inverse of `normalize`.
 //!
 #![doc = include_str!("../examples/respell.md")]
 
@@ -35,7 +35,7 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
     })
 }
 
-/// Whether the node now is as torch spells it; `None` for one that is not a canonical op.
+/// Whether the node now has torch's spelling; `None` if it is not a canonical op.
 fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     let op = canonical_op(graph, n)?;
     let args = full_args(op, graph, n).ok()?;

@@ -1,7 +1,7 @@
-//! Replaces composite ops by the ops they mean.
+//! Replaces composite ops by the ops they consist of.
 //!
-//! Lowering takes composites apart by itself, those first that it has a kernel for; this is for those who want a graph
-//! of primitive ops, as `run_decompositions` of `torch.export` gives.
+//! Lowering decomposes composites itself, but only those without a kernel. This is for users who want a graph of
+//! primitive ops, as `run_decompositions` of `torch.export` returns.
 //!
 #![doc = include_str!("../examples/decompose.md")]
 
@@ -13,7 +13,7 @@ use crate::pass::build::{GraphBuilder, NodeOrigin, full_args, replace_with_value
 use crate::pass::{canonical_op, each_graph};
 use crate::types::Val;
 
-/// Takes apart every composite op of a canonical module for which `keep` is false, and gives how many there were.
+/// Decomposes every composite op of a canonical module for which `keep` is false. Returns how many there were.
 pub fn decompose(module: &mut GraphModule, keep: fn(&Op) -> bool) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut changed = 0;
@@ -35,13 +35,13 @@ fn decompose_error(module: &GraphModule, graph: &Graph, n: NodeId, e: crate::op:
     }
 }
 
-/// Takes one node of a composite op apart, and tells whether it was one. The node is erased.
+/// Decomposes a node and erases it. Returns false if its op is not composite.
 pub fn decompose_node(graph: &mut Graph, n: NodeId, op: &'static Op, keep: fn(&Op) -> bool) -> OpResult<bool> {
     let Meaning::Decompose(f) = op.meaning else {
         return Ok(false);
     };
     let args = full_args(op, graph, n)?;
-    // An item of a list that a node gives, or that list put together anew, cannot be taken further apart.
+    // An item of a node's list, or that list rebuilt, cannot be decomposed further.
     let is_list = |n: &NodeId| {
         let ty = graph[*n].meta.ty.as_ref();
         ty.is_none_or(|t| t.as_leaf().is_none() && (*t == Val::Unknown || !t.leaves().is_empty()))

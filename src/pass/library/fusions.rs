@@ -1,17 +1,17 @@
 //! Groups of calls that must stay on one device because values that are not tensors pass between them: torch's
 //! `FxNetAccFusionsFinder`.
 //!
-//! A backend that takes tensors only cannot be given half of `size = x.size(0); y = x.view(size, -1)`. Such calls, and what lies
-//! on paths between them, form a group; where a part of it is not the backend's, none of it is.
+//! A backend that only takes tensors cannot be given half of `size = x.size(0); y = x.view(size, -1)`. Such calls, and
+//! the calls on paths between them, form a group. If the backend does not accept a part of a group, it gets none of it.
 
 use crate::graph::{Graph, NodeId};
 use crate::types::Val;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The groups of calls among `accepted` that pass values other than tensors between each other, each in the order of the
-/// graph; every node of a group maps to it. The graph's nodes must have types. Calls of groups that reach outside of
-/// `accepted` are taken out of it.
+/// The groups of calls among `accepted` that pass values other than tensors between each other, each in graph order.
+/// Every node of a group maps to it. The graph's nodes must have types. If a group contains a call that is not in
+/// `accepted`, its calls are removed from `accepted`.
 ///
 /// ```
 /// use fxc::graph::{Graph, GraphModule, NodeId};
@@ -59,19 +59,19 @@ fn gives_tensor(graph: &Graph, n: NodeId) -> bool {
     matches!(graph[n].meta.ty, Some(Val::Leaf(_)))
 }
 
-/// A group on its way.
+/// A group under construction.
 struct FusionGroup<'a> {
     graph: &'a Graph,
     order: &'a HashMap<NodeId, usize>,
-    /// Its first node's place.
+    /// The position of its first node.
     top: usize,
-    /// Its nodes, by place.
+    /// Its nodes, by position.
     nodes: BTreeSet<(usize, NodeId)>,
 }
 
 impl<'a> FusionGroup<'a> {
-    /// The group that grows from `seed`: who reads a value of it that is not a tensor, who makes one that it reads, and what lies
-    /// on paths between its nodes.
+    /// The group that grows from `seed`: calls that read a value of the group that is not a tensor, calls that compute
+    /// such a value for it, and calls on paths between its nodes.
     fn grow_from(graph: &'a Graph, order: &'a HashMap<NodeId, usize>, seed: NodeId) -> FusionGroup<'a> {
         let mut group = FusionGroup {
             graph,
@@ -104,7 +104,7 @@ impl<'a> FusionGroup<'a> {
         }
     }
 
-    /// The calls outside of the group on paths from it to it.
+    /// The calls outside of the group on paths that leave the group and return to it.
     fn nodes_between(&self) -> Vec<NodeId> {
         let inside = |n: NodeId| self.nodes.contains(&(self.order[&n], n));
         let last = self.nodes.last().map_or(0, |l| l.0);

@@ -1,4 +1,4 @@
-//! What changes modules and takes arguments that a list of passes cannot give: [`LIBRARY`](super::LIBRARY).
+//! Transformations that take more arguments than a list of pass names can give: [`LIBRARY`](super::LIBRARY).
 
 pub(super) mod decompose;
 pub mod fusions;

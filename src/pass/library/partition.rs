@@ -1,7 +1,7 @@
 //! Groups of nodes that a backend can take as one: torch's `CapabilityBasedPartitioner`.
 //!
-//! Nodes that the backend supports are put together one by one, in the graph's order, as long as no part needs a result of
-//! another that needs one of its own. What has effects keeps its order, and so counts as needing what has effects before it.
+//! Supported nodes are added to parts one by one, in graph order, as long as no two parts depend on each other. Nodes
+//! with effects keep their order, so each counts as depending on the effects before it.
 
 use super::split::{self, GraphPart};
 use super::support::Supports;
@@ -17,17 +17,16 @@ pub struct Partitioner<'a> {
     supported: Supports<'a>,
     /// Whether a part may be a single call (torch's `allows_single_node_partition`).
     pub allow_single_node: bool,
-    /// Targets, in any spelling, that do not count as work of a part: views and the like. Taking an item never counts.
+    /// Targets, in any spelling, that do not count as work of a part, such as views. Taking an item never counts.
     pub non_compute_ops: Vec<String>,
-    /// Targets of calls that may be a part of their own all the same.
+    /// Targets of calls that may form a part alone even if `allow_single_node` is off.
     pub allowed_single_node_ops: Vec<String>,
-    /// Whether only calls that use each other's results come together. Otherwise parts that have nothing to do with
-    /// each other are one part, too.
+    /// Whether only calls that use each other's results are merged. Otherwise independent parts are merged too.
     pub skip_horizontal_fusion: bool,
     next: HashMap<NodeId, Vec<NodeId>>,
 }
 
-/// Parts that are being made.
+/// Parts under construction.
 #[derive(Default)]
 struct PendingParts {
     of: HashMap<NodeId, usize>,
@@ -35,7 +34,8 @@ struct PendingParts {
 }
 
 impl<'a> Partitioner<'a> {
-    /// A partitioner of calls that `supported` accepts. `module` says which calls of its modules and graphs have effects.
+    /// A partitioner of the calls that `supported` accepts. `module` determines which calls of its modules and graphs
+    /// have effects.
     pub fn new(
         module: Option<&GraphModule>,
         graph: &'a Graph,
@@ -60,7 +60,7 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    /// The parts, named `fused_0`, `fused_1`, … in the order of their first nodes.
+    /// Returns the parts, named `fused_0`, `fused_1`, … in the order of their first nodes.
     pub fn propose(&self) -> Vec<GraphPart> {
         let mut parts = PendingParts::default();
         for n in self.graph.iter() {
@@ -82,7 +82,7 @@ impl<'a> Partitioner<'a> {
             .collect()
     }
 
-    /// Gives `n` a part: a new one, which then takes in those it may.
+    /// Puts `n` into a new part, which then merges with the parts it may merge with.
     fn assign_part(&self, parts: &mut PendingParts, n: NodeId) {
         let mut own = parts.members.len();
         parts.members.push(vec![n]);
@@ -108,7 +108,7 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    /// Whether a path leads out of the two parts together and back.
+    /// Whether merging the two parts creates a cycle: a path leaves them and returns.
     fn makes_cycle(&self, parts: &PendingParts, a: usize, b: usize) -> bool {
         let inside = |n: NodeId| parts.of.get(&n).is_some_and(|p| *p == a || *p == b);
         let both = parts.members[a].iter().chain(&parts.members[b]);
@@ -136,8 +136,8 @@ impl<'a> Partitioner<'a> {
         false
     }
 
-    /// Puts nodes that take items of a call into the part of the call, or into none if that has none, where all its users
-    /// do so.
+    /// Moves the items of a call (if all its users take items) to the part of the call, or out of any part if the call
+    /// has none.
     fn items_to_producers(&self, parts: &mut PendingParts) {
         for n in self.graph.iter() {
             let users: Vec<NodeId> = self.graph[n].users().collect();
@@ -166,7 +166,7 @@ impl<'a> Partitioner<'a> {
         self.is_one_of(n, &["operator.getitem", OpId::ItemOf.name()])
     }
 
-    /// Whether the node calls one of `targets`: as it is written, or by a spelling of the same op.
+    /// Whether the node calls one of `targets`: as written, or by another spelling of the same op.
     fn is_one_of<S: AsRef<str>>(&self, n: NodeId, targets: &[S]) -> bool {
         let rows = |target: &str, method: bool| -> Vec<&'static str> {
             let readings = op::candidates(&op::canonical_path(target, method));
@@ -178,7 +178,7 @@ impl<'a> Partitioner<'a> {
         targets.iter().any(|t| same(t.as_ref()))
     }
 
-    /// Whether a part has more than one call that computes.
+    /// Whether a part is worth making: it has more than one call that computes, or may be a single call.
     fn is_worth(&self, nodes: &[NodeId]) -> bool {
         let computes = |&&n: &&NodeId| !self.is_item(n) && !self.is_one_of(n, &self.non_compute_ops);
         let alone = |n: &NodeId| self.is_one_of(*n, &self.allowed_single_node_ops);
@@ -186,7 +186,7 @@ impl<'a> Partitioner<'a> {
             && (self.allow_single_node || nodes.iter().filter(computes).count() > 1 || nodes.iter().any(alone))
     }
 
-    /// Takes calls that compute nothing out of the parts where only such calls stand before or after them in the part.
+    /// Removes calls that compute nothing from the start and the end of each part.
     pub fn remove_bookend_non_compute_ops(&self, parts: &mut Vec<GraphPart>) {
         for p in parts.iter_mut() {
             let inside: HashSet<NodeId> = p.nodes.iter().copied().collect();
@@ -210,7 +210,7 @@ impl<'a> Partitioner<'a> {
     }
 }
 
-/// Proposes parts and makes graphs of them (torch's `partition_and_fuse`). Gives the new graphs' names.
+/// Proposes parts and turns them into graphs (torch's `partition_and_fuse`). Returns the names of the new graphs.
 ///
 /// ```
 /// use fxc::graph::{Graph, GraphModule};

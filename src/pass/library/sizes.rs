@@ -1,4 +1,4 @@
-//! How large results and parameters are (torch's `graph_manipulation`), and types from real values (`ShapeProp`).
+//! Sizes of results and parameters (torch's `graph_manipulation`), and types from actual values (`ShapeProp`).
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
@@ -10,14 +10,14 @@ use std::collections::HashMap;
 /// Bytes of one node (torch's `size_bytes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSize {
-    /// Of its result.
+    /// Bytes of its result.
     pub output: usize,
-    /// Of the parameters and buffers of the module it calls, or of the attribute it reads.
+    /// Bytes of the parameters and buffers of the module it calls, or of the attribute it reads.
     pub parameters: usize,
 }
 
 impl NodeSize {
-    /// Both together.
+    /// The sum of both.
     pub fn total(&self) -> usize {
         self.output.saturating_add(self.parameters)
     }
@@ -61,18 +61,19 @@ pub fn size_of_all_nodes(module: &GraphModule) -> HashMap<NodeId, NodeSize> {
     graph.map(each).unwrap_or_default()
 }
 
-/// Makes every node of one opcode and target another (torch's `replace_target_nodes_with`). Gives how many those were.
+/// Replaces the opcode and target of every node that has those of `from` (torch's `replace_target_nodes_with`). Returns
+/// their number.
 pub fn replace_target_nodes_with(graph: &mut Graph, from: (Opcode, &str), to: (Opcode, &str)) -> usize {
     let found = graph.find_nodes(from.0, Some(from.1));
     found.iter().for_each(|&n| graph.set_target(n, to.0, to.1));
     found.len()
 }
 
-/// Runs the entry graph and gives every node the type of its value (torch's `ShapeProp`). Without inputs there is
-/// [`infer`](crate::infer::infer()), which is `FakeTensorProp`.
+/// Runs the entry graph and gives every node the type of its value (torch's `ShapeProp`). If there are no inputs to run
+/// with, use [`infer`](crate::infer::infer()), which corresponds to `FakeTensorProp`.
 ///
 /// # Errors
-/// What running reports.
+/// Whatever the run reports.
 pub fn shape_prop(module: &mut GraphModule, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
     let mut interpreter = Interpreter::new(module);
     interpreter.keep_values();

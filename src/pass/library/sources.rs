@@ -1,7 +1,7 @@
-//! The nodes that came from one module or function of the user's program (torch's `get_source_partitions`).
+//! Finds the nodes that came from one module or function of the user's program (torch's `get_source_partitions`).
 //!
-//! A node knows the modules around it and the function it was traced from where its file does: archives of `torch.export` and
-//! graphs that were traced here.
+//! A node knows its enclosing modules and the function it was traced from if its file has them: archives of
+//! `torch.export`, and graphs traced by fxc.
 
 use crate::graph::{Graph, NodeId, Opcode};
 use indexmap::IndexMap;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 /// The nodes of one module or one call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourcePartition {
-    /// The class or function, as it was asked for.
+    /// The class or function, as requested.
     pub source: Arc<str>,
     /// The module's path, or the function's name with its number.
     pub name: Arc<str>,
     /// The nodes, in order.
     pub nodes: Vec<NodeId>,
-    /// What they use and are not.
+    /// The values from outside that they use.
     pub inputs: Vec<NodeId>,
-    /// Those that others use.
+    /// The nodes that others use.
     pub outputs: Vec<NodeId>,
     /// The parameters, buffers and constants that they read.
     pub params: Vec<NodeId>,

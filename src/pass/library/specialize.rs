@@ -1,7 +1,7 @@
-//! Fixing what callers would give: an input to a literal, a symbolic size to a number (torch's `concrete_args`).
+//! Fixes what callers would pass: an input becomes a literal, a symbolic size a number (torch's `concrete_args`).
 //!
-//! The input is not a parameter any more, and the size has its value in every type and argument. What follows from it is for
-//! the other passes to simplify.
+//! The input is no longer a parameter, and the size has its value in every type and argument. The other passes then
+//! simplify the graph.
 //!
 //! ```
 //! use fxc::graph::{Graph, GraphModule};
@@ -23,10 +23,10 @@ use crate::types::{Dim, Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Fixes inputs of the entry graph, by name, and sizes. The types of all nodes must be inferred again then.
+/// Fixes inputs of the entry graph, by name, and sizes. Afterwards the types of all nodes must be inferred again.
 ///
 /// # Errors
-/// A name that is not an input (E0505), or a size outside of its declared range (E0504).
+/// A name that is not an input (E0505), or a size outside its declared range (E0504).
 pub fn specialize(
     module: &mut GraphModule,
     inputs: &[(String, Literal)],

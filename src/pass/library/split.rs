@@ -1,9 +1,9 @@
-//! Splitting a graph into graphs: by a function of the nodes, by what a backend supports, or by given sets.
+//! Splits a graph into several: by a function of the nodes, by what a backend supports, or by given sets.
 //!
-//! torch's `split_module` and `fuse_by_partitions`; [`partition`](super::partition) proposes sets. Parts become graphs of the same module, which
-//! the graph calls; nothing is computed twice, and what has effects keeps its order. Attributes keep their paths: all graphs
-//! share the module's. [`inline`](crate::pass::by_name) puts the parts
-//! together again.
+//! These are torch's `split_module` and `fuse_by_partitions`; [`partition`](super::partition) proposes sets. Parts
+//! become graphs of the same module, which the original graph calls. Nothing is computed twice, and effects keep their
+//! order. Attributes keep their paths, since all graphs share the module's. [`inline`](crate::pass::by_name) merges the
+//! parts again.
 
 use crate::graph::{Arg, Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use crate::types::{Type, Val};
@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// A part: the name its graph gets, and its nodes.
+/// A part: its nodes and the name of its graph.
 #[derive(Clone, Debug)]
 pub struct GraphPart {
-    /// The name of the graph it becomes.
+    /// The name of the new graph.
     pub name: String,
-    /// Calls of the graph that is split.
+    /// The nodes: calls of the graph that is split.
     pub nodes: Vec<NodeId>,
 }
 
@@ -77,16 +77,16 @@ pub fn split_module(
     fuse(module, name, &parts)
 }
 
-/// The graph `name`.
 pub(in crate::pass) fn find_graph<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
     let graph = module.graphs.get(name);
     graph.ok_or_else(|| GraphError(format!("the module has no graph `{name}`")))
 }
 
-/// Makes a graph of each part, and calls of them (torch's `fuse_by_partitions`). Gives the new graphs' names.
+/// Turns each part into a graph that the original graph calls (torch's `fuse_by_partitions`). Returns the names of the
+/// new graphs.
 ///
 /// # Errors
-/// Parts that need each other's results (`cycle exists between partitions!`), a node in two parts or that is not a call.
+/// Parts that depend on each other (`cycle exists between partitions!`), a node that is in two parts or is not a call.
 pub fn fuse(module: &mut GraphModule, name: &str, parts: &[GraphPart]) -> Result<Vec<Arc<str>>, GraphError> {
     let graph = find_graph(module, name)?.clone();
     let mut part: HashMap<NodeId, usize> = HashMap::new();
@@ -142,7 +142,7 @@ enum SplitUnit {
     Part(usize),
 }
 
-/// The units in an order that keeps the graph's where it can.
+/// Orders the units, keeping the graph's order where possible.
 fn order_units(
     module: &GraphModule,
     graph: &Graph,
@@ -199,7 +199,7 @@ struct Fuse<'a> {
     part: &'a HashMap<NodeId, usize>,
     names: &'a [Arc<str>],
     main: Graph,
-    /// The old graph's values in the new one.
+    /// The values of the old graph in the new one.
     map: HashMap<NodeId, Arg>,
     made: Vec<(Arc<str>, Graph)>,
 }
@@ -227,7 +227,7 @@ impl Fuse<'_> {
                     continue;
                 }
                 let new = match graph[i].op() {
-                    // Attributes are read where they are used.
+                    // Each graph reads the attributes it uses.
                     Opcode::GetAttr => sub.node_copy(graph, i, Val::Leaf),
                     _ => {
                         inputs.push(i);
@@ -241,7 +241,7 @@ impl Fuse<'_> {
                 map.insert(i, Val::Leaf(new));
             }
         }
-        // Placeholders stand first.
+        // Placeholders come first.
         for &a in sub.find_nodes(Opcode::GetAttr, None).iter().rev() {
             if let Some(last) = sub.placeholders().last() {
                 sub.move_after(a, *last);

@@ -1,4 +1,4 @@
-//! Splitting by tags, by size, and what stands between constants and inputs (torch's `split_by_tags`,
+//! Splits graphs by tag, by size, and by what depends on constants only (torch's `split_by_tags`,
 //! `move_non_tensor_nodes_on_boundary`, `split_const_subgraphs`).
 
 use super::split::{self, GraphPart};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Errors
-/// A call whose tag is none of `tags`, or stands before the tag of a result that the call needs, in torch's words.
+/// A call whose tag is not in `tags`, or precedes the tag of a result that the call needs, in torch's words.
 pub fn split_by_tags(
     module: &mut GraphModule,
     name: &str,
@@ -64,9 +64,9 @@ pub fn split_by_tags(
     split::fuse(module, name, &parts)
 }
 
-/// Splits the graph `name` into graphs `submod_0`, `submod_1`, … of calls that follow each other and whose sizes come to
-/// `most` at most; a call that is larger is alone. `size_of` may count calls, bytes of parameters
-/// ([`sizes`](super::sizes)), or anything else.
+/// Splits the graph `name` into graphs `submod_0`, `submod_1`, … of consecutive calls whose sizes add up to at most
+/// `most`. A call that is larger is alone. `size_of` may count calls, bytes of parameters ([`sizes`](super::sizes)), or
+/// anything else.
 ///
 /// ```
 /// use fxc::graph::{Graph, GraphModule};
@@ -101,15 +101,15 @@ pub fn split_by_size(
     split::split_module(module, name, |_, n| part.get(&n).copied().unwrap_or(0))
 }
 
-/// Moves calls whose result is not a tensor into the part that uses it, with what stands between: sizes then need not cross
-/// from one backend to another. A call stays where a third part, or the graph itself, needs it.
+/// Moves calls whose result is not a tensor to the part that uses it, so that sizes need not cross from one backend to
+/// another. A chain of such calls moves as a whole. A call stays if a third part, or the graph itself, needs it.
 pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [GraphPart]) {
     let is_tensor = |n: NodeId| matches!(graph[n].meta.ty, Some(Val::Leaf(_)));
     let mut home: HashMap<NodeId, usize> = HashMap::new();
     for (i, p) in parts.iter().enumerate() {
         p.nodes.iter().for_each(|&n| _ = home.insert(n, i));
     }
-    // From behind, so that a chain of such calls moves as one.
+    // In reverse order, so that a chain of such calls moves together.
     for n in graph.ids().into_iter().rev() {
         let Some(&from) = home.get(&n).filter(|_| !is_tensor(n)) else {
             continue;
@@ -129,19 +129,19 @@ pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [GraphPart])
     }
 }
 
-/// A module whose graph reads results that depend on attributes alone from attributes, and the graph that gives these
+/// A module in which results that depend only on attributes are attributes themselves, and the graph that computes them
 /// (torch's `FoldedGraphModule`).
 pub struct FoldedModule {
-    /// The module. [`FoldedModule::run_folding`] must run before its graph does.
+    /// The module. [`FoldedModule::run_folding`] must run before the module's graph does.
     pub module: GraphModule,
-    /// The graph of what is folded, with the module's attributes; `None` if there is nothing to fold.
+    /// The graph that computes the folded results, with the module's attributes; `None` if there is nothing to fold.
     pub constants: Option<GraphModule>,
-    /// The attributes that its results become.
+    /// The attributes that hold its results.
     pub names: Vec<Arc<str>>,
 }
 
-/// Splits the graph `name` into what depends on attributes alone and the rest. Calls with effects, those that `skip` names,
-/// and attributes that the graph writes are not folded.
+/// Splits the graph `name` into what depends only on attributes and the rest. Calls with effects, calls for which
+/// `skip` is true, and attributes that the graph writes are not folded.
 ///
 /// ```
 /// use fxc::graph::{Graph, GraphModule};
@@ -214,10 +214,10 @@ pub fn split_const_subgraphs(
 }
 
 impl FoldedModule {
-    /// Computes the constants and gives the attributes their values.
+    /// Computes the constants and assigns them to the attributes.
     ///
     /// # Errors
-    /// What computing them reports; an attribute without a value.
+    /// Whatever computing them reports; an attribute without a value.
     pub fn run_folding(&mut self) -> Result<(), Diagnostic> {
         let Some(constants) = &self.constants else {
             return Ok(());

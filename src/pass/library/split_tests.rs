@@ -1,4 +1,4 @@
-//! Splitting, fixing and canonical order against the interpreter and against each other.
+//! Tests of splitting, specializing and canonical order, against the interpreter and against each other.
 
 use super::partition::Partitioner;
 use super::split::split_module;
@@ -90,7 +90,7 @@ fn options_decide_what_is_a_part() {
         let parts = b.method("chunk", (2,));
         (parts.item(0) + c, parts.item(1).method("view", (-1,)))
     });
-    // One part at most where parts need not use each other: `chunk` and what follows need `sin`, which needs `exp`.
+    // At most one part where parts need not use each other: `chunk` and what follows need `sin`, which needs `exp`.
     let all = proposed(&g, |_| {});
     assert_eq!(
         all,

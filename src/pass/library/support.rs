@@ -8,19 +8,19 @@ use std::collections::{HashMap, HashSet};
 /// Whether a node is supported.
 pub type Supports<'a> = Box<dyn Fn(&Graph, NodeId) -> bool + 'a>;
 
-/// The dtypes that one argument may have; `None` for any.
+/// The dtypes that an argument may have; `None` for any.
 pub type Allowed = Option<Vec<DType>>;
 
 /// The dtypes that a target's arguments may have.
 #[derive(Clone, Debug, Default)]
 pub struct DTypes {
-    /// By position. Arguments after the last are not looked at.
+    /// By position. Further arguments are not checked.
     pub args: Vec<Allowed>,
-    /// By name. Others are not looked at.
+    /// By name. Other arguments are not checked.
     pub kwargs: HashMap<String, Vec<DType>>,
 }
 
-/// Supports the targets of `table`, each with any dtypes (`None`) or those given. What is not a call is supported.
+/// Supports the targets of `table`, with any dtypes (`None`) or the given ones. Nodes that are not calls are supported.
 pub fn targets<'a>(table: HashMap<String, Option<DTypes>>) -> Supports<'a> {
     Box::new(move |graph, n| {
         let node = &graph[n];
@@ -48,7 +48,7 @@ pub fn targets<'a>(table: HashMap<String, Option<DTypes>>) -> Supports<'a> {
     })
 }
 
-/// Supports what has no input of this dtype.
+/// Supports nodes without an input of this dtype.
 pub fn decline_if_input_dtype<'a>(unwanted: DType) -> Supports<'a> {
     Box::new(move |graph, n| {
         graph[n]
@@ -58,17 +58,17 @@ pub fn decline_if_input_dtype<'a>(unwanted: DType) -> Supports<'a> {
     })
 }
 
-/// Supports what has none of these names.
+/// Supports nodes with names other than these.
 pub fn decline_if_node_in_names<'a>(names: HashSet<String>) -> Supports<'a> {
     Box::new(move |graph, n| !names.contains(graph[n].name()))
 }
 
-/// Supports what all of `list` support.
+/// Supports nodes that all of `list` support.
 pub fn chain<'a>(list: Vec<Supports<'a>>) -> Supports<'a> {
     Box::new(move |graph, n| list.iter().all(|s| s(graph, n)))
 }
 
-/// Supports what any of `list` supports.
+/// Supports nodes that any of `list` supports.
 pub fn any_chain<'a>(list: Vec<Supports<'a>>) -> Supports<'a> {
     Box::new(move |graph, n| list.iter().any(|s| s(graph, n)))
 }

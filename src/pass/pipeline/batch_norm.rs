@@ -1,10 +1,12 @@
 //! Folds batch normalisation with running statistics into the weights before it.
 //!
-//! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias becomes
-//! `(b - m) * scale + h`; both are computed in f64 and rounded once, large weights only when they are read: packing them
-//! is then the only pass over them. Weights of 16 bits stay as they are: the product with the scale would be rounded to 16
-//! bits again, which costs a model as much accuracy as all the rest of its arithmetic. Where there is nothing to fold into (or something
-//! else reads the convolution's result too), the normalisation becomes `x * scale + shift`, which is how torch computes it.
+//! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias
+//! becomes `(b - m) * scale + h`. Both are computed in f64 and rounded once. Large weights are scaled only when they
+//! are read, so that packing them is the only pass over them.
+//!
+//! Weights of 16 bits stay as they are: the product with the scale would be rounded to 16 bits again, which costs a
+//! model as much accuracy as all the rest of its arithmetic. If there is nothing to fold into, or the convolution's
+//! result has another user, the normalisation becomes `x * scale + shift`, which is how torch computes it.
 //!
 #![doc = include_str!("../examples/batch-norm.md")]
 
@@ -52,18 +54,18 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
 struct Norm {
     node: NodeId,
     input: NodeId,
-    /// Per channel, what the input is multiplied by.
+    /// Per channel, the factor of the input.
     scale: Vec<f64>,
-    /// Per channel, what is added then.
+    /// Per channel, the number added after scaling.
     shift: Vec<f64>,
     ty: TensorType,
-    /// Whether the node gives a tuple, whose first item is the result.
+    /// Whether the node returns a tuple, whose first item is the result.
     tuple: bool,
 }
 
 impl Norm {
-    /// The normalisation that a node is, `None` for another node; an error where it has no constant statistics for a known number of
-    /// channels.
+    /// Reads a node as a normalisation; `None` if it is not one. Returns an error if its statistics are not constant or
+    /// its number of channels is unknown.
     fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Norm>, String> {
         let Some(op) = canonical_op(graph, n) else {
             return Ok(None);
@@ -100,7 +102,7 @@ impl Norm {
         }))
     }
 
-    /// Makes the users of the normalisation use `value`.
+    /// Makes the users of the normalisation use `value`, and erases it.
     fn replace(&self, graph: &mut Graph, value: NodeId) {
         let value = if self.tuple {
             Val::Tuple(vec![Val::Leaf(value)])
@@ -108,12 +110,13 @@ impl Norm {
             Val::Leaf(value)
         };
         replace_with_value(graph, self.node, &value);
-        // Its uses were just replaced, so that it can go.
+        // Its uses were just replaced, so erasing it cannot fail.
         let _ = graph.erase_node(self.node);
     }
 }
 
-/// What a normalisation with constant statistics multiplies each channel by, and what it adds then. `get` gives its arguments.
+/// The factor and the summand of each channel of a normalisation with constant statistics. `get` returns its arguments
+/// by name.
 fn scale_and_shift<'a>(
     get: &dyn Fn(&str) -> &'a Arg,
     constant: &dyn Fn(&Arg) -> Option<Tensor>,
@@ -137,7 +140,7 @@ fn scale_and_shift<'a>(
     Ok((scale, shift))
 }
 
-/// Why the type of a node is not known: the first input or weight that it depends on and that has none.
+/// Explains why the type of a node is unknown: names the first input or weight without a type that it depends on.
 fn explain_untyped(graph: &Graph, n: NodeId) -> String {
     let (mut seen, mut todo) = (HashSet::from([n]), vec![n]);
     while let Some(n) = todo.pop() {
@@ -176,12 +179,12 @@ struct Producer {
     node: NodeId,
     op: &'static Op,
     args: Vec<Arg>,
-    /// Parameters that hold the weight and the bias.
+    /// The positions of the parameters that hold the weight and the bias.
     weight: usize,
     bias: usize,
     weights: Tensor,
     biases: Option<Tensor>,
-    /// The output channel of each run of the weights' elements.
+    /// The output channel of each run of weight elements.
     channels: WeightChannels,
 }
 
@@ -284,18 +287,18 @@ impl Producer {
     }
 }
 
-/// Weights of this many bytes are scaled when they are read.
+/// f32 weights of at least this many bytes are scaled when they are read rather than now.
 const LATER: usize = 16 << 10;
 
-/// Bytes after which the pages of what was read are let go.
+/// Pages of the source weights are released each time this many bytes were read.
 const RELEASED: usize = 1 << 20;
 
-/// Which output channel the elements of weights belong to: it is the same for runs of them.
+/// Maps the elements of weights to output channels. The channel is constant over runs of elements.
 #[derive(Clone)]
 struct WeightChannels {
-    /// What all the rest follows from, beside the weights' shape: the op's rule and the groups.
+    /// With the weights' shape, this determines the other fields: the op's rule and the groups.
     rule: [u64; 2],
-    /// How many elements a run has.
+    /// The number of elements of a run.
     run: usize,
     /// The channel of each run.
     of_run: Arc<[usize]>,
@@ -329,7 +332,7 @@ impl WeightChannels {
         }
     }
 
-    /// [`WeightChannels::scale_weights`], now or when it is read.
+    /// [`WeightChannels::scale_weights`], now or when the result is read.
     fn scale_or_defer(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         let len = w.numel() * w.dtype().size();
         if w.dtype() != DType::F32 || len < LATER {
@@ -343,7 +346,7 @@ impl WeightChannels {
         Tensor::from_storage(DType::F32, w.shape(), storage)
     }
 
-    /// The weights, each element times its channel's scale: computed in f64 and rounded once.
+    /// The weights, each element times its channel's scale, computed in f64 and rounded once.
     fn scale_weights(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         if w.dtype() != DType::F32 {
             let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
@@ -352,13 +355,13 @@ impl WeightChannels {
         Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.scale_f32(w, scale)))
     }
 
-    /// [`WeightChannels::scale_weights`] of f32.
+    /// [`WeightChannels::scale_weights`] for f32.
     fn scale_f32(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
         let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
         let (mut read, mut kept) = (0, 0);
         for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
-            // A file's pages go as they are read: the weights are not there twice.
+            // Release a file's pages once they are read, so that memory does not hold the weights twice.
             read += 4 * self.run;
             if read - kept > RELEASED {
                 w.release_part(kept..read - 4 * self.run);
@@ -375,7 +378,7 @@ impl WeightChannels {
 
 /// `x * scale + shift`.
 fn expand_norm(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
-    // 16-bit floats would be rounded twice.
+    // A 16-bit float would be rounded twice.
     if !matches!(norm.ty.dtype, DType::F32 | DType::F64) {
         return false;
     }

@@ -1,7 +1,7 @@
 //! Computes equal values once.
 //!
-//! Two nodes are equal if they call the same op with the same arguments bit for bit: 1, 1.0 and True differ, 0.0 and
-//! -0.0 too. Operands of commutative ops may be swapped. Random and effectful ops are never merged.
+//! Two nodes are equal if they call the same op with arguments that are equal bit for bit: 1, 1.0 and True differ, and
+//! so do 0.0 and -0.0. Operands of commutative ops may be swapped. Random and effectful ops are never merged.
 //!
 #![doc = include_str!("../examples/cse.md")]
 
@@ -49,7 +49,7 @@ fn value_key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
         write_key(a, &mut s);
         parts.push(s);
     }
-    // Only where there is nothing but the two operands: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
+    // Only if there are no arguments besides the two operands: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
     if op.commutative && parts.len() == 2 && node.kwargs().is_empty() {
         parts.sort();
     }

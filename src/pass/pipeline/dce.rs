@@ -1,7 +1,7 @@
-//! Drops what nothing uses.
+//! Removes dead code: unused values.
 //!
-//! Effects, random numbers and writes stay, nodes whose declared sizes are checked when they run, and the graph's interface. Attributes and module declarations that
-//! no node names any more go as well, unless they came from the weights file.
+//! Effects, random draws, writes, nodes whose declared sizes are checked at run time, and the graph's interface stay.
+//! Constants that the pass `fold` made and that no node reads any more are removed as well.
 //!
 #![doc = include_str!("../examples/dce.md")]
 
@@ -38,7 +38,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
 }
 
 fn is_dead(module: &GraphModule, graph: &Graph, n: NodeId) -> bool {
-    // Others were told its declared sizes, which only running it can check.
+    // The declared sizes were used to type other nodes, and only running this node can check them.
     if graph[n].meta.claimed {
         return false;
     }

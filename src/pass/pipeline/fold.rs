@@ -1,7 +1,8 @@
-//! Computes what depends on constants alone.
+//! Constant folding: computes values that depend only on constants.
 //!
-//! The interpreter computes, so that a folded value is the value. Results above the size limit stay, so do random
-//! numbers and effects; a result whose elements are all the same becomes `full`, which needs no memory.
+//! The interpreter does the computing, so a folded value equals the value at run time. Results above the size limit,
+//! random draws and effects are not folded. A result whose elements are all equal becomes `full`, which needs no
+//! memory.
 //!
 #![doc = include_str!("../examples/fold.md")]
 
@@ -34,7 +35,7 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
     })
 }
 
-/// The one value of the elements of a node that takes no more than shape and dtype from its operand.
+/// The uniform value of a node that takes only shape and dtype from its operand.
 fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
     let op = canonical_op(graph, n)?;
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
@@ -45,14 +46,14 @@ fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
         Category::Float => Some(Val::Float(v as f64)),
         Category::Complex => None,
     };
-    // Of what no operand is taken, nothing is left to fold.
+    // Without a tensor operand there is nothing to fold.
     graph[n].args().first()?.as_leaf()?;
     match op.filled()? {
         Filled::Number(v) => whole(v),
         Filled::Parameter(p) => {
             let args = full_args(op, graph, n).ok()?;
             let value = &args[p];
-            // Only where the number is one of the dtype as it stands: nothing is rounded here.
+            // Only if the dtype represents the number exactly: nothing is rounded here.
             match (ty.dtype.category(), value) {
                 (Category::Float, Val::Int(_) | Val::Float(_)) => value.as_f64().map(Val::Float),
                 (Category::Int, Val::Int(_)) => value.as_int().map(Val::int),
@@ -63,7 +64,7 @@ fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
     }
 }
 
-/// The value of a node that depends on constants alone.
+/// The value of a node that depends only on constants.
 fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
     if canonical_effect(op, graph, n, module) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
@@ -91,12 +92,13 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     if !constant || !inputs_fit(&call.args, limit) {
         return None;
     }
-    // An error here is an error at run time too, where it is reported with its place.
+    // An error here is also an error at run time, where it is reported with its location.
     let value = interp::evaluate_call(&call).ok()?;
     value.as_leaf().filter(|t| t.ty() == *ty).cloned()
 }
 
-/// Folding reads all of its inputs: tables of millions of elements are not worth one row at compile time.
+/// Whether the inputs are small enough. Folding reads all of them: a table of millions of elements is not worth reading
+/// for one row.
 fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
     let bytes: usize = args
         .iter()
@@ -149,11 +151,11 @@ fn replace_with_constant(module: &mut GraphModule, graph: &mut Graph, n: NodeId,
     graph.set_insert_point(point);
     source.mark(graph, new, ty);
     graph.replace_all_uses_with(n, new);
-    // Its uses were just replaced, so that it can go.
+    // Its uses were just replaced, so erasing it cannot fail.
     let _ = graph.erase_node(n);
 }
 
-/// A node that gives `value` everywhere.
+/// A node whose elements all equal `value`.
 fn full(graph: &mut Graph, dtype: DType, shape: &[usize], value: Arg) -> NodeId {
     let shape = shape.iter().map(|&d| Val::int(d as i64)).collect();
     let args = vec![Val::List(shape), value, Val::DType(dtype)];
@@ -172,13 +174,13 @@ fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
     graph.set_insert_point(point);
     source.mark(graph, new, Val::Leaf(ty));
     graph.replace_all_uses_with(n, new);
-    // Its uses were just replaced, so that it can go.
+    // Its uses were just replaced, so erasing it cannot fail.
     let _ = graph.erase_node(n);
 }
 
-/// The one value of all elements, as an argument that gives it back bit for bit.
+/// The value that all elements share, as an argument that reproduces it bit for bit.
 fn uniform_value(t: &Tensor) -> Option<Arg> {
-    // `full` makes the dtypes that are computed with.
+    // `full` only makes the dtypes that can be computed with.
     if !t.dtype().is_computed() {
         return None;
     }
@@ -191,7 +193,7 @@ fn uniform_value(t: &Tensor) -> Option<Arg> {
     match t.dtype().category() {
         Category::Bool => Some(Val::Bool(v.to_bool())),
         Category::Int => Some(Val::int(v.to_i64())),
-        // The bits of a NaN are not those of another.
+        // A NaN literal does not preserve the NaN's bits.
         Category::Float => Some(v.to_f64()).filter(|x| !x.is_nan()).map(Val::Float),
         Category::Complex => None,
     }

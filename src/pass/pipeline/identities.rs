@@ -1,8 +1,8 @@
-//! Removes ops that give their operand back.
+//! Removes ops that return their operand.
 //!
-//! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Casts to the same type, copies and dropout in
-//! evaluation are rules (`rules/identities.fxir`); views that move nothing are told by their index maps. Assertions that
-//! inference has proved go too.
+//! Only rewrites that change no bit: `x + 0` stays, because -0.0 + 0 is 0.0. Casts to the same type, copies and dropout
+//! in evaluation are rules (`rules/identities.fxir`). Index maps show which views move nothing. Assertions that
+//! inference has proved are removed too.
 //!
 #![doc = include_str!("../examples/identities.md")]
 
@@ -34,7 +34,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     Ok(report.total() + views)
 }
 
-/// The first argument, if the node is a view that gives all of it as it is.
+/// The first argument, if the node is a view that returns all of it unchanged.
 fn identity_operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
     let x = *graph[n].args().first()?.as_leaf()?;
     let (ty, from) = (
@@ -48,7 +48,7 @@ fn identity_operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId>
     same_view(graph, op, &args).then_some(x)
 }
 
-/// Whether a view gives every element at its own place.
+/// Whether a view leaves every element in its place.
 fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool {
     let Some(rule) = op.view else { return false };
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
@@ -56,11 +56,11 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
         op,
         args: args.iter().map(|a| crate::infer::arg_type(a, &ty)).collect(),
     };
-    // The shapes are equal, so that a reshape moves nothing.
+    // The shapes are equal, so a reshape moves nothing.
     rule(&call, &mut Sizes::default()).is_ok_and(|v| match &v.map {
         DimMap::Reshape => true,
         DimMap::Affine(map) => map.iter().enumerate().all(|(d, x)| {
-            // A dim of one element is that element, whether its index is counted or (by `expand`) ignored.
+            // A dim of size 1 has one element, whether its index is used or (by `expand`) ignored.
             let one = v.shape.get(d) == Some(&Dim::Const(1));
             x.offset == Dim::Const(0) && (one || x.terms == [(d, 1)])
         }),
@@ -72,14 +72,14 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
 fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
     let unused = graph[n].users().len() == 0;
     match op.id() {
-        // Its rule has compared all that is known: sizes that depend on values are not.
+        // The op's rule has compared the known sizes, but not sizes that depend on values.
         Some(OpId::_AssertTensorMetadata) => unused && has_shape(graph, n),
         Some(OpId::_AssertScalar) => unused && matches!(graph[n].args().first(), Some(Val::Bool(true))),
         _ => false,
     }
 }
 
-/// Whether the first argument is a tensor of known sizes.
+/// Whether the first argument is a tensor of known shape.
 fn has_shape(graph: &Graph, n: NodeId) -> bool {
     let first = graph[n].args().first().and_then(Val::as_leaf);
     let ty = first.and_then(|x| graph[*x].meta.ty.as_ref()?.as_leaf());

@@ -1,7 +1,7 @@
 //! Inlines calls of graphs of the same file.
 //!
-//! Wrappers are written out first: what autocast converts, and what `auto_functionalized` copies, becomes calls.
-//! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay, one for each use.
+//! Wrappers are expanded first: the conversions of autocast and the copies of `auto_functionalized` become calls.
+//! Graphs without references are removed. Graphs given to an op by name (`@then_graph`) stay, with one copy per use.
 //!
 #![doc = include_str!("../examples/inline.md")]
 
@@ -16,10 +16,10 @@ use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The nodes a graph may grow to.
+/// The maximal number of nodes of a graph.
 const MAX_NODES: usize = 4_000_000;
 
-/// The copies that graphs called by name may get.
+/// The maximal number of copies of graphs called by name.
 const MAX_COPIES: usize = 4096;
 
 /// Inlines every call of a graph.
@@ -45,7 +45,8 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     Ok(changed + copied)
 }
 
-/// Makes plain calls of what wrappers were written out with, or nothing where a value stays as it is.
+/// Replaces the helper calls that wrapper expansion leaves: by plain calls, or by their operand where the value stays
+/// as it is.
 fn settle_wrappers(module: &mut GraphModule) {
     for graph in module.graphs.values_mut() {
         for n in graph.ids() {
@@ -57,7 +58,7 @@ fn settle_wrappers(module: &mut GraphModule) {
             };
             if graph[n].target() == GATHERED {
                 replace_with_value(graph, n, &first);
-                // Nothing uses it any more, so that it can be erased.
+                // It has no users any more, so erasing it cannot fail.
                 let _ = graph.erase_node(n);
             } else if CONVERSIONS.contains(&graph[n].target()) {
                 settle_conversion(graph, n, &first);
@@ -82,7 +83,7 @@ fn settle_conversion(graph: &mut Graph, n: NodeId, operand: &Arg) {
     }
 }
 
-/// Makes a call of the one branch that is taken of every `cond` whose predicate is known, which may depend on sizes.
+/// Replaces every `cond` with a known predicate by a call of the branch it takes. The predicate may depend on sizes.
 fn take_known_branches(module: &mut GraphModule) -> usize {
     let mut taken = 0;
     for graph in module.graphs.values_mut() {
@@ -99,7 +100,7 @@ fn take_known_branches(module: &mut GraphModule) -> usize {
     taken
 }
 
-/// The graph that a `cond` takes, and what with.
+/// The graph that a `cond` with a known predicate calls, and its operands.
 fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
     let node = &graph[n];
     if node.op() != Opcode::CallFunction {
@@ -126,7 +127,7 @@ fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
     }
 }
 
-/// Gives every use of a graph by name a copy of its own: each is typed and optimised for what it is called with.
+/// Gives every use of a graph by name its own copy, since each copy is typed and optimised for its arguments.
 fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     let Some(entry) = module.entry_name().cloned() else {
         return Ok(0);
@@ -176,7 +177,7 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     Ok(copies)
 }
 
-/// A copy of a graph under a name of its own; `count` numbers the copies.
+/// Copies a graph under a new name; `count` numbers the copies.
 fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Arc<str>, Diagnostic> {
     let graph = module.graphs.get(name).cloned().unwrap_or_default();
     if count > MAX_COPIES {
@@ -191,7 +192,7 @@ fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Ar
     Ok(new)
 }
 
-/// The value with the graphs it names replaced, in order.
+/// The value with its graph names replaced, in order.
 fn rename_graphs(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
     match a {
         Val::Graph(g) => Val::Graph(next.next().unwrap_or_else(|| g.clone())),
@@ -202,7 +203,7 @@ fn rename_graphs(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
     }
 }
 
-/// A body that was called with other types than the first call's has other types now.
+/// Infers all types again. A body that is now called with other types than those of its first call has other types.
 fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
     let entry = module.entry_name().cloned();
     for (name, graph) in &mut module.graphs {
@@ -220,7 +221,7 @@ fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
     }
 }
 
-/// The calls of graphs: the node, the graph, and how many leading arguments are not the graph's.
+/// The calls of graphs: the node, the graph, and how many leading arguments are not passed to the graph.
 fn graph_calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>, usize)> {
     graph
         .iter()
@@ -228,12 +229,12 @@ fn graph_calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, 
         .collect()
 }
 
-/// The graphs, each after those it calls.
+/// The graphs in an order in which callees come first.
 fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
     let mut order = vec![];
     let mut state: HashMap<Arc<str>, bool> = HashMap::new();
     for root in module.graphs.keys() {
-        // Depth first, with a stack of its own: the graphs may call each other to any depth.
+        // Depth-first search with an explicit stack, since call chains may be arbitrarily deep.
         let mut stack = vec![(root.clone(), false)];
         while let Some((name, left)) = stack.pop() {
             if left {
@@ -308,7 +309,7 @@ fn inline_one(graph: &mut Graph, call: NodeId, skip: usize, body: &Graph) -> Res
     graph.erase_node(call).map_err(|e| e.0)
 }
 
-/// Drops graphs that are neither the entry nor named by one that stays.
+/// Removes the graphs that are not reachable from the entry.
 fn drop_unused(module: &mut GraphModule) {
     let Some(entry) = module.entry_name().cloned() else {
         return;

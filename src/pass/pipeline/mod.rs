@@ -1,4 +1,4 @@
-//! The passes of [`PIPELINE`](super::PIPELINE): from what the user wrote to the canonical graph.
+//! The passes of [`PIPELINE`](super::PIPELINE), which turn the graph as written into the optimized canonical graph.
 
 pub(super) mod batch_norm;
 pub(super) mod cse;

@@ -1,8 +1,8 @@
-//! Brings every call into the one canonical form.
+//! Brings every call into the canonical form.
 //!
-//! The target is the row's name; arguments are in the schema's order with trailing defaults dropped, keyword-only ones
-//! by name. Values that inference knows (sizes, numbers, dtypes) are written out, so that the nodes that computed them
-//! die. Calls of graphs and writes stay as they are, and so do calls whose op depends on types that are not known:
+//! The target is the row's name. Arguments are in the schema's order with trailing defaults dropped, keyword-only ones
+//! by name. Values that inference knows (sizes, numbers, dtypes) become literals, so that the nodes that computed them
+//! die. Calls of graphs and writes stay as they are, and so do calls whose op depends on unknown types:
 //! `torch._assert(%x, "…")` is one op for a tensor and another for a number.
 //!
 #![doc = include_str!("../examples/normalize.md")]
@@ -22,7 +22,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     normalize(module)
 }
 
-/// Brings every call of every graph into canonical form and gives how many changed.
+/// Brings every call of every graph into canonical form. Returns the number of calls that changed.
 pub fn normalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let mut pass = Normalize::new(module);
@@ -37,14 +37,14 @@ pub fn normalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
 /// Rewrites the nodes of one graph.
 pub(in crate::pass) struct Normalize<'m> {
     module: &'m GraphModule,
-    /// `get_attr` nodes made for the attributes of modules.
+    /// The `get_attr` nodes made for the attributes of modules.
     attributes: HashMap<Arc<str>, NodeId>,
-    /// Nodes made for items of lists.
+    /// The nodes made for items of lists.
     items: HashMap<(NodeId, Vec<usize>), NodeId>,
 }
 
 impl<'m> Normalize<'m> {
-    /// For a graph of `module` (which need not hold it at the time).
+    /// For a graph of `module`, which need not contain the graph at this time.
     pub(in crate::pass) fn new(module: &'m GraphModule) -> Normalize<'m> {
         Normalize {
             module,
@@ -53,7 +53,6 @@ impl<'m> Normalize<'m> {
         }
     }
 
-    /// The module.
     pub(in crate::pass) fn module(&self) -> &'m GraphModule {
         self.module
     }
@@ -74,7 +73,7 @@ impl<'m> Normalize<'m> {
         self.rewrite(graph, n, &resolved)
     }
 
-    /// Makes the node the canonical call of what it resolves to, without its write if it has one.
+    /// Turns the node into the canonical call that it resolves to. If the call writes, the write is dropped.
     pub(in crate::pass) fn rewrite(
         &mut self,
         graph: &mut Graph,
@@ -103,7 +102,7 @@ impl<'m> Normalize<'m> {
         Ok(true)
     }
 
-    /// The node of an operand, made before `user` if there is none yet.
+    /// The node of an operand, created before `user` if it does not exist.
     fn operand_node(&mut self, graph: &mut Graph, user: NodeId, o: &Operand) -> Result<NodeId, Diagnostic> {
         match o {
             Operand::Node(n) => Ok(*n),
@@ -152,7 +151,7 @@ fn item_type(graph: &Graph, n: NodeId, i: usize) -> Type {
     ty.and_then(|t| t.items()?.get(i).cloned()).unwrap_or(Val::Unknown)
 }
 
-/// Writes out the values that inference knows in the graph's result.
+/// Replaces the values that inference knows in the graph's result by literals.
 fn write_out_values(graph: &mut Graph, n: NodeId) -> bool {
     let known: HashMap<NodeId, Arg> = graph[n]
         .inputs()

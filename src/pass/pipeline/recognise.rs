@@ -1,10 +1,13 @@
-//! Finds attention, rolls and slices that were written out op by op, as `run_decompositions` of `torch.export` leaves them.
+//! Recognises attention, rolls and slices that were decomposed op by op, as `run_decompositions` of `torch.export`
+//! leaves them.
 //!
-//! What is looked for stands in `rules/recognise.fxir`: a rule for attention, with its alternatives, one for the masks of windows
-//! side by side, two for the forms of attention that torch has, three for softmax and its logarithm, and two for `index_select` at constant places that follow
-//! each other. What torch has no op for (scores with a bias and a mask, and NaN in rows that are masked throughout) is
-//! `biased_attention`. (Unrolled recurrent layers are found in Rust, by the pass
-//! `recurrent`: they are a chain of as many steps as the sequence has items, and a rule has a fixed number of nodes.)
+//! The patterns are in `rules/recognise.fxir`: a rule for attention, with its alternatives, one for the masks of
+//! windows side by side, two for the forms of attention that torch has, three for softmax and its logarithm, and two
+//! for consecutive `index_select` calls at constant positions. What torch has no op for (scores with a bias and a mask,
+//! and NaN in rows that are masked throughout) becomes `biased_attention`.
+//!
+//! Unrolled recurrent layers are found in Rust, by the pass `recurrent`: they are chains with as many steps as the
+//! sequence has items, and a rule has a fixed number of nodes.
 //!
 #![doc = include_str!("../examples/recognise.md")]
 
@@ -17,7 +20,7 @@ use crate::pass::PassContext;
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let found = simplify::apply_rules(module, simplify::recognition_rules(), cx)?;
     if found > 0 {
-        // Operands are given in four dims, which most have already.
+        // The rules reshape operands to four dims, which most operands have already.
         identities::run(module, cx)?;
         dce::run(module, cx)?;
     }

@@ -1,4 +1,4 @@
-//! The rules that recognise what was written out, against the interpreter, over their alternatives.
+//! Tests the recognition rules and their alternatives against the interpreter.
 
 use super::simplify::recognition_rules;
 use crate::graph::GraphModule;
@@ -17,7 +17,8 @@ fn module(text: &str) -> GraphModule {
     m
 }
 
-/// Applies the rules; results stay what they are up to rounding. Gives the targets of the calls that are left.
+/// Applies the rules and checks that the results stay the same up to rounding. Returns the targets of the remaining
+/// calls.
 fn targets(text: &str) -> Vec<String> {
     let m = module(text);
     let after = alike(m, 2e-5, |m| {
@@ -28,7 +29,7 @@ fn targets(text: &str) -> Vec<String> {
     calls.map(|n| g[n].target().to_string()).collect()
 }
 
-/// Writes statements under names of their own.
+/// Writes statements with generated names.
 #[derive(Default)]
 struct Text(String, usize);
 
@@ -40,7 +41,7 @@ impl Text {
         name
     }
 
-    /// `x`, or `x` times or over a number.
+    /// `x`, or `x` multiplied or divided by a number.
     fn scaled(&mut self, x: String, how: usize) -> String {
         match how {
             1 => self.call(format!("mul({x}, 0.5)")),
@@ -81,7 +82,7 @@ impl Text {
     }
 }
 
-/// Attention written out, and the op that it is: `pick` says how many choices there are, and gives a number below.
+/// Decomposed attention, and the op that it should become. `pick` takes the number of choices and returns one of them.
 fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, &'static str) {
     let mut t = Text::default();
     let q = t.scaled("%q".into(), pick(3));

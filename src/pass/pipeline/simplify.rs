@@ -1,9 +1,9 @@
 //! Algebraic simplification by rewrite rules.
 //!
-//! The rules are the FXIR files beside this one, in `rules/`: `exact` ones, which keep every bit, always run; `fast` ones,
-//! which may change rounding, NaN or signed zeros, only where the options allow it. `identities.fxir` and `recognise.fxir` are
-//! those of the passes of these names. Each rule is tested against the
-//! interpreter on random graphs and inputs.
+//! The rules are the FXIR files in `rules/`. `exact` rules keep every bit and always run. `fast` rules, which may
+//! change rounding, NaN or signed zeros, run only if the options allow it. The passes `identities` and `recognise`
+//! apply the rules of the files of those names. Each rule is tested against the interpreter on random graphs and
+//! inputs.
 //!
 #![doc = include_str!("../examples/simplify.md")]
 
@@ -50,12 +50,12 @@ pub fn rules() -> &'static [Rule] {
     &RULES[2]
 }
 
-/// The rules of ops that give their operand back.
+/// The rules that remove ops that return their operand.
 pub fn identity_rules() -> &'static [Rule] {
     &RULES[0]
 }
 
-/// The rules of ops that were written out.
+/// The rules that recognise decomposed ops.
 pub fn recognition_rules() -> &'static [Rule] {
     &RULES[1]
 }
@@ -65,7 +65,7 @@ fn parse_rules(text: &str) -> Vec<Rule> {
     debug_assert!(!found.has_errors(), "{found:?}");
     let (mut rules, found) = rewrite::compile(&tree);
     debug_assert!(!found.has_errors(), "{found:?}");
-    // The text stands in no store, so that nothing may point into it.
+    // No source store holds the rules' text, so spans must not point into it.
     rules.iter_mut().for_each(|r| r.span = None);
     rules
 }
@@ -89,7 +89,7 @@ pub(in crate::pass) fn apply_rules(
     let report = rewrite::rewrite(module, rules, &options)?;
     cx.remarks.extend(report.remarks.iter().map(|r| r.to_string()));
     if report.total() > 0 {
-        // Replacements are written by parameter; canonical nodes leave their defaults out.
+        // Replacements name all parameters; canonical nodes omit defaults.
         normalize(module)?;
     }
     Ok(report.total())

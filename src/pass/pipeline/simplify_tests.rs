@@ -1,4 +1,4 @@
-//! Every rule of the files against the interpreter, on random graphs that it matches and random inputs.
+//! Tests every rule against the interpreter, on random graphs that it matches and random inputs.
 
 use super::simplify::{identity_rules, rules};
 use crate::graph::{Arg, Graph, GraphModule};
@@ -33,7 +33,8 @@ impl Random {
         TensorType::with_fixed_shape(dtype, self.pick(&shapes))
     }
 
-    /// The type of an input of `rule` named `name`: images have the dims their pool asks for, with or without a batch.
+    /// The type of the input of `rule` that is called `name`. Images have the dims that their pooling op requires, with
+    /// or without a batch.
     fn input(&mut self, rule: &str, name: &str) -> TensorType {
         let mut ty = self.ty();
         if name == "image" {
@@ -44,7 +45,7 @@ impl Random {
         ty
     }
 
-    /// A literal for the parameter `name`. Parameters that only say how a result is stored take few.
+    /// A random literal for the parameter `name`. Parameters that only affect how a result is stored have few choices.
     fn literal(&mut self, name: &str) -> Arg {
         let maybe = |v: Arg| [Val::None, v];
         let ints = |v: &[i64]| Val::List(v.iter().map(|&i| Val::int(i)).collect());
@@ -73,7 +74,7 @@ impl Random {
         self.pick(&pool)
     }
 
-    /// Special values and plain ones; for rules that change rounding only plain ones.
+    /// Random elements, with special values unless `plain`. Rules that change rounding only get plain ones.
     fn tensor(&mut self, ty: &TensorType, plain: bool) -> Tensor {
         let special = [
             0.0,
@@ -126,7 +127,7 @@ impl Random {
     }
 }
 
-/// A graph that the rule may match: its pattern, with the holes filled at random.
+/// A graph that the rule may match: its pattern with the holes filled at random.
 fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<TensorType>)> {
     let mut graph = Graph::new();
     let mut map: HashMap<_, Arg> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Wrappers written out: what runs, interpreted and after the passes, and what is refused.
+//! Tests of wrapper expansion: what runs, in the interpreter and after the passes, and what is refused.
 
 use crate::diag::Diagnostics;
 use crate::graph::{self, GraphModule};
@@ -18,7 +18,7 @@ fn module(text: &str) -> (GraphModule, Diagnostics) {
     (module, found)
 }
 
-/// The type of the result of a region `body` of two inputs, and the module.
+/// The module of a region `body` with two inputs, and its result's type.
 fn region(head: &str, types: [&str; 2], body: &str) -> (String, GraphModule) {
     let [x, y] = types;
     let text = format!(

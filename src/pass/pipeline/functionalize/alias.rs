@@ -1,4 +1,4 @@
-//! Views: where they lie in the memory they share.
+//! Views: their location in the memory they share.
 
 use super::write::replace_node;
 use super::{Functionalize, FunctionalizeError, ViewPlace, ViewStep, tensor_type};
@@ -12,7 +12,7 @@ use crate::pass::decompose_node;
 use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
 
-/// Whether a conversion gives another order in memory than its operand's, which it copies then.
+/// Whether a conversion changes the memory order of its operand, in which case it copies.
 fn changes_memory_order(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
     let format = call.op.schema.index_of("memory_format").map(|i| &call.args[i]);
     let plain = |f: &Val<TensorType>| matches!(f, Val::TorchName(n) if n.ends_with("preserve_format"));
@@ -20,7 +20,7 @@ fn changes_memory_order(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
 }
 
 impl Functionalize<'_> {
-    /// A node whose result may share memory with its first argument.
+    /// Rewrites a node whose result may share memory with its first argument.
     pub(super) fn rewrite_alias(
         &mut self,
         graph: &mut Graph,
@@ -35,7 +35,7 @@ impl Functionalize<'_> {
             && !matches!(op.id(), Some(OpId::To | OpId::TypeAs))
             && op.aliases
         {
-            // `split`, `chunk`, `getattr(x, "T")`: views one by one.
+            // `split`, `chunk`, `getattr(x, "T")`: make the views one by one.
             self.normalize.rewrite(graph, n, resolved)?;
             let made = graph.id_bound();
             if decompose_node(graph, n, op, |_| false)? {
@@ -60,7 +60,7 @@ impl Functionalize<'_> {
             return Ok(());
         }
         if op.view.is_none() {
-            // A conversion that converts nothing gives its operand.
+            // A conversion that converts nothing returns its operand.
             let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.is(OpId::To);
             let place = self.place_of(graph, x);
             if from == to && !copies && !changes_memory_order(&types_of(graph, n, op)?, place.layout.as_ref()) {
@@ -75,7 +75,7 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// A call that writes nothing: its result may be its operand, or a view of it.
+    /// Rewrites a call that writes nothing. Its result may be its operand, or a view of it.
     pub(super) fn rewrite_shared(
         &mut self,
         graph: &mut Graph,
@@ -89,7 +89,7 @@ impl Functionalize<'_> {
         }
     }
 
-    /// Puts the operand in the place of a call that gives it back; whether it is one.
+    /// Replaces a call that returns its operand by the operand. Returns whether it did.
     fn is_operand(
         &mut self,
         graph: &mut Graph,
@@ -110,7 +110,7 @@ impl Functionalize<'_> {
         Ok(same)
     }
 
-    /// The place of the view `n` of a value at `parent`; `None` where torch copies.
+    /// The location of the view `n` of a value at `parent`; `None` if torch copies.
     pub(super) fn place_through_view(
         &self,
         graph: &Graph,
@@ -133,13 +133,13 @@ impl Functionalize<'_> {
             .and_then(Layout::known_strides)
             .and(from.fixed_shape());
         if layout.is_none() && sizes.is_some() && tensor_type(graph, n).is_some_and(|t| t.fixed_shape().is_some()) {
-            // No strides say the reshape.
+            // No strides can express the reshape.
             return Ok(None);
         }
         step_from(graph, n, op, parent, layout).map(Some)
     }
 
-    /// Where the view `n` of a value at `parent` lies, as far as that is known.
+    /// The memory layout of the view `n` of a value at `parent`, if known.
     fn view_layout(&self, graph: &Graph, n: NodeId, op: &'static Op, parent: &ViewPlace) -> OpResult<Option<Layout>> {
         let call = types_of(graph, n, op)?;
         Ok(parent.layout.as_ref().and_then(|at| of_view(&call, at)))
@@ -156,7 +156,7 @@ fn types_of(graph: &Graph, n: NodeId, op: &'static Op) -> OpResult<Call<TensorTy
     })
 }
 
-/// The place of the view `n` of a value at `parent`.
+/// The location of the view `n` of a value at `parent`.
 fn step_from(
     graph: &Graph,
     n: NodeId,
@@ -176,7 +176,7 @@ fn step_from(
     })
 }
 
-/// Whether the node is a dropout that drops nothing: torch gives the operand itself.
+/// Whether the node is a dropout that drops nothing, for which torch returns the operand itself.
 pub(super) fn is_disabled_dropout(resolved: &Resolved) -> bool {
     resolved.types().is_some_and(|call| {
         let number = |p: &str| call.args.get(call.op.schema.index_of(p)?)?.as_f64();

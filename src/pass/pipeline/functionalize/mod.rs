@@ -1,14 +1,14 @@
 //! Turns writes into values.
 //!
-//! Values that share memory have a *root* (the value that owns it) and the views that lead from the root to them. A
-//! write gives the root a new value, made by writing the new elements back through the views; whoever reads a value of
-//! that root afterwards gets it by applying its views to the root's newest value. Where torch's `reshape` copies
-//! because no strides can say the result, so does this.
+//! Values that share memory have a *root* (the value that owns the memory) and a chain of views from the root to each
+//! of them. A write gives the root a new value, made by writing the new elements back through the views. A later read
+//! of any value of that root applies the value's views to the root's newest value. Where torch's `reshape` copies
+//! because no strides can express the result, this pass copies too.
 //!
-//! `alias` says where the result of a view lies, `write` what a write becomes. `strided` resolves `as_strided`, which
-//! reads the memory itself: it becomes a view of the root, in the order in which torch has the root's elements in memory.
+//! `alias` finds where the result of a view is located, `write` rewrites writes. `strided` resolves `as_strided`, which
+//! reads the memory itself: it becomes a view of the root, in the order in which torch stores the root's elements.
 //!
-//! Inputs and buffers that were written get their last values among the leading results
+//! The final values of inputs and buffers that were written become the leading results
 //! ([`Graph::mutations`](crate::graph::Graph::mutations)).
 //!
 #![doc = include_str!("../../examples/functionalize.md")]
@@ -36,7 +36,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
     functionalize(module)
 }
 
-/// Makes every graph of the module functional, and gives how many writes there were.
+/// Makes every graph of the module functional. Returns the number of writes.
 pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let survey = CallSurvey::from_graph(module, graph);
@@ -64,14 +64,14 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     })
 }
 
-/// What the calls of a graph do that this pass is for.
+/// What the calls of a graph do that concerns this pass.
 #[derive(Default)]
 struct CallSurvey {
-    /// How many write.
+    /// The number of calls that write.
     writes: usize,
-    /// Whether one draws random numbers in the order of its operand's memory.
+    /// Whether a call draws random numbers in the memory order of its operand.
     draws: bool,
-    /// Whether one reads memory rather than elements.
+    /// Whether a call reads memory rather than elements.
     reads_memory: bool,
 }
 
@@ -90,28 +90,29 @@ impl CallSurvey {
     }
 }
 
-/// Whether calls of the op draw in the order of their operand's memory, wherever their result goes.
+/// Whether calls of the op draw random numbers in the memory order of their operand, no matter where the result is
+/// stored.
 fn draws_as_operand_lies(op: &Op) -> bool {
     op.facts.draws == DrawOrder::OfOperand
 }
 
-/// A view from one value to the next.
+/// One view of a chain.
 #[derive(Clone, Debug)]
 struct ViewStep {
     op: &'static Op,
-    /// One per parameter; the first is replaced by the value the view is taken of.
+    /// One argument per parameter. The first is replaced by the value that is viewed.
     args: Vec<Arg>,
     ty: Type,
 }
 
-/// How a value lies in its root.
+/// The location of a value within its root.
 #[derive(Clone, Debug)]
 struct ViewPlace {
     root: NodeId,
     steps: Vec<ViewStep>,
-    /// The root's version that the value shows.
+    /// The version of the root that the value shows.
     version: u64,
-    /// Where torch has it in memory, as far as that is known.
+    /// The memory layout that torch gives the value, if known.
     layout: Option<Layout>,
 }
 
@@ -124,17 +125,17 @@ struct Functionalize<'m> {
     normalize: Normalize<'m>,
     places: HashMap<NodeId, ViewPlace>,
     roots: HashMap<NodeId, Root>,
-    /// The first `get_attr` of each attribute: they all share its memory.
+    /// The first `get_attr` of each attribute: all of them share its memory.
     attributes: HashMap<Arc<str>, NodeId>,
-    /// The node that stands for a node from here on: its value after a write, or under its new shape.
+    /// The node that replaces a node from here on: its value after a write, or a view that an in-place call made of it.
     newest: HashMap<NodeId, NodeId>,
-    /// Where torch has values of their own in memory, if not in row-major order; `None` if that is not known.
+    /// The memory layout that torch gives to values that own their memory, unless it is row-major; `None` if unknown.
     layouts: HashMap<NodeId, Option<Layout>>,
-    /// Whether the graph writes at all; if it does not, it may still draw.
+    /// Whether the graph writes at all. A graph without writes may still draw.
     is_written: bool,
-    /// How many draws were put in the order of memory.
+    /// How many draws were rewritten to follow the memory order.
     turned: usize,
-    /// Whether something reads memory rather than elements.
+    /// Whether a call reads memory rather than elements.
     memory_is_read: bool,
 }
 
@@ -178,7 +179,7 @@ impl Functionalize<'_> {
         })
     }
 
-    /// Makes the node's arguments show every write so far.
+    /// Updates the node's arguments so that they show every write so far.
     fn refresh_inputs(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
         for i in graph[n].inputs() {
             let now = self.refresh(graph, i, n).map_err(|e| {
@@ -191,7 +192,7 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// The node that has the value of `i` now; made before `user` if need be.
+    /// The node that has the current value of `i`, inserted before `user` if necessary.
     fn refresh(&mut self, graph: &mut Graph, i: NodeId, user: NodeId) -> OpResult<NodeId> {
         let mut at = i;
         while let Some(&next) = self.newest.get(&at) {
@@ -218,7 +219,7 @@ impl Functionalize<'_> {
         Ok(value)
     }
 
-    /// Where a value lies; a value that is not a view is its own root.
+    /// The location of a value. A value that is not a view is its own root.
     fn place_of(&mut self, graph: &Graph, n: NodeId) -> ViewPlace {
         if let Some(p) = self.places.get(&n) {
             return p.clone();
@@ -234,7 +235,7 @@ impl Functionalize<'_> {
         place
     }
 
-    /// Adds the last values of inputs and buffers that were written to the results.
+    /// Adds the final values of inputs and buffers that were written to the results.
     fn add_written_results(&mut self, graph: &mut Graph) {
         let Some(output) = graph.output() else { return };
         let (mut values, mut mutations) = (vec![], vec![]);
@@ -266,7 +267,7 @@ impl Functionalize<'_> {
     }
 }
 
-/// An error without its place, or with it.
+/// An error with or without a source location.
 enum FunctionalizeError {
     Op(OpError),
     Diagnostic(Box<Diagnostic>),
@@ -302,7 +303,7 @@ fn point_after(graph: &Graph, n: NodeId) -> InsertPoint {
     graph.next(n).map_or(InsertPoint::End, InsertPoint::Before)
 }
 
-/// What `f` writes at `point`, as nodes that stand for `of`.
+/// Returns the result of `f`, which builds nodes at `point` with the origin `of`.
 fn written_at<R>(graph: &mut Graph, of: NodeId, point: InsertPoint, f: impl FnOnce(&mut GraphBuilder<'_>) -> R) -> R {
     let source = NodeOrigin::from_node(graph, of, "functionalize");
     let before = graph.insert_point();

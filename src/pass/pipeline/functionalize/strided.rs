@@ -19,7 +19,7 @@ pub(super) fn reads_storage(resolved: &Resolved) -> bool {
 }
 
 impl Functionalize<'_> {
-    /// Notes where the result of a call lies, if it is not a view and not in row-major order.
+    /// Records the memory layout of a call's result, if it is not a view and not in row-major order.
     pub(super) fn note_layout(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved) {
         let Some(ty) = graph[n].meta.ty.as_ref() else { return };
         let known = |o: &Operand| match o {
@@ -46,7 +46,7 @@ impl Functionalize<'_> {
         }
     }
 
-    /// Where a value with memory of its own lies.
+    /// The memory layout of a value that owns its memory.
     pub(super) fn root_layout(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
         match self.layouts.get(&n) {
             Some(found) => found.clone(),
@@ -57,7 +57,7 @@ impl Functionalize<'_> {
         }
     }
 
-    /// A call that reads the memory of its first argument.
+    /// Rewrites a call that reads the memory of its first argument.
     pub(super) fn rewrite_strided(
         &mut self,
         graph: &mut Graph,
@@ -76,7 +76,8 @@ impl Functionalize<'_> {
         self.scatter(graph, n, op, parent, steps)
     }
 
-    /// `resize`: the first elements of the memory. Its order becomes that of the dims, and `preserve_format` the template's format.
+    /// Rewrites `resize`, which takes the first elements of the memory. The operand is permuted into its memory order,
+    /// and `preserve_format` becomes the template's format.
     fn rewrite_resize(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), FunctionalizeError> {
         let mut args = full_args(op, graph, n)?;
         let order = |p: usize| {
@@ -108,7 +109,8 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// `slice_scatter` and its like, of a view that leaves out parts of a memory that something reads: torch copies them too.
+    /// Rewrites `slice_scatter` and its like if the operand covers only a part of its memory and the graph reads
+    /// memory: torch copies the rest of the memory too.
     pub(super) fn scatter_in_memory(
         &mut self,
         graph: &mut Graph,
@@ -149,7 +151,7 @@ impl Functionalize<'_> {
         self.scatter(graph, n, op, parent, steps)
     }
 
-    /// Puts the view that the `as_strided` of node `n` is in its place, and gives it.
+    /// Replaces node `n`, an `as_strided`, by the view that it is, and returns the view.
     pub(super) fn strided_view(
         &mut self,
         graph: &mut Graph,
@@ -176,7 +178,7 @@ impl Functionalize<'_> {
         Ok(value)
     }
 
-    /// The view of a copy of the memory that was written to through `steps`.
+    /// Rewrites a scatter: copies the memory, writes to it through `steps`, and returns the view of the copy.
     fn scatter(
         &mut self,
         graph: &mut Graph,
@@ -214,7 +216,7 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// The place of the first argument of node `n`, and how its root leads to the window that is asked for.
+    /// The location of the first argument of node `n`, and the steps and layout of the requested window of its root.
     fn requested_window(
         &mut self,
         graph: &Graph,
@@ -250,7 +252,7 @@ impl Functionalize<'_> {
         Ok((parent, steps, layout))
     }
 
-    /// How a root leads to its elements in the order of memory, as numbers of `dtype`, and how many there are.
+    /// The views that turn a root into its elements in memory order, as numbers of `dtype`, and the number of elements.
     pub(super) fn storage_steps(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<ViewStep>, Dim)> {
         let ty = tensor_type(graph, root)?;
         let shape = ty.shape.clone()?;

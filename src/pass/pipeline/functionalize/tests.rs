@@ -1,4 +1,4 @@
-//! Writes as FXIR: the interpreter, which writes to memory, and the functional graph give the numbers that torch gives.
+//! Writes as FXIR: the interpreter, which writes to memory, and the functional graph both return torch's numbers.
 
 use super::functionalize;
 use crate::interp::run;
@@ -6,7 +6,7 @@ use crate::interp::tests::{module, numbers};
 use crate::tensor::Tensor;
 use crate::types::Val;
 
-/// Runs a graph of `%x : f32[2, 3] = [[1, 2, 3], [4, 5, 6]]` as it is and made functional.
+/// Runs a graph of `%x : f32[2, 3] = [[1, 2, 3], [4, 5, 6]]` as it is and after `functionalize`.
 fn check(body: &str, want: &[f64]) {
     let mut m = module(&format!("graph g {{ %x : f32[2, 3] = placeholder x\n{body} }}"));
     let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 4., 5., 6.]);
@@ -28,7 +28,7 @@ fn a_write_through_another_dtype_changes_the_bits() {
         output %z",
         &[1., -1., 1., 4., -5., 6.],
     );
-    // Bytes: the highest of each number is its sign and most of its exponent.
+    // Bytes: the highest byte of a number holds its sign and most of its exponent.
     check(
         "%z = call_function mul(%x, 1)
         %b = call_function torch.ops.aten.view.dtype(%z, torch.uint8)
@@ -90,15 +90,16 @@ fn diagonals_are_filled() {
         %tall = call_function torch.cat([%t, %t], 0)
         %w2 = call_method fill_diagonal_(%tall, 0.0, wrap=True)
         output (%z, %tall)",
-        // Rows of two: the diagonal begins again three rows down.
+        // Rows of two: the diagonal starts again three rows down.
         &[9., 2., 3., 4., 9., 6., 0., 4., 2., 0., 3., 6., 0., 4., 2., 0., 3., 6.],
     );
 }
 
-/// Values as torch gives them for a contiguous [2, 3].
+/// Values from torch for a contiguous [2, 3].
 #[test]
 fn as_strided_reads_the_memory() {
-    // Of a transposed view, of a part with its own offset and with another, and of a view of another dtype.
+    // `as_strided` of a transposed view, of a part with its own offset and with another, and of a view of another
+    // dtype.
     check(
         "%t = call_method t(%x)
         %a = call_method as_strided(%t, [2, 3], [3, 1])
@@ -111,7 +112,7 @@ fn as_strided_reads_the_memory() {
         output (%a, %b, %c, %e)",
         &[1., 2., 3., 4., 5., 6., 4., 5., 3., 4., 1., 6.],
     );
-    // Results of pointwise ops lie in memory as their operands do; copies by name do not.
+    // Results of pointwise ops have the memory order of their operands; explicit copies do not.
     check(
         "%t = call_method t(%x)
         %sum = call_function torch.add(%t, 1)
@@ -185,7 +186,7 @@ fn a_new_shape_is_that_of_every_name() {
 
 #[test]
 fn writes_to_one_of_the_elements_that_share_a_place_are_seen_by_all() {
-    // Through a part of an expanded tensor, and through one of the windows that overlap.
+    // Writes through a part of an expanded tensor, and through one of several overlapping windows.
     check(
         "%y = call_function mul(%x, 1)
         %row = call_method select(%y, 0, 0)
@@ -285,7 +286,7 @@ fn results_lie_where_torch_puts_them() {
             &[stride],
         );
     }
-    // A diagonal without elements begins where its operand does; `slice_scatter` copies what lies around the view.
+    // A diagonal without elements starts where its operand does; `slice_scatter` copies the memory around the view.
     check(
         "%d = call_method diagonal(%x, 5)
         %a = call_function torch.as_strided(%d, [2], [1])

@@ -1,4 +1,4 @@
-//! Writes: the op without its write, and the new value of the memory.
+//! Rewrites writes: the op without its write, and the new value of the memory.
 
 use super::alias::is_disabled_dropout;
 use super::{
@@ -16,7 +16,7 @@ use crate::pass::build::{GraphBuilder, full_args, replace_with_value};
 use crate::types::{TensorType, Type, Val};
 
 impl Functionalize<'_> {
-    /// A node that writes its result to `target`: it becomes the op without the write.
+    /// Rewrites a node that writes its result to `target` as the op without the write.
     pub(super) fn rewrite_write(
         &mut self,
         graph: &mut Graph,
@@ -60,7 +60,7 @@ impl Functionalize<'_> {
         self.store_in_root(graph, x, value, place, shared)
     }
 
-    /// A node that draws: in the order of memory.
+    /// Rewrites a random draw so that it follows the memory order of its operand.
     pub(super) fn rewrite_draw(
         &mut self,
         graph: &mut Graph,
@@ -73,13 +73,13 @@ impl Functionalize<'_> {
                 replace_node(graph, n, &value);
                 Ok(())
             }
-            // Where nothing is written it does not matter whose memory the result has.
+            // Without writes it does not matter which memory the result has.
             None if !self.is_written && !is_disabled_dropout(resolved) => Ok(()),
             None => self.rewrite_shared(graph, n, op, resolved),
         }
     }
 
-    /// What stands for a node that draws in another order than that of its dims: the draw for its operand permuted.
+    /// The replacement of a node that draws in an order other than that of its dims: the draw for its operand permuted.
     fn drawn_in_order(
         &mut self,
         graph: &mut Graph,
@@ -114,7 +114,7 @@ impl Functionalize<'_> {
         Ok(Some(value))
     }
 
-    /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
+    /// Rewrites a node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
     pub(super) fn write_several(
         &mut self,
         graph: &mut Graph,
@@ -154,7 +154,7 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// A batch normalisation in training: its functional form, and the running statistics written.
+    /// Rewrites a batch normalisation in training as its functional form and writes of the running statistics.
     pub(super) fn rewrite_statistics(
         &mut self,
         graph: &mut Graph,
@@ -187,7 +187,7 @@ impl Functionalize<'_> {
         Ok(())
     }
 
-    /// The value of node `n`, of type `ty`, in the dtype of the tensor it is written to.
+    /// The value of node `n`, of type `ty`, converted to the dtype of the tensor it is written to.
     fn convert_to_target(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
         let (Val::Leaf(have), Val::Leaf(want)) = (ty, wanted) else {
             return Ok(n);
@@ -206,8 +206,8 @@ impl Functionalize<'_> {
         Ok(cast)
     }
 
-    /// How a write to `x` at `place` reaches its root. Where a view on the way repeats elements, the others of its elements
-    /// would overwrite what was written, so that it goes straight to the memory.
+    /// How a write to `x` at `place` reaches its root. If a view of the chain repeats elements, writing back through it
+    /// would let the other copies of an element overwrite the new value, so the write goes to the memory directly.
     fn write_route(&self, graph: &Graph, x: NodeId, place: &ViewPlace) -> OpResult<WriteRoute> {
         let Some(layout) = place.layout.as_ref().filter(|_| self.repeats_elements(graph, place)) else {
             return Ok(WriteRoute::Views);
@@ -253,8 +253,8 @@ impl Functionalize<'_> {
         })
     }
 
-    /// Gives the root of `place` a new value in which `value` stands at that place. `shared`: elements may share places
-    /// there.
+    /// Gives the root of `place` a new value that holds `value` at that place. `shared`: whether elements may share
+    /// memory there.
     fn store_in_root(
         &mut self,
         graph: &mut Graph,
@@ -292,7 +292,7 @@ impl Functionalize<'_> {
             ..place.clone()
         };
         self.places.insert(new_base, root_place);
-        // Where elements share places, `value` is not what is there now: who reads it looks anew.
+        // Where elements share memory, the value there may differ from `value`: readers must view the root again.
         let version = if shares { version - 1 } else { version };
         self.places.insert(value, ViewPlace { version, ..place });
         if x != value {
@@ -306,13 +306,14 @@ impl Functionalize<'_> {
 enum WriteRoute {
     /// Back through the views.
     Views,
-    /// Through these steps to a window on the root's memory.
+    /// Through these steps to a window of the root's memory.
     Window(Vec<ViewStep>),
-    /// To such a window (the last step), elements of which may share places.
+    /// Like `Window`, whose last step is the window, but its elements may share memory.
     Changes(Vec<ViewStep>, StridedWindow),
 }
 
-/// The value of `base` with what differs of `value` written to a window, which the last step is.
+/// Writes the elements of `value` that differ from the window's to the window, which is the last step. Returns the new
+/// `base`.
 fn changes_written(
     b: &mut GraphBuilder<'_>,
     base: NodeId,
@@ -331,14 +332,14 @@ fn changes_written(
     written_back(b, base, before, node_of(&new))
 }
 
-/// The value of `base` with `value` written to what `steps` lead to.
+/// The value of `base` with `value` written to the view that `steps` describe.
 pub(super) fn written_back(
     b: &mut GraphBuilder<'_>,
     base: NodeId,
     steps: &[ViewStep],
     value: NodeId,
 ) -> OpResult<NodeId> {
-    // The values the views are taken of, from the root down.
+    // The calls of the views, from the root down.
     let mut calls = vec![];
     let mut at = base;
     for (i, step) in steps.iter().enumerate() {
@@ -355,10 +356,10 @@ pub(super) fn written_back(
     Ok(node_of(&new))
 }
 
-/// Puts `value` where node `n` was used, and drops the node.
+/// Replaces the uses of node `n` by `value` and erases the node.
 pub(super) fn replace_node(graph: &mut Graph, n: NodeId, value: &Arg) {
     replace_with_value(graph, n, value);
-    // Nothing uses it any more, so that this does not fail.
+    // It has no users any more, so erasing it cannot fail.
     let _ = graph.erase_node(n);
 }
 

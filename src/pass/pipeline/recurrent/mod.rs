@@ -1,9 +1,9 @@
-//! Finds recurrent layers that were unrolled, as `run_decompositions` of `torch.export` leaves them: twenty nodes a step.
+//! Recognises unrolled recurrent layers, as `run_decompositions` of `torch.export` leaves them: twenty nodes per step.
 //!
-//! Each node that is one step of a cell ([`step`]) from the state before it, with the same weights, and with the next slice of one
-//! product of all inputs, goes on with the chain of that state. A chain that takes all slices, in order or in reverse, is
-//! a layer. Other uses of its states read the layer's result; an LSTM whose cell states are used in other places stays
-//! unrolled. The work is linear in the number of steps.
+//! A node that computes one step of a cell ([`step`]) extends the chain of the state before it if it has the same
+//! weights and takes the next slice of one product of all inputs. A chain that takes all slices, in order or in
+//! reverse, is a layer. Other uses of its states read the layer's result. An LSTM whose cell states have other uses
+//! stays unrolled. The pass is linear in the number of steps.
 //!
 #![doc = include_str!("../../examples/recurrent.md")]
 
@@ -36,9 +36,9 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
 }
 
 struct Layer {
-    /// In the order of time.
+    /// In time order.
     states: Vec<NodeId>,
-    /// Where all states are joined, and whether in the order of the layer's result.
+    /// The nodes that join all states, and whether in the order of the layer's result.
     joined: Vec<(NodeId, bool)>,
     first: CellStep,
     end: CellStep,
@@ -47,7 +47,7 @@ struct Layer {
     reversed: bool,
 }
 
-/// The layers of a graph, in its order.
+/// The layers of a graph, in graph order.
 fn find_layers(graph: &Graph) -> Vec<Layer> {
     let m = StepMatcher { graph };
     let mut steps: HashMap<NodeId, CellStep> = HashMap::new();
@@ -56,7 +56,7 @@ fn find_layers(graph: &Graph) -> Vec<Layer> {
     for n in graph.iter() {
         let Some(step) = m.step(n) else { continue };
         let goes_on = steps.get(&step.before).is_some_and(|s| is_next_step(&m, s, &step));
-        // A state that two steps go on from is not a chain.
+        // A state that two steps continue does not form a chain.
         if !goes_on || next.insert(step.before, n).is_some() {
             first.push(n);
         }
@@ -80,14 +80,14 @@ fn is_next_step(m: &StepMatcher, a: &CellStep, b: &CellStep) -> bool {
         && a.c.map(|c| m.strip(c)) == b.c_before.map(|c| m.strip(c))
 }
 
-/// The layer that a chain of states is.
+/// The layer that a chain of states forms.
 fn match_layer(m: &StepMatcher, states: Vec<NodeId>, steps: &HashMap<NodeId, CellStep>) -> Option<Layer> {
     let (first, end) = (steps[states.first()?], steps[states.last()?]);
     let count = states.len() as i64;
     let descending = first.at != 0;
     let place = |i: i64| if descending { count - 1 - i } else { i };
     let in_order = (0..count).zip(&states).all(|(i, h)| steps[h].at == place(i));
-    // A cell state that is used beside its tanh and the next step would have to be computed again.
+    // A cell state that has uses besides its tanh and the next step would have to be computed again.
     let mut inner = states[..states.len() - 1].iter().filter_map(|h| steps[h].c);
     let leaks = inner.any(|c| m.graph[c].users().count() > 2);
     let (inputs, flipped) = m.inputs(first.inputs)?;
@@ -104,7 +104,7 @@ fn match_layer(m: &StepMatcher, states: Vec<NodeId>, steps: &HashMap<NodeId, Cel
     })
 }
 
-/// The nodes that join all states along a new or a leading dim of size 1.
+/// The nodes that join all states along a new dim or a leading dim of size 1.
 fn find_joins(m: &StepMatcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId, bool)> {
     let join = |n: NodeId| {
         let args = m.call(n, &[OpId::Cat])?;
@@ -132,7 +132,8 @@ impl Layer {
     fn rewrite(&self, graph: &mut Graph) -> Option<()> {
         let source = NodeOrigin::from_node(graph, *self.states.last()?, "recurrent");
         let point = graph.insert_point();
-        // Everything the layer needs is there before its first state is complete, and what uses its states comes later.
+        // The layer's operands are all available before its first state is complete, and users of its states come
+        // later.
         graph.set_insert_point(InsertPoint::Before(self.states[0]));
         let mut b = GraphBuilder::new(graph, source, |_| true);
         let made = self
@@ -150,7 +151,7 @@ impl Layer {
         Some(())
     }
 
-    /// What stands for the joins and for each state that is used elsewhere.
+    /// The replacements of the joins and of each state that has other uses.
     fn replacements(&self, b: &mut GraphBuilder<'_>, out: &Traced, last: Traced) -> OpResult<Vec<(NodeId, Traced)>> {
         let mut made = vec![];
         for &(n, in_order) in &self.joined {
@@ -177,7 +178,7 @@ impl Layer {
         Ok(made)
     }
 
-    /// The layer's op: all states, the last state, the last cell state.
+    /// Builds the layer's op. Returns all states, the last state and the last cell state.
     fn build(&self, b: &mut GraphBuilder<'_>) -> OpResult<(Traced, Traced, Option<Traced>)> {
         let fail = || crate::op::OpError::shape("a layer of no tensors");
         let traced = |b: &GraphBuilder<'_>, n: NodeId| b.traced(n).ok_or_else(fail);

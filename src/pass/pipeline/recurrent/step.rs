@@ -1,4 +1,4 @@
-//! One step of a recurrent layer, written out.
+//! Recognises one step of an unrolled recurrent layer.
 
 use crate::graph::{Arg, Graph, NodeId};
 use crate::op::OpId;
@@ -6,20 +6,20 @@ use crate::pass::build::full_args;
 use crate::pass::canonical_op;
 use crate::types::Val;
 
-/// One step: a state from the state before it.
+/// One step: computes a state from the state before it.
 #[derive(Clone, Copy)]
 pub(super) struct CellStep {
     /// The row of the op table: `lstm`, `gru`, `rnn_tanh` or `rnn_relu`.
     pub cell: OpId,
-    /// The cell state that the step gives, of an LSTM.
+    /// The new cell state, for an LSTM.
     pub c: Option<NodeId>,
     pub before: NodeId,
     pub c_before: Option<NodeId>,
-    /// The matrix that an LSTM's output is projected by: the state is the projection.
+    /// The matrix that projects an LSTM's output: the state is the projection.
     pub out: Option<NodeId>,
     /// The product of the state with its weights.
     pub product: LinearProduct,
-    /// The inputs' products of all steps, `[T, B, gates]`, and this step's place in them.
+    /// The products of the inputs of all steps, `[T, B, gates]`, and this step's index in them.
     pub inputs: NodeId,
     pub at: i64,
 }
@@ -43,10 +43,10 @@ impl StepMatcher<'_> {
         full_args(op, self.graph, n).ok()
     }
 
-    /// The tensor operands of a call with two, in both orders.
+    /// The tensor operands of a binary call, in both orders.
     fn both_orders(&self, n: NodeId, op: OpId) -> Option<[(NodeId, NodeId); 2]> {
         let args = self.call(n, &[op])?;
-        // `add` and `sub` have a factor.
+        // `add` and `sub` have a third operand, a factor.
         if args.get(2).is_some_and(|a| a.as_f64() != Some(1.0)) {
             return None;
         }
@@ -58,7 +58,7 @@ impl StepMatcher<'_> {
         self.graph[n].meta.ty.as_ref()?.as_leaf()?.fixed_shape()
     }
 
-    /// The value behind views that keep the order of its elements.
+    /// The value under views that keep the order of its elements.
     pub(super) fn strip(&self, mut n: NodeId) -> NodeId {
         while let Some(Val::Leaf(x)) = self
             .call(
@@ -72,7 +72,7 @@ impl StepMatcher<'_> {
         n
     }
 
-    /// What is split, if `n` is piece `k` of a tensor split into `of` equal pieces along its last dim.
+    /// The tensor that is split, if `n` is piece `k` of `of` equal pieces along its last dim.
     fn piece(&self, n: NodeId, k: i64, of: usize) -> Option<NodeId> {
         let args = self.call(n, &[OpId::ItemOf])?;
         let split = *args[0].as_leaf().filter(|_| args[1].as_int() == Some(k))?;
@@ -82,7 +82,7 @@ impl StepMatcher<'_> {
         (part.len() == whole.len() && part[..last] == whole[..last] && part[last] * of == whole[last]).then_some(x)
     }
 
-    /// What `f` is taken of.
+    /// The operand of `n`, if `n` is a call of `f`.
     fn operand_of(&self, n: NodeId, f: OpId) -> Option<NodeId> {
         self.call(n, &[f])?[0].as_leaf().copied()
     }
@@ -105,7 +105,7 @@ impl StepMatcher<'_> {
         })
     }
 
-    /// Whether the arguments of a view of a matrix swap its dims.
+    /// Whether the arguments, of a view of a matrix, swap its dims.
     fn swaps_dims(&self, args: &[Arg]) -> bool {
         let dim = |a: &Arg| a.as_int().map(|d| d.rem_euclid(2));
         match &args[1..] {
@@ -116,7 +116,7 @@ impl StepMatcher<'_> {
         }
     }
 
-    /// The inputs' products and the place in them that `n` is a slice of.
+    /// The products of all inputs that `n` is a slice of, and its index in them.
     fn slice(&self, n: NodeId) -> Option<(NodeId, i64)> {
         let n = self.strip(n);
         let (args, step) = match self.call(n, &[OpId::Select]) {
@@ -156,7 +156,7 @@ impl StepMatcher<'_> {
         })
     }
 
-    /// `U h0 + W x`: the first product, and of what the second is a slice.
+    /// Matches `U h0 + W x`: the first product, and the slice that the second is.
     fn sum_of_products(&self, n: NodeId) -> Option<(LinearProduct, (NodeId, i64))> {
         let sides = self.both_orders(n, OpId::Add)?;
         sides
@@ -164,7 +164,7 @@ impl StepMatcher<'_> {
             .find_map(|(a, b)| Some((self.product(a)?, self.slice(b)?)))
     }
 
-    /// The products of all inputs, if `n` is that, and whether it is in reverse.
+    /// The products of all inputs, if `n` computes them, and whether they are in reverse.
     pub(super) fn inputs(&self, n: NodeId) -> Option<(LinearProduct, bool)> {
         let n = self.strip(n);
         let flip = self.call(n, &[OpId::Flip]).filter(|args| {
@@ -179,7 +179,7 @@ impl StepMatcher<'_> {
         Some((product?, flipped))
     }
 
-    /// `x @ weight.T + bias` for `x` of rank 3, with the weight repeated.
+    /// Matches `x @ weight.T + bias` for `x` of rank 3, with the weight repeated.
     fn match_batched(&self, n: NodeId) -> Option<LinearProduct> {
         let n = self.strip(n);
         let sum = self.both_orders(n, OpId::Add).and_then(|sides| {
@@ -202,7 +202,7 @@ impl StepMatcher<'_> {
         .filter(|_| whole)
     }
 
-    /// The matrix whose transpose `w` is.
+    /// The matrix whose transpose is `w`.
     fn transpose_of(&self, w: NodeId) -> Option<NodeId> {
         let (args, rank) = (
             self.call(w, &[OpId::Permute, OpId::Transpose, OpId::T])?,
@@ -248,7 +248,7 @@ impl StepMatcher<'_> {
         })
     }
 
-    /// `h = V h'` of an LSTM's output `h'` that nothing else uses.
+    /// Matches `h = V h'` where `h'` is an LSTM's output without other uses.
     fn projected(&self, h: NodeId) -> Option<CellStep> {
         let product = self.product(h)?;
         let mut x = product.x;

@@ -8,7 +8,7 @@ use crate::types::DType;
 use std::fmt::Write;
 
 /// An unrolled LSTM of `steps` steps, batch 2, width 3, 4 hidden units; backwards if `reversed`. Its last cell state is
-/// a result, and with `leak` so is the first; its output is `projected` to 3 numbers, or not.
+/// a result, and so is the first if `leak` is set. If `projected`, its output is projected to 3 numbers.
 fn unrolled(steps: usize, reversed: bool, leak: bool, projected: bool) -> GraphModule {
     let width = if projected { 3 } else { 4 };
     let mut t = format!(
@@ -148,8 +148,8 @@ fn states_that_are_used_elsewhere_keep_it_unrolled() {
     assert_eq!(calls(&rolled(&unrolled(5, false, true, false)), "lstm"), 0);
 }
 
-/// A plain recurrent layer of three steps over products that are joined along the batch or not, whose first and last
-/// states are results and are joined nowhere; backwards, its inputs are flipped.
+/// A plain recurrent layer of three steps, over products that may be joined along the batch. Its first and last states
+/// are results, and its states are joined nowhere. If `backwards`, its inputs are flipped.
 fn plain(f: &str, backwards: bool) -> GraphModule {
     let xs = if backwards {
         "flip(%xb, [0])"
