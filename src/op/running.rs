@@ -1,41 +1,43 @@
-//! Batch and instance normalisation in training: ops that write to some of their arguments.
+//! Batch and instance normalisation in training, which write to some of their arguments.
 //!
-//! `batch_norm(x, weight, bias, running_mean, running_var, training=True, …)` leaves new running statistics in the tensors
-//! it was given; a module counts its batches too. Its functional form gives them as results; the interpreter and functionalisation write them back.
+//! `batch_norm(x, weight, bias, running_mean, running_var, training=True, …)` writes new running statistics to the given tensors; a
+//! module also counts its batches. The functional form returns the new values as results, and the interpreter and
+//! functionalisation write them back.
 
 use super::Call;
 use super::emit::call_of;
 use crate::op::OpId;
 use crate::types::Val;
 
-/// The parameters that are written to: `running_mean` and `running_var` in all of these ops, and `num_batches_tracked`.
+/// The parameters that are written to: `running_mean` and `running_var` in all of these ops, and `num_batches_tracked`
+/// in those that count batches.
 const WRITTEN: [usize; 3] = [3, 4, 10];
 
-/// The parameter that says whether statistics are means over all batches, which takes their number.
+/// The parameter that says whether statistics are means over all batches, which requires the number of batches.
 const CUMULATIVE: usize = 11;
 
 /// How a row updates running statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningStats {
-    /// The op that also gives the new statistics, as its last two results.
+    /// The op that also returns the new statistics, as its last two results.
     pub form: OpId,
-    /// That op where the parameter `verify` is true.
+    /// The op to use instead if the parameter `verify` is true.
     pub verified: Option<OpId>,
-    /// That op where batches are counted: it takes and gives their number too.
+    /// The op to use instead if batches are counted: it also takes and returns their number.
     pub tracked: Option<OpId>,
-    /// The parameter without which nothing is updated; `None` if the row always trains.
+    /// The parameter that must be true for an update; `None` if the row always updates.
     pub training: Option<&'static str>,
 }
 
 /// The functional form of a call that updates running statistics.
 pub struct Functional<T> {
-    /// The call. Its first results are those of the op, its last ones the new statistics.
+    /// The functional call. The op's own results come first, the new statistics last.
     pub call: Call<T>,
-    /// How many results the op has.
+    /// The number of the op's own results.
     own: usize,
 }
 
-/// The functional form of a call that updates running statistics, `None` for other calls.
+/// The functional form of a call that updates running statistics; `None` for other calls.
 pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
     let running = call.op.facts.running?;
     let is_true = |p: &str| {
@@ -61,7 +63,7 @@ pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
 }
 
 impl<T: Clone> Functional<T> {
-    /// The result of `call`, which this is the form of, among the form's results.
+    /// The result of the original `call`, taken from the results of its functional form.
     pub fn own_result(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
         match call.op.schema.results {
             1 => results.first().cloned().unwrap_or(Val::Unknown),
@@ -69,7 +71,7 @@ impl<T: Clone> Functional<T> {
         }
     }
 
-    /// The parameters of the op that are written to, with what is written.
+    /// The parameters of the op that are written to, with their new values.
     pub fn written_params(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
         WRITTEN
             .into_iter()

@@ -1,11 +1,11 @@
-//! torch's schema strings, parsed: `gelu(Tensor self, *, str approximate='none') -> Tensor`.
+//! Parser of torch's schema strings: `gelu(Tensor self, *, str approximate='none') -> Tensor`.
 
 use crate::types::{Val, write_float, write_str};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// A value without leaves: what a schema's default can be.
+/// The leaf type of values without leaves, as in defaults of schemas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NoLeaf {}
 
@@ -29,10 +29,10 @@ pub enum ParamType {
     Layout,
     MemoryFormat,
     Generator,
-    /// Anything at all (`getattr`, `getitem`, higher-order ops).
+    /// Any value (`getattr`, `getitem`, higher-order ops).
     Any,
     Optional(Box<ParamType>),
-    /// A list; with a length, one item also stands for that many.
+    /// A list. If it has a fixed length, a single item stands for that many copies.
     List(Box<ParamType>, Option<usize>),
 }
 
@@ -43,29 +43,31 @@ pub struct Param {
     pub name: String,
     /// Its type.
     pub ty: ParamType,
-    /// Its default, if it may be left out.
+    /// Its default, if it has one.
     pub default: Option<Literal>,
-    /// Behind the `*`.
+    /// Whether the parameter comes after the `*`.
     pub keyword_only: bool,
-    /// Written to (`Tensor(a!)`).
+    /// Whether the op writes to it (`Tensor(a!)`).
     pub mutated: bool,
-    /// `SymInt`, alone or in a list: what torch lets be symbolic, and takes other values for than for an `int`.
+    /// Whether the type is `SymInt`, alone or in a list. torch allows symbolic values for it, and accepts other values
+    /// than for an `int`.
     pub symbolic: bool,
 }
 
 /// A schema.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
-    /// The op's name as the schema writes it, with the overload if it has one.
+    /// The op's name as in the schema, with the overload if there is one.
     pub name: String,
     /// Parameters in order.
     pub params: Vec<Param>,
-    /// How many results there are; a list counts as one.
+    /// The number of results; a list counts as one.
     pub results: usize,
 }
 
 impl Schema {
-    /// Parses a schema. The op table's schemas are part of the program, so a bad one is a bug and panics (a test parses all).
+    /// Parses a schema of the op table. These are part of the program, so an invalid one is a bug and panics (a test
+    /// parses all).
     pub fn parse(text: &str) -> Schema {
         Schema::try_parse(text).unwrap_or_else(|what| panic!("schema {text:?}: {what}"))
     }
@@ -81,17 +83,17 @@ impl Schema {
     }
 }
 
-/// A row's schema: its text, which is parsed when something first reads it. A run reads few of the table's rows.
+/// A row's schema, parsed on first use. A run uses few of the table's rows.
 #[derive(Clone, Debug)]
 pub struct LazySchema {
     text: &'static str,
-    /// What stands for the name in the text; rows that share a text have a name each.
+    /// A name that replaces the one in the text: rows that share a text have different names.
     name: Option<&'static str>,
     parsed: OnceLock<Schema>,
 }
 
 impl LazySchema {
-    /// A text of the table.
+    /// A schema of the table, by its text.
     pub(super) fn new(text: &'static str) -> LazySchema {
         LazySchema {
             text,
@@ -131,7 +133,7 @@ impl Deref for LazySchema {
     }
 }
 
-/// A Python literal as schemas and module forms write it.
+/// Parses a Python literal as in schemas and module forms.
 pub(super) fn parse_literal(text: &str) -> Result<Literal, String> {
     let mut p = SchemaParser { text, rest: text };
     let v = p.parse_literal()?;
@@ -325,7 +327,7 @@ impl fmt::Display for ParamType {
     }
 }
 
-/// A literal as a schema or FXIR writes it.
+/// A literal in the syntax of schemas and FXIR.
 pub fn write_literal(v: &Literal) -> String {
     match v {
         Val::None => "None".into(),
@@ -351,7 +353,7 @@ impl fmt::Display for LazySchema {
     }
 }
 
-/// The parameters of a schema as it writes them: `(Tensor self, *, number alpha=1)`.
+/// The parameters of a schema in schema syntax: `(Tensor self, *, number alpha=1)`.
 pub struct ParamList<'a>(pub &'a [Param]);
 
 impl fmt::Display for ParamList<'_> {

@@ -1,8 +1,8 @@
-//! Writes to tensors whose elements share places in memory.
+//! Writes to tensors whose elements share memory.
 //!
-//! Where an expanded dim repeats elements, most of torch's writes refuse. Some do not ask (`fill_`, `masked_fill_`): each
-//! element that such a write changes is stored, the others are left alone. Rows name these with [`Op::shared_writes`]. What
-//! other views with shared places hold after a write depends in torch on the order of a loop, unless all write the same.
+//! If an expanded dim repeats elements, most of torch's writes fail. Some skip the check (`fill_`, `masked_fill_`); rows declare
+//! these with [`Op::shared_writes`]. Such a write stores each element that it changes and leaves the others alone. For other views
+//! with shared memory, the contents after a write depend in torch on the order of a loop, unless all written values are equal.
 
 use super::emit::{dims_val, ints_val};
 use super::layout::{Layout, StridedWindow};
@@ -12,39 +12,40 @@ use crate::op::OpBuilder;
 use crate::op::OpId;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// Whether a write with these arguments, to a first operand that lies so, does not ask whether elements share a place.
+/// Whether a write with these arguments, to a first operand with this layout, skips the check for elements that share
+/// memory.
 pub type SharedWrites = fn(&Call<TensorType>, &Layout) -> bool;
 
-/// For [`Op::shared_writes`]: whatever the arguments are.
+/// For [`Op::shared_writes`]: the check is always skipped.
 pub fn always_shared(_: &Call<TensorType>, _: &Layout) -> bool {
     true
 }
 
-/// For [`Op::shared_writes`]: unless `value` is a tensor.
+/// For [`Op::shared_writes`]: the check is skipped unless `value` is a tensor.
 pub fn of_numbers(c: &Call<TensorType>, _: &Layout) -> bool {
     c.opt_leaf("value").is_none()
 }
 
 impl Op {
-    /// In place, the op does not ask whether elements of what it writes share a place in memory.
+    /// Declares that the op's in-place form skips the check for elements that share memory if `rule` holds.
     pub fn shared_writes(mut self, rule: SharedWrites) -> Op {
         self.shared_writes = Some(rule);
         self
     }
 }
 
-/// Whether a write of this call to its first operand, which lies so, may go to places that elements share.
+/// Whether this call may write to its first operand, with layout `at`, if elements share memory.
 pub fn takes_shared(c: &Call<TensorType>, at: &Layout) -> bool {
     c.op.shared_writes.is_some_and(|rule| rule(c, at))
 }
 
-/// Whether torch sees that elements share a place: a stride of 0 along a dim of more than one.
+/// Whether torch detects that elements share memory: a dim of more than one element has stride 0.
 pub fn is_expanded(shape: &[Dim], strides: &[Dim]) -> bool {
     let repeats = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
     !shape.contains(&Dim::Const(0)) && shape.iter().zip(strides).any(repeats)
 }
 
-/// Whether elements may share a place, as far as sizes are known.
+/// Whether elements may share memory. Unknown sizes count as not shared.
 pub fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
     if is_expanded(shape, strides) {
         return true;
@@ -74,7 +75,7 @@ pub fn expanded_write_error() -> OpError {
     )
 }
 
-/// `base` with those elements of `new` written to a window on its row-major elements that differ from what is there.
+/// Writes those elements of `new` that differ from the current ones to a window of `base`'s row-major elements.
 pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, new: &Traced) -> OpResult<Traced> {
     let shape = base.shape()?.to_vec();
     let count = base.ty.numel();
@@ -95,7 +96,7 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, n
     let at = strided(b, &numbers)?;
     let (old_bits, new_bits) = (to_integer_bits(b, &old)?, to_integer_bits(b, new)?);
     let changed = b.ne(&old_bits, &new_bits)?;
-    // What has not changed goes to one more element, which is dropped.
+    // Elements that have not changed are written to an extra element, which is dropped afterwards.
     let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
     let at = b.r#where(&changed, &at, &nowhere)?;
     let more = b.constant_pad_nd(&flat, ints_val(&[0, 1]))?;
@@ -105,7 +106,7 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, n
     b.reshape(&kept, &shape)
 }
 
-/// The elements as integers of their size: NaN equals itself, and zeros of two signs differ.
+/// The elements as integers of the same size, so that NaN equals itself and zeros of different sign differ.
 fn to_integer_bits(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
     let ints = match x.dtype().size() {
         1 => DType::U8,

@@ -1,23 +1,23 @@
-//! A canonical call in torch's words: the inverse of resolving a spelling.
+//! Writes a canonical call in torch's spelling: the inverse of resolving a spelling.
 
 use super::bind::find_param;
 use super::{Form, Op, ParamType, Schema, lift_literal, numbers};
 use crate::types::{ScalarKind, Type, Val};
 
-/// A call as torch spells it.
+/// A call in torch's spelling.
 #[derive(Clone, Debug)]
 pub struct Spelled<T> {
     /// The path: `torch.ops.aten.add.Tensor`, `torch.where`, or a method's name.
     pub target: String,
     /// Whether it is a method of the first argument.
     pub method: bool,
-    /// Arguments by position.
+    /// Positional arguments.
     pub args: Vec<Val<T>>,
-    /// Arguments by name.
+    /// Keyword arguments.
     pub kwargs: Vec<(String, Val<T>)>,
 }
 
-/// Ops whose ATen overloads take numbers for tensors (torch's `should_allow_numbers_as_tensors`).
+/// Ops whose ATen overloads accept numbers for tensors (torch's `should_allow_numbers_as_tensors`).
 const NUMBERS: [&str; 8] = [
     "aten.add.Tensor",
     "aten.sub.Tensor",
@@ -29,7 +29,7 @@ const NUMBERS: [&str; 8] = [
     "aten.remainder.Tensor",
 ];
 
-/// The families of spellings for calls on tensors, the one to take first.
+/// The families of spellings for calls on tensors, in order of preference.
 const OF_TENSORS: [&str; 7] = [
     "aten.",
     "torch.",
@@ -40,8 +40,8 @@ const OF_TENSORS: [&str; 7] = [
     "builtins.",
 ];
 
-/// The families for calls on Python's numbers, or on values of which it is not known whether they are: ATen would make tensors of
-/// them.
+/// The families for calls on Python numbers, or on values that may be numbers, in order of preference. ATen would make
+/// tensors of numbers.
 const OF_NUMBERS: [&str; 7] = [
     "operator.",
     "math.",
@@ -52,9 +52,10 @@ const OF_NUMBERS: [&str; 7] = [
     "prims.",
 ];
 
-/// `op` with one argument per parameter of its row, in the first of its spellings that torch has and that can say it: ATen's
-/// overloads first, then functions of the torch module, of `operator`, methods; for numbers the other way round. `is_number` tells
-/// leaves that are Python's numbers from tensors, as far as that is known.
+/// Spells a call of `op`, with one argument per parameter of its row, by the first of its spellings that torch has and
+/// that can express the call. ATen's overloads come first, then functions of the torch module, of `operator`, and
+/// methods; for numbers the order is reversed. `is_number` tells whether a leaf is a Python number or a tensor, if that
+/// is known.
 pub fn spell_call<T: Clone + PartialEq>(
     op: &'static Op,
     args: &[Val<T>],
@@ -73,10 +74,10 @@ pub fn spell_call<T: Clone + PartialEq>(
     })
 }
 
-/// Whether a leaf is one of Python's numbers; `None` if that is not known.
+/// Whether a leaf is a Python number; `None` if that is unknown.
 pub type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;
 
-/// Whether values of a type are Python's numbers; `None` if the type is not known.
+/// Whether values of a type are Python numbers; `None` if the type is unknown.
 pub fn is_number(ty: Option<&Type>) -> Option<bool> {
     match ty? {
         Val::Unknown => None,
@@ -93,13 +94,14 @@ fn in_form<T: Clone + PartialEq>(
     args: &[Val<T>],
     is_number: IsNumber<T>,
 ) -> Option<Spelled<T>> {
-    // `aten.add` and `torch.Tensor` classes name no overload.
+    // `aten.add` and classes like `torch.Tensor` do not name an overload.
     if path.starts_with("aten.") && path.matches('.').count() < 2 {
         return None;
     }
     let schema = form.schema_of(op);
     let mut values = form_values(op, form, schema, args)?;
-    // Convolutions have overloads of their own for padding that is a word; the functions of the torch module take both.
+    // ATen's convolutions have separate overloads for `padding` given as a string; the functions of the torch module
+    // take both.
     let word = schema
         .index_of("padding")
         .is_some_and(|i| matches!(values[i], Val::Str(_)));
@@ -119,7 +121,8 @@ fn in_form<T: Clone + PartialEq>(
     }
     let mut out = Spelled {
         target: match (method, overload) {
-            // A view that torch refuses where the memory is not laid out for it; here a view is what its elements are.
+            // torch's `view` fails for some memory layouts. Here a view is defined by its elements, so `reshape` is the
+            // equivalent.
             _ if path == "aten.view.default" => "torch.ops.aten.reshape.default".to_string(),
             (true, _) => path["Tensor.".len()..].to_string(),
             (_, true) => format!("torch.ops.{path}"),
@@ -135,7 +138,7 @@ fn in_form<T: Clone + PartialEq>(
             Some(d) => lift_literal::<T>(d) == v,
             None => v.is_none() && matches!(p.ty, ParamType::Optional(_)),
         };
-        // Most overloads have it by name only, and none refuses it so.
+        // Most overloads take `dtype` by keyword only, and all of them accept it as a keyword.
         let by_name = p.keyword_only || (overload && p.name == "dtype");
         if !by_name {
             out.args.push(v);
@@ -147,13 +150,13 @@ fn in_form<T: Clone + PartialEq>(
         }
     }
     out.args.truncate(keep);
-    // Functions of Python's own have no keywords.
+    // Python's own functions take no keywords.
     let own = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
     (!own || out.kwargs.is_empty()).then_some(out)
 }
 
-/// Whether torch's overload takes these values, brought to what it takes: rows have one schema for overloads that differ in
-/// small ways.
+/// Whether torch's overload accepts these values; adapts them where rows have one schema for overloads that differ
+/// slightly.
 fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>]) -> bool {
     match path {
         "aten.squeeze.dim" | "aten.any.dim" | "aten.all.dim" => {
@@ -183,7 +186,7 @@ fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>])
     }
 }
 
-/// One value per parameter of the form; `None` if the form cannot say a value of the row.
+/// One value per parameter of the form; `None` if the form cannot express one of the row's values.
 fn form_values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[Val<T>]) -> Option<Vec<Val<T>>> {
     let mut out: Vec<Option<Val<T>>> = vec![None; schema.params.len()];
     for (p, v) in op.schema.params.iter().zip(args) {
@@ -221,8 +224,8 @@ fn is_tensor(ty: &ParamType) -> bool {
     }
 }
 
-/// Whether numbers stand for tensors only where torch takes them: hardly anywhere in ATen's overloads, in some places of
-/// functions and methods, everywhere in Python's operators.
+/// Whether torch accepts all numbers given for tensors: in few of ATen's overloads, at some positions of functions and
+/// methods, everywhere in Python's operators.
 fn numbers_fit<T>(schema: &Schema, path: &str, values: &[Val<T>], is_number: IsNumber<T>) -> bool {
     let number = |v: &Val<T>| match v {
         Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) => true,

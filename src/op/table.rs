@@ -1,7 +1,7 @@
 //! The rows and the index of their spellings.
 //!
-//! Both are made on first use, and neither parses anything: schemas, forms of modules and expressions are read when a run
-//! first asks for them.
+//! Both are built on first use without parsing anything: schemas, forms of modules and expressions are parsed when they are first
+//! needed.
 
 use super::{Form, Op, OpId, custom, rows};
 use std::hash::BuildHasher;
@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 
 struct RowTable {
     rows: Vec<Op>,
-    /// The position of each id's row.
+    /// The position of each row, indexed by id.
     by_id: Vec<u16>,
 }
 
 static TABLE: LazyLock<RowTable> = LazyLock::new(|| {
     let rows = rows::all_rows();
-    // An id without a row is one of a file `id/table.in` that is out of date; a test says so.
+    // An id without a row means that `id/table.in` is out of date; a test reports that.
     let mut by_id = vec![u16::MAX; OpId::all().len()];
     for (i, row) in rows.iter().enumerate() {
         if let Some(id) = row.id() {
@@ -25,16 +25,16 @@ static TABLE: LazyLock<RowTable> = LazyLock::new(|| {
     RowTable { rows, by_id }
 });
 
-/// A path that means a row.
+/// A path and the row that it stands for.
 struct PathEntry {
     hash: u64,
     path: &'static str,
     row: u16,
-    /// The form that has the path; `None` for the bare canonical name.
+    /// The form with this path; `None` for the bare canonical name.
     form: Option<u16>,
 }
 
-/// Every path, by hash. Those of one path are in the table's order, which is the order overloads are tried.
+/// All paths, sorted by hash. Entries of one path are in the table's order, in which overloads are tried.
 static PATHS: LazyLock<Vec<PathEntry>> = LazyLock::new(|| {
     let mut paths = vec![];
     for (i, row) in all().iter().enumerate() {
@@ -49,7 +49,7 @@ static PATHS: LazyLock<Vec<PathEntry>> = LazyLock::new(|| {
         add(row.name, None);
         for (f, form) in row.forms.iter().enumerate() {
             form.paths().for_each(|path| add(path, Some(f)));
-            // `aten.add` (torch's overload packet) tries every overload of `add`.
+            // `aten.add` (torch's overload packet) stands for all overloads of `add`.
             let mut last = None;
             for packet in form
                 .paths()
@@ -81,7 +81,7 @@ fn entries_of(path: &str) -> impl Iterator<Item = &'static PathEntry> {
     same.filter(move |e| e.path == path)
 }
 
-/// The rows that a path means, each with the form that has it, in the order to try.
+/// The rows that a path stands for, each with the form that has the path, in the order to try.
 pub(super) fn readings_of(path: &str) -> impl Iterator<Item = (&'static Op, Option<&'static Form>)> {
     entries_of(path).map(|e| {
         let row = &all()[e.row as usize];
@@ -89,23 +89,23 @@ pub(super) fn readings_of(path: &str) -> impl Iterator<Item = (&'static Op, Opti
     })
 }
 
-/// Every row, in the table's order.
+/// All rows, in the table's order.
 pub fn all() -> &'static [Op] {
     &TABLE.rows
 }
 
-/// The row of the canonical name.
+/// The row with the canonical name.
 pub fn by_name(name: &str) -> Option<&'static Op> {
     let row = OpId::from_name(name).map(row_by_id);
     row.or_else(|| custom::find(name).filter(|op| op.name == name))
 }
 
-/// The row of an id.
+/// The row with the id.
 pub(super) fn row_by_id(id: OpId) -> &'static Op {
     &TABLE.rows[TABLE.by_id[id as usize] as usize]
 }
 
-/// The name or spelling as the table has it.
+/// The table's own copy of a name or spelling; `None` if the table does not have it.
 pub(super) fn find_spelling(path: &str) -> Option<&'static str> {
     entries_of(path).next().map(|e| e.path)
 }
@@ -115,7 +115,7 @@ pub fn is_spelling(path: &str) -> bool {
     find_spelling(path).is_some()
 }
 
-/// Every spelling there is, canonical names included.
+/// All spellings, of the table and of registered ops, canonical names included.
 pub fn spellings() -> impl Iterator<Item = &'static str> {
     let custom = custom::registered_ops()
         .into_iter()
@@ -124,7 +124,7 @@ pub fn spellings() -> impl Iterator<Item = &'static str> {
     table_spellings().chain(custom)
 }
 
-/// Every spelling of the table, canonical names included.
+/// All spellings of the table, canonical names included.
 pub(super) fn table_spellings() -> impl Iterator<Item = &'static str> {
     let mut last = "";
     PATHS

@@ -1,8 +1,8 @@
-//! Views: which element of the operand each element of the result is, for known and for symbolic sizes.
+//! Views: the mapping from each element of the result to an element of the operand, for known and for symbolic sizes.
 //!
-//! A view row states one [`ViewRule`]; the type rule and [`Meaning::View`](super::Meaning::View) follow from it. Because
-//! operands are dense and row-major, every view is an offset and a stride per result dimension
-//! ([`View::offset_and_strides`]), which is what loops and the inverse ([`write_through`]) use.
+//! A view row declares one [`ViewRule`]; the type rule and [`Meaning::View`](super::Meaning::View) follow from it. Because operands
+//! are dense and row-major, every view is an offset and a stride per dim of the result ([`View::offset_and_strides`]). Loops and
+//! the inverse ([`write_through`]) use this form.
 
 use super::emit::{dims_val, ints_val};
 use super::layout::contiguous_dims;
@@ -18,7 +18,7 @@ use crate::types::{Dim, TensorType, Type, Val};
 pub struct DimView {
     /// The result's shape.
     pub shape: Vec<Dim>,
-    /// Which element.
+    /// The operand's element for each element of the result.
     pub map: DimMap,
 }
 
@@ -27,13 +27,13 @@ pub struct DimView {
 pub enum DimMap {
     /// The element at the same row-major position.
     Reshape,
-    /// Per operand dimension.
+    /// An index per dim of the operand.
     Affine(Vec<DimIndex>),
     /// Strides over the operand's storage (`as_strided`).
     Strided {
-        /// The first element; the operand's own where it is not given.
+        /// The position of the first element; if absent, that of the operand.
         offset: Option<Dim>,
-        /// One stride per result dimension.
+        /// One stride per dim of the result.
         strides: Vec<Dim>,
     },
 }
@@ -43,15 +43,15 @@ pub enum DimMap {
 pub struct DimIndex {
     /// Constant part.
     pub offset: Dim,
-    /// `(result dimension, coefficient)`.
+    /// Pairs of a result dim and its coefficient.
     pub terms: Vec<(usize, i64)>,
 }
 
-/// The rule of a view row: its view of the parameter `self`.
+/// The rule of a view row: the view of the parameter `self`.
 pub type ViewRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<DimView>;
 
 impl DimIndex {
-    /// Just the index along result dimension `d`.
+    /// The index along dim `d` of the result.
     pub fn along_dim(d: usize) -> DimIndex {
         DimIndex {
             offset: Dim::Const(0),
@@ -59,14 +59,14 @@ impl DimIndex {
         }
     }
 
-    /// Always this index.
+    /// A constant index.
     pub fn constant(offset: Dim) -> DimIndex {
         DimIndex { offset, terms: vec![] }
     }
 }
 
 impl DimView {
-    /// The same elements in order, in another shape.
+    /// The same elements in the same order, with another shape.
     pub fn reshape(shape: Vec<Dim>) -> DimView {
         DimView {
             shape,
@@ -74,7 +74,7 @@ impl DimView {
         }
     }
 
-    /// Result dimension `i` is operand dimension `dims[i]`.
+    /// A permutation: dim `i` of the result is dim `dims[i]` of the operand.
     pub fn permute(shape: &[Dim], dims: &[usize]) -> DimView {
         let mut map = vec![DimIndex::constant(Dim::Const(0)); shape.len()];
         for (i, &d) in dims.iter().enumerate() {
@@ -86,7 +86,7 @@ impl DimView {
         }
     }
 
-    /// The view for constant sizes, of parameter `operand`. E0304 if a size is not known.
+    /// The view for constant sizes, with operand parameter `operand`; E0304 if a size is unknown.
     pub fn fix(&self, operand: usize) -> OpResult<View> {
         let known = |d: &Dim| {
             d.as_const()
@@ -119,7 +119,7 @@ impl DimView {
         })
     }
 
-    /// Offset and strides over the row-major elements of an operand of shape `operand`, which for `as_strided` are its
+    /// Offset and strides over the row-major elements of an operand of shape `operand`; for `as_strided`, over its
     /// storage.
     pub fn offset_and_strides(&self, operand: &[Dim]) -> (Dim, Vec<Dim>) {
         match &self.map {
@@ -139,8 +139,8 @@ impl DimView {
         }
     }
 
-    /// The permutation (result dimension to operand dimension) if that is all the view does, but for leaving elements
-    /// out at the ends: the caller compares the sizes where these matter.
+    /// The permutation (from result dim to operand dim) if the view only permutes dims. It may also leave out elements
+    /// at the ends of dims; the caller must compare sizes if that matters.
     fn as_permutation(&self) -> Option<Vec<usize>> {
         let DimMap::Affine(map) = &self.map else { return None };
         let mut dims = vec![usize::MAX; map.len()];
@@ -155,8 +155,8 @@ impl DimView {
 }
 
 impl View {
-    /// Offset and strides, in elements, over the row-major elements of an operand of shape `operand`: element
-    /// `out[i]` is element `offset + Σ i[d] * strides[d]`.
+    /// Offset and strides, in elements, over the row-major elements of an operand of shape `operand`: element `out[i]`
+    /// is the operand's element `offset + Σ i[d] * strides[d]`.
     pub fn offset_and_strides(&self, operand: &[usize]) -> (i64, Vec<i64>) {
         match &self.map {
             IndexMap::Reshape => {
@@ -171,16 +171,16 @@ impl View {
         }
     }
 
-    /// Calls `f(i, p)` for every element `i` of the result in row-major order, with the position `p` of the operand's
-    /// element.
+    /// Calls `f(i, p)` for each element `i` of the result in row-major order, where `p` is the position of the
+    /// operand's element.
     pub fn for_each(&self, operand: &[usize], mut f: impl FnMut(usize, usize)) {
         let (offset, strides) = self.offset_and_strides(operand);
         strided_positions(&self.shape, offset, &strides, &mut f);
     }
 }
 
-/// Offset and strides of an affine view of `rank` dims, of an operand with this offset and these strides. A step along a dim of one
-/// element may be as large as it likes (`x[::2**62]`): sums saturate.
+/// Offset and strides of an affine view of `rank` dims, for an operand with this offset and these strides. Sums
+/// saturate, because the stride of a dim of one element may be arbitrarily large (`x[::2**62]`).
 pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
     let (mut offset, mut strides) = (offset, vec![0i64; rank]);
     for (index, &s) in map.iter().zip(operand) {
@@ -192,7 +192,7 @@ pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: u
     (offset, strides)
 }
 
-/// Calls `f(i, offset + Σ index[d] * strides[d])` for every index of `shape` in row-major order; `i` counts up.
+/// Calls `f(i, offset + Σ index[d] * strides[d])` for each index of `shape` in row-major order; `i` counts from 0.
 pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut dyn FnMut(usize, usize)) {
     if shape.contains(&0) {
         return;
@@ -210,7 +210,7 @@ pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut 
         for _ in 0..inner {
             f(i, p as usize);
             i += 1;
-            // After the last element it may be anything.
+            // The value after the last element is not used, so it may wrap around.
             p = p.wrapping_add(inner_stride);
         }
         let mut d = outer;
@@ -235,11 +235,11 @@ pub fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(call.leaf("self")?.dtype, view.shape)))
 }
 
-/// The row that reads the bytes of a tensor as another dtype: a view without an index map.
+/// The row that reinterprets the bytes of a tensor as another dtype: a view without an index map.
 pub const BITS: OpId = OpId::ViewDtype;
 
-/// The base with `new` written through a view: what `view(base, …).copy_(new)` leaves in `base`. `view` is a call of a
-/// view row on the base; `new` has the view's shape and the base's dtype.
+/// The base after a write of `new` through a view: the contents of `base` after `view(base, …).copy_(new)`. `view` is a
+/// call of a view row on the base; `new` has the view's shape and the base's dtype.
 pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
     let base = view.leaf("self")?.clone();
     if view.op.is(BITS) {
@@ -255,7 +255,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     }
     let whole = |dims: &[usize]| -> OpResult<bool> {
         let shape = base.shape()?;
-        // A slice from the start keeps the order of dims too, but not all of their elements.
+        // A slice from the start also keeps the order of dims, but not all of their elements.
         Ok(dim_view
             .shape
             .iter()
@@ -294,7 +294,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     b.op(OpId::StridedScatter, args)
 }
 
-/// The call of the view that `slice_scatter` and its like write to. torch writes to a copy of the whole memory.
+/// The call of the view that `slice_scatter` and similar ops write to. torch writes to a copy of the whole memory.
 pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
     let view = c.op.facts.scatter_to?;
     let mut args = c.args.clone();
@@ -303,7 +303,7 @@ pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
 }
 
 impl dyn Build + '_ {
-    /// Dims in another order.
+    /// Permutes the dims.
     pub fn permute(&mut self, x: &Traced, dims: &[usize]) -> OpResult<Traced> {
         if dims.iter().enumerate().all(|(i, &d)| i == d) {
             return Ok(x.clone());
@@ -312,12 +312,12 @@ impl dyn Build + '_ {
         self.op(OpId::Permute, [x.into(), ints_val(&dims)])
     }
 
-    /// Another shape for the same elements; `x` itself if it has that shape.
+    /// `x` with another shape, or `x` itself if it already has that shape.
     pub fn reshape(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
         if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
             return Ok(x.clone());
         }
-        // One unknown size can still be asked for as -1.
+        // A single unknown size can still be requested as -1.
         let unknown = shape.iter().filter(|d| **d == Dim::Unknown).count() == 1;
         let ask = |d: &Dim| {
             if unknown && *d == Dim::Unknown {

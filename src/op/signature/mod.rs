@@ -1,13 +1,13 @@
-//! torch's own signatures of the table's spellings, and whether arguments fit them.
+//! torch's own signatures of the table's spellings, and the check of arguments against them.
 //!
-//! A row's schema says what fxc computes, and often stands for several overloads. What torch *takes* is told here: `python.txt` has
-//! the signatures of its functions and methods, `aten.txt` those of its ATen overloads, both written by `tools/signatures.py`. A
-//! call is checked against them by torch's rules before it is bound to a row: functions and methods by those of the Python
-//! argument parser ([`python`]), overloads by those of the dispatcher ([`overload`]), which are other ones: a bool is no
-//! dim of `torch.sum` and is one of `aten.sum.dim_IntList`.
+//! A row's schema says what fxc computes, and often covers several overloads. The files here say what torch *accepts*: `python.txt`
+//! has the signatures of its functions and methods, `aten.txt` those of its ATen overloads; `tools/signatures.py` writes both. A
+//! call is checked against them by torch's rules before it is bound to a row: functions and methods by those of the Python argument
+//! parser ([`python`]), overloads by those of the dispatcher ([`overload`]). The rules differ: a bool is not accepted as a dim of
+//! `torch.sum`, but it is for `aten.sum.dim_IntList`.
 //!
-//! Functions that torch has written in Python check nothing themselves: `written.txt` has their parameters with what the functions
-//! that they call take. Of what is in no file the row's own schemas say what it takes.
+//! torch's functions that are written in Python do not check their arguments themselves: `written.txt` has their parameters with
+//! the types that the functions they call accept. If a function is in none of the files, the row's own schemas decide.
 
 mod overload;
 mod python;
@@ -24,23 +24,25 @@ static WRITTEN: &str = include_str!("written.txt");
 static MODULES: &str = include_str!("modules.txt");
 static ATEN: &str = include_str!("aten.txt");
 
-/// Signatures by where their text begins and how long it is.
+/// Signatures, keyed by the address and the length of their text.
 type ParsedSignatures = HashMap<(usize, usize), Arc<[Schema]>>;
 
-/// Signatures that were parsed already.
+/// Signatures that have been parsed.
 static PARSED: LazyLock<RwLock<ParsedSignatures>> = LazyLock::new(Default::default);
 
-/// A call's arguments. The first of a method is the tensor it belongs to, which its signatures do not name.
+/// The arguments of a call. For a method, the first one is its receiver, which signatures do not list.
 #[derive(Clone, Copy)]
 struct GivenArgs<'a> {
     args: &'a [Type],
     kwargs: &'a [(&'a str, &'a Type)],
     method: bool,
-    /// The function is written in Python: it has no other names for parameters and no lists over several arguments.
+    /// Whether the function is written in Python. Then parameters have no alternative names, and a list cannot be given
+    /// as several arguments.
     written: bool,
 }
 
-/// Why a signature does not fit, and how near it comes: 2 for each argument that it takes, 1 for one whose name or place it has.
+/// The reason why a signature does not fit, and how close it is: 2 points for each argument that it accepts, 1 for each
+/// argument of the wrong type whose name or position it has.
 struct Misfit {
     fitting: usize,
     error: BindError,
@@ -62,7 +64,7 @@ fn partition_offset(text: &str, below: impl Fn(&str) -> bool) -> usize {
     low
 }
 
-/// The lines of the spelling `path`; of a packet (`aten.add`), those of all its overloads.
+/// The lines of the spelling `path`. For a packet (`aten.add`), the lines of all its overloads.
 fn lines_of_path(text: &'static str, path: &str) -> &'static str {
     let prefix = format!("{path}.");
     let packet = path.starts_with("aten.") && path.matches('.').count() == 1;
@@ -79,8 +81,8 @@ fn lines_of_path(text: &'static str, path: &str) -> &'static str {
     &text[start..end]
 }
 
-/// torch's signatures of the spelling `path`, in the order it tries them, and whether it is written in Python; none for what it has
-/// no signature of.
+/// torch's signatures of the spelling `path`, in the order in which torch tries them, and whether the function is
+/// written in Python. The list is empty if no signature is known.
 fn signatures_of(path: &str) -> (Arc<[Schema]>, bool) {
     if path.starts_with("aten.") {
         return (parse_cached(lines_of_path(ATEN, path)), false);
@@ -102,14 +104,15 @@ fn parse_cached(text: &'static str) -> Arc<[Schema]> {
     schemas
 }
 
-/// torch's overloads of an ATen packet (`aten.gt`) that return what they compute, each schema named by its path.
+/// torch's overloads of an ATen packet (`aten.gt`) that do not write to an argument `out`, each schema named by its
+/// path.
 pub fn overloads(packet: &str) -> Vec<Schema> {
     let writes = |s: &Schema| s.params.iter().any(|p| p.keyword_only && p.ty == ParamType::Tensor);
     let all = parse_cached(lines_of_path(ATEN, packet));
     all.iter().filter(|s| !writes(s)).cloned().collect()
 }
 
-/// torch's signatures of the spelling `path` as messages show them.
+/// torch's signatures of the spelling `path` as shown in messages.
 pub fn texts(path: &str) -> Vec<String> {
     let (all, _) = signatures_of(path);
     all.iter()
@@ -117,16 +120,17 @@ pub fn texts(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Ops whose `Tensor` parameters take numbers (torch's `should_allow_numbers_as_tensors`).
+/// Ops whose `Tensor` parameters accept numbers (torch's `should_allow_numbers_as_tensors`).
 const NUMBERS: &str = "add div divide floor_divide mul multiply sub subtract true_divide iadd isub imul truediv itruediv floordiv \
                        ifloordiv radd rsub rmul rdiv rtruediv rfloordiv rpow rmod rlshift rrshift";
 
-/// Whether torch takes these arguments for the spelling `path`: an error if it does not, `false` if no signature of it is known.
+/// Checks the arguments by torch's signatures for the spelling `path`. Returns an error if torch rejects them, and
+/// `false` if no signature is known.
 pub(super) fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
     if let Some(name) = path.strip_prefix("operator.") {
         return check_operator(name, args, kwargs);
     }
-    // Most calls are of canonical ops, which are looked up here for nothing.
+    // Most calls use bare canonical names, for which there is no signature to look up.
     if !["aten.", "torch.", "Tensor."]
         .iter()
         .any(|family| path.starts_with(family))
@@ -160,7 +164,7 @@ pub(super) fn check_call(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) ->
     worst.map_or(Ok(false), |w| Err(w.error))
 }
 
-/// Whether torch takes these constructor arguments of a module class, as far as it is known.
+/// Checks the constructor arguments of a module class, if its signature is known.
 pub(super) fn check_constructor(
     class: &str,
     args: &[Literal],
@@ -182,7 +186,7 @@ pub(super) fn check_constructor(
     }
 }
 
-/// The names of a module class's constructor arguments by position, as far as they are known.
+/// The names of a module class's constructor parameters in order; empty if unknown.
 pub(super) fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
     let known = parse_cached(lines_of_path(MODULES, class));
     let params = known.first().map(|s| s.params.as_slice()).unwrap_or_default();
@@ -190,9 +194,9 @@ pub(super) fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
     positional.map(|p| p.name.as_str().into()).collect()
 }
 
-/// A Python operator is the method of its first operand that is a tensor.
+/// Checks a Python operator as the method of its first operand that is a tensor.
 fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
-    // Python's own functions take no keywords.
+    // Python's operator functions take no keywords.
     if let Some((keyword, _)) = kwargs.first() {
         return Err(BindError::UnknownKeyword {
             name: keyword.to_string(),
@@ -201,7 +205,7 @@ fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
     }
     let path = format!("Tensor.__{}__", name.trim_end_matches('_'));
     let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
-    // What a tensor cannot be compared with is not equal to it, which is not an error in Python.
+    // In Python, comparing a tensor with an incomparable object is not an error; they are unequal.
     let comparable = |v: &Type| is_tensor(v) || is_number(v) || *v == Val::Unknown;
     if matches!(name, "eq" | "ne") && !args.iter().all(comparable) {
         return Ok(false);
@@ -213,7 +217,7 @@ fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
     }
 }
 
-/// The error of a parameter without a value: a keyword that no parameter has is the likelier mistake.
+/// The error for a parameter without a value. If there is an unknown keyword, it is the likelier mistake.
 fn missing_param_error(
     schema: &Schema,
     given: GivenArgs<'_>,
@@ -234,7 +238,7 @@ fn unknown_keyword(schema: &Schema, name: &str) -> BindError {
     }
 }
 
-/// The error of keyword arguments that no parameter took; `used` are the others.
+/// The error for a keyword argument that no parameter took; `used` marks those that were taken.
 fn surplus_keyword(schema: &Schema, given: GivenArgs<'_>, used: &[bool]) -> Option<BindError> {
     let left = used.iter().position(|u| !u)?;
     let name = given.kwargs[left].0;
@@ -253,7 +257,8 @@ fn wrong_type(param: &Param, v: &Type, origin: super::ParamOrigin) -> BindError 
     }
 }
 
-/// Whether `v` names something of type `ty`, by which torch's parser and its dispatcher agree: a string, a dtype, a device, a layout.
+/// Whether `v` is a name-like value (string, dtype, device, layout) of type `ty`. torch's parser and its dispatcher
+/// agree on these.
 fn is_name_of_type(ty: &ParamType, v: &Type) -> bool {
     use ParamType as P;
     match (ty, v) {
@@ -276,7 +281,7 @@ fn is_int(v: &Type) -> bool {
     matches!(v, Val::Int(_) | Val::Any(ScalarKind::Int))
 }
 
-/// A bool, an int or a float.
+/// Whether a value is a bool, an int or a float.
 fn is_real(v: &Type) -> bool {
     is_bool(v) || is_int(v) || matches!(v, Val::Float(_) | Val::Any(ScalarKind::Float))
 }
@@ -285,12 +290,12 @@ fn is_number(v: &Type) -> bool {
     is_real(v) || matches!(v, Val::Complex(..))
 }
 
-/// A tensor that may have no dims.
+/// The type of a tensor that has rank 0 or unknown rank.
 fn zero_dim(v: &Type) -> Option<&TensorType> {
     v.as_leaf().filter(|t| t.rank().is_none_or(|r| r == 0))
 }
 
-/// A tensor that may have one element.
+/// The type of a tensor that has, or may have, exactly one element.
 fn one_element(v: &Type) -> Option<&TensorType> {
     let one = |t: &&TensorType| match &t.shape {
         Some(dims) => dims.iter().all(|d| d.as_const().is_none_or(|n| n == 1)),
@@ -299,7 +304,7 @@ fn one_element(v: &Type) -> Option<&TensorType> {
     v.as_leaf().filter(one)
 }
 
-/// Whether torch knows a device by this name: `cpu`, `cuda:1`.
+/// Whether torch knows a device of this name: `cpu`, `cuda:1`.
 fn is_device(name: &str) -> bool {
     const KINDS: &str =
         "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone";

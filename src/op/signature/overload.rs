@@ -1,4 +1,5 @@
-//! The rules by which torch's dispatcher takes Python values: ATen overloads, called as `torch.ops.aten.add.Tensor`.
+//! The rules by which torch's dispatcher accepts Python values, for ATen overloads called as
+//! `torch.ops.aten.add.Tensor`.
 
 use super::{
     GivenArgs, Misfit, is_bool, is_int, is_name_of_type, is_number, is_real, missing_param_error, one_element,
@@ -8,7 +9,7 @@ use crate::op::bind::{BindError, ParamOrigin};
 use crate::op::schema::{ParamType, Schema};
 use crate::types::{DType, Type, Val};
 
-/// Whether the arguments fit the overload.
+/// Checks the arguments against the overload.
 pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
     let most = schema.params.iter().filter(|p| !p.keyword_only).count();
     let misfit = |fitting, error| Misfit { fitting, error };
@@ -45,7 +46,7 @@ pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) ->
     }
 }
 
-/// Whether the dispatcher takes `v` for a parameter of type `ty`.
+/// Whether the dispatcher accepts `v` for a parameter of type `ty`.
 fn dispatcher_accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
     use ParamType as P;
     match (ty, v) {
@@ -56,10 +57,10 @@ fn dispatcher_accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -
         (P::Number, _) => is_number(v),
         (P::Float, _) => is_real(v) || one_element(v).is_some(),
         (P::Int, _) => is_int(v) || is_bool(v) || one_element(v).is_some(),
-        // What Python finds true or false.
+        // Values that have a truth value in Python.
         (P::Bool, _) => v.is_none() || is_number(v) || one_element(v).is_some(),
         (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|v| item_accepts(t, symbolic, v)),
-        // One number for a list of a fixed length, unless its sizes may be symbolic.
+        // A single number stands for a list of a fixed length, unless the list's items may be symbolic.
         (P::List(t, Some(_)), _) if !symbolic => match **t {
             P::Int => is_int(v) || is_bool(v),
             P::Float => is_real(v),

@@ -1,4 +1,5 @@
-//! The rules of torch's Python argument parser: its functions and methods, and through these what is written in Python.
+//! The rules of torch's Python argument parser, for its functions and methods and for those written in Python that call
+//! them.
 
 use super::{
     GivenArgs, Misfit, is_bool, is_int, is_name_of_type, is_number, is_real, missing_param_error, one_element,
@@ -8,7 +9,7 @@ use crate::op::bind::{BindError, ParamOrigin};
 use crate::op::schema::{Param, ParamType, Schema};
 use crate::types::{DType, TensorType, Type, Val};
 
-/// Other names that the parser takes for a parameter, as numpy has them.
+/// Alternative parameter names that the parser accepts, for compatibility with numpy.
 const NUMPY_NAMES: [(&str, &[&str]); 4] = [
     ("dim", &["axis"]),
     ("keepdim", &["keepdims"]),
@@ -16,7 +17,7 @@ const NUMPY_NAMES: [(&str, &[&str]); 4] = [
     ("other", &["x2"]),
 ];
 
-/// Whether the arguments fit the signature.
+/// Checks the arguments against the signature.
 pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
     let first = usize::from(given.method);
     let most = schema.params.iter().filter(|p| !p.keyword_only).count();
@@ -57,7 +58,7 @@ pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) ->
                 }
             }
         };
-        // What is written in Python asks whether it is true, which a tensor of several elements is not.
+        // Functions written in Python test the argument's truth value, which fails for a tensor of several elements.
         let several = given.written
             && param.ty == ParamType::Any
             && param.default.is_some()
@@ -70,7 +71,8 @@ pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) ->
             };
             return Err(misfit(taken + 1, wrong_type(&asked, v, origin)));
         }
-        // All arguments by position are one list: `x.view(2, 3)`. A single value that is not known may be the list.
+        // All positional arguments form one list: `x.view(2, 3)`. A single value of unknown type may itself be the
+        // list.
         let all = &given.args[first..];
         let list = || spread && i == 0 && at == 1 && is_index_list(all, param.symbolic);
         if positional > 1 && list() {
@@ -97,7 +99,7 @@ fn is_many(v: &Type) -> bool {
     v.as_leaf().is_some() && one_element(v).is_none()
 }
 
-/// Whether a parameter goes by the name.
+/// Whether the signature has a parameter with this name or alternative name.
 fn is_known(schema: &Schema, name: &str) -> bool {
     let other = NUMPY_NAMES.iter().find(|(_, names)| names.contains(&name));
     schema.index_of(name).or_else(|| schema.index_of(other?.0)).is_some()
@@ -118,7 +120,7 @@ fn param_accepts(param: &Param, v: &Type, numbers: bool) -> bool {
     accepts_type(&param.ty, param.symbolic, v, numbers)
 }
 
-/// Whether the parser takes `v` for a parameter of type `ty`.
+/// Whether the parser accepts `v` for a parameter of type `ty`.
 fn accepts_type(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
     use ParamType as P;
     match (ty, v) {
@@ -136,8 +138,8 @@ fn accepts_type(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool
     }
 }
 
-/// Whether a list's items are such as `ty` says. Of ints and floats the parser itself looks at the first alone; the others are
-/// converted, and a bool converts.
+/// Whether the items of a list have type `ty`. For ints and floats the parser itself checks only the first item; the
+/// others are converted, and a bool can be converted.
 fn list_of(ty: &ParamType, symbolic: bool, items: &[Type]) -> bool {
     match ty {
         ParamType::Int => is_index_list(items, symbolic),
@@ -157,13 +159,14 @@ fn is_integral(t: &TensorType) -> bool {
     !t.dtype.is_float() && t.dtype != DType::B8
 }
 
-/// A tensor that stands for an int: of an integer dtype, without dims, or for a symbolic size with one element.
+/// Whether a tensor can stand for an int: it has an integer dtype and rank 0, or one element if the parameter may be
+/// symbolic.
 fn int_tensor(v: &Type, symbolic: bool) -> bool {
     let found = if symbolic { one_element(v) } else { zero_dim(v) };
     found.is_some_and(is_integral)
 }
 
-/// A tensor that stands for an item of a list of ints: what has Python's `__index__`.
+/// Whether a tensor can stand for an item of a list of ints, that is, supports Python's `__index__`.
 fn index_tensor(v: &Type, symbolic: bool) -> bool {
     one_element(v).is_some_and(|t| is_integral(t) || !symbolic && t.dtype == DType::B8)
 }
