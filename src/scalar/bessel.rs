@@ -1,5 +1,5 @@
-//! Airy's function and Bessel functions as torch computes them, after Cephes: rational approximations near 0 and asymptotic
-//! ones beyond, Chebyshev series for the modified functions of the second kind.
+//! Airy's function and Bessel functions as torch computes them, after Cephes: rational approximations near 0,
+//! asymptotic ones far from it, and Chebyshev series for the modified functions of the second kind.
 
 use super::bessel_tables::*;
 use super::math::bessel_i;
@@ -21,7 +21,8 @@ fn eval_polynomial(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().fold(0.0, |p, c| p * x + c)
 }
 
-/// A Chebyshev series, its last term counted whole as Cephes does.
+/// Cephes' `chbevl`: evaluates a Chebyshev series in `x / 2`. The constant term is the last coefficient and counts
+/// half.
 fn eval_chebyshev(x: f64, coefficients: &[f64]) -> f64 {
     let (mut p, mut q, mut a) = (0.0, 0.0, coefficients[0]);
     for c in &coefficients[1..] {
@@ -32,7 +33,7 @@ fn eval_chebyshev(x: f64, coefficients: &[f64]) -> f64 {
     0.5 * (a - p)
 }
 
-/// Airy's function Ai; NaN at infinities, 0 from 103.892 on.
+/// Airy's function Ai. NaN at infinities, 0 from 103.892 on.
 pub fn airy_ai(x: f64) -> f64 {
     if x.is_infinite() {
         return f64::NAN;
@@ -82,7 +83,7 @@ fn airy_series(x: f64) -> f64 {
     0.355_028_053_887_817_2 * f - 0.258_819_403_792_806_8 * g
 }
 
-/// The amplitudes of cosine and sine far from 0, and the phase, for an order of 0 or 1.
+/// The amplitudes of cosine and sine, and the phase, far from 0, for order 0 or 1.
 fn eval_asymptotic(x: f64, order: BesselOrder) -> (f64, f64, f64) {
     let z = 25.0 / (x * x);
     let ratio = |p: &[f64], q: &[f64]| eval_polynomial(z, p) / eval_polynomial(z, q);
@@ -122,14 +123,14 @@ pub fn bessel_j1(x: f64) -> f64 {
     (p * phase.cos() - q * phase.sin()) * SQRT_2_OVER_PI / x.sqrt()
 }
 
-/// The Bessel function of the second kind of order 0: -inf at 0, NaN below.
+/// The Bessel function of the second kind of order 0: -inf at 0, NaN below 0.
 pub fn bessel_y0(x: f64) -> f64 {
     second_kind(x, BesselOrder::Zero, |x, z| {
         eval_polynomial(z, &Y0_YP) / eval_polynomial(z, &Y0_YQ) + FRAC_2_PI * x.ln() * bessel_j0(x)
     })
 }
 
-/// The Bessel function of the second kind of order 1: -inf at 0, NaN below.
+/// The Bessel function of the second kind of order 1: -inf at 0, NaN below 0.
 pub fn bessel_y1(x: f64) -> f64 {
     second_kind(x, BesselOrder::One, |x, z| {
         x * (eval_polynomial(z, &Y1_YP) / eval_polynomial(z, &Y1_YQ)) + FRAC_2_PI * (bessel_j1(x) * x.ln() - 1.0 / x)
@@ -150,7 +151,7 @@ fn second_kind(x: f64, order: BesselOrder, near: fn(f64, f64) -> f64) -> f64 {
     (p * phase.sin() + q * phase.cos()) * SQRT_2_OVER_PI / x.sqrt()
 }
 
-/// The modified Bessel function of the second kind, `exp(x)` times it if `scaled`: inf at 0, NaN below.
+/// The modified Bessel function of the second kind, multiplied by `exp(x)` if `scaled`: inf at 0, NaN below 0.
 fn modified_k(x: f64, order: BesselOrder, scaled: bool) -> f64 {
     if x == 0.0 {
         return f64::INFINITY;
@@ -194,7 +195,7 @@ pub fn scaled_modified_bessel_k1(x: f64) -> f64 {
     modified_k(x, BesselOrder::One, true)
 }
 
-/// `sin(x) / x`, by its series near 0.
+/// `sin(x) / x`, computed by its series near 0.
 pub fn spherical_bessel_j0(x: f64) -> f64 {
     if x.is_infinite() {
         return 0.0;
@@ -210,8 +211,7 @@ pub fn spherical_bessel_j0(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of torch.special in f64.
-    /// A function, an argument and the value there.
+    /// Values of torch.special in f64: a function, an argument and the function's value.
     type Case = (fn(f64) -> f64, f64, f64);
 
     #[test]

@@ -1,4 +1,4 @@
-//! Coefficients of Cephes' rational and Chebyshev approximations of Airy and Bessel functions, the highest power first.
+//! Coefficients of Cephes' rational and Chebyshev approximations of Airy and Bessel functions, highest power first.
 
 pub(super) const AIRY_AN: [f64; 8] = [
     0.346538101525629,

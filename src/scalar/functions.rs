@@ -1,11 +1,11 @@
-//! What each scalar operation computes on each kind of element: the one place that says so. The evaluator of expressions applies
-//! these functions to blocks, the interpreter of kernels to single elements.
+//! The single definition of what each scalar operation computes on each kind of element. The evaluator of expressions
+//! applies these functions to blocks, the kernel interpreter to single elements.
 
 use super::math::{self, f32_unary};
 use super::{Binary, Unary};
 use crate::types::DType;
 
-/// A function of one f32. Algebraic ones compute in f32, others in f64 and round once.
+/// A function of one f32. Algebraic functions compute in f32, the others in f64 with one rounding.
 pub(crate) fn of_f32(op: Unary) -> Option<fn(f32) -> f32> {
     Some(match op {
         Unary::Neg => |v| -v,
@@ -45,7 +45,7 @@ pub(crate) fn of_two_f64(op: Binary) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// A function of one integer, before it is wrapped to its width.
+/// A function of one integer, before wrapping to its width.
 pub(crate) fn of_int(op: Unary) -> Option<fn(i64) -> i64> {
     Some(match op {
         Unary::Neg => i64::wrapping_neg,
@@ -57,12 +57,12 @@ pub(crate) fn of_int(op: Unary) -> Option<fn(i64) -> i64> {
     })
 }
 
-/// Whether an operation of integers is an error where the second operand is 0.
+/// Whether an integer operation is an error if the second operand is 0.
 pub(crate) fn needs_nonzero_divisor(op: Binary) -> bool {
     matches!(op, Binary::FloorDiv | Binary::TruncDiv | Binary::Mod | Binary::Fmod)
 }
 
-/// A function of two integers of so many bits, before it is wrapped to them.
+/// A function of two integers, before wrapping to their width, which is the third argument, in bits.
 pub(crate) fn of_two_ints(op: Binary) -> Option<fn(i64, i64, i64) -> i64> {
     Some(match op {
         Binary::Add => |a, b, _| a.wrapping_add(b),
@@ -126,7 +126,7 @@ pub(crate) fn wrap_int(dtype: DType, v: i64) -> i64 {
     }
 }
 
-/// torch's `powi`: wraps; a negative exponent gives 0 but for the bases 1 and -1.
+/// torch's `powi`. It wraps. A negative exponent gives 0, except for the bases 1 and -1.
 pub(crate) fn pow_int(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
         return match base {

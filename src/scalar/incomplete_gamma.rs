@@ -1,12 +1,13 @@
-//! The regularised incomplete gamma functions, with torch's values at the borders.
+//! The regularised incomplete gamma functions, with torch's values at the boundaries.
 //!
-//! The series (DLMF 8.11.4) or the continued fraction (DLMF 8.9.2), whichever converges, in f64. The factor before both
-//! is computed with Lanczos' approximation, which loses no digits where a and x are large and near each other (as in
-//! SciPy and Boost).
+//! They use the series (DLMF 8.11.4) or the continued fraction (DLMF 8.9.2), whichever converges, in f64. The prefactor
+//! of both uses Lanczos' approximation, which loses no digits if a and x are large and close to each other (as in SciPy
+//! and Boost).
 
 use std::f64::consts::E;
 
-/// Terms after which a series has converged for every a that f32 and f64 tell from its neighbours by rounding.
+/// The maximum number of terms. A series has converged by then for every a that f32 and f64 can distinguish from its
+/// neighbours.
 const MOST_TERMS: usize = 200_000;
 const LANCZOS_G: f64 = 6.024_680_040_776_73;
 const LANCZOS_ABOVE: [f64; 13] = [
@@ -83,7 +84,7 @@ fn lower_series(a: f64, x: f64) -> f64 {
     sum * ax / a
 }
 
-/// Coefficients of Temme's expansion, by powers of 1 / a and of eta.
+/// Coefficients of Temme's expansion, in powers of 1 / a and of eta.
 const TEMME: [[f64; 16]; 4] = [
     [
         -0.3333333333333333,
@@ -159,7 +160,7 @@ const TEMME: [[f64; 16]; 4] = [
     ],
 ];
 
-/// From this order on, near the transition, the expansion for large orders is exact.
+/// The order from which on the expansion for large orders is exact near the transition.
 const LARGE: f64 = 1e4;
 
 /// The lower or upper function of a large order near x = a (DLMF 8.12.3).
@@ -230,8 +231,8 @@ fn upper_fraction(a: f64, x: f64) -> f64 {
     answer * ax
 }
 
-/// What both functions are at the borders (where torch asks for these before it asks for NaN): `None` within, else the lower
-/// function.
+/// The values at the boundaries, which torch checks before NaN: `None` inside the domain, otherwise the value of the
+/// lower function.
 fn at_border(a: f64, x: f64) -> Option<f64> {
     if x < 0.0 || a < 0.0 {
         return Some(f64::NAN);
@@ -291,7 +292,7 @@ pub fn igamma(a: f64, x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of torch.special.gammainc in f64, which near the transition takes pi as an f32.
+    /// Values of torch.special.gammainc in f64, which rounds pi to f32 near the transition.
     #[test]
     fn values_are_torch_s() {
         let cases = [

@@ -1,8 +1,8 @@
-//! The functions behind [`Unary`] and [`Binary`] on floats, as plain functions.
+//! The float functions that implement [`Unary`] and [`Binary`], as plain Rust functions.
 //!
-//! Each exists for f64 and for f32; the f32 one computes in f64 and rounds once, so it is correctly rounded but for rare
-//! ties, which is at least as good as what torch computes. Compiled code calls them through these tables where it has no
-//! vector code of its own.
+//! Each exists for f64 and for f32. The f32 version computes in f64 and rounds once, so it is correctly rounded except
+//! for rare ties, which is at least as accurate as torch. Compiled code calls these functions through the tables if it
+//! has no vector code of its own.
 
 use super::{Binary, Unary};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
@@ -13,7 +13,7 @@ const HALF_LN_2PI: f64 = 0.918_938_533_204_672_8;
 
 macro_rules! unary_table {
     ($($op:ident => $f:expr,)*) => {
-        /// `op` on f64; `None` for those that are not functions of floats to floats (`Not`, `BitNot`, the predicates).
+        /// `op` on f64. `None` for operations that do not map floats to floats (`Not`, `BitNot`, the predicates).
         pub fn f64_unary(op: Unary) -> Option<fn(f64) -> f64> {
             Some(match op {
                 $(Unary::$op => $f,)*
@@ -59,7 +59,7 @@ unary_table! {
     Cosh => f64::cosh,
     Tanh => f64::tanh,
     Asinh => libm::asinh,
-    // libm's has finite values below 1.
+    // libm's acosh has finite values below 1.
     Acosh => |x: f64| if x < 1.0 { f64::NAN } else { libm::acosh(x) },
     Atanh => libm::atanh,
     Erf => libm::erf,
@@ -78,7 +78,7 @@ unary_table! {
 
 macro_rules! binary_table {
     ($($op:ident => $f:expr,)*) => {
-        /// `op` on f64; `None` for the bitwise ones and `Gcd`.
+        /// `op` on f64. `None` for the bitwise operations and `Gcd`.
         pub fn f64_binary(op: Binary) -> Option<fn(f64, f64) -> f64> {
             Some(match op {
                 $(Binary::$op => $f,)*
@@ -87,9 +87,9 @@ macro_rules! binary_table {
             })
         }
 
-        /// `op` on f32: arithmetic in f32 (which rounding a result from f64 once is), the rest computed in f64.
+        /// `op` on f32: arithmetic in f32 (which equals computing in f64 and rounding once), the rest computed in f64.
         pub fn f32_binary(op: Binary) -> Option<fn(f32, f32) -> f32> {
-            // Written in several f32 steps by torch, whose rounding decides between two integers.
+            // torch computes these in several f32 steps, whose rounding decides between two integers.
             match op {
                 Binary::FloorDiv => return Some(floor_div32),
                 Binary::Mod => return Some(mod32),
@@ -125,7 +125,7 @@ binary_table! {
     Zeta => zeta,
 }
 
-/// The value of an odd function from its value at the magnitude; -0.0 gives 0.0, as in torch.
+/// The value of an odd function, from its value at the magnitude. -0.0 gives 0.0, as in torch.
 fn odd(v: f64, x: f64) -> f64 {
     if x < 0.0 { -v } else { v }
 }
@@ -150,7 +150,7 @@ fn min64(x: f64, y: f64) -> f64 {
 
 macro_rules! floor_div {
     ($t:ty, $div:ident, $rem:ident, $next:ident, $bits:ty) => {
-        /// torch's `div_floor_floating`: Python's algorithm, with `x / 0` as IEEE has it.
+        /// torch's `div_floor_floating`: Python's algorithm, except that `x / 0` follows IEEE 754.
         fn $div(x: $t, y: $t) -> $t {
             if y == 0.0 {
                 return x / y;
@@ -196,11 +196,11 @@ macro_rules! floor_div {
 floor_div!(f64, floor_div64, mod64, nextafter64, u64);
 floor_div!(f32, floor_div32, mod32, nextafter32, u32);
 
-/// `exp(x²) erfc(x)`: the product while both factors are far from the ends of the exponent range, then the continued
-/// fraction of `erfc` (Abramowitz & Stegun 7.1.14).
+/// `exp(x²) erfc(x)`: the product while both factors are far from overflow and underflow, and the continued fraction of
+/// `erfc` beyond (Abramowitz & Stegun 7.1.14).
 pub fn erfcx(x: f64) -> f64 {
     if x < 10.0 {
-        // Splitting x² exactly keeps the relative error of the exponential at an ulp or two.
+        // Splitting x² exactly keeps the relative error of the exponential to 1 or 2 ULP.
         let hi = f64::from_bits(x.to_bits() & !0x7ff_ffff);
         let lo = (x - hi) * (x + hi);
         return if x < -26.7 {
@@ -219,8 +219,8 @@ pub fn erfcx(x: f64) -> f64 {
     FRAC_2_SQRT_PI / 2.0 / t
 }
 
-/// The inverse of `erf`: Winitzki's closed form, then three steps of Halley's method, on `erfc` near ±1 where `erf` has
-/// no digits left.
+/// The inverse of `erf`: Winitzki's closed form, then three steps of Halley's method, which use `erfc` near ±1 because
+/// `erf` has no digits left there.
 pub fn erfinv(y: f64) -> f64 {
     let a = y.abs();
     if a.is_nan() || a > 1.0 {
@@ -248,7 +248,7 @@ pub fn erfinv(y: f64) -> f64 {
 }
 
 /// The derivative of `lgamma`: reflection, recurrence up to 10, and the asymptotic series (Abramowitz & Stegun 6.3.18).
-/// ±0 gives ∓∞ and a negative integer NaN, as torch has it.
+/// ±0 gives ∓∞ and a negative integer gives NaN, as in torch.
 pub fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
@@ -285,8 +285,8 @@ pub fn digamma(x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - tail
 }
 
-/// The modified Bessel function of the first kind of order 0 or 1 at `x >= 0`, times `exp(-x)` unless `full`: the power
-/// series below 20 and the asymptotic one above (Abramowitz & Stegun 9.6.10, 9.7.1).
+/// The modified Bessel function of the first kind of order 0 or 1 at `x >= 0`, multiplied by `exp(-x)` unless `full`:
+/// the power series below 20 and the asymptotic series above (Abramowitz & Stegun 9.6.10, 9.7.1).
 pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
     if x.is_nan() {
         return x;
@@ -316,7 +316,7 @@ pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
         sum += term;
     }
     let scaled = sum / (2.0 * PI * x).sqrt();
-    // In two factors: exp(x) overflows before the function does.
+    // Multiply by two factors: exp(x) overflows before the function does.
     if full {
         scaled * (x / 2.0).exp() * (x / 2.0).exp()
     } else {
@@ -324,8 +324,8 @@ pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
     }
 }
 
-/// The inverse of the normal distribution function: a first guess (Abramowitz & Stegun 26.2.23), then Halley's method on
-/// the distribution function in a form that does not underflow.
+/// The inverse of the normal distribution function: an initial estimate (Abramowitz & Stegun 26.2.23), then Halley's
+/// method on a form of the distribution function that does not underflow.
 pub fn ndtri(p: f64) -> f64 {
     if !(0.0..=1.0).contains(&p) {
         return f64::NAN;
@@ -347,7 +347,7 @@ pub fn ndtri(p: f64) -> f64 {
     if p < 0.5 { x } else { -x }
 }
 
-/// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes as torch has it.
+/// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes, as in torch.
 pub fn zeta(x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -359,7 +359,7 @@ pub fn zeta(x: f64, q: f64) -> f64 {
         if q == q.floor() {
             return f64::INFINITY;
         }
-        // Sums over so many terms are not worth their time.
+        // For smaller q the sum would have too many terms to be worth computing.
         if x != x.floor() || q < -1e7 {
             return f64::NAN;
         }

@@ -1,12 +1,12 @@
-//! The meaning of one element.
+//! Scalar expressions: the meaning of pointwise ops.
 //!
-//! A pointwise op means a scalar expression: `gelu` is `0.5 * x * (1 + erf(x * 0.70710678))`. An [`ScalarExpr`] is that
-//! expression as a DAG in SSA form with a dtype at every node and nothing implicit: promotion and rounding are casts.
-//! One expression is read by four stages: the interpreter evaluates it, the constant folder too, kernels are made of
-//! it, and the Python emitter prints it.
+//! A pointwise op means a scalar expression: `gelu` is `0.5 * x * (1 + erf(x * 0.70710678))`. A [`ScalarExpr`] is that
+//! expression as a DAG in SSA form. Every node has a dtype and nothing is implicit: promotion and rounding are casts.
+//! Four stages use one expression: the interpreter and the constant folder evaluate it, lowering inlines it into
+//! kernels, and the Python emitter prints it.
 //!
-//! f16 and bf16 occur only as the dtype of arguments, of casts and of roots; arithmetic on them is f32 arithmetic
-//! between casts, as torch computes.
+//! f16 and bf16 occur only as the dtypes of arguments, casts and roots. Arithmetic on them is f32 arithmetic between
+//! casts, as in torch.
 
 pub mod bessel;
 mod bessel_tables;
@@ -29,9 +29,9 @@ use crate::types::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Functions of one operand. The result has the operand's dtype unless said otherwise. On integer operands the rounding
-/// functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental ones are not defined
-/// (cast first).
+/// Functions of one operand. The result has the operand's dtype unless stated otherwise. On integer operands the
+/// rounding functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental functions are
+/// not defined (cast first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Unary {
@@ -45,7 +45,7 @@ pub enum Unary {
     BitNot,
     Floor,
     Ceil,
-    /// Half to even.
+    /// Rounds half to even.
     Round,
     Trunc,
     Sqrt,
@@ -97,17 +97,17 @@ pub enum Unary {
     SignBit,
 }
 
-/// Functions of two operands of one dtype, which is the result's. Integers wrap. On b8, `Add`, `Max` and `Or` are
-/// logical or; `Mul`, `Min` and `And` are logical and.
+/// Functions of two operands of the same dtype, which is also the result's. Integers wrap. On b8, `Add`, `Max` and `Or`
+/// are logical or; `Mul`, `Min` and `And` are logical and.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Binary {
     Add,
     Sub,
     Mul,
-    /// True division; floats only.
+    /// True division, for floats only.
     Div,
-    /// Division rounded towards minus infinity (`//`). Integer division by zero is an error that the caller raises.
+    /// Division rounded towards minus infinity (`//`). Integer division by zero is an error, which the caller raises.
     FloorDiv,
     /// Division rounded towards zero.
     TruncDiv,
@@ -117,31 +117,32 @@ pub enum Binary {
     Fmod,
     Pow,
     Atan2,
-    /// NaN if either is NaN; the left one of equal operands.
+    /// The larger operand: NaN if either is NaN, and the left operand if they are equal.
     Max,
-    /// NaN if either is NaN; the left one of equal operands.
+    /// The smaller operand: NaN if either is NaN, and the left operand if they are equal.
     Min,
-    /// The other one if one is NaN.
+    /// The larger operand, or the other one if one is NaN.
     Fmax,
-    /// The other one if one is NaN.
+    /// The smaller operand, or the other one if one is NaN.
     Fmin,
     And,
     Or,
     Xor,
-    /// 0 for counts below 0 or at least the width.
+    /// Left shift. Counts below 0, or not below the width, give 0.
     Shl,
-    /// Arithmetic for signed types; counts below 0 or at least the width give 0 or -1 by the sign.
+    /// Right shift, arithmetic for signed types. Counts below 0, or not below the width, give 0 or -1 by the sign.
     Shr,
     Copysign,
     Hypot,
     Nextafter,
-    /// Greatest common divisor of the magnitudes; integers only.
+    /// Greatest common divisor of the magnitudes, for integers only.
     Gcd,
-    /// Hurwitz zeta function; floats only.
+    /// Hurwitz zeta function, for floats only.
     Zeta,
 }
 
-/// Comparisons of two operands of one dtype; the result is b8, false (or true for `Ne`) where an operand is NaN.
+/// Comparisons of two operands of the same dtype. The result is b8. If an operand is NaN, it is false, or true for
+/// `Ne`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are torch's")]
 pub enum Compare {
@@ -165,22 +166,22 @@ impl Compare {
     ];
 }
 
-/// A value within an [`ScalarExpr`].
+/// A value within a [`ScalarExpr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ref(pub u32);
 
-/// What a value is.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScalarNode {
     /// The element of operand `n` at the current index.
     Arg(u32),
-    /// The current index along dimension `d` of the output, counted from the last (0 is the innermost): an i64.
+    /// The current index along dimension `d` of the output, counted from the last (0 is the innermost), as an i64.
     Index(u32),
-    /// An operation on values before it.
+    /// An operation on earlier values.
     Op(ScalarOp<Ref>),
 }
 
-/// A scalar expression: values in evaluation order (operands before users), equal values merged, and the results.
+/// A scalar expression: values in evaluation order (operands before users, equal values merged), and the results.
 #[derive(Clone, Debug, Default)]
 pub struct ScalarExpr {
     nodes: Vec<(ScalarNode, DType)>,
@@ -189,7 +190,7 @@ pub struct ScalarExpr {
     index: HashMap<NodeKey, Ref>,
 }
 
-/// A node by its bits, so that 0.0 and -0.0 differ and NaN equals itself.
+/// A node's bits as a key, so that 0.0 and -0.0 differ and NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NodeKey(u8, [u64; 4], DType);
 
@@ -207,7 +208,7 @@ impl ScalarExpr {
         ScalarExpr::default()
     }
 
-    /// Adds a value (or finds the equal one). `dtype` is needed for arguments; other nodes know theirs.
+    /// Adds a value, or finds an equal one. Only arguments use `dtype`; other nodes determine their own.
     fn add_node(&mut self, node: ScalarNode, dtype: DType) -> Ref {
         let key = node_key(&node, dtype);
         if let Some(&r) = self.index.get(&key) {
@@ -219,17 +220,17 @@ impl ScalarExpr {
         r
     }
 
-    /// The element of operand `n`, of `dtype`.
+    /// The element of operand `n`, which has dtype `dtype`.
     pub fn arg(&mut self, n: u32, dtype: DType) -> Ref {
         self.add_node(ScalarNode::Arg(n), dtype)
     }
 
-    /// The index along output dimension `d` counted from the last: an i64.
+    /// The index along output dimension `d`, counted from the last, as an i64.
     pub fn out_index(&mut self, d: u32) -> Ref {
         self.add_node(ScalarNode::Index(d), DType::I64)
     }
 
-    /// An operation on values of this expression. Panics if their dtypes are not those it takes.
+    /// An operation on values of this expression. Panics if it does not accept their dtypes.
     pub fn op(&mut self, op: ScalarOp<Ref>) -> Ref {
         let d = |r| self.dtype(r);
         match op {
@@ -270,7 +271,7 @@ impl ScalarExpr {
         self.op(ScalarOp::Fma(x, y, z))
     }
 
-    /// `c ? x : y`. Panics unless `c` is b8 and the others agree.
+    /// `c ? x : y`. Panics unless `c` is b8 and the others have the same dtype.
     pub fn select(&mut self, c: Ref, x: Ref, y: Ref) -> Ref {
         self.op(ScalarOp::Select(c, x, y))
     }
@@ -280,7 +281,7 @@ impl ScalarExpr {
         self.op(ScalarOp::Cast(to, x))
     }
 
-    /// What `r` is.
+    /// The definition of `r`.
     pub fn node(&self, r: Ref) -> ScalarNode {
         self.nodes[r.0 as usize].0
     }
@@ -295,18 +296,18 @@ impl ScalarExpr {
         self.nodes.iter().enumerate().map(|(i, &(n, d))| (Ref(i as u32), n, d))
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Copies `other` into this expression with its arguments replaced by `args` (values of this expression, of the
-    /// arguments' dtypes) and gives its roots here: how fusion composes expressions.
+    /// Copies `other` into this expression with its arguments replaced by `args`, and returns its roots here. `args`
+    /// are values of this expression with the arguments' dtypes. Fusion composes expressions this way.
     pub fn inline(&mut self, other: &ScalarExpr, args: &[Ref]) -> Vec<Ref> {
         let mut map: Vec<Ref> = Vec::with_capacity(other.len());
         for (_, node, dtype) in other.nodes() {

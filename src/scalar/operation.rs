@@ -1,4 +1,4 @@
-//! The operations on scalars, which expressions and kernels share.
+//! The scalar operations that expressions and kernels share.
 
 use super::parse::names::{BINARY, INFIX, Infix, UNARY};
 use super::{Binary, Compare, Unary};
@@ -7,27 +7,28 @@ use crate::types::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An operation on values of type `V`: a [`Ref`](super::Ref) in an expression, a value of a kernel, or a [`Scalar`] itself.
+/// An operation on values of type `V`: a [`Ref`](super::Ref) of an expression, a value of a kernel, or a [`Scalar`]
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ScalarOp<V> {
     /// A constant of its own dtype.
     Const(Scalar),
     /// A function of one value.
     Unary(Unary, V),
-    /// A function of two values of one dtype.
+    /// A function of two values of the same dtype.
     Binary(Binary, V, V),
-    /// A comparison of two values of one dtype.
+    /// A comparison of two values of the same dtype.
     Compare(Compare, V, V),
-    /// `a * b + c`, rounded once where the machine can and twice where it cannot: written only where torch leaves it open.
+    /// `a * b + c`, rounded once if the target can, otherwise twice. Used only where torch leaves the rounding open.
     Fma(V, V, V),
-    /// `cond ? a : b`; `cond` is b8, `a` and `b` of one dtype.
+    /// `cond ? a : b`. `cond` is b8; `a` and `b` have the same dtype.
     Select(V, V, V),
-    /// Conversion as torch casts.
+    /// A conversion with torch's cast semantics.
     Cast(DType, V),
 }
 
 impl<V: Copy> ScalarOp<V> {
-    /// The values it uses, in order.
+    /// The operands, in order.
     pub fn operands(&self) -> impl Iterator<Item = V> + use<V> {
         let all = match *self {
             ScalarOp::Const(_) => [None; 3],
@@ -51,7 +52,7 @@ impl<V: Copy> ScalarOp<V> {
         }
     }
 
-    /// The dtype of the result, from those of the operands.
+    /// The dtype of the result, given the dtypes of the operands.
     pub fn result_dtype(&self, dtype_of: impl Fn(V) -> DType) -> DType {
         match *self {
             ScalarOp::Const(s) => s.dtype(),
@@ -64,8 +65,8 @@ impl<V: Copy> ScalarOp<V> {
         }
     }
 
-    /// The operation as numbers, with `number` for its values: equal numbers, equal operations. Floats count by their bits, so 0.0 and
-    /// -0.0 differ and NaN equals itself.
+    /// The operation as numbers, with `number` applied to its operands. Equal operations have equal numbers. Floats
+    /// compare by their bits, so 0.0 and -0.0 differ and NaN equals itself.
     pub fn key(&self, number: impl Fn(V) -> u64) -> [u64; 4] {
         let n = number;
         match *self {
@@ -79,7 +80,8 @@ impl<V: Copy> ScalarOp<V> {
         }
     }
 
-    /// Its name in the texts of tensor IR and kernel IR: `add`, `isnan`, `fma`, `f32.cast`. A constant is written otherwise.
+    /// The name in the text forms of tensor IR and kernel IR: `add`, `isnan`, `fma`, `f32.cast`. Constants have another
+    /// form.
     pub fn mnemonic(&self) -> String {
         match self {
             ScalarOp::Const(_) => "const".into(),
@@ -92,7 +94,8 @@ impl<V: Copy> ScalarOp<V> {
         }
     }
 
-    /// The operation that [`ScalarOp::mnemonic`] names so, on these operands; none if there is none of so many.
+    /// The operation with this [`ScalarOp::mnemonic`] on these operands. `None` if there is none with this number of
+    /// operands.
     pub fn from_mnemonic(name: &str, operands: &[V]) -> Option<ScalarOp<V>> {
         Some(match *operands {
             [x] => match name.strip_suffix(".cast") {
@@ -110,7 +113,7 @@ impl<V: Copy> ScalarOp<V> {
     }
 }
 
-/// A variant's name in lower case, as the texts have it.
+/// A variant's name in lower case, as in the text forms.
 pub(crate) fn lower_case(op: impl fmt::Debug) -> String {
     format!("{op:?}").to_lowercase()
 }

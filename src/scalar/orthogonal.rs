@@ -1,8 +1,8 @@
-//! Orthogonal polynomials of degree n as torch computes them, each in the dtype itself: closed forms where torch uses them,
-//! recurrences elsewhere, with the multiply-adds that torch's compiler makes of them, so that overflow and loss of precision
-//! are torch's.
+//! Orthogonal polynomials of degree n as torch computes them, in the operand's own dtype: closed forms where torch uses
+//! them and recurrences elsewhere, with the multiply-adds that torch's compiler generates, so that overflow and loss of
+//! precision match torch's.
 
-/// A degree given as a float: truncated as x86 does it, so that NaN and what is out of range are far below 0.
+/// Converts a degree given as a float by truncation as x86 does it: NaN and out-of-range values become far less than 0.
 pub fn degree(n: f64) -> i64 {
     if n.abs() < 9_223_372_036_854_775_807.0 {
         n as i64
@@ -32,12 +32,12 @@ pub enum Family {
     LegendreP,
 }
 
-/// Whether n is even, as 1 or -1.
+/// 1 if n is even, -1 if it is odd.
 fn parity(n: i64) -> i64 {
     if n % 2 == 0 { 1 } else { -1 }
 }
 
-/// The values of Chebyshev's polynomials at the ends of their interval, which are integers.
+/// The values of Chebyshev polynomials at the ends of their interval, which are integers.
 fn at_end(family: Family, top: bool, n: i64) -> i64 {
     let sign = if top { 1 } else { parity(n) };
     match family {
@@ -48,7 +48,7 @@ fn at_end(family: Family, top: bool, n: i64) -> i64 {
     }
 }
 
-/// 2n + 1, modulo 2^64 as torch's.
+/// 2n + 1 modulo 2^64, as in torch.
 fn twice_and_one(n: i64) -> i64 {
     n.wrapping_add(n).wrapping_add(1)
 }
@@ -83,7 +83,8 @@ macro_rules! polynomials {
                 }
             }
 
-            /// Chebyshev's polynomials: integers at the ends, by angles above the degree `closed`, by recurrence else.
+            /// Chebyshev polynomials: integers at the ends, trigonometric form for degrees above `closed`, recurrence
+            /// otherwise.
             fn chebyshev(family: Family, shifted: bool, x: $t, n: i64, closed: i64) -> $t {
                 let y = if shifted { x + x - 1.0 } else { x };
                 let at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
@@ -105,7 +106,7 @@ macro_rules! polynomials {
                 }
             }
 
-            /// Chebyshev's polynomials between the ends by angles. `y` is x on [-1, 1].
+            /// Chebyshev polynomials between the ends in trigonometric form. `y` is x mapped to [-1, 1].
             fn by_angle(family: Family, shifted: bool, y: $t, n: i64) -> $t {
                 let angle = y.acos();
                 let half = angle / 2.0;
@@ -122,7 +123,7 @@ macro_rules! polynomials {
                 }
             }
 
-            /// `r = step(k, q, p)` from the values of degrees 0 and 1 on, until NaN.
+            /// Iterates `r = step(k, q, p)` from the values of degrees 0 and 1, until NaN.
             fn recurrence(first: $t, ks: std::ops::RangeInclusive<i64>, step: impl Fn($t, $t, $t) -> $t) -> $t {
                 let (mut p, mut q) = (1.0, first);
                 for k in ks {

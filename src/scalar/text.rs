@@ -1,12 +1,13 @@
-//! Expressions as text that says exactly what they are, for the tensor IR and its tests.
+//! The exact text form of expressions, for the tensor IR and its tests.
 //!
 //! ```text
 //! t0 = sub(a0, a1); mul(t0, exp(t0))
 //! ```
 //!
-//! `a0` is the first operand, `i0` the innermost index of the output, `f32(0.5)` a constant, `f64.cast(x)` a conversion. A value that
-//! is used more than once has a name. Operations are written by their [mnemonics](ScalarOp::mnemonic). The language
-//! of the op table ([`parse`](super::parse::parse)) is another one: it chooses dtypes, this one states them.
+//! `a0` is the first operand, `i0` the innermost index of the output, `f32(0.5)` a constant, and `f64.cast(x)` a
+//! conversion. A value that is used more than once has a name. Operations are written by their
+//! [mnemonics](ScalarOp::mnemonic). The language of the op table ([`parse`](super::parse::parse)) is different: it
+//! infers dtypes, while this one states them.
 
 use super::{Ref, ScalarExpr, ScalarNode, ScalarOp};
 use crate::tensor::Scalar;
@@ -64,7 +65,7 @@ pub fn print_constant(s: Scalar) -> String {
     out
 }
 
-/// The constant that [`print_constant`] writes so.
+/// Parses a constant that [`print_constant`] printed.
 pub fn parse_constant(text: &str) -> Option<Scalar> {
     let (dtype, value) = text.strip_suffix(')')?.split_once('(')?;
     let dtype = DType::from_short(dtype)?;
@@ -76,7 +77,8 @@ pub fn parse_constant(text: &str) -> Option<Scalar> {
     })
 }
 
-/// Reads what [`ScalarExpr`]'s `Display` writes, for operands of the dtypes `args`; the message says what is wrong.
+/// Parses the output of [`ScalarExpr`]'s `Display`, for operands of the dtypes `args`. Returns an error message if it
+/// is invalid.
 pub fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
     let mut p = ExprParser {
         rest: text,

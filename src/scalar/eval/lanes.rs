@@ -1,4 +1,4 @@
-//! One node over a block of elements.
+//! Evaluates one node over a block of elements.
 
 use super::{EvalError, Lane};
 use crate::scalar::functions::{self, wrap_int};
@@ -43,7 +43,7 @@ pub(super) fn eval_unary(op: Unary, dtype: DType, x: &Lane, out: &mut Lane) -> R
 pub(super) fn eval_binary(op: Binary, dtype: DType, x: &Lane, y: &Lane, out: &mut Lane) -> Result<(), EvalError> {
     let none = || EvalError::Undefined(lower_case(op), dtype);
     match (op, x, y) {
-        // Compiled for themselves: most expressions are of these.
+        // The most common operations have loops of their own, which the compiler can vectorise.
         (Binary::Add, Lane::F32(x), Lane::F32(y)) => zip_map_into(x, y, out.f32_mut(), |a, b| a + b),
         (Binary::Sub, Lane::F32(x), Lane::F32(y)) => zip_map_into(x, y, out.f32_mut(), |a, b| a - b),
         (Binary::Mul, Lane::F32(x), Lane::F32(y)) => zip_map_into(x, y, out.f32_mut(), |a, b| a * b),

@@ -1,7 +1,8 @@
-//! Evaluation of scalar expressions: node by node over blocks of elements, so that the cost of looking at a node is paid
-//! once per block.
+//! The evaluator of scalar expressions. It evaluates node by node over blocks of elements, so that the cost of
+//! dispatching on a node is paid once per block.
 //!
-//! This is the reference for what an [`ScalarExpr`] means: f32 arithmetic is done in f32, integers wrap, casts are torch's.
+//! This is the reference for the meaning of a [`ScalarExpr`]: f32 arithmetic is done in f32, integers wrap, and casts
+//! are torch's.
 
 mod lanes;
 mod walk;
@@ -14,21 +15,21 @@ use crate::types::{Category, DType};
 use lanes::{eval_binary, eval_cast, eval_compare, eval_fma, eval_select, eval_unary};
 use std::fmt;
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvalError {
     /// An integer division or remainder by zero.
     ZeroDivision,
-    /// A function that its operand's dtype does not have (a sine of an integer).
+    /// A function that is not defined for its operand's dtype (the sine of an integer).
     Undefined(String, DType),
-    /// The result would be larger than memory can be.
+    /// The result would not fit in memory.
     TooLarge,
 }
 
 impl fmt::Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // torch's own text.
+            // torch's error message.
             EvalError::ZeroDivision => f.write_str("ZeroDivisionError"),
             EvalError::Undefined(op, d) => write!(f, "`{op}` of {d} is not defined"),
             EvalError::TooLarge => f.write_str("the result's size in bytes overflows"),
@@ -36,7 +37,7 @@ impl fmt::Display for EvalError {
     }
 }
 
-/// The values of one node over a block. Integers of every width are held as i64, f16 and bf16 as f32.
+/// The values of one node over a block. Integers of every width are stored as i64, f16 and bf16 as f32.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Lane {
@@ -63,7 +64,7 @@ impl Lane {
         }
     }
 
-    /// Makes this `n` times `v`. The kinds must agree.
+    /// Fills this with `n` copies of `v`. The kinds must agree.
     pub fn fill(&mut self, v: Scalar, n: usize) {
         fn fill_vec<T: Clone>(l: &mut Vec<T>, v: T, n: usize) {
             l.clear();
@@ -78,7 +79,7 @@ impl Lane {
         }
     }
 
-    /// Value `i`, as a scalar of `dtype`, which must be a dtype of this lane's kind.
+    /// Value `i` as a scalar of `dtype`, which must be a dtype of this lane's kind.
     pub fn get(&self, dtype: DType, i: usize) -> Scalar {
         match self {
             Lane::F64(l) => Scalar::F64(l[i]),
@@ -118,7 +119,7 @@ impl Lane {
     }
 }
 
-/// What a block's evaluation asks its caller for.
+/// The inputs that the evaluation of a block requests from its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneSource {
     /// The elements of operand `n`.
@@ -127,7 +128,7 @@ pub enum LaneSource {
     Index(u32),
 }
 
-/// An expression with room for the values of a block.
+/// An expression with storage for the values of a block.
 pub struct BlockEvaluator<'e> {
     expr: &'e ScalarExpr,
     lanes: Vec<Lane>,
@@ -140,7 +141,7 @@ impl<'e> BlockEvaluator<'e> {
         BlockEvaluator { expr, lanes }
     }
 
-    /// Evaluates every node over `n` elements; `load` fills a lane with the values of an argument or index.
+    /// Evaluates every node over `n` elements. `load` fills a lane with the values of an argument or index.
     pub fn run(&mut self, n: usize, load: &mut dyn FnMut(LaneSource, &mut Lane)) -> Result<(), EvalError> {
         for (r, node, dtype) in self.expr.nodes() {
             let mut out = std::mem::take(&mut self.lanes[r.0 as usize]);
@@ -173,7 +174,7 @@ impl<'e> BlockEvaluator<'e> {
     }
 }
 
-/// The results of `expr` for one element of each operand, at output index `index` (outermost first).
+/// The results of `expr` for one element of each operand, at the output index `index` (outermost first).
 pub fn eval_element(expr: &ScalarExpr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
     let mut e = BlockEvaluator::new(expr);
     e.run(1, &mut |source, lane| match source {

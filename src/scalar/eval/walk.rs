@@ -1,4 +1,4 @@
-//! Expressions over whole tensors: operands read in blocks, broadcast to the result.
+//! Evaluates expressions over whole tensors, reading broadcast operands in blocks.
 
 use super::{BlockEvaluator, EvalError, Lane, LaneSource};
 use crate::scalar::ScalarExpr;
@@ -6,11 +6,11 @@ use crate::tensor::{Tensor, byte_len, contiguous_strides};
 use crate::types::DType;
 use half::{bf16, f16};
 
-/// Elements evaluated at a time: a dozen values of this many f64 fit the first-level caches.
+/// The number of elements evaluated at a time. A dozen f64 values for each fit the L1 cache.
 const BLOCK: usize = 1024;
 
-/// The results of `expr` over a whole tensor of `shape`: argument `n` is `operands[n]`, broadcast to it. Panics if an
-/// operand's shape does not broadcast or its dtype is not the argument's.
+/// The results of `expr` over a whole tensor of `shape`. Argument `n` is `operands[n]`, broadcast to `shape`. Panics if
+/// an operand's shape does not broadcast or its dtype is not the argument's.
 pub fn eval_tensors(expr: &ScalarExpr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
     for &r in &expr.roots {
         byte_len(expr.dtype(r), shape).ok_or(EvalError::TooLarge)?;
@@ -44,13 +44,13 @@ fn fill_indices(shape: &[usize], d: u32, start: usize, n: usize, out: &mut Vec<i
     out.extend((start..start + n).map(|i| (i / inner % size) as i64));
 }
 
-/// How an operand is walked for a result of another shape.
+/// How an operand is read for a result of another shape.
 enum OperandWalk {
     /// Element for element.
     Same,
-    /// One element for all.
+    /// One element for all elements of the result.
     One,
-    /// By these strides (0 where it stretches), one per dimension of the result.
+    /// With these strides, one per dimension of the result; 0 where the operand is broadcast.
     Strided(Vec<usize>),
 }
 
@@ -84,7 +84,7 @@ impl OperandWalk {
     }
 }
 
-/// The operand's positions for the result's row-major elements `start..start + n`.
+/// The operand's positions for elements `start..start + n` of the row-major result.
 fn operand_positions(shape: &[usize], strides: &[usize], start: usize, n: usize) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     let mut rest = start;

@@ -1,4 +1,4 @@
-//! Arithmetic on numbers that have no dtype.
+//! Constant folding of numbers that do not have a dtype yet.
 
 use super::UntypedNumber;
 use crate::scalar::math::{f64_binary, f64_unary};
@@ -32,7 +32,7 @@ pub(super) fn fold_binary(op: Binary, a: UntypedNumber, b: UntypedNumber) -> Opt
     exact.or_else(|| f64_binary(op).map(|f| Float(f(a.to_f64(), b.to_f64()))))
 }
 
-/// Integer arithmetic that is exact and does not overflow; anything else is done in f64.
+/// Integer arithmetic that is exact and does not overflow. All other arithmetic is done in f64.
 fn fold_ints(op: Binary, a: i64, b: i64) -> Option<i64> {
     match op {
         Binary::Add => a.checked_add(b),

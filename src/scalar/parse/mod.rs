@@ -1,20 +1,23 @@
 //! The text of scalar expressions: `t = exp(-abs(self)); where(self >= 0, 1, t) / (1 + t)`.
 //!
-//! The language is Python's expressions over the names the caller knows: numbers, `inf`, `nan`, `pi`, `True`, `False`;
-//! `** - + ~ * / // % << >> & ^ |` and the comparisons, with Python's precedence; `name = value;` before the result;
-//! and calls of
+//! The language is Python's expressions over the names that the caller defines:
 //!
-//! * the functions of [`Unary`](super::Unary) and [`Binary`](super::Binary) in lower case: `exp(x)`, `isnan(x)`, `truncdiv(a, b)`, `fmax(a, b)`;
+//! * numbers, `inf`, `nan`, `pi`, `True`, `False`;
+//! * `** - + ~ * / // % << >> & ^ |` and the comparisons, with Python's precedence;
+//! * `name = value;` before the result;
+//! * calls of the functions of [`Unary`](super::Unary) and [`Binary`](super::Binary) in lower case: `exp(x)`, `isnan(x)`,
+//!   `truncdiv(a, b)`, `fmax(a, b)`;
 //! * `where(cond, a, b)` and `fma(a, b, c)`;
-//! * `f32(x)`, `i64(x)`, …: conversion to a dtype; `compute(x)`: to the dtype the expression computes in; `rounded(x)`:
-//!   through the result's dtype and back, which changes something only for f16 and bf16;
-//! * `given(name, default)`: the named input if there is one, else the default;
+//! * `f32(x)`, `i64(x)`, …: conversion to a dtype; `compute(x)`: to the dtype that the expression computes in; `rounded(x)`:
+//!   to the result's dtype and back, which changes values only for f16 and bf16;
+//! * `given(name, default)`: the named input if it exists, otherwise the default;
 //! * `largest()`: the largest finite number of the result's dtype.
 //!
-//! `i0`, `i1`, … are the indices along the last, second to last, … dimension of the result: i64 values.
+//! `i0`, `i1`, … are the i64 indices along the last, second to last, … dimension of the result.
 //!
-//! A number has no dtype until it meets a value that has one; arithmetic on numbers alone is done in f64 and i64, and
-//! the outcome is rounded once. Operands of two dtypes are an error except that a b8 becomes the other's dtype.
+//! A number has no dtype until it is combined with a value that has one. Arithmetic on numbers alone is done in f64 and
+//! i64, and the result is rounded once. Operands of two dtypes are an error, except that a b8 is converted to the
+//! other's dtype.
 
 mod fold;
 pub(in crate::scalar) mod names;
@@ -26,10 +29,10 @@ use crate::tensor::Scalar;
 use crate::types::DType;
 use names::{BINARY, INFIX, Infix, PREFIX_POWER, UNARY};
 
-/// How deeply parentheses and operators may nest.
+/// The maximum nesting depth of parentheses and operators.
 const MAX_DEPTH: u32 = 200;
 
-/// A number that has no dtype yet.
+/// A number that does not have a dtype yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum UntypedNumber {
@@ -48,7 +51,8 @@ impl UntypedNumber {
         }
     }
 
-    /// The number as an element of `dtype`: rounded once, integers wrapped, floats truncated for an integer dtype.
+    /// The number as an element of `dtype`: rounded once, with integers wrapped, and floats truncated for an integer
+    /// dtype.
     pub fn to_scalar(self, dtype: DType) -> Scalar {
         match self {
             UntypedNumber::Int(i) => Scalar::from_i64(dtype, i),
@@ -57,7 +61,7 @@ impl UntypedNumber {
         }
     }
 
-    /// The number with the value of an element.
+    /// The value of an element as a number.
     pub fn from_scalar(v: Scalar) -> UntypedNumber {
         match v {
             Scalar::Int(_, i) => UntypedNumber::Int(i),
@@ -71,7 +75,7 @@ impl UntypedNumber {
     }
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ParsedValue {
     /// A value of the expression.
@@ -80,21 +84,21 @@ pub enum ParsedValue {
     Number(UntypedNumber),
 }
 
-/// What a text's dtypes are.
+/// The dtypes that a text refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct DTypeSettings {
-    /// The dtype of `compute(x)`, and of numbers that meet nothing typed.
+    /// The dtype of `compute(x)`, and of numbers that are not combined with a typed value.
     pub compute: DType,
     /// The dtype of `rounded(x)`.
     pub storage: DType,
 }
 
-/// What is wrong with a text, and where.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Byte offset into the text.
     pub offset: usize,
-    /// What is wrong.
+    /// The description of the error.
     pub message: String,
 }
 
@@ -106,8 +110,8 @@ impl std::fmt::Display for ParseError {
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Parses `text` into `expr` and gives its value there (not yet a root). `input` says what a name is; it may add values
-/// to the expression, and is asked again at each occurrence.
+/// Parses `text` into `expr` and returns its value there, which is not yet a root. `input` resolves names. It may add
+/// values to the expression, and is called again for each occurrence of a name.
 pub fn parse(
     text: &str,
     settings: DTypeSettings,
@@ -202,7 +206,7 @@ impl<'a> FormulaParser<'a> {
         Some(&rest[..end])
     }
 
-    /// A value whose operators bind more tightly than `power`.
+    /// Parses a value whose operators bind more tightly than `power`.
     fn parse_value(&mut self, power: u8) -> Result<ParsedValue> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -221,7 +225,7 @@ impl<'a> FormulaParser<'a> {
             let Some(&(text, p, op)) = INFIX.iter().find(|(t, ..)| rest.starts_with(t)) else {
                 return Ok(left);
             };
-            // `**` binds to the right, everything else to the left.
+            // `**` is right-associative, all other operators are left-associative.
             if p <= power {
                 return Ok(left);
             }
@@ -231,7 +235,7 @@ impl<'a> FormulaParser<'a> {
             }
             compared = p == 1;
             self.at += text.len();
-            // Python lets the exponent have a sign: `2 ** -x`.
+            // In Python the exponent may have a sign: `2 ** -x`.
             let right = self.parse_value(if p == 9 { PREFIX_POWER - 1 } else { p })?;
             left = match op {
                 Infix::Binary(op) => self.build_binary(at, op, left, right)?,
@@ -313,7 +317,7 @@ impl<'a> FormulaParser<'a> {
         }
     }
 
-    /// `given(name, default)`: the input if there is one.
+    /// `given(name, default)`: the input if it exists.
     fn parse_given(&mut self) -> Result<ParsedValue> {
         let Some(name) = self.take_word() else {
             return self.error_at(self.at, "`given` takes a name and a default");

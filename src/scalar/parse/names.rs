@@ -1,4 +1,4 @@
-//! The operators and functions of the language, and on which dtypes they have a value.
+//! The operators and functions of the language, and the dtypes that each is defined for.
 
 use crate::scalar::{Binary, Compare, Unary};
 use crate::types::{Category, DType};
@@ -98,7 +98,7 @@ pub(in crate::scalar) const BINARY: &[(&str, Binary)] = &[
     ("zeta", Binary::Zeta),
 ];
 
-/// Whether `op` has a value on dtypes of this category.
+/// Whether `op` is defined for dtypes of this category.
 pub(super) fn binary_defined(op: Binary, c: Category) -> bool {
     use Binary::*;
     match c {

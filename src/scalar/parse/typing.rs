@@ -1,4 +1,5 @@
-//! Values with their dtypes: numbers meet typed values, operands become one dtype.
+//! Assigns dtypes: numbers take the dtype of the values they are combined with, and operands are converted to one
+//! dtype.
 
 use super::fold::{fold_binary, fold_compare, fold_unary};
 use super::names::{binary_defined, name_of, unary_defined};
@@ -7,7 +8,7 @@ use crate::scalar::{Binary, Compare, Ref, Unary};
 use crate::types::DType;
 
 impl FormulaParser<'_> {
-    /// The value, with a number made a constant of `dtype`.
+    /// The value as a typed reference. A number becomes a constant of `dtype`.
     pub(super) fn typed_ref(&mut self, v: ParsedValue, dtype: DType) -> Ref {
         match v {
             ParsedValue::Value(r) => r,
@@ -36,7 +37,7 @@ impl FormulaParser<'_> {
         }
     }
 
-    /// Two operands made one dtype.
+    /// Converts two operands to one dtype.
     pub(super) fn unify_dtypes(&mut self, at: usize, x: ParsedValue, y: ParsedValue) -> Result<(Ref, Ref)> {
         use ParsedValue::*;
         match (x, y) {
@@ -63,7 +64,7 @@ impl FormulaParser<'_> {
         }
     }
 
-    /// A b8 beside a number that is not a bool becomes what the expression computes in.
+    /// Converts a b8 to the compute dtype if it is combined with a number that is not a bool.
     pub(super) fn beside_number(&mut self, r: Ref, n: UntypedNumber) -> Ref {
         match (self.expr.dtype(r), n) {
             (DType::B8, UntypedNumber::Int(_) | UntypedNumber::Float(_)) => self.expr.cast(self.settings.compute, r),
