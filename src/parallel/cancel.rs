@@ -1,11 +1,11 @@
-//! Stopping work that another thread no longer wants.
+//! Cancellation of work that another thread no longer needs.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A token that stops calls and compilations: whoever holds a clone may cancel, and the work ends at its next step.
+/// A token that stops calls and compilations. Whoever holds a clone may cancel it, and the work ends at its next step.
 ///
 /// ```
 /// let token = fxc::CancelToken::new();
@@ -22,23 +22,23 @@ struct CancelState {
     poll: OnceLock<Poll>,
 }
 
-/// A question that the working thread asks now and then.
+/// A callback that the working thread polls.
 struct Poll {
     ask: Box<dyn Fn() -> bool + Send + Sync>,
     every: Duration,
     begin: Instant,
-    /// When it is asked next, in nanoseconds since `begin`.
+    /// The time of the next call, in nanoseconds since `begin`.
     next: AtomicU64,
 }
 
 impl CancelToken {
-    /// A token that nobody has cancelled.
+    /// A token that is not cancelled.
     pub fn new() -> CancelToken {
         CancelToken::default()
     }
 
-    /// A token that is cancelled once `ask` gives true. The working thread calls it between steps, at most once in `every`: a host with
-    /// signals of its own (Python) looks for them there.
+    /// A token that is also cancelled once `ask` returns true. The working thread calls `ask` between steps, at most
+    /// once in every `every`. A host that has its own signals (Python) can check for them there.
     pub fn polling(every: Duration, ask: impl Fn() -> bool + Send + Sync + 'static) -> CancelToken {
         let poll = Poll {
             ask: Box::new(ask),
@@ -47,22 +47,22 @@ impl CancelToken {
             next: AtomicU64::new(0),
         };
         let token = CancelToken::new();
-        // The cell is new, so it takes the value.
+        // Setting a new cell always succeeds.
         let _ = token.0.poll.set(poll);
         token
     }
 
-    /// Stops the work that has the token, at its next step.
+    /// Cancels the work that has this token. The work stops at its next step.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Relaxed);
     }
 
-    /// Lets later work run again.
+    /// Resets the token, so that later work runs again.
     pub fn reset(&self) {
         self.0.cancelled.store(false, Relaxed);
     }
 
-    /// Whether the work is to stop.
+    /// Whether the work should stop.
     pub fn is_cancelled(&self) -> bool {
         let state = &*self.0;
         if !state.cancelled.load(Relaxed) && state.poll.get().is_some_and(Poll::is_due_and_true) {

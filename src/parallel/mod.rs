@@ -1,15 +1,15 @@
-//! The thread pool that every kernel runs on.
+//! The thread pool that runs every kernel.
 //!
-//! A [`Pool`] owns its worker threads for its whole life. [`Pool::run`] hands out the chunks `0..n` of one job: the
-//! calling thread and every second worker claim them one by one from the front, the others from the back, so a thread that
-//! the system holds up costs one chunk and not a share of the job, and on two cores each finds in its cache what it wrote
-//! there when the job before went over the same data. Between jobs a worker spins for at most [`SPIN`] and then sleeps:
-//! waking a sleeping thread costs 50 µs and more, a spinning hand-off about 0.2 µs, so a graph that runs kernel after
-//! kernel keeps its workers awake.
+//! A [`Pool`] owns its worker threads for its whole life. [`Pool::run`] distributes the chunks `0..n` of one job. The
+//! calling thread and every second worker claim chunks one by one from the front, the other workers from the back. A
+//! thread that the system delays therefore costs one chunk, not a share of the job. On two cores, each also finds in
+//! its cache what it wrote when the previous job went over the same data. Between jobs a worker spins for at most
+//! [`SPIN`] and then sleeps: waking a sleeping thread costs 50 µs or more, a spinning hand-off about 0.2 µs. A graph
+//! that runs kernel after kernel thus keeps its workers awake.
 //!
-//! A job is given as a number of chunks that the caller chose. Kernels choose partitions whose results do not depend
-//! on them (every output element is computed by one chunk, in an order that the partition does not change), which is
-//! why results are the same bits for every number of threads.
+//! The caller chooses a job's number of chunks. Kernels choose partitions that do not affect results: one chunk
+//! computes each output element, in an order that does not depend on the partition. Results are therefore bit-identical
+//! for every number of threads.
 
 mod cancel;
 
@@ -25,17 +25,18 @@ use std::time::{Duration, Instant};
 /// How long an idle worker spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(200);
 
-/// Bits of each of the two chunk numbers in [`PoolState::state`]; the rest number the jobs.
+/// The number of bits of each of the two chunk numbers in [`PoolState::state`]. The remaining bits hold the job's
+/// number.
 const CHUNK_BITS: u32 = 16;
-/// The most chunks of one round; a job with more runs in several.
+/// The maximum number of chunks in a round. A larger job runs in several rounds.
 const MAX_CHUNKS: usize = (1 << CHUNK_BITS) - 1;
 
-/// The state in which `from..to` of a job's chunks are not yet claimed.
+/// The state in which chunks `from..to` of a job are unclaimed.
 fn pack_state(job: u64, from: usize, to: usize) -> u64 {
     (job << CHUNK_BITS | from as u64) << CHUNK_BITS | to as u64
 }
 
-/// The job, and the chunks not yet claimed.
+/// The job's number, and the range of unclaimed chunks.
 fn unpack_state(state: u64) -> (u64, usize, usize) {
     let chunk = |x: u64| x as usize & MAX_CHUNKS;
     (job_of(state), chunk(state >> CHUNK_BITS), chunk(state))
@@ -45,23 +46,23 @@ fn job_of(state: u64) -> u64 {
     state >> (2 * CHUNK_BITS)
 }
 
-/// On a cache line of its own, so that a thread that spins on one counter does not slow writers of another.
+/// A value on its own cache line, so that a thread that spins on one counter does not slow writers of another.
 #[repr(align(64))]
 struct CacheLine<T>(T);
 
-/// What the caller and the workers share.
+/// The state that the caller and the workers share.
 struct PoolState {
-    /// The job's number (32 bits) and which chunks are not yet claimed, see [`pack_state`]. Claiming is one compare-and-swap that
-    /// takes the first or the last of them: it succeeds only while the job it read is the current one and has chunks left,
-    /// and then the fields below are that job's.
+    /// The job's number (32 bits) and the range of unclaimed chunks, see [`pack_state`]. A compare-and-swap claims the
+    /// first or the last of them. It succeeds only while the job that it read is current and has chunks left; the
+    /// fields below are then that job's.
     state: CacheLine<AtomicU64>,
-    /// Chunks claimed or not that have not finished.
+    /// The number of chunks that have not finished, whether claimed or not.
     pending: CacheLine<AtomicUsize>,
     data: AtomicPtr<()>,
     /// A [`ChunkCall`].
     call: AtomicPtr<()>,
     quit: AtomicBool,
-    /// The first panic of a chunk, to be raised again in the caller.
+    /// The first panic of a chunk, to be resumed in the caller.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -72,7 +73,7 @@ type ChunkCall = unsafe fn(*const (), usize);
 /// # Safety
 /// `data` points to a live `F`.
 unsafe fn call_closure<F: Fn(usize)>(data: *const (), i: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*data.cast::<F>())(i) }
 }
 
@@ -86,19 +87,19 @@ struct PoolWorker {
 pub struct Pool {
     shared: Arc<PoolState>,
     workers: Vec<PoolWorker>,
-    /// How many threads were asked for.
+    /// The number of threads that were requested.
     asked: usize,
-    /// The process that has the threads: a process that is forked off has none of them.
+    /// The process that owns the threads. A forked process has none of them.
     process: u32,
-    /// Set while a job runs; a job started meanwhile (from a chunk, or from another thread) runs inline.
+    /// Set while a job runs. A job that is started meanwhile (from a chunk, or from another thread) runs inline.
     busy: AtomicBool,
 }
 
 impl Pool {
-    /// The pool of `threads` threads that all models of this process share. Models that run one after the other must not each have
-    /// workers of their own: those of the last would spin for a while beside those of the next. Models that run at the same time get
-    /// one of them on all threads, the others on their caller's. A process that was forked off has pools of its own; what was compiled
-    /// before the fork must not run there.
+    /// The pool of `threads` threads that all models of this process share. If models that run one after the other had
+    /// their own workers, the previous model's would spin for a while beside the next model's. If models run at the
+    /// same time, one of them uses all threads and the others run on their callers. A forked process has its own pools;
+    /// models that were compiled before the fork must not run there.
     pub fn shared(threads: usize) -> Arc<Pool> {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,8 +115,8 @@ impl Pool {
         })
     }
 
-    /// A pool of `threads` threads, the caller of [`Pool::run`] being one of them; 0 counts as 1. If the system refuses
-    /// a thread the pool has fewer.
+    /// Creates a pool of `threads` threads, including the caller of [`Pool::run`]; 0 counts as 1. If the system refuses
+    /// to create a thread, the pool has fewer.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(PoolState {
             state: CacheLine(AtomicU64::new(0)),
@@ -135,14 +136,14 @@ impl Pool {
         }
     }
 
-    /// How many threads run a job, the caller included.
+    /// The number of threads that run a job, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `f(0)` … `f(chunks - 1)`, each once, on this thread and the workers in no particular order, and returns
-    /// when all have returned. Allocates nothing. Runs inline when there is one chunk or one thread, and when the pool
-    /// is already running a job. A panic of `f` is raised again here once the other chunks are done.
+    /// Calls `f(0)` … `f(chunks - 1)`, each once and in no particular order, on this thread and the workers. Returns
+    /// when all calls have returned. Does not allocate. Runs inline if there is only one chunk or one thread, or if the
+    /// pool is already running a job. A panic of `f` is resumed here after the other chunks have finished.
     pub fn run<F: Fn(usize) + Sync>(&self, chunks: usize, f: F) {
         if chunks <= 1 || self.workers.is_empty() || self.busy.swap(true, Acquire) {
             (0..chunks).for_each(f);
@@ -161,7 +162,7 @@ impl Pool {
         }
     }
 
-    /// One round of at most [`MAX_CHUNKS`] chunks. Returns only when no thread uses `f` any more.
+    /// Runs one round of at most [`MAX_CHUNKS`] chunks. Returns only when no thread uses `f` any more.
     fn run_round<F: Fn(usize) + Sync>(&self, chunks: usize, f: &F) -> Result<(), Box<dyn Any + Send>> {
         let s = &*self.shared;
         let call: ChunkCall = call_closure::<F>;
@@ -170,7 +171,7 @@ impl Pool {
         s.pending.0.store(chunks, Relaxed);
         let job = (job_of(s.state.0.load(Relaxed)) + 1) & u32::MAX as u64;
         s.state.0.store(pack_state(job, 0, chunks), Release);
-        // Either a worker that goes to sleep sees the new job, or this thread sees that it sleeps.
+        // After the fence, either a worker that goes to sleep sees the new job, or this thread sees that it is asleep.
         fence(SeqCst);
         for w in &self.workers {
             if w.asleep.load(Relaxed) {
@@ -183,7 +184,7 @@ impl Pool {
             std::hint::spin_loop();
             spins += 1;
             if spins > 10_000 {
-                // A worker was taken off its core in the middle of a chunk.
+                // The system may have preempted a worker in the middle of a chunk.
                 std::thread::yield_now();
             }
         }
@@ -197,14 +198,14 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The threads are another process's: they would not end here.
+            // The threads belong to another process, so they cannot be joined here.
             return;
         }
         self.shared.quit.store(true, SeqCst);
         for w in &mut self.workers {
             w.thread.unpark();
             if let Some(h) = w.handle.take() {
-                // A worker catches the panics of its chunks, so joining does not fail.
+                // A worker catches the panics of its chunks, so joining cannot fail.
                 let _ = h.join();
             }
         }
@@ -231,7 +232,7 @@ fn spawn_worker(i: usize, shared: &Arc<PoolState>) -> Option<PoolWorker> {
     })
 }
 
-/// A worker's life: wait for a job with another number than the last, help with it, wait again.
+/// The main loop of a worker: waits for a new job, helps with it, and waits again.
 fn run_worker(s: &PoolState, asleep: &AtomicBool, front: bool) {
     let mut last = 0;
     loop {
