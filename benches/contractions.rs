@@ -1,5 +1,6 @@
-//! Matrix products and convolutions: GFLOP/s, and the share of the machine's multiply-add peak measured in the same run,
-//! on one thread and on all. `cargo bench --bench contractions -- [matmul|conv|attention|expansion] [substring]`.
+//! Benchmarks of matrix products and convolutions: GFLOP/s, and the fraction of the machine's multiply-add peak
+//! measured in the same run, on one thread and on all. `cargo bench --bench contractions --
+//! [matmul|conv|attention|expansion] [substring]`.
 
 mod timing;
 
@@ -10,7 +11,7 @@ use fxc::internals::target::{Isa, Target};
 use fxc::types::DType;
 use timing::time;
 
-/// Ten independent chains of fused multiply-adds on full vectors: GFLOP/s of one core.
+/// Measures the peak GFLOP/s of one core with ten independent chains of fused multiply-adds on full vectors.
 #[cfg(target_arch = "x86_64")]
 fn peak() -> f64 {
     use std::arch::x86_64::*;
@@ -45,13 +46,13 @@ fn peak() -> f64 {
         Isa::Portable => return f64::NAN,
     };
     let run = || {
-        // SAFETY: the machine has the level.
+        // SAFETY: the machine supports the level.
         black_box(unsafe { chains() });
     };
     flops(lanes) / time(run)[1]
 }
 
-/// Not known of other machines.
+/// The peak is unknown on other machines.
 #[cfg(not(target_arch = "x86_64"))]
 fn peak() -> f64 {
     f64::NAN
@@ -96,7 +97,7 @@ impl Bench {
         println!();
     }
 
-    /// `batch` products; `side` is the constant operand: A, B, or X for none.
+    /// `batch` products. `side` is the constant operand: A, B, or X for none.
     fn matmul(&self, batch: usize, m: usize, k: usize, n: usize, side: char) {
         let name = format!("matmul {batch}x {m}x{k}x{n} {side}");
         if !self.wanted(&name) {
@@ -132,7 +133,7 @@ impl Bench {
         if self.filter.iter().any(|f| f == "matmul") && batch == 1 {
             self.row_on(&self.pools[..1], "   the gemm crate", flops, |_| {
                 let s = |x: usize| x as isize;
-                // SAFETY: as above. It is the transposed product, whose columns have no gaps.
+                // SAFETY: as above. This computes the transposed product, whose columns are contiguous.
                 unsafe {
                     gemm_f32::gemm::f32::get_gemm_fn()(
                         n,
@@ -162,7 +163,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// One image; `[in, out, size, kernel, stride, groups]`, padding `kernel / 2`.
+    /// One image, with `[in, out, size, kernel, stride, groups]` and padding `kernel / 2`.
     fn conv(&self, [c, o, size, kernel, stride, groups]: [usize; 6], layout: ConvLayout) {
         let last = if layout == ConvLayout::ChannelsLast {
             " last"
@@ -203,7 +204,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// A 1x1 convolution and the depthwise one behind it, one by one and as one: `[in, between, size, kernel, stride]`.
+    /// A 1x1 convolution followed by a depthwise one, separately and fused: `[in, between, size, kernel, stride]`.
     fn expansion(&self, [c, between, size, kernel, stride]: [usize; 5]) {
         let name = format!("expansion {c}->{between} k{kernel}s{stride} @{size}");
         if !self.wanted(&name) {
@@ -283,7 +284,7 @@ impl Bench {
     }
 }
 
-/// Attentions met in models: `[batch, heads, queries, keys, size]`.
+/// Attentions that occur in models: `[batch, heads, queries, keys, size]`.
 const ATTENTIONS: &[[usize; 5]] = &[
     [1, 12, 128, 128, 64],
     [1, 12, 197, 197, 64],
@@ -294,7 +295,7 @@ const ATTENTIONS: &[[usize; 5]] = &[
     [8, 8, 64, 64, 32],
 ];
 
-/// Inverted residuals met in models: `[in, between, size, kernel, stride]`.
+/// Inverted residuals that occur in models: `[in, between, size, kernel, stride]`.
 const EXPANSIONS: &[[usize; 5]] = &[
     [16, 96, 112, 3, 2],
     [24, 144, 56, 3, 1],
@@ -308,7 +309,7 @@ const EXPANSIONS: &[[usize; 5]] = &[
     [160, 960, 7, 3, 1],
 ];
 
-/// Layers met in models: `[in, out, size, kernel, stride, groups]`.
+/// Layers that occur in models: `[in, out, size, kernel, stride, groups]`.
 const CONVS: &[[usize; 6]] = &[
     [3, 64, 224, 7, 2, 1],
     [64, 64, 56, 3, 1, 1],
@@ -342,7 +343,7 @@ const CONVS: &[[usize; 6]] = &[
     [440, 440, 7, 3, 1, 55],
 ];
 
-/// Products met in models: `(batch, m, k, n, constant operand)`.
+/// Products that occur in models: `(batch, m, k, n, constant operand)`.
 const MATMULS: &[(usize, usize, usize, usize, char)] = &[
     (1, 32, 27, 12544, 'A'),
     (1, 256, 64, 3136, 'A'),

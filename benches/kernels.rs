@@ -1,4 +1,4 @@
-//! Compiled kernels on one thread: nanoseconds for each element, and what compiling them takes.
+//! Benchmarks of compiled kernels on one thread: nanoseconds per element, and the time that compiling takes.
 //! `cargo bench --bench kernels -- [substring]`.
 
 mod timing;
@@ -15,7 +15,7 @@ fn k(b: &mut KernelBuilder, x: f32) -> Value {
     b.constant(Scalar::F32(x))
 }
 
-/// A flat map of `n` elements of f32 inputs.
+/// A flat kernel over `n` elements of f32 inputs.
 fn map(name: &str, n: usize, inputs: usize, f: impl FnOnce(&mut KernelBuilder, &[Value]) -> Value) -> Kernel {
     let mut b = KernelBuilder::new(name);
     let xs: Vec<_> = (0..inputs).map(|i| b.input(&format!("x{i}"), F32, &[n])).collect();

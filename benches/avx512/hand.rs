@@ -1,12 +1,14 @@
-//! The kernels by hand: AVX-512 intrinsics, constants in registers, several vectors at a time. The functions are those that fxc
-//! documents (`exp` within 1 ULP, `1 + erf` and `1 + tanh` within 1.8e-7), so that both sides do the same work.
+//! Hand-written kernels: AVX-512 intrinsics, constants in registers, several vectors at a time. The functions have the
+//! accuracy that fxc documents (`exp` within 1 ULP, `1 + erf` and `1 + tanh` within 1.8e-7), so that both sides do the
+//! same work.
 
-// Coefficients stay as they came out of the fits.
+// The coefficients have all the digits that the fits produced.
 #![allow(clippy::excessive_precision)]
 
 use std::arch::x86_64::*;
 
-/// The pointers of one call: up to three inputs, up to two results, and the matrix's sizes; columns are a multiple of 64.
+/// The arguments of one call: up to three inputs, up to two results, and the matrix's sizes. Columns are a multiple of
+/// 64.
 #[derive(Clone, Copy)]
 pub struct Args {
     pub inputs: [*const f32; 3],
@@ -15,11 +17,11 @@ pub struct Args {
     pub cols: usize,
 }
 
-// SAFETY: threads get rows of their own.
+// SAFETY: each thread gets its own rows.
 unsafe impl Send for Args {}
 
 impl Args {
-    /// The rows `from..to` of it; inputs of one row are shared, as `matrix` says of each.
+    /// The arguments for rows `from..to`. `matrix` says which inputs are matrices; the others, single rows, are shared.
     pub fn part(&self, from: usize, to: usize, matrix: [bool; 3], row_results: bool) -> Args {
         let mut a = *self;
         for (p, _) in a.inputs.iter_mut().zip(matrix).filter(|(p, m)| *m && !p.is_null()) {
@@ -34,7 +36,7 @@ impl Args {
     }
 }
 
-/// A kernel by hand.
+/// A hand-written kernel.
 pub type Hand = unsafe fn(&Args);
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -103,7 +105,7 @@ fn exp2(y: __m512) -> __m512 {
     _mm512_scalef_ps(p, n)
 }
 
-/// The elements one by one, four vectors at a time.
+/// Computes the elements one by one, four vectors at a time.
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 unsafe fn each(a: &Args, f: impl Fn(usize, usize) -> __m512) {
@@ -128,7 +130,7 @@ unsafe fn each(a: &Args, f: impl Fn(usize, usize) -> __m512) {
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 unsafe fn at(p: *const f32, i: usize) -> __m512 {
-    // SAFETY: the caller's promise: 16 elements from i on are there.
+    // SAFETY: the caller guarantees 16 elements from `i` on.
     unsafe { _mm512_loadu_ps(p.wrapping_add(i)) }
 }
 
@@ -208,7 +210,7 @@ pub unsafe fn silu(a: &Args) {
     }
 }
 
-/// Four accumulators over a row.
+/// Reduces a row with four accumulators.
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 unsafe fn fold(
@@ -226,7 +228,8 @@ unsafe fn fold(
     g(g(s[0], s[1]), g(s[2], s[3]))
 }
 
-/// `softmax(x)` along rows: the maximum; exponentials and their sum; products with its inverse.
+/// `softmax(x)` along rows, in three passes: the maximum; the exponentials and their sum; the products with its
+/// inverse.
 #[target_feature(enable = "avx512f,avx512dq")]
 pub unsafe fn softmax(a: &Args) {
     for row in 0..a.rows {
@@ -260,7 +263,7 @@ pub unsafe fn softmax(a: &Args) {
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 unsafe fn mean_and_squares(x: *const f32, cols: usize) -> (f32, f32) {
-    // SAFETY: the caller's promise: a row of `cols` elements.
+    // SAFETY: the caller guarantees a row of `cols` elements.
     unsafe {
         let sum = fold(
             cols,
@@ -328,7 +331,7 @@ pub unsafe fn rms_norm(a: &Args) {
 #[target_feature(enable = "avx512f,avx512dq")]
 pub unsafe fn mean_var(a: &Args) {
     for row in 0..a.rows {
-        // SAFETY: within the row; the results have an element for each.
+        // SAFETY: within the row; the results have one element per row.
         unsafe {
             let (mean, var) = mean_and_squares(a.inputs[0].add(row * a.cols), a.cols);
             *a.outputs[0].add(row) = mean;
@@ -342,7 +345,7 @@ pub unsafe fn mean_var(a: &Args) {
 pub unsafe fn sum(a: &Args) {
     for row in 0..a.rows {
         let x = a.inputs[0].wrapping_add(row * a.cols);
-        // SAFETY: within the row; the result has an element for each.
+        // SAFETY: within the row; the result has one element per row.
         unsafe {
             let s = fold(
                 a.cols,
@@ -355,7 +358,7 @@ pub unsafe fn sum(a: &Args) {
     }
 }
 
-/// Running sums along rows: within a vector by shifts, then plus what came before.
+/// Running sums along rows: by shifts within a vector, then plus the sum of the elements before.
 #[target_feature(enable = "avx512f,avx512dq")]
 pub unsafe fn cumsum(a: &Args) {
     let zero = _mm512_setzero_si512();
@@ -393,7 +396,7 @@ pub unsafe fn cumsum(a: &Args) {
     }
 }
 
-/// A copy past the caches.
+/// A copy with streaming stores.
 #[target_feature(enable = "avx512f,avx512dq")]
 pub unsafe fn copy(a: &Args) {
     // SAFETY: as `each` says.

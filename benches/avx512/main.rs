@@ -1,9 +1,10 @@
-//! fxc's kernels beside the same kernels written by hand with AVX-512 intrinsics, and beside the machine's copy bandwidth:
-//! `cargo bench --bench avx512 -- [substring]`.
+//! Compares fxc's kernels with the same kernels hand-written with AVX-512 intrinsics, and with the machine's copy
+//! bandwidth: `cargo bench --bench avx512 -- [substring]`.
 //!
-//! Both sides run in this process on the same memory, in turns; of the rounds the least time of each counts, and the ratio is
-//! fxc over hand: below 1 fxc is faster. A call of fxc is that of a whole compiled graph. Matrices that do not fit the caches are
-//! also given as bytes read and written once for each second, over the same for a copy.
+//! Both sides run alternately in this process on the same memory. The minimum time over the rounds counts for each. The
+//! ratio is fxc's time over the hand-written kernel's: below 1, fxc is faster. A call of fxc is a call of a whole
+//! compiled graph. For matrices that do not fit the caches, the bytes read and written per second are also given,
+//! relative to those of a copy.
 
 #[cfg(target_arch = "x86_64")]
 mod hand;
@@ -19,13 +20,13 @@ mod compared {
     use fxc::internals::tensor::{AlignedBytes, Scalar, Tensor};
     use fxc::types::DType::F32;
 
-    /// One kernel: its graph over `x`, `r` (matrices `[R, C]`), `w` and `b` (rows `[C]`), and the same by hand.
+    /// One kernel: its graph over `x`, `r` (matrices `[R, C]`), `w` and `b` (rows `[C]`), and its hand-written form.
     struct Case {
         name: &'static str,
         /// The inputs, by these letters.
         inputs: &'static str,
         body: &'static str,
-        /// One result for each row, and how many; else one matrix.
+        /// The number of results that have one element per row; 0 if the result is one matrix.
         row_results: usize,
         hand: Hand,
     }
@@ -103,7 +104,7 @@ mod compared {
         },
     ];
 
-    /// Rows and columns: in the first and second cache, short rows, in the third cache, beyond.
+    /// Rows and columns of matrices in the L1 and L2 caches, with short rows, in the L3 cache, and beyond.
     const SIZES: [[usize; 2]; 5] = [[8, 512], [64, 1024], [1024, 64], [1024, 1024], [16384, 2048]];
 
     fn graph(c: &Case, rows: usize, cols: usize) -> String {
@@ -145,7 +146,7 @@ mod compared {
         t
     }
 
-    /// The largest difference between the two sides' results, over the largest magnitude.
+    /// The largest difference between the results of the two sides, relative to the largest magnitude.
     fn difference(ours: &[Tensor], by_hand: &[AlignedBytes]) -> f64 {
         let (mut off, mut most) = (0f64, 1e-30f64);
         for (a, b) in ours.iter().zip(by_hand) {
@@ -158,7 +159,7 @@ mod compared {
         off / most
     }
 
-    /// Runs `hand` on parts of the rows, one for each thread.
+    /// Runs `hand` on parts of the rows, one per thread.
     fn on_threads(hand: Hand, a: &Args, matrix: [bool; 3], row_results: bool, threads: usize) {
         if threads == 1 {
             // SAFETY: the matrices have the sizes that `a` says.
@@ -169,7 +170,7 @@ mod compared {
                 let part = a.part(a.rows * t / threads, a.rows * (t + 1) / threads, matrix, row_results);
                 s.spawn(move || {
                     let part = part;
-                    // SAFETY: as above; the rows are this thread's alone.
+                    // SAFETY: as above; the rows belong to this thread alone.
                     unsafe { hand(&part) }
                 });
             }
@@ -218,10 +219,10 @@ mod compared {
         );
     }
 
-    /// Bytes read and written for each second by the fastest copy there is: the library's, or one past the caches.
+    /// Bytes read and written per second by the fastest available copy: the library's, or one with streaming stores.
     fn copy_bandwidth([rows, cols]: [usize; 2], threads: usize) -> f64 {
         let n = rows * cols;
-        // Pages that were never written are all the same one.
+        // Pages that were never written all map to the same physical page.
         let (mut x, mut y) = (AlignedBytes::zeroed(4 * n), AlignedBytes::zeroed(4 * n));
         x.bytes_mut().fill(1);
         y.bytes_mut().fill(2);

@@ -1,16 +1,17 @@
-//! The clock of the benchmarks.
+//! Timing for the benchmarks.
 
-// Each benchmark uses some of it.
+// Each benchmark uses only some of these functions.
 #![allow(dead_code)]
 
 use std::time::Instant;
 
-/// Rounds of one measurement.
+/// The number of rounds in a measurement.
 const ROUNDS: usize = 31;
-/// Seconds of one round at least: shorter than a time slice, so that on a busy machine some rounds are undisturbed.
+/// The minimum duration of a round in seconds. It is shorter than a time slice, so that some rounds are undisturbed on
+/// a busy machine.
 const ROUND_SECONDS: f64 = 0.001;
 
-/// How often to call `f` in one round.
+/// The number of calls of `f` in one round.
 fn calls(f: &mut dyn FnMut()) -> usize {
     f();
     let t = Instant::now();
@@ -19,14 +20,14 @@ fn calls(f: &mut dyn FnMut()) -> usize {
     (ROUND_SECONDS / once.max(1e-9)).ceil().clamp(1.0, 1e6) as usize
 }
 
-/// Seconds of a call of `f`, over this many.
+/// The seconds per call of `f`, averaged over `calls` calls.
 fn round(f: &mut dyn FnMut(), calls: usize) -> f64 {
     let t = Instant::now();
     (0..calls).for_each(|_| f());
     t.elapsed().as_secs_f64() / calls as f64
 }
 
-/// Seconds of one call of `f`: the median and the least of the rounds.
+/// The seconds per call of `f`: the median and the minimum over the rounds.
 pub fn time(mut f: impl FnMut()) -> [f64; 2] {
     let calls = calls(&mut f);
     let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| round(&mut f, calls)).collect();
@@ -34,7 +35,7 @@ pub fn time(mut f: impl FnMut()) -> [f64; 2] {
     [rounds[ROUNDS / 2], rounds[0]]
 }
 
-/// Seconds of one call of each, measured in turns: the least of the rounds.
+/// The seconds per call of `f` and of `g`, measured alternately: the minimum over the rounds.
 pub fn race(mut f: impl FnMut(), mut g: impl FnMut()) -> [f64; 2] {
     let both = [calls(&mut f), calls(&mut g)];
     let mut least = [f64::INFINITY; 2];
