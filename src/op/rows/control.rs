@@ -1,4 +1,4 @@
-//! Control flow: see [`crate::control`]. The graphs' types are inference's to find.
+//! Control flow: see [`crate::control`]. Inference computes the types of the graphs.
 
 use crate::control::Control;
 use crate::op::{Meaning, Op};
@@ -8,7 +8,6 @@ fn control_row(name: &'static str, schema: &'static str, control: Control) -> Op
     Op::new((name, schema), |_, _| Ok(Val::Unknown), Meaning::Control(control))
 }
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         control_row(

@@ -1,4 +1,4 @@
-//! What routines on whole tensors share: computing in a native dtype, and types of elements.
+//! Helpers for routines on whole tensors: native compute types, index checks, allocation.
 
 use crate::diag::Code;
 use crate::op::{Call, OpError, OpResult};
@@ -6,19 +6,19 @@ use crate::tensor::{Element, Tensor, byte_len, is_available};
 use crate::types::{DType, TensorType};
 
 impl Call<Tensor> {
-    /// The same call on types.
+    /// The call with types as arguments.
     pub fn types(&self) -> Call<TensorType> {
         self.map(Tensor::ty)
     }
 }
 
-/// A number type that routines compute in: f32, f64, or i64 for every integer and bool.
+/// The number types of routines: f32, f64, and i64 for all integers and bools.
 pub(super) trait Number: Element + PartialOrd + Default {
-    /// Nothing is below it.
+    /// The lowest value.
     const LOWEST: Self;
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// Division; integers truncate. The divisor is not 0 for integers.
+    /// Division. Integers truncate, and their divisor is never 0.
     fn div(self, other: Self) -> Self;
     fn from_f64(x: f64) -> Self;
     fn is_nan(self) -> bool;
@@ -59,7 +59,7 @@ impl Number for i64 {
     }
 }
 
-/// The dtype that a routine computes tensors of `dtype` in.
+/// The dtype in which routines compute on tensors of `dtype`.
 pub(super) fn native(dtype: DType) -> DType {
     match dtype.compute_dtype() {
         d @ (DType::F32 | DType::F64) => d,
@@ -67,7 +67,7 @@ pub(super) fn native(dtype: DType) -> DType {
     }
 }
 
-/// Runs `$body` with `$t` as the type of [`native`] of a dtype.
+/// Runs `$body` with the type `$t` for the [`native`] dtype of a dtype.
 macro_rules! with_number {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $crate::op::rows::dense::native($dtype) {
@@ -88,7 +88,7 @@ macro_rules! with_number {
 }
 pub(super) use with_number;
 
-/// The tensor's index elements as i64; E0303 unless it is i64 or i32, or empty.
+/// The tensor's elements as i64 indices; E0303 with the message `what` unless it is i64 or i32, or empty.
 pub(super) fn to_i64_indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
     if matches!(t.dtype(), DType::I64 | DType::I32) || t.numel() == 0 {
         Ok(t.to(DType::I64))
@@ -108,7 +108,7 @@ pub(super) fn in_bounds(index: i64, size: usize, dim: usize) -> OpResult<usize> 
     )))
 }
 
-/// An index that must not be negative.
+/// Like [`in_bounds`], for an index that must not be negative.
 pub(super) fn in_range(index: i64, size: usize, dim: usize) -> OpResult<usize> {
     match usize::try_from(index) {
         Ok(i) if i < size => Ok(i),
@@ -118,7 +118,8 @@ pub(super) fn in_range(index: i64, size: usize, dim: usize) -> OpResult<usize> {
     }
 }
 
-/// Sizes before, at and after `dim`: a tensor as `[outer, n, inner]`. A 0-d tensor is one element.
+/// The sizes before, at and after `dim`: the tensor viewed as `[outer, n, inner]`. A 0-dim tensor counts as one
+/// element.
 pub(super) fn sizes_around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
     match shape.get(dim) {
         Some(&n) => (shape[..dim].iter().product(), n, shape[dim + 1..].iter().product()),
@@ -126,7 +127,7 @@ pub(super) fn sizes_around(shape: &[usize], dim: usize) -> (usize, usize, usize)
     }
 }
 
-/// Zeros of a type; E0302 if its size in bytes overflows, E0509 if the system has not so much memory.
+/// A tensor of zeros; E0302 if its size in bytes overflows, E0509 if memory runs out.
 pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     match byte_len(dtype, shape) {
         Some(bytes) if is_available(bytes) => Ok(Tensor::zeros(dtype, shape)),
@@ -138,7 +139,8 @@ pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     }
 }
 
-/// The element of a batch broadcast to `lead` that a tensor with batch dims `own` gives for element `i`.
+/// The batch index, in a tensor with batch dims `own`, of element `i` of the batch dims `lead` to which it is
+/// broadcast.
 pub(super) fn broadcast_position(own: &[usize], lead: &[usize], mut i: usize) -> usize {
     let (mut at, mut stride) = (0, 1);
     for (k, &n) in lead.iter().enumerate().rev() {

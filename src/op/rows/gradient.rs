@@ -1,10 +1,9 @@
-//! Derivatives: of sampled functions, and those of single ops that graphs of gradients hold.
+//! Derivatives: of sampled functions, and the backward ops that occur in gradient graphs.
 
 use crate::op::emit::{ints_val, list_val};
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = backward_rows();
     v.push(gradient_row());
@@ -94,14 +93,14 @@ fn backward_rows() -> Vec<Op> {
     ]
 }
 
-/// The gradient and the result in the dtype that torch computes in.
+/// The gradient and the forward result, in torch's compute dtype.
 fn widen_operands(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
     let dtype = y.dtype().compute_dtype();
     Ok((b.to_dtype(grad, dtype)?, b.to_dtype(y, dtype)?))
 }
 
-/// Steps along one dim.
+/// The sample spacing along one dim.
 enum Steps {
     Even(Val<Traced>),
     At(Traced),
@@ -171,13 +170,13 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(list_val(&out))
 }
 
-/// The elements from `start` on, `end` less at the end.
+/// The slice without the first `start` and the last `end` elements.
 fn trim_dim(b: &mut dyn Build, x: &Traced, dim: usize, start: i64, end: i64) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
     b.slice(x, dim, Dim::Const(start), n.sub(&Dim::Const(end)), 1)
 }
 
-/// One slice: `at` from the front, or from the back if it is negative.
+/// The slice of one element at index `at`; negative indices count from the back.
 fn slice_one(b: &mut dyn Build, x: &Traced, dim: usize, at: i64) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
     let start = if at < 0 { n.add(&Dim::Const(at)) } else { Dim::Const(at) };
@@ -197,7 +196,7 @@ fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order
     let h = b.reshape(&steps, &shape)?;
     let (left, right) = (trim_dim(b, &h, dim, 0, 1)?, trim_dim(b, &h, dim, 1, 0)?);
     let sum = b.add(&left, &right)?;
-    // Weights of the neighbours for steps of different sizes.
+    // The weights of neighbours for uneven steps.
     let weight = |b: &mut dyn Build, over: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
         let product = b.mul(p, q)?;
         b.div(over, &product)
@@ -224,7 +223,7 @@ fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order
     b.cat(&[ends.remove(0), middle, ends.remove(0)], dim)
 }
 
-/// The derivative at the first or last point from steps of different sizes.
+/// The derivative at the first or last point for uneven steps.
 fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64, at: i64) -> OpResult<Traced> {
     let step = |k: i64| if at < 0 { -1 - k } else { k };
     let outer = slice_one(b, h, dim, step(0))?;
@@ -237,7 +236,7 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
     let inner = slice_one(b, h, dim, step(1))?;
     let third = slice_one(b, x, dim, step(2))?;
     let sum = b.add(&outer, &inner)?;
-    // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); with the other sign at the end.
+    // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); negated at the last point.
     let twice = b.add(&outer, &sum)?;
     let divided = |b: &mut dyn Build, n: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
         let product = b.mul(p, q)?;
@@ -270,7 +269,7 @@ fn even_gradient(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, o
             }
         } else {
             let third = slice_one(b, x, dim, place(2))?;
-            // From the front to the back at both ends, as torch adds them up.
+            // Terms are added from front to back at both ends, as in torch.
             let terms = match at {
                 0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],
                 _ => [(&third, 0.5), (&second, -2.0), (&first, 1.5)],

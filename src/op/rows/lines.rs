@@ -1,17 +1,17 @@
-//! Whole tensors as lines along one dim, for the routines that are not reduction: places of extrema, scans, medians.
+//! Tensors as lines along one dim, for routines that are not reductions: positions of extrema, scans, medians.
 
 use crate::op::OpResult;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use std::cmp::Ordering;
 
-/// A tensor's elements as f64 or i64, which hold every dtype's values exactly.
+/// A tensor's elements as f64 or i64. Each dtype uses the one that represents all its values exactly.
 pub(super) enum WideValues {
     Float(Vec<f64>),
     Int(Vec<i64>),
 }
 
-/// Elements with an order in which NaN is the greatest.
+/// Elements with a total order in which NaN is the greatest.
 pub(super) trait OrderedNumber: Copy {
     fn is_nan(self) -> bool;
     fn cmp_nan_last(self, other: Self) -> Ordering;
@@ -49,7 +49,7 @@ impl WideValues {
     }
 }
 
-/// A tensor of `dtype` whose elements are numbers, converted as torch casts.
+/// A tensor of `dtype` from these numbers, converted as torch casts.
 pub(super) fn tensor_of(dtype: DType, shape: &[usize], values: &WideValues) -> Tensor {
     match values {
         WideValues::Float(v) => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
@@ -57,7 +57,7 @@ pub(super) fn tensor_of(dtype: DType, shape: &[usize], values: &WideValues) -> T
     }
 }
 
-/// The lines of a shape along `dim`: element `k` of line `(o, i)` is at `(o * len + k) * inner + i`.
+/// The lines of a shape along one dim: element `k` of line `(o, i)` is at `(o * len + k) * inner + i`.
 pub(super) struct DimLines {
     pub outer: usize,
     pub len: usize,
@@ -65,7 +65,7 @@ pub(super) struct DimLines {
 }
 
 impl DimLines {
-    /// Along `dim`; a 0-d shape is one line of one element.
+    /// The lines along `dim`. A 0-dim shape is one line of one element.
     pub(super) fn new(shape: &[usize], dim: usize) -> DimLines {
         DimLines {
             outer: shape.iter().take(dim).product(),
@@ -74,7 +74,7 @@ impl DimLines {
         }
     }
 
-    /// Calls `f` with the positions of each line, in the order of a result without the dim.
+    /// Calls `f` with the positions of each line, in the element order of a result without the dim.
     pub(super) fn for_each_line(
         &self,
         mut f: impl FnMut(&mut dyn Iterator<Item = usize>) -> OpResult<()>,

@@ -6,7 +6,6 @@ use crate::op::{
 };
 use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Type, Val, write_str};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = [
         size_rows(),

@@ -4,7 +4,6 @@ use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpId, OpResult};
 use crate::types::{ScalarKind, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         with_forms(

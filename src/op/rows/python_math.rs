@@ -4,7 +4,6 @@ use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, RowDeclaration, TypeRule};
 use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         host("math_round_to(Any a, Any ndigits) -> Any", |c, _| {

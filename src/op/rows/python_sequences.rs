@@ -6,7 +6,6 @@ use crate::types::Val;
 /// The longest sequence that `*` makes.
 const MAX_ITEMS: usize = 65_536;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are not host values but lists put together anew.

@@ -4,7 +4,6 @@
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {

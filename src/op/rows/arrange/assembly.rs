@@ -1,10 +1,9 @@
-//! Tensors put together or rearranged by other ops: blocks, shifts, writes by index, limited norms.
+//! Composites that assemble or rearrange tensors: blocks, shifts, indexed writes, renormalisation.
 
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [layout_rows(), index_write_rows(), reduction_rows()]
         .into_iter()
@@ -87,7 +86,8 @@ fn reduction_rows() -> Vec<Op> {
     ]
 }
 
-/// Each matrix padded to all columns, one below the other. Vectors are rows, numbers 1 by 1.
+/// Places the matrices on the diagonal: each is padded to the total width, and all are stacked. Vectors count as rows,
+/// numbers as 1 × 1.
 fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut blocks = vec![];
     if c.get("tensors").items().is_some_and(<[_]>::is_empty) {
@@ -128,7 +128,7 @@ fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
 }
 
-/// Every dim rolled by half of its size, rounded down, or with `up` up.
+/// Rolls each dim by half of its size, rounded down, or rounded up if `up` is 1.
 fn fft_shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let rank = x.rank()?;
@@ -197,7 +197,7 @@ fn sum_to_size(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             return Err(OpError::shape(format!("size {want} is not expandable to size {have}")));
         }
     }
-    // torch sums a tensor without dims too, which makes integers i64.
+    // torch also sums a 0-dim tensor, which turns integers into i64.
     if dims.is_empty() && !size.is_empty() {
         return Ok(x.into());
     }
@@ -232,7 +232,7 @@ fn renorm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.to_dtype(&out, x.dtype()).map(Val::Leaf)
 }
 
-/// The sum of lgamma(self - j / 2) for j below p, plus p (p - 1) / 4 log(pi).
+/// The sum of `lgamma(self - j / 2)` for j from 0 to p - 1, plus `p (p - 1) / 4 log(pi)`.
 fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("self")?, c.int("p")?);
     if !(1..=1 << 10).contains(&p) {
@@ -242,7 +242,8 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let constant = (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln();
-    // Arguments and terms are tensors of torch's, rounded to the dtype; their sum is wider and rounded once.
+    // In torch, arguments and terms are tensors, so they are rounded to the dtype. Their sum is computed in a wider
+    // dtype and rounded once.
     let term = |b: &mut dyn Build, arg: &Traced| {
         let term = b.lgamma(arg)?;
         b.to_dtype(&term, term.dtype().compute_dtype())

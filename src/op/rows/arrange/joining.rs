@@ -1,4 +1,4 @@
-//! Ops that make one tensor of several.
+//! Ops that join several tensors into one.
 
 use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
@@ -7,7 +7,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Si
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     [joining_rows(), of_least_rank(), stack_rows(), grid_rows()]
         .into_iter()
@@ -97,7 +96,7 @@ fn grid_rows() -> Vec<Op> {
     ]
 }
 
-/// torch still lets `[0]` stand beside tensors of any rank.
+/// torch still accepts `[0]` in a list of tensors of any rank.
 fn is_legacy_empty(shape: &[Dim]) -> bool {
     matches!(shape, [Dim::Const(0)])
 }
@@ -246,7 +245,7 @@ fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.cat(&wide, dim).map(Val::Leaf)
 }
 
-/// A unary op on each tensor of a list.
+/// Applies a unary op to each tensor of a list.
 fn map_tensors(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let tensors = c.leaves("tensors")?;
     let all = tensors.iter().map(|t| b.unary(op, t).map(Val::Leaf));
@@ -339,12 +338,12 @@ fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     b.call(OpId::Stack, vec![list_val(&flat), Val::int(1)])
 }
 
-/// A 1-d i64 tensor of constants.
+/// A 1-dim i64 tensor of constants.
 pub(in crate::op::rows) fn constant_indices(b: &mut dyn Build, v: &[i64]) -> OpResult<Traced> {
     if v.is_empty() {
         return b.full(&[Dim::Const(0)], Val::int(0), DType::I64);
     }
-    // Runs of steps of one are an arange.
+    // Consecutive numbers are an arange.
     if v.windows(2).all(|w| w[1] == w[0] + 1) {
         let (start, end) = (v[0], v[v.len() - 1] + 1);
         return b.op(

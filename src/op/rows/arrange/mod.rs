@@ -1,4 +1,4 @@
-//! Tensors put together, repeated, padded and taken apart.
+//! Joining, repeating, padding and splitting tensors.
 
 mod assembly;
 pub(super) mod joining;
@@ -9,7 +9,6 @@ mod resize;
 
 use crate::op::Op;
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         joining::rows(),

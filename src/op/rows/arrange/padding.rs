@@ -8,7 +8,6 @@ use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![constant_pad_row(), pad_row(), pad_all()];
     v.extend(edge_pad_rows());
@@ -105,7 +104,7 @@ fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if value != Scalar::from_i64(DType::I64, 0).cast(x.dtype()) || value.to_f64().is_sign_negative() {
         (0..n).for_each(|i| value.write(dst, i));
     }
-    // The part of the operand that is seen, and where it goes.
+    // The region of the operand that is copied, and its position in the result.
     let (mut part, mut from, mut to) = (x.shape().to_vec(), 0, 0);
     let (src_strides, dst_strides) = (contiguous_strides(x.shape()), contiguous_strides(&shape));
     let cut = |p: i64| p.min(0).unsigned_abs() as usize;
@@ -139,7 +138,7 @@ fn pad_row() -> Op {
     .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
 }
 
-/// The row behind the module classes: one width stands for all sides.
+/// The row behind the module classes. A single width applies to all sides.
 fn pad_all() -> Op {
     Op::composite(
         "pad_all(Tensor self, Any padding, int dims, str mode, Scalar? value=None) -> Tensor",
@@ -272,13 +271,13 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
     Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &pad)?)))
 }
 
-/// The operand's index for index `i` of a dim of size `n` padded by `pad` before and behind.
+/// The operand's index for index `i` of the result, along a dim of size `n` with padding `pad` before and after.
 fn edge_index(i: i64, pad: [i64; 2], n: i64, edge: Edge) -> i64 {
     let p = i.saturating_sub(pad[0]);
     match edge {
         Edge::Replicate => p.clamp(0, n - 1),
         Edge::Wrap => {
-            // Negative widths cut first; what is left is repeated.
+            // Negative widths cut elements off first; the remaining ones are repeated.
             let [cut, rest] = pad.map(|p| p.min(0).saturating_neg());
             let left = n.saturating_sub(cut).saturating_sub(rest);
             cut.saturating_add((p - cut).rem_euclid(left.max(1)))
@@ -297,7 +296,7 @@ fn edge_pad(c: &Call<Tensor>, edge: Edge) -> OpResult<Val<Tensor>> {
     let pad = c.ints("padding")?;
     let mut out = zeros(x.dtype(), &shape)?;
     let strides = contiguous_strides(x.shape());
-    // For every dim the offset of each index of the result.
+    // For each dim, the operand's offset for each index of the result.
     let offsets: Vec<Vec<usize>> = (0..x.rank())
         .map(|d| {
             let at = 2 * (x.rank() - 1 - d);

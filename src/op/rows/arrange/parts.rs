@@ -1,4 +1,4 @@
-//! Numbers and tensors taken apart, put together in blocks, compared as a whole, and read at masked places.
+//! Splitting numbers and tensors, joining blocks, comparing whole tensors, and masked reads.
 
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
@@ -7,7 +7,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Si
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [whole_tensor_rows(), taken_apart(), by_tensors(), masked_index_rows()]
         .into_iter()
@@ -15,7 +14,7 @@ pub(super) fn rows() -> Vec<Op> {
         .collect()
 }
 
-/// Comparisons whose result is one Python bool.
+/// Comparisons of whole tensors that return a single Python bool.
 fn whole_tensor_rows() -> Vec<Op> {
     vec![
         Op::composite("equal(Tensor self, Tensor other) -> bool", |b, c| {
@@ -122,14 +121,14 @@ fn taken_apart() -> Vec<Op> {
     ]
 }
 
-/// How many choices of `r` out of `n` there are.
+/// The number of choices of `r` out of `n`, with repetition if `again`.
 fn count_choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
     let n = if again && n > 0 { n.saturating_add(r - 1) } else { n };
     if n < r {
         return Ok(0);
     }
     let mut count: i64 = 1;
-    // As many as choices of those that are left out.
+    // It equals the number of choices of the elements left out, which may be fewer.
     for k in 0..r.min(n - r) {
         let next = count.checked_mul(n - k).filter(|&c| c < 1 << 40);
         count = next.ok_or_else(|| OpError::shape("combinations: there are too many"))? / (k + 1);
@@ -151,7 +150,7 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let mut at: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
     for row in 0..rows {
         (0..r).for_each(|k| out.set(row * r + k, x.get(at[k])));
-        // The last place that can still move on; those after it begin anew.
+        // The last position that can still advance; the positions after it restart.
         let most = |k: usize| if again { x.numel() - 1 } else { x.numel() - r + k };
         let Some(k) = (0..r).rev().find(|&k| at[k] < most(k)) else {
             break;
@@ -194,7 +193,7 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.cat(&parts, at + 1).map(Val::Leaf)
 }
 
-/// Overloads with tensors where numbers are usual.
+/// Overloads that take tensors where numbers are usual.
 fn by_tensors() -> Vec<Op> {
     vec![
         Op::composite(
@@ -272,7 +271,7 @@ const LOG_FORMS: [&str; 3] = [
     "logspace(Scalar start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
 ];
 
-/// In f64, as with numbers; integers as exactly as f64 holds them.
+/// The values are computed in f64, as with bounds that are numbers. Integers are exact as far as f64 is.
 fn spaced_values(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Traced>> {
     let steps = c.int("steps")?;
     if steps < 0 {
@@ -389,7 +388,7 @@ fn masked_index_rows() -> Vec<Op> {
     ]
 }
 
-/// The shape that indexing gives: that of the mask and the indices, broadcast.
+/// The shape of an indexing result: the broadcast of the mask and the indices.
 fn index_shape(c: &Call<Traced>, mask: &Traced) -> OpResult<Vec<Dim>> {
     let mut shape = mask.shape()?.to_vec();
     for v in c.get("indices").items().unwrap_or_default() {
@@ -400,7 +399,7 @@ fn index_shape(c: &Call<Traced>, mask: &Traced) -> OpResult<Vec<Dim>> {
     Ok(shape)
 }
 
-/// The indices clamped to their dims.
+/// The indices, clamped to the sizes of their dims.
 fn clamp_indices(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
     let mut out = vec![];
     for (d, v) in c.get("indices").items().unwrap_or_default().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Ops that put elements at other places by several views: rolling, repeating, shuffling.
+//! Ops that move elements by composing several views: rolling, repeating, shuffling.
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
@@ -6,7 +6,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Tr
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         Op::composite("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", roll)
@@ -169,13 +168,13 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.clone(x).map(Val::Leaf)
 }
 
-/// Two slices swapped.
+/// Rolls a dim by swapping two slices.
 fn roll_dim(b: &mut dyn Build, x: &Traced, dim: usize, shift: &Dim) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
     if n == Dim::Const(0) {
         return Ok(x.clone());
     }
-    // The first `n - shift` elements go after the last `shift`.
+    // The last `shift` elements come first, then the first `n - shift`.
     let cut = match (n.as_const(), shift.as_const()) {
         (Some(n), Some(s)) => Dim::Const((-s).rem_euclid(n)),
         (None, Some(s)) if s >= 0 => n.sub(&Dim::Const(s)),
@@ -226,7 +225,7 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     .map(Val::Leaf)
 }
 
-/// Repeats by a dim of its own in front of every dim, stretched and merged.
+/// Repeats by inserting a dim before each dim, expanding it, and merging the two.
 fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<Val<Traced>> {
     let shape = x.shape()?.to_vec();
     let one = Dim::Const(1);
@@ -263,7 +262,7 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
     expand_and_copy(b, &y, &wide, &out)
 }
 
-/// `y` expanded to `wide`, copied into memory of its own, in the shape `out`.
+/// Expands `y` to `wide` and copies it to memory of its own, with shape `out`.
 fn expand_and_copy(b: &mut dyn Build, y: &Traced, wide: &[Dim], out: &[Dim]) -> OpResult<Val<Traced>> {
     let y = b.op(OpId::Expand, [y.into(), dims_val(wide)])?;
     let y = b.op(OpId::Reshape, [y.into(), dims_val(out)])?;
@@ -332,7 +331,7 @@ fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(Tensor::from_slice(&[out.len()], &out).to(r.dtype())))
 }
 
-/// The last three dims and those before them.
+/// Splits a shape into the last three dims and those before them.
 fn split_image(x: &Traced, what: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
     match x.shape()? {
         [lead @ .., c, h, w] => Ok((lead.to_vec(), [c.clone(), h.clone(), w.clone()])),

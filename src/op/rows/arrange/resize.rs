@@ -1,9 +1,8 @@
-//! Tensors of another size that keep the first elements.
+//! Resizing that keeps the first elements.
 
 use crate::op::{Build, Call, MemoryUse, Op, OpBuilder, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
@@ -21,7 +20,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The memory in order: what is row-major here. `functionalize` gives that of other values.
+/// Resizes row-major memory, which values here have. `functionalize` converts values with another layout.
 fn resize_memory(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let (have, want) = (x.ty.numel(), shape.iter().fold(Dim::Const(1), |p, n| p.mul(n)));
@@ -54,7 +53,7 @@ fn resize_memory(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResu
     b.clone(&y).map(Val::Leaf)
 }
 
-/// Whether the result's memory has the channels last.
+/// Whether the result has the channels-last memory format.
 fn channels_last(c: &Call<Traced>, rank: usize) -> OpResult<bool> {
     let Val::TorchName(format) = c.get("memory_format") else {
         return Ok(false);
@@ -74,7 +73,7 @@ fn channels_last(c: &Call<Traced>, rank: usize) -> OpResult<bool> {
     Ok(true)
 }
 
-/// What torch fills memory with that nothing was written to, where it is told to be deterministic.
+/// The value with which torch fills uninitialised memory in deterministic mode.
 fn unset_fill_value(d: DType) -> Val<Traced> {
     match d {
         DType::B8 => Val::Bool(true),

@@ -1,10 +1,10 @@
-//! What torch has as one op each: attention and a whole encoder layer, which its modules call where no gradients are wanted.
+//! Ops that torch implements as a whole: attention and an encoder layer, which its modules call if no gradients are
+//! needed.
 
 use crate::op::emit::dims_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
@@ -34,7 +34,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// Softmax along `dim` of the scores whose mask is not set; a row that is masked throughout is NaN.
+/// Softmax along `dim` over the scores that are not masked. A row that is fully masked gives NaN.
 fn masked_softmax(
     b: &mut dyn Build,
     scores: &Traced,
@@ -113,7 +113,7 @@ fn native_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     let out = b.reshape(&out, c.leaf("query")?.shape()?)?;
     let [weight, bias] = ["proj_weight", "proj_bias"].map(|name| c.get(name).clone());
     let out = b.op(OpId::Linear, [out.into(), weight, bias])?;
-    // Of nothing, torch gives no weights.
+    // For empty inputs torch returns no weights.
     let empty = c.leaf("query")?.shape()?.contains(&Dim::Const(0));
     let weights = match (c.bool("need_weights")? && !empty, c.bool("average_attn_weights")?) {
         (false, _) => Val::None,
@@ -123,7 +123,7 @@ fn native_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     Ok(Val::Tuple(vec![out.into(), weights]))
 }
 
-/// The norm with the parameters of number `i`.
+/// The layer norm with the `i`-th set of parameters.
 fn layer_norm(b: &mut dyn Build, c: &Call<Traced>, i: usize, x: &Traced) -> OpResult<Traced> {
     let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("norm_{part}_{i}")).clone());
     let size = dims_val(&[Dim::Const(c.int("embed_dim")?)]);

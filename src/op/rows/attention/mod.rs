@@ -10,9 +10,8 @@ use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
-    // All but one take a dropout.
+    // All of these but one have a dropout parameter.
     let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
     let own = own.chain([biased_attention()]);
     own.chain(fused::rows())
@@ -91,7 +90,7 @@ fn check_operands(q: &Traced, k: &Traced, v: &Traced) -> OpResult<()> {
     crate::op::rows::norms::want_float(q, "scaled_dot_product_attention")
 }
 
-/// Keys or values with every head repeated so that there are as many as queries (grouped queries).
+/// Keys or values with each head repeated until there are as many heads as queries have (grouped-query attention).
 fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> {
     let shape = t.shape()?.to_vec();
     let at = shape
@@ -111,13 +110,13 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
     b.reshape(&t, &out)
 }
 
-/// `0..n` as a column or row.
+/// The indices `0..n` as a column or a row.
 fn position_indices(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
     let v = b.arange(Val::int(0), Val::Int(n.clone()))?;
     if column { b.unsqueeze(&v, 1) } else { Ok(v) }
 }
 
-/// Query, key and value of a call in the dtype it computes in, key and value with as many heads as the query.
+/// Query, key and value in the compute dtype. Key and value have as many heads as the query.
 fn attention_operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<[Traced; 3]> {
     let (q, k, v) = (c.leaf("query")?, c.leaf("key")?, c.leaf("value")?);
     check_operands(q, k, v)?;
@@ -141,7 +140,7 @@ fn scaled_scores(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpRes
     b.mul(&scores, Val::Float(scale))
 }
 
-/// Attention with what is added to the scores in two parts, and with a choice of what masked rows give.
+/// Attention with two addends for the scores (`bias` and `mask`) and a choice of the result for fully masked rows.
 fn attend_biased(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dtype = c.leaf("query")?.dtype();
     let [q, k, v] = attention_operands(b, c, false)?;

@@ -1,10 +1,9 @@
-//! Multi-head attention as `torch.nn` writes it: projections, heads, masks, attention, output projection.
+//! Multi-head attention as in `torch.nn`: projections, heads, masks, attention, output projection.
 
 use crate::op::rows::norms::softmax::softmax;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("multi_head_attention_forward(Tensor query, Tensor key, Tensor value, int embed_dim_to_check, int num_heads, Tensor? \
@@ -52,7 +51,7 @@ fn functional_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trace
     multihead_forward(b, c, false)
 }
 
-/// `need_weights` and `average_attn_weights` are True unless given.
+/// `need_weights` and `average_attn_weights` default to True.
 fn module_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     multihead_forward(b, c, c.bool("batch_first")?)
 }
@@ -61,7 +60,7 @@ fn flag_or(c: &Call<Traced>, name: &str, default: bool) -> OpResult<bool> {
     if c.is_none(name) { Ok(default) } else { c.bool(name) }
 }
 
-/// Query, key and value projected; the joint weight holds the three one below the other.
+/// The projections of query, key and value. A joint weight consists of the three weights, stacked vertically.
 fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<Vec<Traced>> {
     let embed = x[0].shape()?.last().cloned().unwrap_or(Dim::Unknown);
     let mut out = vec![];
@@ -88,7 +87,7 @@ fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult
     Ok(out)
 }
 
-/// `[length, batch, embedding]` as `[batch, heads, length, embedding / heads]`.
+/// Reshapes `[length, batch, embedding]` to `[batch, heads, length, embedding / heads]`.
 fn split_heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
     let [len, batch, embed] = x.shape()? else {
         return Err(OpError::shape("attention expects sequences of 3 dims"));
@@ -103,7 +102,7 @@ fn split_heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
     b.permute(&y, &[1, 2, 0, 3])
 }
 
-/// A mask as numbers to add: -inf where a bool mask is true.
+/// Converts a mask to numbers to add: -inf where a bool mask is true.
 fn to_additive_mask(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> {
     if mask.dtype() != DType::B8 {
         return b.to_dtype(mask, dtype);
@@ -154,8 +153,8 @@ fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> 
     Ok(Val::Tuple(vec![out.into(), weights]))
 }
 
-/// Dropout in training. Outside of it torch does not look at the probability, and where it returns the weights it takes one below zero
-/// for zero.
+/// Applies dropout in training. Otherwise torch ignores the probability. If torch returns the weights, it treats a
+/// negative probability as zero.
 fn drop_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, need_weights: bool) -> OpResult<Traced> {
     if !c.bool("training")? || (need_weights && c.f64("dropout_p")? <= 0.0) {
         return Ok(weights);
@@ -163,10 +162,10 @@ fn drop_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, need_weigh
     b.dropout(weights, c.get("dropout_p").clone(), Val::Bool(true))
 }
 
-/// How the user's sequences lie, where the computation has `[length, batch, embedding]`.
+/// The layout of the user's sequences; the computation uses `[length, batch, embedding]`.
 #[derive(Clone, Copy)]
 struct SequenceOrder {
-    /// One sequence without a batch.
+    /// Whether the input is a single sequence without a batch dim.
     alone: bool,
     batch_first: bool,
 }
@@ -181,7 +180,7 @@ impl SequenceOrder {
     }
 }
 
-/// Query, key and value as `[length, batch, embedding]`.
+/// Query, key and value in the layout `[length, batch, embedding]`.
 fn length_first_inputs(b: &mut dyn Build, c: &Call<Traced>, order: SequenceOrder) -> OpResult<[Traced; 3]> {
     let mut x = [c.leaf("query")?, c.leaf("key")?, c.leaf("value")?].map(Traced::clone);
     let rank = x[0].rank()?;
@@ -204,7 +203,7 @@ fn length_first_inputs(b: &mut dyn Build, c: &Call<Traced>, order: SequenceOrder
     Ok(x)
 }
 
-/// The weights of attention as the user gets them: over all heads or as their mean.
+/// The attention weights as returned to the user: of all heads, or averaged over them.
 fn returned_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: SequenceOrder) -> OpResult<Traced> {
     let mut weights = weights;
     if flag_or(c, "average_attn_weights", true)? {
@@ -216,7 +215,7 @@ fn returned_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order:
     Ok(weights)
 }
 
-/// Adds the keys and values that the module itself has: a learnt one, one of zeros. How many they are.
+/// Appends the module's own keys and values (learnt ones, and zeros), and returns how many were appended.
 fn append_extra_keys(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) -> OpResult<i64> {
     let mut extra = 0;
     for (i, name) in [(1, "bias_k"), (2, "bias_v")] {
@@ -238,7 +237,8 @@ fn append_extra_keys(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embe
     Ok(extra)
 }
 
-/// Scores `[batch, heads, length, keys]` with both masks added; keys added at the end are never masked.
+/// Adds both masks to scores of shape `[batch, heads, length, keys]`. Keys that were appended at the end are never
+/// masked.
 fn add_masks(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i64) -> OpResult<Traced> {
     let mut scores = scores;
     let shape = scores.shape()?.to_vec();

@@ -1,10 +1,9 @@
-//! The layers of torch.nn's Transformer: attention and a feed-forward part, each with its norm and residual.
+//! The layers of torch.nn's Transformer: attention and feed-forward blocks, each with a norm and a residual connection.
 
 use crate::op::emit::dims_val;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::Val;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         encoder_layer(),
@@ -134,7 +133,7 @@ fn cloned_arg(c: &Call<Traced>, name: &str) -> Val<Traced> {
     c.get(name).clone()
 }
 
-/// The attention whose parameters begin with `which`, of `x` to `memory`.
+/// The attention block whose parameters begin with `which`, from `x` to `memory`.
 fn attend_to(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -174,7 +173,7 @@ fn attend_to(
     if !c.bool("batch_first")? || first.rank()? != 3 {
         return apply_dropout(b, c, &first);
     }
-    // torch computes it with the length first, and draws in the order of memory.
+    // torch computes with the length first, and draws random numbers in memory order.
     let y = b.transpose(&first, 0, 1)?;
     let y = apply_dropout(b, c, &y)?;
     b.transpose(&y, 0, 1)
@@ -219,7 +218,7 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
     apply_dropout(b, c, &y)
 }
 
-/// `x` with a part added to it, the norm before the part or after the sum.
+/// Adds a residual block to `x`. The norm comes before the block or after the sum.
 fn add_residual(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -262,7 +261,8 @@ fn decode_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     add_residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
 }
 
-/// The layers of a stack, each a call of `layer` with what `before` and `after` its weights gives; then the norm.
+/// Runs the layers of a stack. Each is a call of `layer` with the arguments `before`, its weights, and the arguments
+/// `after`.
 fn run_layers(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -288,7 +288,7 @@ fn run_layers(
     Ok(x)
 }
 
-/// The arguments that all layers share and that stand before their weights.
+/// The arguments that all layers share and that come before their weights.
 fn shared_args(c: &Call<Traced>) -> Vec<Val<Traced>> {
     [
         "nhead",
@@ -340,7 +340,7 @@ fn encode_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
     )
 }
 
-/// The masks of a decoder, in the order of a layer's parameters.
+/// The masks of a decoder, in the order of a decoder layer's parameters.
 const DECODER_MASKS: [&str; 6] = [
     "tgt_mask",
     "memory_mask",

@@ -1,4 +1,4 @@
-//! Sliding blocks of images as columns, and back.
+//! Unfolding images into columns of sliding blocks, and folding them back.
 
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::spell::list_text;
@@ -6,7 +6,6 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("im2col(Tensor self, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
@@ -32,7 +31,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// Kernel, dilation, padding and stride of both dims.
+/// Kernel size, dilation, padding and stride for both dims.
 struct SlidingBlocks {
     kernel: [i64; 2],
     dilation: [i64; 2],
@@ -74,7 +73,7 @@ impl SlidingBlocks {
         Ok(b)
     }
 
-    /// How many blocks fit along dim `d` of a size.
+    /// The number of blocks along dim `d` for size `n`.
     fn count(&self, d: usize, n: &Dim) -> Dim {
         let reach = self.dilation[d].saturating_mul(self.kernel[d] - 1).saturating_add(1);
         n.add(&Dim::Const(2 * self.padding[d] - reach))
@@ -83,7 +82,7 @@ impl SlidingBlocks {
     }
 }
 
-/// Leading batch dim and the rest.
+/// Splits a shape into the optional batch dim and the rest.
 fn split_batch<'a>(x: &'a [Dim], what: &str, rank: usize) -> OpResult<(&'a [Dim], &'a [Dim])> {
     match x.len() {
         n if n == rank => Ok((&x[..1], &x[1..])),
@@ -142,7 +141,7 @@ fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// Calls `f(element of the columns, element of the image)` for every pair within the image. `image` is `[planes, h, w]`.
+/// Calls `f(column element, image element)` for each pair that lies within the image. `image` is `[planes, h, w]`.
 fn for_each_pair(b: &SlidingBlocks, planes: usize, image: [usize; 2], f: &mut dyn FnMut(usize, usize)) {
     let count = |d: usize| b.count(d, &Dim::from(image[d])).as_const().unwrap_or(0).max(0) as usize;
     let (rows, columns) = (count(0), count(1));

@@ -9,7 +9,6 @@ use crate::op::rows::spell::{list_text, text};
 use crate::op::{Build, Call, Contraction, Convolution, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::types::{Dim, TensorType, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![convolution_row()];
     v.extend(of_rank::<1>("[1]", "default"));
@@ -41,8 +40,8 @@ fn convolution_row() -> Op {
     )
 }
 
-/// The convolutions of `N` dims: `conv{N}d` with a list of `ones` as its defaults, its form for module classes whose padding
-/// is not zeros, and the transposed one, whose overload is called `overload`.
+/// The convolutions of `N` dims: `conv{N}d` with the default list `ones`, its variant for modules with a padding mode
+/// other than zeros, and the transposed one with the overload name `overload`.
 fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
     let module = text!(
         "Conv{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
@@ -95,7 +94,7 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
     ]
 }
 
-/// One number per spatial dim; one number stands for all.
+/// One number per spatial dim; a single number applies to all dims.
 fn per_dim(c: &Call<TensorType>, name: &str, n: usize) -> OpResult<Vec<i64>> {
     let v = c.ints(name)?;
     match v.len() {
@@ -108,7 +107,7 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize) -> OpResult<Vec<i64>> {
     }
 }
 
-/// Per spatial dim, with what torch says of values out of range.
+/// Settings per spatial dim, checked with torch's errors.
 struct ConvSettings {
     stride: Vec<i64>,
     padding: Vec<i64>,
@@ -210,7 +209,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         w[0].clone()
     };
     check_bias(c, dtype, w, &channels, set.transposed, s)?;
-    // Of no channels torch makes none, whatever the weight says.
+    // For an input without channels torch returns no channels, whatever the weight's shape is.
     let channels = if x[1] == Dim::Const(0) { x[1].clone() } else { channels };
     let mut out = vec![x[0].clone(), channels];
     for d in 0..n {
@@ -325,7 +324,7 @@ fn check_result(x: &[Dim], w: &[Dim], set: &ConvSettings, out: &[Dim]) -> OpResu
     Ok(())
 }
 
-/// Input with a batch dim, and whether one was added.
+/// The input with a batch dim, and whether it was added.
 pub(in crate::op::rows) fn ensure_batch_dim(
     b: &mut dyn Build,
     x: &Traced,
@@ -344,7 +343,7 @@ pub(in crate::op::rows) fn ensure_batch_dim(
     }
 }
 
-/// The sides to pad, per spatial dim: `(before, after)`.
+/// The padding per spatial dim: `(before, after)`.
 fn padding_of(c: &Call<Traced>, n: usize) -> OpResult<Vec<(i64, i64)>> {
     let Some(mode) = c.get("padding").as_str() else {
         return Ok(per_dim(&c.types(), "padding", n)?.into_iter().map(|p| (p, p)).collect());
@@ -371,7 +370,7 @@ fn padding_of(c: &Call<Traced>, n: usize) -> OpResult<Vec<(i64, i64)>> {
     }
 }
 
-/// `pad`'s list: pairs from the last dim on.
+/// The list for `pad`: pairs, from the last dim to the first.
 fn pad_list(sides: &[(i64, i64)]) -> Vec<i64> {
     sides.iter().rev().flat_map(|&(l, r)| [l, r]).collect()
 }

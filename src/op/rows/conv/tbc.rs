@@ -4,7 +4,6 @@ use crate::op::emit::ints_val;
 use crate::op::{Op, OpError, OpId};
 use crate::types::Val;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(

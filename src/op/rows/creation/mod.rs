@@ -1,4 +1,4 @@
-//! Tensors made of numbers: constants, ranges, triangles.
+//! Creating tensors from numbers: constants, ranges, triangles.
 
 mod nested;
 mod windows;
@@ -12,7 +12,6 @@ use crate::scalar::UntypedNumber;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         constant_rows(),
@@ -44,7 +43,7 @@ pub(in crate::op::rows) fn size_arg(c: &Call<TensorType>) -> OpResult<Vec<Dim>> 
     Ok(dims)
 }
 
-/// The sizes of `empty_permuted`, whose dims must be in some order.
+/// The sizes of `empty_permuted`. Its `physical_layout` must be a permutation of the dims.
 fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     let (dims, order) = (size_arg(c)?, c.ints("physical_layout")?);
     if dims.len() != order.len() {
@@ -122,7 +121,7 @@ fn constant_rows() -> Vec<Op> {
     ]
 }
 
-/// Tensors of one number.
+/// Tensors created from a single number.
 fn scalar_rows() -> Vec<Op> {
     vec![
         creation_row(
@@ -280,13 +279,13 @@ fn range_rows() -> Vec<Op> {
     ]
 }
 
-/// From both ends towards the middle, as torch does, so that both are met exactly.
+/// Computed from both ends towards the middle, as in torch, so that both ends are exact.
 const LINSPACE: &str = "d = (end - start) / (steps - 1); where(i0 < steps // 2, start + f64(i0) * d, end - f64(steps \
                         - 1 - i0) * d)";
 const LOGSPACE: &str = "d = (end - start) / (steps - 1); base ** where(i0 < steps // 2, start + f64(i0) * d, end - \
                         f64(steps - 1 - i0) * d)";
 
-/// The expression for one step and for several.
+/// The expression: the first text for at most one step, the second for several.
 fn steps_text(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
     let (d, steps) = (call_dtypes(c)?.common, c.int("steps")?);
     match steps {
@@ -339,7 +338,7 @@ fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
             .map(|n| vec![Dim::Const(n)])
             .ok_or_else(|| OpError::arg("end", "the range is too long"));
     }
-    // Symbolic ends: whole numbers with a known positive step.
+    // Symbolic ends require integers and a known positive step.
     let dim = |v: &Type| match v {
         Val::Int(d) => d.clone(),
         Val::Bool(b) => Dim::Const(*b as i64),
@@ -427,7 +426,8 @@ fn eye_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     Ok([n, m].concat())
 }
 
-/// `(rows, cols, offset)`, each within what a result of fewer than 2^31 elements can have.
+/// `(rows, cols, offset)`. `offset` is clamped to ±2^32: larger ones give the same triangle, because sizes are at most
+/// 2^31.
 fn triangle_args<T>(c: &Call<T>) -> OpResult<(i64, i64, i64)> {
     let (row, col, offset) = (c.int("row")?, c.int("col")?, c.int("offset")?);
     for (name, v) in [("row", row), ("col", col)] {

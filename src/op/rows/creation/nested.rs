@@ -1,10 +1,10 @@
-//! `torch.tensor` of what is not a number: nested lists, and tensors.
+//! `torch.tensor` for arguments other than a number: nested lists, and tensors.
 
 use crate::op::emit::{dims_val, list_val};
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Category, DType, Dim, Val};
 
-/// The deepest lists that are read.
+/// The maximum nesting depth of lists.
 const DEEPEST: usize = 64;
 
 /// The row.
@@ -22,7 +22,7 @@ pub(super) fn row() -> Op {
     .spelled("torch.tensor torch.as_tensor")
 }
 
-/// The dtype that torch finds for the numbers in a list.
+/// The dtype that torch infers from the numbers in a list.
 fn infer_dtype(data: &Val<Traced>, depth: usize) -> Option<DType> {
     let dtype = |c: Category| match c {
         Category::Bool => DType::B8,

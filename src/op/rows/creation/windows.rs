@@ -1,4 +1,4 @@
-//! Window functions, and other tensors made of numbers.
+//! Window functions, and other tensors created from numbers.
 
 use crate::op::emit::{ints_val, list_val};
 use crate::op::rows::linalg::composites::power_columns;
@@ -6,7 +6,6 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = window_rows();
     v.extend(other_rows());
@@ -29,7 +28,8 @@ pub(super) fn rows() -> Vec<Op> {
     v
 }
 
-/// A window's row: its own parameters after `periodic`, each with an overload that lacks those after it.
+/// The row of a window function: `$more` are its own parameters after `periodic`. Each overload lacks some of the last
+/// parameters.
 macro_rules! window {
     ($n:literal, $more:literal, $doc:literal, $f:expr, $($overload:literal => $given:literal),*) => {
         Op::composite((concat!($n, "_window"), concat!($n, "_window(int window_length, bool periodic=True", $more, ", *, ScalarType? dtype=None) -> Tensor")),
@@ -44,7 +44,8 @@ macro_rules! window {
     };
 }
 
-/// `0, 1, …, -2, -1` or the half of it that is not negative, over `n * d`: the frequencies of a discrete Fourier transform.
+/// The frequencies of a discrete Fourier transform: `0, 1, …, -2, -1`, or only the non-negative half of it, divided by
+/// `n * d`.
 fn fft_frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<Traced>> {
     let (n, d) = (c.int("n")?, c.f64("d")?);
     if n < 1 {
@@ -165,7 +166,7 @@ fn other_rows() -> Vec<Op> {
     ]
 }
 
-/// `f` of places from 0 to 1, in f64 and rounded once. One point is 1.
+/// Samples `f` at positions from 0 to 1, in f64, and rounds once. A window of one point is 1.
 fn sample_window(
     b: &mut dyn Build,
     c: &Call<Traced>,

@@ -1,4 +1,4 @@
-//! Ops whose result depends on values: nonzero, masked_select, one_hot, counts.
+//! Ops whose result depends on values: nonzero, masked_select, one_hot, counting.
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{to_i64_indices, zeros};
@@ -6,7 +6,6 @@ use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId,
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = nonzero_rows();
     v.extend(masked_rows());
@@ -185,7 +184,7 @@ fn unique_rows() -> Vec<Op> {
     ]
 }
 
-/// One tensor, or a tuple of those that the flags ask for.
+/// Returns one tensor, or a tuple of those that the flags request.
 fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (inverse, counts) = (c.bool("return_inverse")?, c.bool("return_counts")?);
     let mut args = ["input", "sorted", "return_inverse", "return_counts"]
@@ -298,7 +297,7 @@ fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.to_dtype(&hot, DType::I64).map(Val::Leaf)
 }
 
-/// `one_hot` whose number of classes is the largest index plus one.
+/// `one_hot` with the largest index plus one as the number of classes.
 fn by_max() -> Op {
     Op::new(
         "one_hot_by_max(Tensor self) -> Tensor",
@@ -355,7 +354,8 @@ fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let mut counted = zeros(DType::F64, &[bins])?;
     let counts = counted.as_mut_slice::<f64>();
-    // In the dtype's own arithmetic and torch's order: what lies on an edge depends on both.
+    // Computed in the tensor's own dtype and in torch's order of operations, because values at bin edges depend on
+    // both.
     let single = x.dtype() == DType::F32;
     if single {
         (low, high) = (low as f32 as f64, high as f32 as f64);
@@ -428,7 +428,7 @@ fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let mut inverse = vec![0i64; x.numel()];
     let mut counts: Vec<i64> = vec![];
     for &i in &order {
-        // NaN differs from itself.
+        // NaN is unequal to itself, so each NaN is a unique value, as in torch.
         let same = first
             .last()
             .is_some_and(|&p| key(p) == key(i) || key(p).to_f64() == key(i).to_f64());

@@ -1,11 +1,10 @@
-//! Embedding bags: sums, means or maxima of rows of a table.
+//! Embedding bags: sums, means or maxima over rows of a table.
 
 use crate::op::rows::dense::{Number, in_range, native, to_i64_indices, with_number, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
@@ -54,7 +53,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// `bytes * scale + offset`, whose bits are the last eight bytes of each row.
+/// `bytes * scale + offset`. The last eight bytes of each row hold the bits of scale and offset.
 fn byte_unpack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("weight")?;
     let last = x.rank()?.checked_sub(1);
@@ -144,7 +143,7 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     let (1, 1) = (i.len(), offsets.len()) else {
         return Err(OpError::shape("embedding_bag: indices and offsets must be vectors"));
     };
-    // Both are converted to what they promote to.
+    // torch converts both to their promoted dtype.
     let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
     if !matches!(id, DType::I64 | DType::I32) {
         return Err(OpError::dtype(format!(
@@ -191,13 +190,13 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     ]))
 }
 
-/// Whether torch sums without noting the bag of each index (its `is_fast_path`): the second result is then empty.
+/// Whether torch sums without recording the bag of each index (its `is_fast_path`). Then the second result is empty.
 fn sums_directly<T: Clone>(c: &Call<T>, weight: DType) -> OpResult<bool> {
     let narrow = matches!(weight, DType::F32 | DType::F16 | DType::BF16);
     Ok(narrow && c.int("mode")? == 0 && c.opt_int("padding_idx")?.is_none())
 }
 
-/// Where each bag begins and ends among the indices.
+/// The begin and end of each bag in the list of indices.
 fn bag_bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(usize, usize)>> {
     if let Some(first) = offsets.first().filter(|f| **f != 0) {
         return Err(OpError::value(format!(
@@ -253,7 +252,7 @@ fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         });
     }
     match mode {
-        // As torch, which counts only where the mean or the gradient needs it.
+        // torch counts only if the mean or the gradient needs it.
         0 => count = zeros(DType::I64, &[n])?,
         1 => max = count.clone(),
         _ => {}
@@ -270,7 +269,7 @@ fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     ]))
 }
 
-/// The rows of a bag: `(position among the indices, row)`.
+/// The entries of a bag: `(position among the indices, row of the table)`.
 struct Bag<'a, T> {
     taken: &'a [(usize, usize)],
     table: &'a [T],

@@ -1,4 +1,4 @@
-//! Reading elements at computed places: gather, index_select, take, embedding.
+//! Reading elements at computed positions: gather, index_select, take, embedding.
 
 use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices, zeros};
 use crate::op::rows::spell::list_text;
@@ -6,7 +6,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Si
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     vec![
         Op::new(
@@ -65,7 +64,7 @@ fn embedding_row() -> Op {
     )
 }
 
-/// `torch.nn.functional.embedding`, whose arguments stand in another order.
+/// `torch.nn.functional.embedding`, which has its arguments in another order.
 fn functional_embedding() -> Op {
     Op::composite("embedding_of(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
          scale_grad_by_freq=False, bool sparse=False) -> Tensor",
@@ -131,8 +130,8 @@ fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, index.to_vec())))
 }
 
-/// For every element of an index tensor, `(position in the index tensor, position in a tensor of shape `other` with the
-/// index along `dim` replaced by the element)`.
+/// Calls `f` for each element of an index tensor with two positions: that of the index element, and that of the element
+/// of a tensor of shape `other` whose index along `dim` is the index element.
 pub(in crate::op::rows) fn for_each_indexed(
     index: &Tensor,
     other: &[usize],
@@ -166,7 +165,7 @@ pub(in crate::op::rows) fn for_each_indexed(
     error.map_or(Ok(()), Err)
 }
 
-/// gather and scatter take no negative indices.
+/// `gather` and `scatter` reject negative indices.
 fn in_bounds_checked(i: i64, size: usize, dim: usize) -> OpResult<usize> {
     in_range(i, size, dim)
 }
@@ -190,7 +189,7 @@ fn gather(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// Indices below 0 counted from the end of a dim of `size`.
+/// Converts negative indices, which count from the end of a dim of `size`.
 fn from_the_front(b: &mut dyn Build, index: &Traced, size: Dim) -> OpResult<Traced> {
     let negative = b.lt(index, Val::int(0))?;
     let wrapped = b.add(index, Val::Int(size))?;

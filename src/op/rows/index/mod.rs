@@ -14,7 +14,6 @@ use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         by_tensors(),
@@ -58,7 +57,7 @@ fn is_mask(d: DType) -> bool {
     matches!(d, DType::B8 | DType::U8)
 }
 
-/// The index tensors by parameter `indices`: one entry per dim, masks taking several dims.
+/// The index tensors in the parameter `indices`, one entry per dim; a mask covers several dims.
 fn index_items<T>(c: &Call<T>) -> OpResult<Vec<Option<&T>>> {
     let items = c.get("indices").items().unwrap_or_default();
     items
@@ -74,7 +73,7 @@ fn index_items<T>(c: &Call<T>) -> OpResult<Vec<Option<&T>>> {
         .collect()
 }
 
-/// The shape of the result and where the dims of the index tensors stand in it: `(shape, first index dim, index shape)`.
+/// The shape of the result and the position of the index dims in it: `(shape, first index dim, index shape)`.
 fn indexed_shape(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<(Vec<Dim>, usize, Vec<Dim>)> {
     let x = c.shaped("self")?.1;
     let mut common: Vec<Dim> = vec![];
@@ -117,7 +116,7 @@ fn too_many(c: &Call<TensorType>, rank: usize) -> OpError {
     OpError::shape(format!("too many indices for tensor of dimension {rank} (got {n})"))
 }
 
-/// How many dims an index tensor of this type takes.
+/// The number of dims that an index tensor of this type indexes.
 fn index_dims(c: &Call<TensorType>, d: DType, shape: &[Dim], x: &[Dim], dim: usize) -> OpResult<usize> {
     if is_mask(d) {
         for (i, m) in shape.iter().enumerate() {
@@ -154,7 +153,7 @@ fn broadcast_indices(a: &[Dim], b: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Di
     })
 }
 
-/// Where the index dims go: in place of the indexed dims if those are neighbours, else in front.
+/// The position of the index dims: that of the indexed dims if these are adjacent, else the front.
 fn insertion_point(dims: &[usize]) -> usize {
     let neighbours = dims.windows(2).all(|w| w[1] == w[0] + 1);
     if neighbours {
@@ -193,17 +192,17 @@ fn index_put_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(x.clone()))
 }
 
-/// Where the elements of `x[indices]` are: offsets of the index part, strides of the dims before and after it.
+/// The positions of the elements of `x[indices]`: offsets for the index part, strides for the dims before and after it.
 struct Places {
     shape: Vec<usize>,
     first: usize,
     index_rank: usize,
     offsets: Vec<usize>,
-    /// `(size, stride)` of the dims taken whole, in order.
+    /// `(size, stride)` of the dims that are not indexed, in order.
     rest: Vec<(usize, usize)>,
 }
 
-/// A mask as one index tensor per dim.
+/// Converts a mask to one index tensor per dim.
 fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
     let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.get(i).to_bool()).collect();
     let strides = contiguous_strides(mask.shape());
@@ -276,7 +275,7 @@ impl Places {
         })
     }
 
-    /// Calls `f(i, p)` for every element `i` of the result in order with its position `p` in the tensor.
+    /// Calls `f(i, p)` for each element `i` of the result in order, with its position `p` in the tensor.
     fn for_each(&self, f: &mut dyn FnMut(usize, usize)) {
         let (before, behind) = self.rest.split_at(self.first);
         let part = |v: &[(usize, usize)]| {
@@ -298,7 +297,7 @@ impl Places {
     }
 }
 
-/// For every element of the broadcast index tensors, the sum of the index times the dim's stride.
+/// For each element of the broadcast index tensors, the sum of index times stride over the indexed dims.
 fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], common: &[usize]) -> OpResult<Vec<usize>> {
     let mut offsets = vec![0usize; common.iter().product()];
     for (d, t) in tensors {

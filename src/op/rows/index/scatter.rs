@@ -1,4 +1,4 @@
-//! Writing elements at computed places: scatter, index_add, index_copy, index_fill, and writes through views.
+//! Writing elements at computed positions: scatter, index_add, index_copy, index_fill, and writes through views.
 
 use super::gather::for_each_indexed;
 use crate::op::layout::StridedWindow;
@@ -10,7 +10,7 @@ use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpBuilder, OpError, O
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// How a written element meets the one that is there.
+/// How a written element is combined with the existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::op::rows) enum Reduce {
     Replace,
@@ -51,7 +51,7 @@ impl Reduce {
             return Scalar::Int(DType::I64, v).cast(dtype);
         }
         let (x, y) = (a.to_f64(), b.to_f64());
-        // Sums and products of two f32 rounded from f64 are the f32 results.
+        // For f32 operands, rounding the f64 sum or product to f32 gives the f32 result.
         let v = match self {
             Reduce::Sum => x + y,
             Reduce::Prod => x * y,
@@ -74,14 +74,13 @@ impl Reduce {
         Scalar::from_f64(dtype, v)
     }
 
-    /// Writes `v` to element `at` of `bytes`.
+    /// Combines `v` with element `at` of `bytes`.
     pub(in crate::op::rows) fn update_element(self, dtype: DType, bytes: &mut [u8], at: usize, v: Scalar) {
         let old = Scalar::read(dtype, bytes, at);
         self.combine(dtype, old, v.cast(dtype)).write(bytes, at);
     }
 }
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = scatter_rows();
     v.extend(by_index());
@@ -288,7 +287,7 @@ fn scatter_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(x.clone()))
 }
 
-/// The source's element for each element of index: the source may be larger.
+/// The position in `src` for each element of the index tensor; the source may be larger.
 fn source_positions(index: &[usize], src: &[usize]) -> Vec<usize> {
     let mut strides: Vec<i64> = crate::tensor::contiguous_strides(src)
         .iter()
@@ -329,7 +328,8 @@ fn scatter_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let bytes = out.bytes_mut();
     for_each_indexed(index, x.shape(), dim, &mut |i, p| {
         let v = src.get(from[i]);
-        // Without the old value the first one written replaces it; sums begin with 0.0, which -0.0 does not change.
+        // Without `include_self`, the first written element replaces the old value. Sums start from 0.0 instead, so
+        // that a single -0.0 becomes 0.0.
         let first = count[p] == 0;
         if first && matches!(how, Reduce::Sum) {
             Reduce::Replace.update_element(dtype, bytes, p, Scalar::from_i64(dtype, 0));
@@ -435,7 +435,7 @@ fn index_fill(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// The call of the view row on the tensor written to.
+/// The view row's call on the tensor that is written to.
 fn view_call(c: &Call<TensorType>) -> OpResult<Call<TensorType>> {
     scattered_view(c).ok_or_else(|| OpError::shape(format!("`{}` writes to no view", c.op.name)))
 }

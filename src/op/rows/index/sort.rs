@@ -6,7 +6,6 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     sort_rows().into_iter().chain(search_rows()).collect()
 }
@@ -63,7 +62,7 @@ fn nth_result(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> 
     Ok(v.swap_remove(n).into())
 }
 
-/// Types of values and indices with the size along the dim replaced.
+/// The types of values and indices, with another size along the dim.
 fn values_and_indices_type(c: &Call<TensorType>, size: Option<Dim>) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
     let dim = wrap_dim(c.int("dim")?, x.len())?;
@@ -111,7 +110,7 @@ fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
 }
 
-/// Keys that compare as torch orders elements: NaN after everything.
+/// Sort keys in torch's order, in which NaN is the greatest value.
 enum Keys {
     Float(Vec<f64>),
     Int(Vec<i64>),
@@ -134,13 +133,12 @@ impl Keys {
     }
 }
 
-/// Ascending, with NaN as the greatest value.
+/// Ascending order, with NaN as the greatest value.
 pub(in crate::op::rows) fn float_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// For every row along `dim`, its element positions in order, passed to `f(outer, inner, order)`; positions are along the
-/// dim.
+/// Sorts each line along `dim` and calls `f(outer, inner, order)`, where `order` lists positions along the dim.
 fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usize, usize, &[usize])) {
     let (outer, n, inner) = sizes_around(x.shape(), dim);
     let keys = Keys::from_tensor(x);
@@ -159,7 +157,7 @@ fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usi
     }
 }
 
-/// Values and indices: the elements `take` of every ordered row.
+/// Values and indices of the elements `take` of each sorted line.
 fn take_sorted(
     x: &Tensor,
     dim: usize,
@@ -219,7 +217,7 @@ fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(both.map(|t| t.reshape(&kept)))
 }
 
-/// Rows that search in ordered boundaries.
+/// Rows that search in sorted boundaries.
 fn search_rows() -> Vec<Op> {
     vec![
         Op::new(
@@ -327,7 +325,7 @@ fn search_sorted(sorted: &Tensor, values: &Val<Tensor>, right: bool, int32: bool
         }
     };
     let n = sorted.shape().last().copied().unwrap_or(1);
-    // A 1-d sequence serves all values, else each row its own.
+    // A 1-dim sequence is used for all values; otherwise each line has its own.
     let per_row = if sorted.rank() > 1 {
         shape.last().copied().unwrap_or(1).max(1)
     } else {

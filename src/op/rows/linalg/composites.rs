@@ -1,4 +1,4 @@
-//! Rows of linear algebra that are other rows: pseudo-inverses, ranks, condition numbers, tensor equations.
+//! Composite rows of linear algebra: pseudo-inverses, ranks, condition numbers, tensor equations.
 
 use super::errors::checked_inverse;
 use super::spectra::scaled_product;
@@ -6,7 +6,6 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     [pseudo_inverses(), rank_rows(), tensor_inverse_rows(), old_forms()]
         .into_iter()
@@ -176,7 +175,7 @@ fn old_forms() -> Vec<Op> {
     ]
 }
 
-/// The rows and columns of the matrices.
+/// The numbers of rows and columns of the matrices.
 fn matrix_sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
     match x.shape()? {
         [.., m, n] => Ok((m.clone(), n.clone())),
@@ -186,8 +185,8 @@ fn matrix_sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
     }
 }
 
-/// The magnitudes up to which singular values count as 0, with a last dim of 1. `rtol` is by default the machine's
-/// epsilon times the greater size, or 0 if there is an `atol`.
+/// The threshold up to which singular values count as 0, with a last dim of size 1. `rtol` defaults to 0 if `atol` is
+/// given, else to the machine epsilon times the larger size.
 fn singular_tolerance(
     b: &mut dyn Build,
     x: &Traced,
@@ -274,7 +273,8 @@ fn matrix_rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &V
     b.op(OpId::Sum, [above.into(), ints_val(&[-1])]).map(Val::Leaf)
 }
 
-/// By singular values for the norms that are of them; else from the inverse, whose norm is inf where there is none.
+/// For norms of singular values, computed from these; otherwise from the inverse, whose norm is inf if the matrix is
+/// singular.
 fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("self")?, c.get("p"));
     let rank = x.rank()?;
@@ -363,7 +363,7 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.reshape(&x, &out).map(Val::Leaf)
 }
 
-/// By cumulative products, as torch computes them.
+/// Computes powers by cumulative products, as torch does.
 pub(in crate::op::rows) fn power_columns(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
     let rank = x.rank()?;

@@ -1,12 +1,12 @@
-//! Eigenvalues, singular values and exponentials of one matrix in f64.
+//! Eigenvalues, singular values and exponentials of a single matrix, in f64.
 
 use super::matrix::Matrix;
 
-/// Rounds of rotations that make a matrix diagonal or its columns orthogonal; they converge long before.
+/// The maximum number of rounds of rotations. They converge in far fewer rounds.
 const SWEEPS: usize = 60;
 
-/// Singular values, the largest first, with U `[m, k]` and V `[n, k]`, k the lesser of m and n: one-sided Jacobi rotations
-/// (Hestenes), whose columns' lengths are the values.
+/// Singular values in descending order, with U `[m, k]` and V `[n, k]`, k = min(m, n). One-sided Jacobi rotations
+/// (Hestenes) make the columns orthogonal; their lengths are the singular values.
 pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
     if m.rows < m.columns {
         let (u, s, v) = jacobi_svd(&m.transposed());
@@ -39,7 +39,8 @@ pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) 
     (complete_basis(left, known, a.columns), values, right)
 }
 
-/// Turns columns `p` and `q` until they are orthogonal, those of `v` with them; whether they were not.
+/// Rotates columns `p` and `q` of `m` and of `v` so that those of `m` become orthogonal. Returns false if they already
+/// were.
 fn orthogonal_pair(m: &mut Matrix, v: &mut Matrix, p: usize, q: usize) -> bool {
     let dot = |x: usize, y: usize| (0..m.rows).map(|i| m.at(i, x) * m.at(i, y)).sum::<f64>();
     let (a, b, g) = (dot(p, p), dot(q, q), dot(p, q));
@@ -52,7 +53,7 @@ fn orthogonal_pair(m: &mut Matrix, v: &mut Matrix, p: usize, q: usize) -> bool {
     true
 }
 
-/// Cosine and sine of the rotation that makes `[[a, g], [g, b]]` diagonal.
+/// Cosine and sine of the rotation that diagonalises `[[a, g], [g, b]]`.
 fn rotation_angle(a: f64, b: f64, g: f64) -> (f64, f64) {
     let ratio = (b - a) / (2.0 * g);
     let t = 1f64.copysign(ratio) / (ratio.abs() + ratio.hypot(1.0));
@@ -68,14 +69,14 @@ fn turn_columns(m: &mut Matrix, p: usize, q: usize, cos: f64, sin: f64) {
     }
 }
 
-/// The first `known` columns of `m`, which are orthonormal, with others orthogonal to them up to `wanted`.
+/// Extends the first `known` columns of `m`, which are orthonormal, to `wanted` orthonormal columns.
 pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, wanted: usize) -> Matrix {
     let mut out = Matrix::from_fn(m.rows, wanted, |i, j| if j < known { m.at(i, j) } else { 0.0 });
     let mut axes = 0..m.rows;
     for j in known..wanted {
         for axis in axes.by_ref() {
             let mut x: Vec<f64> = (0..m.rows).map(|i| (i == axis) as u8 as f64).collect();
-            // Twice: the first pass leaves rounding errors.
+            // Orthogonalise twice: the first pass leaves rounding errors.
             for k in (0..j).chain(0..j) {
                 let dot: f64 = (0..m.rows).map(|i| x[i] * out.at(i, k)).sum();
                 (0..m.rows).for_each(|i| x[i] -= dot * out.at(i, k));
@@ -90,7 +91,7 @@ pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, wanted: usize
     out
 }
 
-/// The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as columns: Jacobi's rotations.
+/// The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as columns, by Jacobi rotations.
 pub(in crate::op::rows) fn jacobi_eigh(m: &Matrix) -> (Vec<f64>, Matrix) {
     let n = m.rows;
     let (mut a, mut v) = (m.clone(), Matrix::eye(n));
@@ -121,7 +122,8 @@ pub(in crate::op::rows) fn jacobi_eigh(m: &Matrix) -> (Vec<f64>, Matrix) {
     (order.iter().map(|&i| a.at(i, i)).collect(), vectors)
 }
 
-/// The exponential: the matrix halved until it is small, its Taylor series, squared as often.
+/// The matrix exponential by scaling and squaring: the matrix is halved until it is small, its Taylor series is
+/// computed, and the result is squared as often.
 pub(in crate::op::rows) fn matrix_exp(m: &Matrix) -> Matrix {
     let columns = (0..m.columns).map(|j| (0..m.rows).map(|i| m.at(i, j).abs()).sum::<f64>());
     let norm = columns.fold(0.0, f64::max);
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn singular_vectors_multiply_back() {
-        // Of rank 2: the last vectors are completed.
+        // The matrix has rank 2, so the last vectors come from completing the basis.
         let a = Matrix::from_fn(3, 4, |i, j| (i + 1) as f64 * (j as f64 - 1.5) + (i * i) as f64);
         for m in [a.clone(), a.transposed()] {
             let (u, s, v) = jacobi_svd(&m);

@@ -1,11 +1,10 @@
-//! The check behind the functions of `torch.linalg` that can fail.
+//! The error check of functions of `torch.linalg` that can fail.
 
 use super::matrix::Matrix;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(
@@ -28,7 +27,7 @@ fn check_errors(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     check_codes(c.str("api_name")?, codes, c.bool("is_matrix")?).map(|()| Val::None)
 }
 
-/// The error of the first code that is not 0; `api` is what torch's message begins with.
+/// Returns the error for the first non-zero code. `api` is the beginning of torch's message.
 pub(super) fn check_codes(api: &str, codes: impl IntoIterator<Item = i64>, is_matrix: bool) -> OpResult<()> {
     let failed = codes.into_iter().enumerate().find(|(_, code)| *code != 0);
     let Some((place, code)) = failed else {
@@ -41,32 +40,32 @@ pub(super) fn check_codes(api: &str, codes: impl IntoIterator<Item = i64>, is_ma
     Err(OpError::value(format!("{api}: {batch}{}", error_text(api, code))))
 }
 
-/// The same for the results of a routine on the matrices `a`, of which it has written codes.
+/// [`check_codes`] for the codes that a routine returned for the matrices `a`.
 pub(super) fn check_info(api: &str, info: &[f64], a: &Tensor) -> OpResult<()> {
     check_codes(api, info.iter().map(|&i| i as i64), a.rank() == 2)
 }
 
-/// The error that singular values of the matrices `a` have where elements are not finite.
+/// Returns the error that computing singular values gives if elements of the matrices `a` are not finite.
 pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResult<()> {
     let code = |m: &Matrix| if m.v.iter().all(|x| x.is_finite()) { 0 } else { -4 };
     check_codes(api, matrices.iter().map(code), a.rank() == 2)
 }
 
-/// A call of [`check_errors`] on the codes that a factorization of the matrices `a` gave.
+/// Emits a call of `_linalg_check_errors` on the codes of a factorisation of the matrices `a`.
 pub(in crate::op::rows) fn call_check_errors(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
     let is_matrix = Val::Bool(a.rank()? == 2);
     b.call(OpId::_LinalgCheckErrors, vec![info.into(), Val::str(api), is_matrix])
         .map(|_| ())
 }
 
-/// The inverse, or the error of the function `api`.
+/// The inverse, with errors reported for the function `api`.
 pub(in crate::op::rows) fn checked_inverse(b: &mut dyn Build, api: &str, a: &Traced) -> OpResult<Traced> {
     let v = b.call_many(OpId::LinalgInvEx, [a.into()])?;
     call_check_errors(b, api, &v[1], a)?;
     Ok(v[0].clone())
 }
 
-/// The error of `cholesky_inverse` if a triangle has a 0 on its diagonal.
+/// Emits the error check of `cholesky_inverse`: a triangle must not have a 0 on its diagonal.
 pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
     let rank = l.rank()? as i64;
     if rank < 2 || l.ty.numel() == Dim::Const(0) {
@@ -86,7 +85,7 @@ pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
     call_check_errors(b, "cholesky_inverse", &code, l)
 }
 
-/// torch's words for a code of LAPACK.
+/// torch's text for an error code of LAPACK.
 fn error_text(api: &str, code: i64) -> String {
     if code < 0 {
         return match api.contains("svd") && code == -4 {

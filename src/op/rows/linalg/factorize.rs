@@ -1,8 +1,9 @@
-//! Factorisations of one matrix in f64 with LAPACK's conventions: pivots, signs, places.
+//! Factorisations of a single matrix in f64, with LAPACK's conventions for pivots, signs and storage.
 
 use super::matrix::Matrix;
 
-/// LU with row pivots (`getrf`) in place: the 1-based rows swapped, and the place of the first pivot that is 0.
+/// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
+/// the first zero pivot (0 if there is none).
 pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     let (mut pivots, mut singular) = (vec![], 0);
     for k in 0..a.rows.min(a.columns) {
@@ -26,7 +27,7 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     (pivots, singular)
 }
 
-/// The factors of [`lu`]'s result: P `[m, m]` with `P L U = A`, L `[m, k]` with ones on its diagonal, U `[k, n]`.
+/// The factors of the result of [`lu`]: P `[m, m]` with `P L U = A`, L `[m, k]` with a unit diagonal, U `[k, n]`.
 pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, Matrix, Matrix) {
     let k = lu.rows.min(lu.columns);
     let mut order: Vec<usize> = (0..lu.rows).collect();
@@ -47,8 +48,8 @@ pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, M
     (permutation, lower, upper)
 }
 
-/// Householder's QR (`geqrf`) in place: R above the diagonal, the reflections' vectors (whose first element is 1) below.
-/// The factors of the reflections.
+/// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
+/// element is 1) below it. Returns the factors of the reflections.
 pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     let mut taus = vec![];
     for k in 0..a.rows.min(a.columns) {
@@ -79,7 +80,7 @@ pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     taus
 }
 
-/// `c` multiplied from the left by the product of reflections (`ormqr`), or by its transpose.
+/// Multiplies `c` from the left by the product of reflections (`ormqr`), or by its transpose.
 pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
     let n = taus.len().min(vectors.columns).min(c.rows);
     let order: Vec<usize> = if transposed {
@@ -100,8 +101,9 @@ pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: 
     }
 }
 
-/// L D L^T of the lower triangle (`sytf2`, Bunch and Kaufman) in place, D with blocks of 1 and 2. The 1-based rows
-/// swapped, negative twice for a block of 2, and the place of the first block that is 0.
+/// In-place L D L^T factorisation of the lower triangle (`sytf2`, Bunch and Kaufman), where D has blocks of size 1 and
+/// 2. Returns the 1-based pivot rows, with two negative entries for a block of 2, and the 1-based position of the first
+/// zero block (0 if there is none).
 pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
     let threshold = (1.0 + 17f64.sqrt()) / 8.0;
     let n = a.rows;
@@ -151,7 +153,7 @@ pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
     (pivots, singular)
 }
 
-/// Rows and columns `at` and `p` of the lower triangle swapped, from column `at` on.
+/// Swaps rows and columns `at` and `p` of the lower triangle, from column `at` on.
 fn swap_symmetric(a: &mut Matrix, at: usize, p: usize, k: usize) {
     let n = a.columns;
     let mut exchange = |x: (usize, usize), y: (usize, usize)| a.v.swap(x.0 * n + x.1, y.0 * n + y.1);
@@ -163,7 +165,7 @@ fn swap_symmetric(a: &mut Matrix, at: usize, p: usize, k: usize) {
     }
 }
 
-/// Column `k` eliminated from the columns after it.
+/// Eliminates column `k` from the columns after it.
 fn eliminate_one(a: &mut Matrix, k: usize) {
     let scale = 1.0 / a.at(k, k);
     for j in k + 1..a.rows {
@@ -179,7 +181,7 @@ fn eliminate_one(a: &mut Matrix, k: usize) {
     }
 }
 
-/// Columns `k` and `k + 1` eliminated from those after them.
+/// Eliminates columns `k` and `k + 1` from the columns after them.
 fn eliminate_pair(a: &mut Matrix, k: usize) {
     let beside = a.at(k + 1, k);
     let (d1, d2) = (a.at(k + 1, k + 1) / beside, a.at(k, k) / beside);
@@ -196,7 +198,7 @@ fn eliminate_pair(a: &mut Matrix, k: usize) {
     }
 }
 
-/// `b` solved in place with [`ldl`]'s result (`sytrs`).
+/// Solves for `b` in place with the result of [`ldl`] (`sytrs`).
 pub(in crate::op::rows) fn ldl_solve(a: &Matrix, pivots: &[i64], b: &mut Matrix) {
     let n = a.rows;
     let mut k = 0;
@@ -222,12 +224,12 @@ pub(in crate::op::rows) fn ldl_solve(a: &Matrix, pivots: &[i64], b: &mut Matrix)
     }
 }
 
-/// The row that a pivot names.
+/// The row that a pivot refers to.
 fn row_of(pivot: i64, n: usize) -> usize {
     (pivot.unsigned_abs() as usize).clamp(1, n) - 1
 }
 
-/// Rows `k` (and `k + 1`) of `b` divided by the block of D there.
+/// Divides rows `k` (and `k + 1`) of `b` by the corresponding block of D.
 fn divide_block(a: &Matrix, b: &mut Matrix, k: usize, wide: bool) {
     for j in 0..b.columns {
         if !wide {
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn symmetric_equations_are_solved() {
-        // The zeros on the diagonal ask for blocks of 2.
+        // Zeros on the diagonal require blocks of 2.
         let a = Matrix::from_fn(5, 5, |i, j| {
             if i == j {
                 (i / 3) as f64

@@ -1,4 +1,4 @@
-//! Rows of factorisations with pivots and reflections: LU, QR, LDL, and what is solved with them.
+//! Rows of factorisations with pivots and reflections: LU, QR, LDL, and the solvers based on them.
 
 use super::errors::{call_check_errors, check_info};
 use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve, lu, lu_parts};
@@ -9,7 +9,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Si
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [lu_rows(), lu_solutions(), qr_rows(), ldl_rows()]
         .into_iter()
@@ -196,7 +195,7 @@ fn pair_type(a: TensorType, b: TensorType) -> Type {
     Val::Tuple(vec![Val::Leaf(a), Val::Leaf(b)])
 }
 
-/// The batch dims with the lesser of the matrices' sizes.
+/// The batch dims, followed by the smaller size of the matrices.
 pub(in crate::op::rows) fn with_least(shape: &[Dim]) -> OpResult<Vec<Dim>> {
     let [lead @ .., m, n] = shape else {
         return Err(OpError::shape("a matrix has two dims"));
@@ -209,7 +208,7 @@ pub(in crate::op::rows) fn with_least(shape: &[Dim]) -> OpResult<Vec<Dim>> {
     Ok([lead, &[least]].concat())
 }
 
-/// Factors of the matrices' shape, pivots, and an info for each matrix.
+/// The types of factors (of the matrices' shape), pivots, and an info per matrix.
 fn factors_type(d: DType, shape: &[Dim], pivots: Vec<Dim>) -> Type {
     let info = TensorType::new(DType::I32, shape[..shape.len() - 2].to_vec());
     let pivots = TensorType::new(DType::I32, pivots);
@@ -262,7 +261,7 @@ fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-/// Pivots, matrix by matrix.
+/// The pivots of each matrix.
 fn pivots_of(t: &Tensor) -> Vec<Vec<i64>> {
     let n = t.shape().last().copied().unwrap_or(0);
     let count: usize = t.shape().iter().rev().skip(1).product();
@@ -270,7 +269,7 @@ fn pivots_of(t: &Tensor) -> Vec<Vec<i64>> {
     (0..count).map(row).collect()
 }
 
-/// Pivots of an LU factorisation; E0502 if one names no row.
+/// The pivots of an LU factorisation; E0502 if one is not a row number.
 fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
     let one = |p: &i64| usize::try_from(*p).ok().filter(|p| (1..=rows).contains(p));
     let all = pivots_of(t);
@@ -278,7 +277,7 @@ fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
     all.ok_or_else(|| OpError::value("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."))
 }
 
-/// The results of a routine that gives several tensors, of the types that its rule says.
+/// Packs several results into tensors of the types that the op's rule computes.
 pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
     let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
     let mut out = vec![];
@@ -322,7 +321,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let n = factors.shape()[factors.rank() - 1];
     let pivots = lu_pivots(c.leaf("pivots")?, n)?;
     let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
-    // From the right the equation is transposed, and the factors come so.
+    // A solution from the right is computed from the transposed equation, whose factors are also transposed.
     let one = |i: usize, m: Matrix, mut r: Matrix| {
         let m = if left { m } else { m.transposed() };
         let (p, l, u) = lu_parts(&m, &pivots[i]);
@@ -393,7 +392,7 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf)
 }
 
-/// The first columns of the identity, reflected.
+/// The first columns of the identity, multiplied by the reflections.
 fn householder_product(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, tau) = (c.leaf("input")?, c.leaf("tau")?);
     let [lead @ .., m, n] = x.shape()? else {

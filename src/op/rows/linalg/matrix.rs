@@ -1,16 +1,16 @@
-//! One matrix in f64: elimination, Cholesky's factor.
+//! A matrix in f64, with elimination and the Cholesky factor.
 
 use crate::op::OpResult;
 use crate::op::rows::dense::zeros;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 
-/// A matrix in f64, rows one after another.
+/// A row-major f64 matrix.
 #[derive(Clone)]
 pub(in crate::op::rows) struct Matrix {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// How many columns.
+    /// The number of columns.
     pub columns: usize,
     /// The elements in row-major order.
     pub v: Vec<f64>,
@@ -40,7 +40,7 @@ impl Matrix {
         Matrix { rows, columns, v }
     }
 
-    /// The product.
+    /// The matrix product.
     pub(crate) fn times(&self, other: &Matrix) -> Matrix {
         let dot = |i, j| (0..self.columns).map(|k| self.at(i, k) * other.at(k, j)).sum();
         Matrix::from_fn(self.rows, other.columns, dot)
@@ -55,8 +55,8 @@ impl Matrix {
         }
     }
 
-    /// Columns brought to the identity by elimination with row pivots, on `right` too. The determinant's sign, the
-    /// pivots, and 1 + the place of the first pivot that is 0.
+    /// Reduces columns to the identity by elimination with row pivoting, and applies the same steps to `right`. Returns
+    /// the determinant's sign, the pivots, and the 1-based position of the first zero pivot (0 if there is none).
     pub(crate) fn eliminate(&mut self, right: &mut Matrix) -> (f64, Vec<f64>, usize) {
         let (mut sign, mut pivots, mut singular) = (1.0, vec![], 0);
         for k in 0..self.rows {
@@ -93,12 +93,12 @@ impl Matrix {
         (sign, pivots, singular)
     }
 
-    /// Two rows swapped.
+    /// Swaps two rows.
     pub(crate) fn swap_rows(&mut self, p: usize, k: usize) {
         (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
     }
 
-    /// `f` times row `k` taken from row `i`.
+    /// Subtracts `f` times row `k` from row `i`.
     pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
         for j in 0..self.columns {
             let x = self.at(i, j) - f * self.at(k, j);
@@ -107,7 +107,7 @@ impl Matrix {
     }
 }
 
-/// The matrices of a tensor whose last two dims are theirs.
+/// The matrices in the last two dims of a tensor.
 pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
     let [lead @ .., rows, columns] = t.shape() else {
         return vec![];
@@ -121,7 +121,7 @@ pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
     (0..n).map(matrix).collect()
 }
 
-/// A tensor of numbers in order.
+/// A tensor of these numbers in row-major order.
 pub(in crate::op::rows) fn tensor_from_numbers(
     dtype: DType,
     shape: &[usize],
@@ -136,7 +136,8 @@ pub(in crate::op::rows) fn tensor_from_numbers(
     Ok(out)
 }
 
-/// The lower triangle's factor, and the order of the first minor that is not positive.
+/// The Cholesky factor of the lower triangle, and the order of the first leading minor that is not positive (0 if there
+/// is none).
 pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     let n = m.rows;
     let mut l = Matrix {
@@ -146,7 +147,7 @@ pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     };
     for j in 0..n {
         let square = m.at(j, j) - (0..j).map(|k| l.at(j, k) * l.at(j, k)).sum::<f64>();
-        // NaN is not positive either.
+        // NaN does not count as positive.
         if square.is_nan() || square <= 0.0 {
             return (l, j + 1);
         }

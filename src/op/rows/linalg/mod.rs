@@ -1,4 +1,5 @@
-//! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch by itself, in f64.
+//! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch is handled
+//! separately, in f64.
 
 pub(super) mod composites;
 mod eigen;
@@ -18,7 +19,6 @@ use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         inverse_rows(),
@@ -214,7 +214,7 @@ fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, [lead, &[least]].concat())))
 }
 
-/// Whether `B` is a batch of vectors, which only `linalg_solve` takes.
+/// Whether `B` is a batch of vectors, which only `linalg_solve` accepts.
 pub(in crate::op::rows) fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
     b.len() == 1 || (b.len() + 1 == a.len() && *b == a[..a.len() - 1])
 }
@@ -243,12 +243,12 @@ fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
 
 fn triangular_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (d, a) = want_square(c, "self")?;
-    // torch converts B.
+    // torch converts `B` to the dtype of `self`.
     let (_, b) = c.shaped("B")?;
     solution_type(c, sizes, d, a, b)
 }
 
-/// The type of `X`: the batch dims broadcast, the last two those of `B`.
+/// The type of `X`: the broadcast batch dims, followed by the last two dims of `B`.
 pub(in crate::op::rows) fn solution_type(
     c: &Call<TensorType>,
     sizes: &mut Sizes,
@@ -316,8 +316,8 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
 }
 
-/// `solve` for every pair of matrices, their batch dims broadcast to those of the result: `solve(place in a's batch, a, b)`.
-/// From the right, both come transposed.
+/// Calls `solve(index in a's batch, a, b)` for each pair of matrices, with batch dims broadcast to those of the result.
+/// For equations from the right, it passes both matrices transposed.
 pub(in crate::op::rows) fn solve_batch(
     c: &Call<Tensor>,
     a: &Tensor,
@@ -367,7 +367,7 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("self")?, c.leaf("B")?);
     let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
-    // The transposed equation has the other triangle.
+    // Transposing the equation swaps the triangles.
     let upper = c.bool("upper")? == left;
     let one = |_: usize, m: Matrix, mut r: Matrix| {
         let order: Vec<usize> = if upper {

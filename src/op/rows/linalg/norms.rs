@@ -6,7 +6,7 @@ use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
 use crate::op::{Build, Call, Combine, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Val};
 
-/// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
+/// The p-norm of all elements, `(Σ |x|^p)^(1/p)`, and its limits.
 fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
     if !d.is_float() {
@@ -50,7 +50,6 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     Ok(Spec { p, ..spec })
 }
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         reduce!("linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
@@ -113,7 +112,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// torch.norm: of vectors, but for `nuc`; without a dim over all elements.
+/// `torch.norm`: a vector norm except for `nuc`; without a dim, over all elements.
 fn norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, p, dim, keep) = (c.get("self"), c.get("p"), c.get("dim"), c.get("keepdim"));
     if p.as_str() == Some("nuc") {
@@ -156,7 +155,7 @@ fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     )
 }
 
-/// A norm of matrices: the last two dims hold the matrices once `keepdim` has been seen to.
+/// A matrix norm. The matrices' dims are kept at first, and removed at the end unless `keepdim` is set.
 fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let x = match c.opt_dtype("dtype") {
@@ -189,7 +188,7 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.reshape(&out, &rest).map(Val::Leaf)
 }
 
-/// The dims of rows and columns.
+/// The dims that hold rows and columns.
 fn matrix_dims(c: &Call<Traced>, rank: usize) -> OpResult<[usize; 2]> {
     let [rows, columns] = c.ints("dim")?[..] else {
         return Err(OpError::arg("dim", "linalg.matrix_norm: dim must be a 2-tuple"));
@@ -206,7 +205,7 @@ fn matrix_dims(c: &Call<Traced>, rank: usize) -> OpResult<[usize; 2]> {
     }
 }
 
-/// The orders ±1 and ±∞: the greatest or least sum of magnitudes of a column or a row. Keeps the dims.
+/// The orders ±1 and ±∞: the largest or smallest sum of magnitudes over the columns or rows. Keeps the dims.
 fn norm_of_sums(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], p: f64) -> OpResult<Traced> {
     let (sum, best) = if p.abs() == 1.0 {
         (rows, columns)
@@ -215,7 +214,7 @@ fn norm_of_sums(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], p: f
     };
     let x = b.abs(x)?;
     let sums = b.reduce(OpId::Sum, &x, &[sum], true)?;
-    // The maximum of nothing is 0 here.
+    // The maximum over no elements is 0 here.
     let none = sums.shape()?[best] == Dim::Const(0);
     let op = match p > 0.0 {
         true if none => OpId::Sum,
@@ -232,7 +231,7 @@ fn norm_of_singular_values(b: &mut dyn Build, x: &Traced, [rows, columns]: [usiz
     let order: Vec<usize> = rest.chain([rows, columns]).collect();
     let m = b.permute(x, &order)?;
     let values = b.linalg_svdvals(m)?;
-    // The greatest of none is 0 here.
+    // The maximum over no elements is 0 here.
     let none = values.shape()?.last() == Some(&Dim::Const(0));
     let op = if none && op == OpId::Amax { OpId::Sum } else { op };
     let mut out = b.reduce(op, &values, &[rank - 2], false)?;

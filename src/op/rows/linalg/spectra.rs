@@ -1,4 +1,4 @@
-//! Rows of eigenvalues and singular values, and what is made of them: pseudo-inverses, ranks, least squares, roots.
+//! Rows of eigenvalues and singular values, and ops based on them: pseudo-inverses, ranks, least squares, roots.
 
 use super::eigen::{complete_basis, jacobi_eigh, jacobi_svd, matrix_exp};
 use super::errors::{check_codes, check_finite};
@@ -10,7 +10,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Si
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [eigen_rows(), singular_values(), matrix_function_rows()]
         .into_iter()
@@ -158,7 +157,7 @@ fn svd_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![of(m.clone(), left), s, of(right, n.clone())]))
 }
 
-/// Half precision is computed in f32.
+/// Half-precision inputs are computed in f32.
 fn exponential_type(c: &Call<TensorType>) -> OpResult<Type> {
     let d = c.leaf("self")?.dtype;
     let mut wide = c.clone();
@@ -200,7 +199,7 @@ fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let lead = sizes.broadcast(&a[..a.len() - 2], lead_b)?;
     let x = [&lead[..], std::slice::from_ref(n), columns].concat();
     let empty = || vec![Dim::Const(0)];
-    // The squares of what is left are there for matrices of full rank with more rows than columns.
+    // Residuals are returned only for matrices of full rank with more rows than columns.
     let more = m.sub(n).as_const().is_some_and(|d| d > 0);
     let residuals = match driver {
         "gels" if more => [&lead[..], columns].concat(),
@@ -249,7 +248,8 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
         let m = Matrix::from_fn(m.rows, m.columns, used);
         if m.v.iter().any(|x| !x.is_finite()) {
-            // LAPACK gives the number of elements beside the diagonal that did not become 0. Small matrices are solved by formulas.
+            // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved
+            // by formulas.
             let code = if m.rows > 2 { m.rows as i64 - 1 } else { 0 };
             check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), x.rank() == 2)?;
             let one = if m.rows == 1 { 1.0 } else { f64::NAN };
@@ -316,17 +316,18 @@ fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(Val::Tuple(vec![u.into(), s.into(), v.into()]))
 }
 
-/// X of least norm for one matrix and its right sides.
+/// The least-squares solution of minimal norm for one matrix and its right-hand sides.
 struct LeastSquares {
     x: Vec<f64>,
-    /// The sum of squares that each right side leaves.
+    /// The residual sum of squares for each right-hand side.
     rest: Vec<f64>,
     rank: usize,
     values: Vec<f64>,
 }
 
 impl LeastSquares {
-    /// By singular values; those up to `rcond` times the greatest count as 0, without `rcond` 0 alone.
+    /// Solves by singular values. Those up to `rcond` times the largest count as 0; without `rcond`, only exact zeros
+    /// do.
     fn solve(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
         let (u, values, v) = jacobi_svd(a);
         let least = rcond.map_or(0.0, |r| r * values.first().copied().unwrap_or(0.0));
@@ -347,7 +348,7 @@ impl LeastSquares {
     }
 }
 
-/// What is small beside the greatest singular value; `gels` takes the rank to be full.
+/// The threshold for singular values, relative to the largest; `None` for `gels`, which assumes full rank.
 fn effective_rcond(c: &Call<Tensor>, driver: &str, dtype: DType, longest: usize) -> OpResult<Option<f64>> {
     let rcond = if !c.is_none("rcond") {
         c.f64("rcond")?

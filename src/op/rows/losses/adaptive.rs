@@ -4,7 +4,6 @@
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("adaptive_log_softmax_with_loss(Tensor input, Tensor target, int[] cutoffs, Tensor head, Tensor? head_bias, Tensor[] \

@@ -5,7 +5,6 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",

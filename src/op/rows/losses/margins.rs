@@ -5,7 +5,6 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = elementwise_rows();
     v.extend(embedding_rows());

@@ -10,7 +10,6 @@ mod sequences;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val, promote_types};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         distance_rows(),

@@ -11,7 +11,6 @@ const CTC: &str = "ctc_loss(Tensor log_probs, Tensor targets, Any input_lengths,
 const MULTILABEL: &str =
     "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor)";
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc_loss))

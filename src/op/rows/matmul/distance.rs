@@ -4,7 +4,6 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = distance_rows();
     v.extend(product_rows());

@@ -3,7 +3,6 @@
 use crate::op::{Build, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val, promote_types};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(

@@ -37,7 +37,6 @@ pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
     }))
 }
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         product_rows(),

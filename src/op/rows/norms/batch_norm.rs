@@ -8,7 +8,6 @@ use crate::op::running::RunningStats;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         batch_norm(),

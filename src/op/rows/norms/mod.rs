@@ -10,7 +10,6 @@ use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         softmax::rows(),

@@ -3,7 +3,6 @@
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
 use crate::types::{DType, Val};
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     [softmax_rows(), log_softmax_rows()].into_iter().flatten().collect()
 }

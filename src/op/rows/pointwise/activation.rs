@@ -6,7 +6,6 @@ use crate::op::sharing::always_shared;
 use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpBuilder, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         rectifier_rows(),

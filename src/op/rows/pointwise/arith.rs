@@ -6,7 +6,6 @@ use crate::op::{Build, Call, DtypeRule as D, Op, OpBuilder, OpError, OpId, OpRes
 use crate::scalar::UntypedNumber;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         add_sub_rows(),

@@ -5,7 +5,6 @@ use crate::op::rows::spell::{one, two, two_};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::TensorType;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [comparison_rows(), predicate_rows(), logic_rows(), bitwise_rows()]
         .into_iter()

@@ -7,7 +7,6 @@ use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpBuilder, OpError, OpId, O
 use crate::tensor::Scalar;
 use crate::types::{Category, DType, Dim, ScalarKind, TensorType, Val};
 
-/// The rows.
 pub(crate) fn rows() -> Vec<Op> {
     let mut v = vec![
         to_dtype(),

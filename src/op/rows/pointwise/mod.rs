@@ -14,7 +14,6 @@ mod unary;
 
 use crate::op::Op;
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         arith::rows(),

@@ -18,7 +18,6 @@ macro_rules! of_numbers {
     };
 }
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         of_numbers!(

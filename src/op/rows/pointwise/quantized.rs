@@ -4,7 +4,6 @@
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = to_integers();
     rows.extend(from_integers());

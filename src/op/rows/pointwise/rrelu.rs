@@ -7,7 +7,6 @@ use crate::op::{Build, Call, Effect, Meaning, MemoryOrder, Op, OpError, OpId, Op
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = vec![rrelu_row()];
     rows.extend(rrelu_with_noise());

@@ -8,7 +8,6 @@ use crate::op::sharing::always_shared;
 use crate::op::{Call, DtypeRule as D, MemoryOrder, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         extremum_rows(),

@@ -9,7 +9,6 @@ use crate::scalar::orthogonal::{self, Family, degree};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [function_rows(), polynomial_rows(), shifted_polynomials(), gamma_rows()]
         .into_iter()

@@ -5,7 +5,6 @@ use crate::op::rows::spell::{method_, one, one_, special};
 use crate::op::{DtypeRule as D, Op, OpError};
 use crate::types::DType;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         elementary_rows(),

@@ -10,7 +10,6 @@ use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = of_rank::<1>();
     v.extend(of_rank::<2>());

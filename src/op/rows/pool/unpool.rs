@@ -8,7 +8,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Tr
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = unpool_rows();
     v.extend([nn_unpool_row::<1>(), nn_unpool_row::<2>(), nn_unpool_row::<3>()]);

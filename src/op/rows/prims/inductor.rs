@@ -6,7 +6,6 @@ use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [arithmetic_rows(), pool_rows(), random_rows()]
         .into_iter()

@@ -10,7 +10,6 @@ use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         creation_rows(),

@@ -7,7 +7,6 @@ use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpBuilder, OpError,
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let rows = [distribution_rows(), fill_rows(), bounded_rows()].into_iter().flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()

@@ -5,7 +5,6 @@ use crate::types::{DType, Dim, Val};
 
 const ALPHA: f64 = 1.7580993408473766;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let random = |op: Op| op.effect(Effect::Random);
     dropout_rows()

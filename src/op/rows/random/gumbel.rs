@@ -4,7 +4,6 @@
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpId, OpResult, Traced, wrap_dim};
 use crate::types::Val;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite(

@@ -11,7 +11,6 @@ use crate::op::{Call, DrawOrder, Effect, Meaning, MemoryOrder, Op, OpError, OpRe
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     let own = [float_rows(), integer_rows(), fill_rows()].into_iter().flatten();
     let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];

@@ -6,7 +6,6 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new(

@@ -6,7 +6,6 @@ use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("histogram(Tensor self, Any bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \

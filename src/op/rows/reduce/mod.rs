@@ -227,7 +227,6 @@ pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<
     f(c)
 }
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         sum_rows(),

@@ -6,7 +6,6 @@ use crate::op::rows::spell::special;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [
         variance_rows(),

@@ -8,7 +8,6 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, \

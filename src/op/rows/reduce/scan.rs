@@ -8,7 +8,6 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [arg_rows(), median_rows(), cumulative_rows(), cumulative_extremum_rows()]
         .into_iter()

@@ -7,7 +7,6 @@ use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Tr
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [quantile_rows(), mode_rows(), covariance_rows(), trapezoid_rows()]
         .into_iter()

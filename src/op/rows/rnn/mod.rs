@@ -7,7 +7,6 @@ use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = sequence_rows();
     v.extend(module_rows());

@@ -6,7 +6,6 @@ use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, wrap_dim};
 use crate::types::{DType, Dim, TensorType};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v = permutation_rows();
     v.extend(expand_rows());

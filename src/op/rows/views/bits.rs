@@ -6,7 +6,6 @@ use crate::op::{Meaning, Op, OpError, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let view = Op::new(
         (BITS.name(), "view_dtype(Tensor self, ScalarType dtype) -> Tensor"),

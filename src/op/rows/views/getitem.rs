@@ -10,7 +10,6 @@ use crate::op::view::write_through;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("getitem(Tensor self, Any index) -> Tensor", |b, c| {

@@ -26,7 +26,6 @@ macro_rules! view_op {
 }
 pub(in crate::op::rows) use view_op;
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         reshape_rows(),

@@ -10,7 +10,6 @@ use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, O
 use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         view_op!(

@@ -5,7 +5,6 @@ use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     [along_a_dim(), along_named_dims()].into_iter().flatten().collect()
 }

@@ -7,7 +7,6 @@ use crate::tensor::{Element, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::{Add, Div, Mul, Sub};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

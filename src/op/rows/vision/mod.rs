@@ -14,7 +14,6 @@ use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpRe
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows of the family.
 pub(super) fn rows() -> Vec<Op> {
     [
         parts_of_models(),

@@ -5,7 +5,6 @@ use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = vec![deform_conv_row()];
     rows.extend(of_boxes());

@@ -35,7 +35,6 @@ const TABLE: &[(&str, usize, ResampleMode)] = &[
     ("_upsample_bicubic2d_aa", 2, ResampleMode::CubicSmooth),
 ];
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = TABLE
         .iter()

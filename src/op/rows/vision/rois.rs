@@ -7,7 +7,6 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
-/// The rows.
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
