@@ -1,4 +1,4 @@
-//! From fused tensor IR to a program: clusters become loop nests, contractions and calls steps of their own.
+//! Turns fused tensor IR into a program: clusters become loop nests; contractions and calls become steps.
 
 use super::access::resolve_access;
 use super::contract;
@@ -17,7 +17,7 @@ use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Makes a program of tensor IR, whose buffers have no place in the arena yet.
+/// Emits the program of the tensor IR. Its buffers have no offsets in the arena yet.
 pub(super) fn emit_program(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerError> {
     let hosts = tail::find_hosts(tir, fusion);
     let mut l = ProgramBuilder {
@@ -48,13 +48,13 @@ struct ProgramBuilder<'a> {
     fusion: &'a Fusion,
     program: Program,
     buffer_of: HashMap<ValueId, BufferId>,
-    /// What the parts of split reductions come to.
+    /// The buffers that hold the partial results of split reductions.
     parts_of: HashMap<ValueId, BufferId>,
-    /// The positions of clusters in [`Program::fusion`].
+    /// The indices of clusters in [`Program::fusion`].
     kernels: HashMap<UnitId, usize>,
-    /// Clusters that may follow a contraction as its tail.
+    /// Clusters that may be fused with a contraction as its tail.
     hosts: HashMap<UnitId, tail::Host>,
-    /// Their contractions, which run where the clusters would.
+    /// The contractions of those clusters; each is emitted together with its cluster.
     hosting: HashSet<ValueId>,
 }
 
@@ -70,7 +70,7 @@ impl ProgramBuilder<'_> {
         }
     }
 
-    /// The buffer of a stored value.
+    /// The buffer of a stored value, created on first use.
     fn buffer(&mut self, v: ValueId) -> BufferId {
         if let Some(&b) = self.buffer_of.get(&v) {
             return b;
@@ -93,7 +93,7 @@ impl ProgramBuilder<'_> {
         id
     }
 
-    /// The buffer that a kernel takes.
+    /// The buffer of a kernel parameter.
     fn stored_buffer(&mut self, s: Stored) -> BufferId {
         let (of, shape) = match s {
             Stored::Value(v) => return self.buffer(v),
@@ -138,7 +138,7 @@ impl ProgramBuilder<'_> {
                     .iter()
                     .all(|m| !stored(m.value) || self.tir.value(m.value).numel() == 0)
                 {
-                    // Dead, or nothing to write.
+                    // Dead, or empty results.
                     for m in c.members.iter().filter(|m| stored(m.value)) {
                         self.buffer(m.value);
                     }
@@ -154,7 +154,7 @@ impl ProgramBuilder<'_> {
                     (_, s) => s.into_iter().try_for_each(|s| self.emit_kernel(s)),
                 }
             }
-            // Runs where its tail would.
+            // Emitted together with its tail.
             Unit::Value(v) if self.hosting.contains(v) => Ok(()),
             &Unit::Value(v) => match &self.tir.value(v).def {
                 _ if self.tir.value(v).numel() == 0 => {
@@ -182,7 +182,7 @@ impl ProgramBuilder<'_> {
         }
     }
 
-    /// What fusion did not join.
+    /// Reports which values fusion did not join, and why.
     fn explain(&mut self) {
         let report = &mut self.program.fusion;
         report.add_notes(self.tir, self.fusion, &self.kernels);
@@ -228,7 +228,7 @@ impl ProgramBuilder<'_> {
         Ok(())
     }
 
-    /// The contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
+    /// Emits the contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
     fn after_contraction(&mut self, host: tail::Host, s: Scheduled) -> Result<(), LowerError> {
         let tail::Host {
             contraction: host,
@@ -257,7 +257,7 @@ impl ProgramBuilder<'_> {
         Ok(())
     }
 
-    /// A name that says what a kernel computes: its stored values' nodes.
+    /// The name of a kernel, made of the node names of its stored values.
     fn kernel_name(&self, values: impl Iterator<Item = ValueId>) -> String {
         let mut names: Vec<&str> = vec![];
         for v in values.filter(|v| self.fusion.stored[v.0 as usize]) {
@@ -279,7 +279,7 @@ impl ProgramBuilder<'_> {
     }
 }
 
-/// The step of a call that has no kernel: control flow if it calls graphs.
+/// The step of a call that has no kernel: a control-flow step if it calls graphs.
 fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
     let op: Arc<str> = call.op.name.into();
     if graphs.is_empty() {

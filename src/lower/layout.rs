@@ -1,14 +1,14 @@
-//! Layout: which values lie channels last in memory.
+//! Layout: selects the values that are channels last in memory.
 //!
-//! The fast convolutions read and write `[N, spatial…, C]`. [`relayout`] rewrites the tensor IR so that whole islands of
-//! convolutions, pointwise values, pools, means, joins and borders between them lie that way: a value `[N, C, spatial…]` of
-//! an island becomes one of shape `[N, spatial…, C]`, and whoever else reads it reads a permuted view, whose strides say
-//! where the elements are. So a conversion happens only where an island meets something that needs the other order, and as
-//! a part of that (a convolution reads its input in either order).
+//! The fast convolutions read and write `[N, spatial…, C]`. [`relayout`] rewrites the tensor IR so that whole islands
+//! of convolutions have this layout, with the pointwise values, pools, means, joins and borders between them. A value
+//! `[N, C, spatial…]` of an island becomes one of shape `[N, spatial…, C]`. Other readers of the value read a permuted
+//! view, whose strides locate the elements. So a conversion happens only where an island meets an op that needs the
+//! other order, and as a part of that op (a convolution reads its input in either order).
 //!
-//! A convolution's result is channels last if something that reads it gains by that ([`gains_channels_last`]); a pointwise value follows
-//! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
-//! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
+//! A convolution's result is channels last if one of its readers gains from it ([`gains_channels_last`]). A pointwise
+//! value follows the majority of its operands, everything else its operand. A value also counts as channels last if it
+//! already has that layout: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
 
 use super::ir::{Def, SpatialWindow, Special, Tir, ValueDef, ValueId};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
@@ -28,7 +28,7 @@ fn is_island_conv(d: &ValueDef) -> bool {
     conv && d.dtype == DType::F32 && d.shape.len() >= 3
 }
 
-/// Lays islands channels last.
+/// Converts islands to channels last.
 pub(in crate::lower) fn relayout(tir: &mut Tir) -> OpResult<()> {
     if tir.values.iter().any(is_island_conv) {
         *tir = islands_last(tir)?;
@@ -36,7 +36,7 @@ pub(in crate::lower) fn relayout(tir: &mut Tir) -> OpResult<()> {
     Ok(())
 }
 
-/// The same tensor IR with islands channels last.
+/// The same tensor IR with its islands channels last.
 fn islands_last(old: &Tir) -> OpResult<Tir> {
     let wants = gains_channels_last(old);
     let n = old.values.len();
@@ -65,11 +65,11 @@ fn islands_last(old: &Tir) -> OpResult<Tir> {
     Ok(new)
 }
 
-/// For each value, whether something that reads it gains by its lying channels last.
+/// For each value, whether one of its readers gains if the value is channels last.
 fn gains_channels_last(tir: &Tir) -> Vec<bool> {
     let n = tir.values.len();
     let mut wants = vec![false; n];
-    // Whether something other than a view reads it.
+    // Whether something other than a view reads the value.
     let mut read = vec![false; n];
     tir.output
         .iter()
@@ -103,7 +103,7 @@ fn gains_channels_last(tir: &Tir) -> Vec<bool> {
     wants
 }
 
-/// Whether the last dim of the view `v` runs along the channels of the value it shows, were that channels first.
+/// Whether the last dim of the view `v` would run along the channels of its base value if that were channels first.
 fn runs_along_channels(tir: &Tir, v: ValueId) -> bool {
     let shape = &tir.value(v).shape;
     let Some(a) = tir.access(v) else { return false };
@@ -114,14 +114,14 @@ fn runs_along_channels(tir: &Tir, v: ValueId) -> bool {
     base.len() >= 3 && base[1] > 1 && a.strides[d] == base[2..].iter().product::<usize>() as i64 && a.strides[d] > 1
 }
 
-/// The shape of a value channels last.
+/// The shape of the value when it is channels last.
 fn last_shape(shape: &[usize]) -> Vec<usize> {
     let mut s = shape.to_vec();
     s[1..].rotate_left(1);
     s
 }
 
-/// Where dim `d` of `rank` lies channels last.
+/// The position of dim `d` when channels are last.
 fn last_dim(d: usize, rank: usize) -> usize {
     match d {
         0 => 0,
@@ -130,12 +130,12 @@ fn last_dim(d: usize, rank: usize) -> usize {
     }
 }
 
-/// `[N, C, spatial…]` as `[N, spatial…, C]`.
+/// The view of `[N, C, spatial…]` as `[N, spatial…, C]`.
 fn to_last(rank: usize) -> IndexMap {
     IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(last_dim(d, rank))).collect())
 }
 
-/// `[N, spatial…, C]` as `[N, C, spatial…]`.
+/// The view of `[N, spatial…, C]` as `[N, C, spatial…]`.
 fn to_first(rank: usize) -> IndexMap {
     let from = |d: usize| match d {
         0 => 0,
@@ -150,7 +150,7 @@ fn is_degenerate(shape: &[usize]) -> bool {
     shape[1] == 1 || shape[2..].iter().product::<usize>() <= 1 || shape.contains(&0)
 }
 
-/// Whether an expression is its operand.
+/// Whether an expression just returns its operand.
 fn is_copy(e: &ScalarExpr) -> bool {
     e.len() == 1 && matches!(e.nodes().next(), Some((_, ScalarNode::Arg(0), _)))
 }
@@ -159,9 +159,9 @@ struct Relayout<'a> {
     old: &'a Tir,
     new: Tir,
     wants: Vec<bool>,
-    /// For each old value, the new one of the same shape.
+    /// For each old value, the new value of the same shape.
     plain: Vec<ValueId>,
-    /// For each old value that lies channels last, the new one of that shape.
+    /// For each old value that is channels last, the new value of that shape.
     last: Vec<Option<ValueId>>,
 }
 
@@ -170,7 +170,7 @@ impl Relayout<'_> {
         self.plain[v.0 as usize]
     }
 
-    /// The value channels last, if it lies so.
+    /// The channels-last form of the value, if it has that layout.
     fn channels_last_value(&mut self, v: ValueId) -> OpResult<Option<ValueId>> {
         if let Some(l) = self.last[v.0 as usize] {
             return Ok(Some(l));
@@ -191,7 +191,7 @@ impl Relayout<'_> {
         Ok(Some(l))
     }
 
-    /// A view of the value channels last, wherever its elements are.
+    /// A channels-last view of the value, whatever its layout.
     fn view_last(&mut self, v: ValueId) -> OpResult<ValueId> {
         let shape = &self.old.value(v).shape;
         self.new
@@ -201,7 +201,7 @@ impl Relayout<'_> {
     fn has_last(&mut self, v: ValueId) -> OpResult<bool> {
         let rank = self.old.value(v).shape.len();
         if rank >= 3 && is_degenerate(&self.old.value(v).shape) {
-            // It lies either way: stay with what was chosen.
+            // Both layouts are the same here: keep the one that was chosen.
             return Ok(self.last[v.0 as usize].is_some());
         }
         Ok(rank >= 3 && self.channels_last_value(v)?.is_some())
@@ -227,7 +227,7 @@ impl Relayout<'_> {
         if done { Ok(()) } else { self.keep_layout(v) }
     }
 
-    /// The value as it is, on plain operands.
+    /// Copies the value with its old layout, reading plain operands.
     fn keep_layout(&mut self, v: ValueId) -> OpResult<()> {
         let old = self.old;
         let d = old.value(v);
@@ -245,7 +245,7 @@ impl Relayout<'_> {
         Ok(())
     }
 
-    /// Copies the operands that contractions cannot read as they lie now.
+    /// Copies the operands whose new layout a contraction cannot read.
     fn copy_unreadable(&mut self, def: &mut Def) -> OpResult<()> {
         let (args, inner) = match def {
             Def::Contract {
@@ -275,7 +275,7 @@ impl Relayout<'_> {
         Ok(())
     }
 
-    /// Pushes the new form of `v`, which keeps what is known of it.
+    /// Pushes the new form of `v` and transfers its entries in the side tables.
     fn push_new_form(&mut self, v: ValueId, shape: &[usize], def: Def) -> OpResult<ValueId> {
         let p = self.new.push(self.old.value(v).dtype, shape, def)?;
         if let Some(&a) = self.old.activations.get(&v) {
@@ -287,7 +287,7 @@ impl Relayout<'_> {
         Ok(p)
     }
 
-    /// Pushes `v` channels last.
+    /// Pushes `v` as channels last.
     fn push_last(&mut self, v: ValueId, def: Def) -> OpResult<bool> {
         let shape = self.old.value(v).shape.clone();
         let l = self.push_new_form(v, &last_shape(&shape), def)?;
@@ -315,7 +315,7 @@ impl Relayout<'_> {
             return Ok(false);
         }
         if is_copy(expr) && self.wants[v.0 as usize] {
-            // A copy for the sake of an order that is not wanted any more.
+            // This copy only established an order that is no longer wanted.
             self.plain.push(self.plain_value(args[0]));
             self.last[v.0 as usize] = self.channels_last_value(args[0])?;
             return Ok(true);

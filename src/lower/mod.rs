@@ -6,12 +6,13 @@
 //!
 //! [`PIPELINE`] lists the steps after reading. Each has a folder or a file:
 //!
-//! * [`ir`] — the tensor IR: values in SSA form with all sizes known, and its text;
-//! * `read` — the graph's ops become their meanings; [`contract`] and `special` recognise what has kernels of its own;
-//! * `layout` — which values lie channels last in memory;
-//! * [`mod@fuse`] — pointwise values and reductions gather in clusters, one kernel each;
-//! * `emit` — clusters become loop nests ([`schedule`]), the others steps of `math` and of the ops' routines; views are strides;
-//! * `place` — buffers get places in one arena.
+//! * [`ir`] — the tensor IR: values in SSA form with all sizes known, and its text form;
+//! * `read` — lowers ops to values; [`contract`] and `special` recognise the ops that have kernels of their own;
+//! * `layout` — selects the values that are channels last in memory;
+//! * [`mod@fuse`] — groups pointwise values and reductions into clusters, one kernel each;
+//! * `emit` — clusters become loop nests ([`schedule`]), everything else calls of `math` and of the ops' routines;
+//!   views become strides;
+//! * `place` — assigns buffers to offsets in one arena.
 
 pub mod contract;
 mod emit;
@@ -45,7 +46,7 @@ pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -
     lower_traced(module, graph, dims, &mut |_, _| ())
 }
 
-/// [`lower`], which shows the tensor IR as it was read and after each step that may change it.
+/// [`lower`], which also passes the tensor IR to a callback, after reading and after each step that may change it.
 pub fn lower_traced(
     module: &GraphModule,
     graph: &Graph,

@@ -10,18 +10,18 @@ use crate::program::Program;
 pub struct StepInfo {
     /// Its name.
     pub name: &'static str,
-    /// What it does, and why it stands where it does.
+    /// What the step does, and why it comes at this point.
     pub doc: &'static str,
     change: StepChange,
 }
 
-/// What a step changes.
+/// What a step changes or produces.
 enum StepChange {
     /// The tensor IR.
     Tir(fn(&mut Tir) -> OpResult<()>),
-    /// It decides which values one kernel computes.
+    /// Decides which values each kernel computes.
     Fuse(fn(&Tir) -> Fusion),
-    /// It makes a program of the fused tensor IR.
+    /// Turns the fused tensor IR into a program.
     Emit(fn(&Tir, &Fusion) -> Result<Program, LowerError>),
     /// The program.
     Program(fn(&mut Program)),
@@ -31,7 +31,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
     StepInfo { name, doc, change }
 }
 
-/// The steps, after reading.
+/// The steps after reading, in order.
 pub const PIPELINE: [StepInfo; 8] = [
     step_info(
         "layout",
@@ -80,7 +80,7 @@ pub fn lower_tir(tir: Tir) -> Result<Program, LowerError> {
     lower_tir_traced(tir, &mut |_, _| ())
 }
 
-/// [`lower_tir`], which shows the tensor IR after each step that may change it.
+/// [`lower_tir`], which also passes the tensor IR to a callback after each step that may change it.
 pub fn lower_tir_traced(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
     let (mut fusion, mut program) = (Fusion::default(), Program::default());
     seen("read", &tir);

@@ -1,7 +1,7 @@
-//! Lowered programs against the tensor IR they were made from, on random graphs.
+//! Tests lowered programs against their tensor IR, on random graphs.
 //!
-//! The kernels run in the kernel interpreter, so what is tested is fusion, scheduling, views and the memory plan; code
-//! generation has tests of its own.
+//! The kernels run in the kernel interpreter, so this tests fusion, scheduling, views and the memory plan. Code
+//! generation has its own tests.
 
 use super::ir::access::resolve_access;
 use super::ir::{Def, Tir, ValueId};
@@ -14,7 +14,7 @@ use crate::types::{DType, TensorType, Val};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// A stream of small numbers that decides everything about a random graph.
+/// A stream of small numbers that determines a random graph.
 struct Dice<'a>(&'a [u8], usize);
 
 impl Dice<'_> {
@@ -73,7 +73,7 @@ fn random_value(t: &mut Tir, d: &mut Dice, known: &[ValueId]) -> ValueId {
             t.view(x, IndexMap::Affine(dims), &to).unwrap()
         }
         7 if !shape.is_empty() => {
-            // Every other element of one dim, from the first or second on.
+            // Every other element of one dim, starting at the first or second.
             let at = d.roll(shape.len());
             let first = d.roll(2).min(shape[at] - 1);
             let mut to = shape.clone();
@@ -146,7 +146,7 @@ fn random_graph(bytes: &[u8]) -> Tir {
     let mut d = Dice(bytes, 0);
     let mut t = Tir::default();
     if d.roll(2) == 0 {
-        // Whatever has few iterations is cut into parts.
+        // Split every kernel that has few iterations.
         (t.limits.long, t.limits.part) = (0.0, 20.0);
     }
     if d.roll(3) == 0 {
@@ -170,7 +170,7 @@ fn random_graph(bytes: &[u8]) -> Tir {
     t
 }
 
-/// The elements of every value, computed one value after the other.
+/// The elements of every value, computed value by value.
 fn evaluate(t: &Tir, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let mut all: Vec<Vec<f32>> = vec![];
     for i in 0..t.values.len() {
@@ -214,7 +214,7 @@ fn evaluate(t: &Tir, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
                 acc.into_iter().map(|x| x as f32).collect()
             }
             Def::View { arg, .. } => {
-                // The view's own definition, through a buffer for its operand.
+                // The view's own definition, with a buffer for its operand.
                 let a = resolve_access(t, v, &|v| v == *arg).expect("one view of a buffer has strides");
                 (0..n)
                     .map(|i| {
@@ -250,7 +250,7 @@ fn apply(e: &ScalarExpr, x: &[f32]) -> f32 {
     v[e.roots[0].0 as usize]
 }
 
-/// Runs a program of kernels, the arena poisoned with NaN, and gives its results.
+/// Runs a program of kernels with the arena filled with NaN. Returns its results.
 fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut arena = vec![0xffu8; p.arena];

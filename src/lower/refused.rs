@@ -1,20 +1,20 @@
-//! Why there is no program of a graph: it is refused, or something is wrong.
+//! Why lowering produced no program: it refused the graph, or something is wrong.
 
 use crate::diag::Diagnostic;
 use crate::op::OpError;
 use crate::source::Span;
 
-/// Why a sound graph has no program. The interpreter can run it, which the user is told.
+/// Why lowering refuses a valid graph. The user is told; the interpreter can run the graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused(Box<Diagnostic>);
 
 impl Refused {
-    /// What it is that has no compiled form.
+    /// The construct that has no compiled form.
     pub fn reason(&self) -> &str {
         &self.0.title
     }
 
-    /// Where that stands.
+    /// The source location of the construct.
     pub fn span(&self) -> Option<Span> {
         self.0.labels.first().map(|l| l.span)
     }
@@ -23,21 +23,21 @@ impl Refused {
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LowerError {
-    /// It has no compiled form.
+    /// The graph has no compiled form.
     Refused(Refused),
-    /// It is wrong, or the compiler is.
+    /// The graph is invalid, or the compiler has a bug.
     Failed(Box<Diagnostic>),
 }
 
 impl LowerError {
-    /// What is said where nothing but a program will do.
+    /// The diagnostic to report if only a program will do.
     pub fn into_diagnostic(self) -> Diagnostic {
         match self {
             LowerError::Refused(Refused(d)) | LowerError::Failed(d) => *d,
         }
     }
 
-    /// The same error with its place.
+    /// The same error with a source location.
     pub(super) fn with_place(self, place: impl FnOnce(Diagnostic) -> Diagnostic) -> LowerError {
         match self {
             LowerError::Refused(Refused(d)) => LowerError::Refused(Refused(Box::new(place(*d)))),

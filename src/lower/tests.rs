@@ -1,4 +1,4 @@
-//! The steps of lowering on tensor IR written as text.
+//! Tests of the lowering steps on tensor IR written as text.
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
@@ -55,7 +55,7 @@ fn loops(body: &[Stmt]) -> usize {
 fn softmax_is_one_kernel_of_three_loops() {
     let ks = kernels(&softmax("[4, 8, 64]", "[4, 8, 1]", 2));
     assert_eq!(ks.len(), 1);
-    // The outer dims merge; the exponentials are kept in a row between the loops.
+    // The outer dims merge, and the exponentials are kept in a row between the loops.
     assert_eq!(ks[0].parallel_extent(), 32);
     assert_eq!(loops(&ks[0].parallel_loop().unwrap().body), 3);
     assert!(ks[0].scratch_layout().1 >= 64 * 4);
@@ -90,7 +90,7 @@ fn a_residual_joins_the_normalisation_that_reads_it_and_is_stored_once() {
 
 #[test]
 fn a_path_through_another_unit_keeps_clusters_apart() {
-    // The transposed read is of a finished buffer.
+    // The transposed read is from a stored buffer.
     let ks = kernels(
         "%a: f32[8, 8] = input 0
          %x: f32[8, 8] = map(%a) { exp(a0) }
@@ -122,11 +122,11 @@ fn reshapes_without_strides_are_copied() {
     let mut t = tir("%x: f32[4, 6] = input 0\n%v: f32[6, 4] = affine(%x) at=[d1, d0]\nreturn %v");
     let [x, v] = [0, 1].map(super::ir::ValueId);
     let flat = t.view(v, IndexMap::Reshape, &[24]).unwrap();
-    // A transposed matrix has no one stride: its elements are written down in order first.
+    // The flattened transpose has no single stride: its elements are copied in order first.
     let at = t.access(flat).unwrap();
     assert!(at.base != x && at.is_contiguous(&[24]), "{at:?}");
     assert_eq!(t.value(at.base).shape, [6, 4]);
-    // Of the matrix as it is, a flat view is only strides.
+    // A flat view of the matrix itself only changes strides.
     let flat = t.view(x, IndexMap::Reshape, &[24]).unwrap();
     assert_eq!(t.access(flat).unwrap().base, x);
 }

@@ -1,4 +1,4 @@
-//! Attention: from the call to one step.
+//! Lowers calls of attention to one step.
 
 use super::{Contract, broadcast_to, unsigned_strides};
 use crate::lower::ir::same_dim;
@@ -8,7 +8,7 @@ use crate::op::{Call, IndexMap, OpId, OpResult};
 use crate::program::BufferOperand;
 use crate::types::{DType, TensorType};
 
-/// The step: `out` is the shape of the result as `how` lays it out.
+/// Builds the step. `out` is the result's shape in the layout that `how` specifies.
 pub(in crate::lower) fn attention_step(
     operands: &[BufferOperand],
     dtype: DType,
@@ -64,8 +64,8 @@ pub(in crate::lower) fn attention_step(
     Contract::Attention(Box::new(desc), operands)
 }
 
-/// `scaled_dot_product_attention` or `biased_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes,
-/// no dropout.
+/// Recognises `scaled_dot_product_attention` and `biased_attention` that can run as one step: rank 3 or 4, equal batch
+/// sizes, no dropout.
 pub(in crate::lower) fn recognise_attention(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -115,7 +115,7 @@ pub(in crate::lower) fn recognise_attention(
     push_attention(tir, dtype, result, args, how).map(Some)
 }
 
-/// The attention's value, seen in the order of torch.
+/// Pushes the attention's value and a view of it in torch's order.
 fn push_attention(
     tir: &mut Tir,
     dtype: DType,
@@ -139,7 +139,7 @@ fn push_attention(
     tir.view(y, IndexMap::Affine([0, 2, 1, 3].map(same_dim).to_vec()), &result)
 }
 
-/// A mask for scores of shape `full` with four dims; `None` if it has another dtype or does not broadcast.
+/// The mask as a view of rank 4, for scores of shape `full`; `None` if it has another dtype or does not broadcast.
 fn four_of_mask(tir: &mut Tir, m: ValueId, full: &[usize], dtype: DType) -> OpResult<Option<ValueId>> {
     let (mt, ms) = (tir.value(m).dtype, tir.value(m).shape.clone());
     let skip = full.len().checked_sub(ms.len());
@@ -147,14 +147,14 @@ fn four_of_mask(tir: &mut Tir, m: ValueId, full: &[usize], dtype: DType) -> OpRe
     if !fits || (mt != DType::B8 && mt != dtype) {
         return Ok(None);
     }
-    // Rank 3 has its heads in front: line the mask up with the four dims.
+    // At rank 3 the heads are the first dim: align the mask with the four dims.
     let mut shape = vec![1; full.len() - ms.len()];
     shape.extend(&ms);
     shape.splice(0..0, vec![1; 4 - shape.len()]);
     tir.view(m, IndexMap::Reshape, &shape).map(Some)
 }
 
-/// `v` with four dims, its last one contiguous and no stride negative.
+/// `v` with four dims. Its last dim is contiguous and no stride is negative.
 fn four_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
     let mut shape = tir.value(v).shape.clone();
     shape.splice(0..0, vec![1; 4 - shape.len()]);

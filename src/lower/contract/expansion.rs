@@ -1,4 +1,5 @@
-//! A 1x1 convolution and the depthwise one after it as one step, so that what is between them stays in cache.
+//! Merges a 1x1 convolution and the depthwise convolution after it into one step, so that the intermediate result stays
+//! in cache.
 
 use crate::math::contract::{Conv, Expansion};
 use crate::program::{Between, BufferId, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, Step};
@@ -6,10 +7,10 @@ use crate::tensor::shown_bytes;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Bytes between the convolutions from which on they are one step: less stays in a second-level cache anyhow.
+/// The minimal size in bytes of the intermediate result. Smaller ones stay in a second-level cache anyway.
 const WORTH: usize = 512 << 10;
 
-/// Joins every such pair of steps.
+/// Merges every such pair of steps.
 pub(in crate::lower) fn join_expansions(program: &mut Program) {
     let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
     for (i, s) in program.steps.iter().enumerate() {
@@ -65,7 +66,7 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
     program.nodes.retain(|_| kept.next().unwrap_or(true));
 }
 
-/// The convolution of step `i`, and its result with what its tail does to that alone.
+/// The convolution of step `i`, and the result of its tail, if the tail only reads the convolution's result.
 fn first_conv(program: &Program, i: usize) -> Option<(Between, Conv)> {
     let Step::Contract {
         what: Contract::Conv(conv, _),
@@ -88,15 +89,15 @@ fn first_conv(program: &Program, i: usize) -> Option<(Between, Conv)> {
     })
 }
 
-/// Why two such convolutions stay two steps.
+/// Why a pair of such convolutions is not merged.
 enum ExpansionRefusal {
-    /// Other steps read what is between them.
+    /// Other steps read the intermediate result.
     Shared,
-    /// The second one's tail does.
+    /// The tail of the second convolution reads the intermediate result.
     Tail,
-    /// These sizes, strides or layouts have no kernel.
+    /// There is no kernel for these sizes, strides or layouts.
     Form,
-    /// So few bytes are between them.
+    /// The intermediate result is too small: its bytes.
     Small(usize),
 }
 
@@ -119,7 +120,7 @@ impl fmt::Display for ExpansionRefusal {
     }
 }
 
-/// What step `i` writes, if it is a contraction.
+/// The buffer that step `i` writes, if it is a contraction.
 fn contract_output(step: &Step) -> BufferId {
     match step {
         Step::Contract { out, .. } => *out,
@@ -127,7 +128,7 @@ fn contract_output(step: &Step) -> BufferId {
     }
 }
 
-/// The depthwise convolution that step `second` is, if it reads all that the 1x1 convolution `conv` makes.
+/// The depthwise convolution of step `second`, if it reads the whole result of the 1x1 convolution `conv`.
 fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv) -> Option<Expansion> {
     let Step::Contract {
         what: Contract::Conv(depthwise, operands),
@@ -147,7 +148,7 @@ fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv
     })
 }
 
-/// The step that does what `first` and `second` do, or why there is none; `None` if they are no such pair.
+/// The merged step for `first` and `second`, or why they are not merged; `None` if they are not such a pair.
 fn join_pair(
     program: &Program,
     first: usize,

@@ -1,4 +1,4 @@
-//! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
+//! Contractions: lowers an op's meaning and strided operands to the descriptors of `math`.
 
 pub(in crate::lower) mod attention;
 pub mod expansion;
@@ -12,12 +12,12 @@ use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
 use crate::types::DType;
 
-/// Non-negative strides, as `math` takes them; sizes of one may have any.
+/// Non-negative strides, as `math` expects them. Dims of size one may have any stride.
 fn unsigned_strides(o: &BufferOperand) -> Vec<usize> {
     o.strides.iter().map(|&s| s.max(0) as usize).collect()
 }
 
-/// A matrix product over `operands` (numbered as in `how`).
+/// A matrix product of `operands`, numbered as in `how`.
 pub(in crate::lower) fn matmul(
     how: &MatrixProduct,
     operands: &[BufferOperand],
@@ -51,14 +51,14 @@ pub(in crate::lower) fn matmul(
     Contract::MatMul(merge_rows(desc), operands.into_iter().flatten().collect())
 }
 
-/// The strides of the last two dims, the other way round if `swap`.
+/// The strides of the last two dims, swapped if `swap` is set.
 fn last_strides(o: &BufferOperand, swap: bool) -> [usize; 2] {
     let s = unsigned_strides(o);
     let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
     if swap { [c, r] } else { [r, c] }
 }
 
-/// The dims of a batch that are larger than one, with the steps of all operands and of the contiguous result `out`.
+/// The batch dims larger than one, with the strides of all operands and of the contiguous result `out`.
 fn batch_dims(
     batch: &[usize],
     out: &[usize],
@@ -67,7 +67,7 @@ fn batch_dims(
     addend: Option<&BufferOperand>,
 ) -> Vec<BatchDim> {
     let stride = |o: &BufferOperand, d: usize| {
-        // Batch dims align right; a dim that is missing or of size one repeats.
+        // Batch dims are right-aligned. A missing dim or one of size one is broadcast.
         let own = d.checked_sub(out.len() - o.shape.len()).filter(|&i| o.shape[i] != 1);
         own.map_or(0, |i| o.strides[i].max(0) as usize)
     };
@@ -82,11 +82,11 @@ fn batch_dims(
     (0..batch.len()).filter(|&d| out[d] != 1).map(of).collect()
 }
 
-/// A batch whose rows follow each other and share B is one larger matrix: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
+/// Merges a batch into the rows if they are consecutive and share B: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
 fn merge_rows(mut d: MatMul) -> MatMul {
     while let Some(last) = d.batch.last().copied() {
         if d.m == 1 && last.b == 0 {
-            // From one row to the next there is no step yet.
+            // A single row has no row stride yet.
             (d.a[0], d.c_row) = (last.a, last.c);
             if let Some(a) = &mut d.addend {
                 a.row = last.addend;
@@ -121,15 +121,15 @@ fn broadcast_to(o: &BufferOperand, out: &[usize]) -> BufferOperand {
     }
 }
 
-/// Three spatial values of up to three: missing dims stand in front.
+/// Pads spatial values to three, missing dims first.
 fn pad_to_three(v: &[usize], fill: usize) -> [usize; 3] {
     let mut out = [fill; 3];
     out[3 - v.len()..].copy_from_slice(v);
     out
 }
 
-/// A convolution; its operands are contiguous (see [`prepare_operands`]). `last` says of input and output whether their channels are
-/// the last dim.
+/// A convolution. Its operands are contiguous (see [`prepare_operands`]). `last` states whether the input and the
+/// output have their channels last.
 pub(in crate::lower) fn conv(
     how: &Convolution,
     operands: &[BufferOperand],
@@ -176,7 +176,7 @@ pub(in crate::lower) fn conv(
     Contract::Conv(desc, operands)
 }
 
-/// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
+/// Copies the operands whose strides `math` does not support: negative strides and, for convolutions, any gaps.
 pub(in crate::lower) fn prepare_operands(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
     let conv = matches!(how, Contraction::Conv(_));
     for a in args {
@@ -204,7 +204,7 @@ pub(in crate::lower) fn contraction_step(
             how: Contraction::MatMul(how),
             ..
         } => {
-            // Vectors are matrices with one row or column by the time they get here (see the op rows).
+            // At this point vectors are matrices with one row or column (see the op rows).
             if operands.iter().take(2).any(|o| o.shape.len() < 2) || out.len() < 2 {
                 let d = Diagnostic::new(Code::E0602, "a matrix product of operands that are not matrices");
                 return Err(d.into());
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn single_rows_of_a_batch_are_one_matrix() {
-        // [5, 1, 8] · [8, 6], the first operand the transpose of [1, 5, 8]: its middle stride means nothing.
+        // [5, 1, 8] · [8, 6], where the first operand is the transpose of [1, 5, 8]: the stride of its middle dim is
+        // meaningless.
         let batch = BatchDim {
             size: 5,
             a: 8,

@@ -1,4 +1,4 @@
-//! Recurrent networks: each layer and direction as one product for all inputs and one [`Recurrent`] step.
+//! Recurrent networks: each layer and direction becomes one product for all inputs and one [`Recurrent`] step.
 
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
@@ -7,7 +7,8 @@ use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{BufferOperand, Contract};
 use crate::types::{DType, TensorType, Val};
 
-/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout as steps of their own; `None` for anything else, which stays a library call.
+/// Recognises `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout, and lowers them to steps. Returns `None`
+/// for other calls, which stay library calls.
 pub(in crate::lower) fn recognise_recurrent(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -20,7 +21,7 @@ pub(in crate::lower) fn recognise_recurrent(
         Some(OpId::RnnRelu) => RecurrentCell::Relu,
         _ => return Ok(None),
     };
-    // What is dropped between layers is drawn where the stream is.
+    // Dropout between layers draws random numbers, which only the library call does.
     if types.bool("train")? && types.f64("dropout")? != 0.0 && types.int("num_layers")? > 1 {
         return Ok(None);
     }
@@ -49,7 +50,7 @@ pub(in crate::lower) fn recognise_recurrent(
 struct RecurrentNetwork {
     cell: RecurrentCell,
     biases: bool,
-    /// Whether each set ends with the projection of its output.
+    /// Whether each parameter set ends with the projection of the output.
     projected: bool,
     layers: usize,
     directions: usize,
@@ -62,7 +63,7 @@ impl RecurrentNetwork {
         own + self.projected as usize
     }
 
-    /// Whether dtypes and sizes are such that the steps here compute it; the library call reports what is wrong with others.
+    /// Whether the steps here support these dtypes and sizes. The library call reports what is wrong with others.
     fn is_supported(&self, tir: &Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> bool {
         let sets = self.layers * self.directions;
         let f32s = params
@@ -130,7 +131,8 @@ impl RecurrentNetwork {
         Ok(Val::Tuple(results))
     }
 
-    /// One layer in one direction: its outputs `[time, batch, hidden]`, and its last states `[1, batch, hidden]`.
+    /// Pushes one layer in one direction. Returns its outputs `[time, batch, hidden]` and its last states `[1, batch,
+    /// hidden]`.
     fn push_direction(
         &self,
         tir: &mut Tir,
@@ -191,7 +193,7 @@ fn swap_leading_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
     tir.view(v, map, &[s[1], s[0], s[2]])
 }
 
-/// The elements from `first` on of a flat value, in row-major order.
+/// A view of shape `shape` of a flat value, in row-major order from element `first` on.
 fn flat_view(tir: &mut Tir, v: ValueId, first: usize, shape: [usize; 3]) -> OpResult<ValueId> {
     let steps = [(shape[1] * shape[2]) as i64, shape[2] as i64, 1];
     let index = AffineIndex {
@@ -225,7 +227,7 @@ fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<Value
     tir.push(DType::F32, &shape, def)
 }
 
-/// The step of a recurrent layer whose operands are those of one direction of a layer.
+/// The step of a recurrent layer. The operands are those of one layer in one direction.
 pub(in crate::lower) fn recurrent_step(
     cell: RecurrentCell,
     reverse: bool,

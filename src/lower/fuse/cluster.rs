@@ -1,18 +1,18 @@
-//! Clusters: values computed by one loop nest, and how their dims lie in its space.
+//! Clusters: values that one loop nest computes, and the mapping of their dims to the iteration space.
 
 use crate::lower::ir::{Def, Tir, ValueId};
 use crate::op::IndexMap;
 
-/// Which points of the space a member has an element for.
+/// For which points of the space a member has an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Every point.
+    /// For every point.
     Full,
-    /// Every point of the kept dims.
+    /// For every point of the kept dims.
     Reduced,
 }
 
-/// For each dim of a value, the dim of the space it runs along; `None` for dims of size one.
+/// For each dim of a value, the corresponding dim of the space; `None` for dims of size one.
 pub type Along = Vec<Option<usize>>;
 
 /// A value within a cluster.
@@ -22,18 +22,18 @@ pub struct ClusterMember {
     pub value: ValueId,
     /// Its level.
     pub level: Level,
-    /// Its dims in the space.
+    /// The dims of the space that its dims correspond to.
     pub along: Along,
 }
 
-/// Values computed by one loop nest.
+/// Values that one loop nest computes.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// The iteration space.
     pub space: Vec<usize>,
-    /// Which dims of it are reduced.
+    /// Which of its dims are reduced.
     pub reduced: Vec<bool>,
-    /// In value order.
+    /// The members, in value order.
     pub members: Vec<ClusterMember>,
 }
 
@@ -46,12 +46,12 @@ impl Cluster {
             .map(|i| &self.members[i])
     }
 
-    /// Whether a dim is reduced.
+    /// Whether any dim is reduced.
     pub(in crate::lower) fn has_reduction(&self) -> bool {
         self.reduced.contains(&true)
     }
 
-    /// How a value of `shape` at `level` lies in the space, by its dims other than one, in order.
+    /// Maps a value of `shape` at `level` to the space, matching the dims larger than one in order.
     pub(in crate::lower) fn place_shape(&self, shape: &[usize], level: Level) -> Option<Along> {
         let dim = |d: usize| {
             if level == Level::Reduced && self.reduced[d] {
@@ -72,12 +72,12 @@ impl Cluster {
     }
 }
 
-/// Who uses a value, through any views.
+/// The users of a value, through any views.
 #[derive(Clone, Default)]
 pub(in crate::lower) struct Users {
-    /// The values.
+    /// The values that use it.
     pub values: Vec<ValueId>,
-    /// Whether the program gives it.
+    /// Whether it is a result of the program.
     pub output: bool,
 }
 
@@ -104,7 +104,8 @@ pub(in crate::lower) fn collect_users(tir: &Tir) -> Vec<Users> {
     users
 }
 
-/// The value under a chain of views that only rename dims, and the dims of it: `along` says where the dims of `v` lie.
+/// Follows a chain of views that only rename dims. Returns the base value and the dims of the space that its dims
+/// correspond to; `along` are those of `v`.
 pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
     let def = tir.value(v);
     let Def::View { arg, map } = &def.def else {
@@ -132,7 +133,7 @@ pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Alo
             .zip(from)
             .map(|(index, &size)| match (&index.terms[..], index.offset) {
                 _ if size == 1 => Some(None),
-                // The whole dim, from its first element on.
+                // The whole dim, starting at its first element.
                 (&[(d, 1)], 0) if def.shape[d] == size => Some(along[d]),
                 _ => None,
             })
@@ -142,7 +143,7 @@ pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Alo
     trace_views(tir, *arg, &inner)
 }
 
-/// The dims of an operand of shape `shape` that broadcasts to a value whose dims lie `along`.
+/// The dims of the space for an operand of shape `shape` that broadcasts to a value with dims `along`.
 pub fn broadcast_along(shape: &[usize], along: &Along) -> Along {
     let skip = along.len() - shape.len();
     shape

@@ -1,8 +1,9 @@
 //! The cost model of fusion: what a kernel moves and computes, and how long that takes.
 //!
-//! A kernel takes as long as the longer of its bytes and its arithmetic, plus its launch. Fusing a value into the kernel of its
-//! operand saves the bytes of storing and reading it; running two independent kernels as one saves a launch, and
-//! the reading of what both read. The figures are those of one thread of a server of 2023; decisions hang on their order of magnitude only.
+//! The duration of a kernel is the maximum of its memory time and its arithmetic time, plus the launch. Fusing a value
+//! into the kernel of its operand saves the bytes of storing and reloading it. Running two independent kernels as one
+//! saves a launch, and a read of what both read. The figures are those of one thread of a server of 2023. Decisions
+//! depend only on their order of magnitude.
 
 use super::cluster::{Cluster, Level};
 use crate::kernel::estimate;
@@ -11,7 +12,7 @@ pub use crate::program::report::{Cost, LAUNCH};
 use crate::scalar::{ScalarExpr, ScalarNode, ScalarOp};
 use std::collections::BTreeSet;
 
-/// The value whose buffer an operand is: views looked through.
+/// The value whose buffer an operand reads, looking through views.
 pub(in crate::lower) fn base_value(tir: &Tir, mut v: ValueId) -> ValueId {
     while let Def::View { arg, .. } = &tir.value(v).def {
         v = *arg;
@@ -23,7 +24,7 @@ fn byte_size(tir: &Tir, v: ValueId) -> usize {
     tir.value(v).numel() * tir.value(v).dtype.size()
 }
 
-/// The buffers that a cluster reads from outside, with how many bytes of each.
+/// The buffers that a cluster reads from outside, and how many bytes of each.
 pub(in crate::lower) fn outside_reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
     let mut seen = BTreeSet::new();
     let mut out = vec![];
@@ -38,7 +39,7 @@ pub(in crate::lower) fn outside_reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, u
     out
 }
 
-/// What a cluster costs whose values are `stored` or not.
+/// The cost of a cluster, given which values are `stored`.
 pub(in crate::lower) fn cluster_cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
     let mut cost = Cost {
         reads: outside_reads(tir, c).iter().fold(0, |n, r| n.saturating_add(r.1)),
@@ -58,7 +59,7 @@ pub(in crate::lower) fn cluster_cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(Val
     cost
 }
 
-/// Nanoseconds of one element of a value, as a scalar.
+/// The cost of one element of a value as a scalar, in nanoseconds.
 fn element_cost(tir: &Tir, v: ValueId) -> f64 {
     match &tir.value(v).def {
         Def::Pointwise { expr, .. } => expr_cost(expr),

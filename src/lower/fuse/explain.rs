@@ -1,4 +1,4 @@
-//! The fusion report of a program: what every kernel computes and moves, and why other values are not in it.
+//! The fusion report of a program: what each kernel computes and moves, and why other values are not part of it.
 
 use super::cluster::Cluster;
 use super::cost;
@@ -40,7 +40,8 @@ impl Explained {
 }
 
 impl Explained {
-    /// Adds what fusion found about clusters and others. `numbers` are the units' positions here.
+    /// Adds the findings of fusion about clusters and other units. `numbers` maps units to their indices in this
+    /// report.
     pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
@@ -56,7 +57,7 @@ impl Explained {
             }
         }
         for (v, of, why) in &fusion.refused {
-            // Both may have come together in the end.
+            // Later merges may have joined both after all.
             if let (Some(k), Some(other)) = (number(*v), number(*of))
                 && k != other
             {

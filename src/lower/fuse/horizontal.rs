@@ -1,9 +1,9 @@
-//! Horizontal fusion: kernels that do not depend on each other and go over the same points, as one.
+//! Horizontal fusion: merges independent kernels over the same iteration space.
 //!
-//! Two kinds are worth it. Small kernels take less time than starting them; and kernels that become ready at the same time
-//! and read the same buffer read it once. A kernel that may become the tail of a product stays by itself, as do kernels that
-//! read through views (their loops would suit neither) and kernels whose rows are so short that losing the merged loop of one would
-//! cost more than a launch.
+//! Two cases are worth it: small kernels, which take less time than a launch; and kernels that become ready at the same
+//! time and read the same buffer, which is then read once. Three kinds of kernels are not merged: those that may become
+//! the tail of a product, those that read through views (their loops would suit neither kernel), and those whose rows
+//! are so short that losing a kernel's merged loop would cost more than a launch.
 
 use super::cluster::{Along, Cluster, ClusterMember, Users, broadcast_along, trace_views};
 use super::cost::{self, Cost, LAUNCH};
@@ -13,23 +13,22 @@ use crate::lower::ir::{Def, ValueId};
 use std::collections::HashMap;
 use std::fmt;
 
-/// How many earlier clusters over the same space one is compared with: what keeps the pass linear.
+/// The number of earlier clusters over the same space that a cluster is compared with. It keeps the pass linear.
 const WINDOW: usize = 8;
-/// Rows shorter than this (in kernels of more than [`FEW`] elements) are not worth a loop of their own.
+/// Rows shorter than this (in kernels with more than [`FEW`] elements) are not worth a loop of their own.
 const SHORT: usize = 32;
-/// See [`SHORT`].
 const FEW: usize = 256;
-/// Bytes read by both that are worth keeping two kernels together.
+/// The number of bytes read by both kernels that makes merging worthwhile.
 const SHARED: usize = 64 << 10;
-/// More buffers than this would not leave registers for their addresses.
+/// With more buffers than this there would be no registers left for their addresses.
 const BUFFERS: usize = 10;
 
-/// Why independent kernels run as one.
+/// Why independent kernels are merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Beside {
-    /// Both take less than it would cost to start another: nanoseconds of both.
+    /// Both take less time than another launch: the nanoseconds of each.
     Small(f64, f64),
-    /// Both read these many bytes.
+    /// Both read the same data: the number of bytes.
     Shares(usize),
 }
 
@@ -48,30 +47,31 @@ impl fmt::Display for Beside {
     }
 }
 
-/// Why two kernels that come one after the other are not one.
+/// Why two consecutive kernels are not merged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MergeRefusal {
-    /// One needs, directly or not, what the other computes.
+    /// One depends on the other, directly or not.
     Dependent,
-    /// Their loops have other sizes: those of both.
+    /// Their loops have different sizes, given here.
     Extents(Vec<usize>, Vec<usize>),
-    /// They reduce other dims.
+    /// They reduce different dims.
     Dims,
-    /// One reads a product's result, so that it may run on pieces of it.
+    /// One reads a product's result, so it may become the product's tail.
     Product,
     /// One reads through views: the loops that suit it do not suit the other.
     Views,
-    /// The rows, of this size, are so short that a loop over them costs more than starting a kernel.
+    /// The rows, of this size, are so short that a loop over them costs more than a launch.
     Short(usize),
-    /// The larger takes these nanoseconds, of at most so many; both read too few of the same bytes.
+    /// The larger kernel takes this long (first number, in nanoseconds), the limit is the second, and both share too
+    /// few bytes.
     Large(f64, f64),
-    /// Both read the same, but do not become ready at the same time.
+    /// Both read the same data, of this many bytes, but do not become ready at the same time.
     Ready(usize),
-    /// Both together use so many buffers.
+    /// Together they would use this many buffers.
     Buffers(usize),
-    /// Both together have more values than one may.
+    /// Together they would have more values than a kernel may have.
     Full,
-    /// They became neighbours when others had been put together.
+    /// They became neighbours only after other kernels were merged.
     Late,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for MergeRefusal {
 }
 
 impl Fuser<'_> {
-    /// Merges clusters that do not depend on each other where it pays.
+    /// Merges independent clusters where this pays off.
     pub(in crate::lower) fn merge_horizontally(&mut self, users: &[Users]) {
         let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
         for u in self.topological_order() {
@@ -138,7 +138,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// Says of kernels that follow each other, of which one is small or which read the same, why they are not one.
+    /// Records why consecutive kernels are not merged, if one of them is small or both read the same data.
     pub(in crate::lower) fn explain_neighbours(&mut self, order: &[UnitId], users: &[Users]) {
         let stores = |c: &Cluster| {
             let stored = |m: &ClusterMember| self.is_stored(m.value, &users[m.value.0 as usize]);
@@ -162,7 +162,7 @@ impl Fuser<'_> {
         self.cluster(u).map_or(ValueId(0), |c| c.members[0].value)
     }
 
-    /// Why two clusters are not one; `None` where nobody would expect them to be.
+    /// Why two clusters are not merged; `None` if nobody would expect it.
     fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<MergeRefusal> {
         let (x, y) = (self.cluster(a)?, self.cluster(b)?);
         let small = [x, y].map(|c| self.cost(c, users).nanoseconds() <= self.tir.limits.small);
@@ -188,7 +188,7 @@ impl Fuser<'_> {
         self.deps[a.as_u32() as usize].contains(b) || self.deps[b.as_u32() as usize].contains(a)
     }
 
-    /// How many buffers both read, and bytes of those.
+    /// The number of buffers that both read, and their bytes.
     fn shared_reads(&self, x: &Cluster, y: &Cluster) -> (usize, usize) {
         let others = cost::outside_reads(self.tir, y);
         let reads = cost::outside_reads(self.tir, x);
@@ -196,7 +196,7 @@ impl Fuser<'_> {
         both.fold((0, 0), |(n, bytes), r| (n + 1, bytes.saturating_add(r.1)))
     }
 
-    /// Whether a cluster may run together with others at all.
+    /// Whether a cluster may be merged with independent ones at all.
     fn may_be_beside(&self, c: &Cluster) -> Result<(), MergeRefusal> {
         let numel: usize = c.space.iter().product();
         let row = c.space.iter().rev().copied().find(|&s| s != 1).unwrap_or(1);
@@ -216,11 +216,11 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// Whether the member `m` of `c` reads the operand `o` along the dims of the space as they come.
+    /// Whether the member `m` of `c` reads the operand `o` in the order of the space's dims.
     fn reads_in_order(&self, c: &Cluster, m: &ClusterMember, o: ValueId) -> bool {
         let along = match &self.tir.value(m.value).def {
             Def::Pointwise { .. } => broadcast_along(&self.tir.value(o).shape, &m.along),
-            // The operand lies along the whole space.
+            // The operand covers the whole space.
             _ => (0..c.space.len()).map(|d| (c.space[d] != 1).then_some(d)).collect(),
         };
         let in_order = |a: &Along| a.iter().flatten().is_sorted();
@@ -228,7 +228,7 @@ impl Fuser<'_> {
             && trace_views(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
     }
 
-    /// Why `a` and `b` are better one kernel, or why they are not.
+    /// Why merging `a` and `b` pays off, or why not.
     fn judge_merge(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, MergeRefusal> {
         let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.are_dependent(a, b)) else {
             return Err(MergeRefusal::Dependent);

@@ -1,4 +1,4 @@
-//! When values may be computed together: the conditions of fusion, and the words for each that fails.
+//! The conditions of fusion, and the message for each that fails.
 
 use super::cluster::{Along, Cluster, Level, broadcast_along, trace_views};
 use super::cost::base_value;
@@ -6,23 +6,23 @@ use super::{Fuser, Unit, UnitId};
 use crate::lower::ir::ValueId;
 use std::fmt;
 
-/// At most this many members in one cluster: longer kernels spill and compile slowly.
+/// The maximal number of members of a cluster: longer kernels spill registers and compile slowly.
 pub(super) const MAX_MEMBERS: usize = 64;
 
-/// Why a value is not computed by the kernel of an operand.
+/// Why the kernel of an operand does not compute a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Something between them is computed by another step.
+    /// Another step computes something between them.
     Between,
-    /// The kernel has as many values as one may.
+    /// The kernel has the maximal number of values.
     Full,
     /// The sizes differ.
     Sizes,
-    /// Elements of the kernel are wanted at other points than their own.
+    /// The value needs elements of the kernel from points other than its own.
     Elsewhere,
-    /// The kernel reduces other dims.
+    /// The kernel reduces different dims.
     Dims,
-    /// It is not a kernel: a product, a special kernel or a library call.
+    /// The operand is not computed by a kernel: it is a product, a special kernel or a library call.
     NoKernel,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Fuser<'_> {
-    /// The cluster `u`, if it has room and `v` in it makes no cycle.
+    /// The cluster `u`, if it has room and adding `v` to it makes no cycle.
     fn joinable_cluster(&self, u: UnitId, v: ValueId) -> Result<&Cluster, Refusal> {
         let c = self.cluster(u).ok_or(Refusal::NoKernel)?;
         if c.members.len() >= MAX_MEMBERS {
@@ -52,7 +52,7 @@ impl Fuser<'_> {
         Ok(c)
     }
 
-    /// Whether `v`, lying `along` the space of `u`, finds every operand that `u` computes at its own point.
+    /// Whether `v`, with the dims `along`, reads every operand that `u` computes at its own point.
     fn is_aligned(&self, c: &Cluster, u: UnitId, v: ValueId, along: &Along) -> bool {
         self.tir.operands(v).iter().all(|&o| {
             if self.owning_unit(base_value(self.tir, o)) != Some(u) {
@@ -66,14 +66,14 @@ impl Fuser<'_> {
         })
     }
 
-    /// Whether `v` may join `u` without making a cycle.
+    /// Whether `v` may join `u` without creating a cycle.
     fn keeps_acyclic(&self, v: ValueId, u: UnitId) -> bool {
         self.operand_units(v)
             .iter()
             .all(|&o| o == u || !self.deps[unit_index(o)].contains(u))
     }
 
-    /// Where in the space of `u` the pointwise value `v` lies, if it may join.
+    /// The level and dims of the pointwise value `v` in the space of `u`, if it may join.
     pub(in crate::lower) fn pointwise_fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
         let c = self.joinable_cluster(u, v)?;
         let shape = &self.tir.value(v).shape;
@@ -139,7 +139,7 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// The reduced dims of `u` and the place of `v` in it, if the reduction `v` of `arg` may join.
+    /// The reduced dims of `u` and the dims of `v` in its space, if the reduction `v` of `arg` may join.
     pub(in crate::lower) fn reduce_fits(
         &self,
         u: UnitId,
@@ -157,13 +157,13 @@ impl Fuser<'_> {
         }
         let mut reduced = vec![false; c.space.len()];
         dims.iter().filter_map(|&d| along[d]).for_each(|d| reduced[d] = true);
-        // Dims of size one of the space may count as reduced or not.
+        // Dims of the space with size one may count as reduced or not.
         let same = |a: &[bool], b: &[bool]| a.iter().zip(b).zip(&c.space).all(|((a, b), &s)| a == b || s == 1);
         if c.has_reduction() && !same(&c.reduced, &reduced) {
             return Err(Refusal::Dims);
         }
         if !reduced.contains(&true) {
-            // Only dims of size one are reduced: keep one of them as the row.
+            // All reduced dims have size one: keep one of them as the row.
             let one = c.space.iter().position(|&s| s == 1).ok_or(Refusal::Sizes)?;
             reduced[one] = true;
         }

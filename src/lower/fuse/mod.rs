@@ -1,16 +1,16 @@
-//! Fusion: which values are computed by one kernel.
+//! Fusion: decides which values one kernel computes.
 //!
 //! Every pointwise value and every reduction belongs to one [`Cluster`]. A cluster has an iteration space (a shape),
-//! some of whose dims may be reduced; its members are *full* (one element per point of the space) or *reduced* (one per
-//! point of the kept dims). Members refer to each other point by point, which is what makes one loop nest of them: a
-//! member's operand inside the cluster must be the element of the same point, seen through views that only add, drop,
-//! permute or broadcast dims. Softmax and layer norm come out as one cluster with several reductions.
+//! some of whose dims may be reduced. Its members are *full* (one element per point of the space) or *reduced* (one per
+//! point of the kept dims). Members refer to each other point by point, so one loop nest can compute them: a member's
+//! operand inside the cluster must be the element of the same point, seen through views that only add, drop, permute or
+//! broadcast dims. Softmax and layer norm become one cluster with several reductions.
 //!
-//! The algorithm is greedy over the values in order: a value joins the clusters of its operands where that makes no
-//! cycle between units (the transitive dependencies of every unit are kept as bit sets), and clusters merge where a
-//! value joins two that do not depend on each other ([`join`] has the conditions, each with the words that
-//! `--explain-fusion` says when it fails). At the end independent clusters over one space that are small, or read the same, become one
-//! (`horizontal.rs`).
+//! The algorithm is greedy over the values in order. A value joins the clusters of its operands where that makes no
+//! cycle between units (the transitive dependencies of every unit are kept as bit sets). Clusters merge where a value
+//! joins two that do not depend on each other. [`join`] has the conditions, with the message that `--explain-fusion`
+//! prints for each that fails. Finally, independent clusters over one space that are small, or read the same data, are
+//! merged (`horizontal.rs`).
 
 pub mod cluster;
 pub mod cost;
@@ -28,12 +28,12 @@ use crate::lower::ir::{Def, Tir, ValueId};
 use cranelift_entity::entity_impl;
 use std::collections::HashMap;
 
-/// A kernel to be, or a contraction, special kernel or library call.
+/// The id of a unit: a future kernel, a contraction, a special kernel or a library call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnitId(u32);
 entity_impl!(UnitId, "unit");
 
-/// What executes as one step.
+/// What runs as one step.
 #[derive(Clone, Debug)]
 pub enum Unit {
     /// A loop kernel.
@@ -47,30 +47,30 @@ pub enum Unit {
 /// The result of fusion.
 #[derive(Debug, Default)]
 pub struct Fusion {
-    /// Units, operands before users.
+    /// The units, operands before users.
     pub order: Vec<UnitId>,
-    /// What each unit is.
+    /// The definition of each unit.
     pub units: Vec<Option<Unit>>,
     /// Whether each value has a buffer.
     pub stored: Vec<bool>,
-    /// Whether each value is computed anew wherever it is used.
+    /// Whether each value is recomputed wherever it is used.
     pub inlined: Vec<bool>,
-    /// Contractions that apply an activation: the activated value, in whose buffer the result goes.
+    /// Contractions that apply an activation: maps to the activated value, whose buffer receives the result.
     pub activated: HashMap<ValueId, ValueId>,
-    /// The unit of each value that one computes.
+    /// The unit that computes each value, if any.
     pub unit_of: Vec<Option<UnitId>>,
-    /// Values that do not join the cluster of an operand (any value of it), and why.
+    /// Values that did not join the cluster of an operand: the value, a value of the cluster, and why.
     pub refused: Vec<(ValueId, ValueId, Refusal)>,
-    /// Independent clusters that run as one: a value of each, and why.
+    /// Independent clusters that were merged: a value of each, and why.
     pub beside: Vec<(ValueId, ValueId, Beside)>,
-    /// Clusters that follow each other and do not run as one: a value of each, and why.
+    /// Consecutive clusters that were not merged: a value of each, and why.
     pub not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
 }
 
 pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) tir: &'a Tir,
     pub(in crate::lower) units: Vec<Option<Unit>>,
-    /// The units each unit depends on, directly or not.
+    /// The units that each unit depends on, directly or not.
     pub(in crate::lower) deps: Vec<Units>,
     pub(in crate::lower) unit_of: Vec<Option<UnitId>>,
     refused: Vec<(ValueId, ValueId, Refusal)>,
@@ -78,7 +78,7 @@ pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
-    /// The last call that did more than compute.
+    /// The last call with side effects.
     last_effect: Option<UnitId>,
 }
 
@@ -125,7 +125,7 @@ pub fn fuse(tir: &Tir) -> Fusion {
 
 impl Fuser<'_> {
     fn is_inlined(&self, v: ValueId, users: &Users) -> bool {
-        // A value made of nothing (`full`, `arange`) costs less to compute again than to load.
+        // A value without operands (`full`, `arange`) is cheaper to recompute than to load.
         let Def::Pointwise { expr, args } = &self.tir.value(v).def else {
             return false;
         };
@@ -137,7 +137,7 @@ impl Fuser<'_> {
             && self.users_rename_only(v)
     }
 
-    /// Whether every view on `v` only renames dims.
+    /// Whether every view of `v` only renames dims.
     fn users_rename_only(&self, v: ValueId) -> bool {
         self.tir
             .values
@@ -146,7 +146,7 @@ impl Fuser<'_> {
             .all(|d| !matches!(&d.def, Def::View { arg, .. } if *arg == v))
     }
 
-    /// Activations that are the only use of a contraction, seen through no view.
+    /// Finds activations that are the only use of a contraction, without a view between them.
     fn find_activated(&mut self, users: &[Users]) {
         for &v in self.tir.activations.keys() {
             let a = self.tir.operands(v)[0];
@@ -172,7 +172,7 @@ impl Fuser<'_> {
                     let results = self.tir.calls[*call].results.clone();
                     let id = self.new_unit(Unit::Call(*call), &results);
                     if self.tir.calls[*call].has_side_effects() {
-                        // Random numbers are drawn in the graph's order.
+                        // Random numbers are drawn in graph order.
                         let before: Vec<UnitId> = self.last_effect.replace(id).into_iter().collect();
                         self.add_dependencies(id, &before);
                     }
@@ -206,12 +206,12 @@ impl Fuser<'_> {
         for &v in values {
             self.unit_of[v.0 as usize] = Some(id);
         }
-        // Nothing depends on it yet.
+        // No unit depends on it yet.
         self.deps[id.0 as usize] = self.with_deps(&self.operand_units(values[0]), id);
         id
     }
 
-    /// Units other than `u` with all that they depend on.
+    /// The units `on`, with everything they depend on, except `u`.
     fn with_deps(&self, on: &[UnitId], u: UnitId) -> Units {
         let mut all = Units::default();
         for &o in on.iter().filter(|&&o| o != u) {
@@ -221,9 +221,9 @@ impl Fuser<'_> {
         all
     }
 
-    /// Records that `u`, and with it all that depend on it, depends on `on`.
+    /// Records that `u`, and every unit that depends on it, depends on `on`.
     fn add_dependencies(&mut self, u: UnitId, on: &[UnitId]) {
-        // What it depends on already it depends on with all that follows.
+        // If `u` already depends on a unit, it also depends on that unit's dependencies.
         let known = &self.deps[u.0 as usize];
         if on.iter().all(|&o| o == u || known.contains(o)) {
             return;
@@ -243,7 +243,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// Notes why `v` does not join `u`, if that is a kernel.
+    /// Records why `v` does not join `u`, if that is a kernel.
     fn refuse(&mut self, v: ValueId, u: UnitId, why: Refusal) {
         if let Some(m) = self.cluster(u).and_then(|c| c.members.first()) {
             self.refused.push((v, m.value, why));
@@ -291,7 +291,7 @@ impl Fuser<'_> {
                 self.refuse(v, other, why);
             }
         }
-        // A merge may have changed what fits; it never makes the join illegal, but the place is to be found again.
+        // The merge may have changed the level and dims of `v`. It never makes the join illegal.
         match self.pointwise_fits(into, v) {
             Ok((level, along)) => self.add_member(into, v, level, along),
             Err(_) => unreachable!("a merge keeps the space"),
@@ -349,7 +349,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// The units with operands before users.
+    /// The units in topological order: operands before users.
     pub(in crate::lower) fn topological_order(&self) -> Vec<UnitId> {
         let mut order: Vec<UnitId> = (0..self.units.len())
             .filter(|&i| self.units[i].is_some())

@@ -1,8 +1,8 @@
-//! Pointwise kernels that run on a contraction's result piece by piece, while it is in cache.
+//! Epilogues: pointwise kernels that run on a contraction's result piece by piece, while it is in cache.
 //!
-//! A cluster qualifies as the tail of a product or convolution if it is the only one that reads its result, stores one
-//! value of the same size, and its kernel is one flat loop in which element `i` depends on elements `i` only. The
-//! contraction then runs where the cluster would have run, and writes into the cluster's buffer.
+//! A cluster qualifies as the tail of a product or convolution if it is the only reader of the result, stores one value
+//! of the same size, and its kernel is one flat loop in which element `i` depends only on elements `i`. The contraction
+//! then runs at the cluster's position, and writes into the cluster's buffer.
 
 use super::cluster::Cluster;
 use super::{Fusion, Unit, UnitId};
@@ -12,31 +12,31 @@ use crate::types::DType;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A contraction and the result of the cluster that may be its tail.
+/// A contraction, and the result of the cluster that may be its tail.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lower) struct Host {
     /// The contraction.
     pub contraction: ValueId,
-    /// What the cluster stores.
+    /// The value that the cluster stores.
     pub result: ValueId,
 }
 
 /// Why a kernel that reads a contraction's result is not its tail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::lower) enum TailRefusal {
-    /// Others read the result too.
+    /// Other units read the result too.
     Shared,
-    /// The result is one of the graph's.
+    /// The contraction's result is a result of the graph.
     Result,
     /// The kernel reduces.
     Reduces,
-    /// The kernel stores several values, or one that is not an f32.
+    /// The kernel stores several values, or one that is not f32.
     Several,
-    /// The kernel's result has other sizes.
+    /// The kernel's result has a different size.
     Sizes,
-    /// The kernel is another contraction's tail.
+    /// The kernel is the tail of another contraction.
     Taken,
-    /// Its elements do not lie as the result's.
+    /// Its elements are not in the order of the contraction's.
     Places,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for TailRefusal {
     }
 }
 
-/// For each kernel that reads contractions' results and is not their tail: the contraction, a value of the kernel, and why.
+/// The kernels that read contractions' results and are not their tail: the contraction, a value of the kernel, and why.
 pub(in crate::lower) fn refused_tails(
     tir: &Tir,
     fusion: &Fusion,
@@ -89,7 +89,7 @@ pub(in crate::lower) fn refused_tails(
     found
 }
 
-/// For each cluster that may be a tail, its contraction.
+/// The contraction of each cluster that may be a tail.
 pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
     let users = contraction_users(tir, fusion);
     let position: HashMap<ValueId, usize> = fusion
@@ -101,7 +101,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
             _ => None,
         })
         .collect();
-    // Contractions that one unit alone reads, by that unit.
+    // Contractions that only one unit reads, by that unit.
     let mut read_by: HashMap<UnitId, Vec<ValueId>> = HashMap::new();
     for (&v, by) in &users {
         let def = tir.value(v);
@@ -134,7 +134,7 @@ fn unit_at(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
     fusion.units[u.as_u32() as usize].as_ref()
 }
 
-/// The one stored value of a cluster of f32 without reductions.
+/// The only stored value of an f32 cluster without reductions.
 fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
     let mut stored = c
         .members
@@ -146,7 +146,7 @@ fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
     (alone && tir.value(result).dtype == DType::F32).then_some(result)
 }
 
-/// For each contraction, the units that read its result, `None` standing for the program's result.
+/// For each contraction, the units that read its result. `None` means that it is a result of the program.
 fn contraction_users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
     let base = |mut v: ValueId| {
         while let Def::View { arg, .. } = &tir.value(v).def {
@@ -187,7 +187,8 @@ fn contraction_users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<
     users
 }
 
-/// Whether a kernel is one flat loop over the elements of `result`, which it reads of `host` and writes at its own place.
+/// Whether a kernel is one flat loop over the elements of its result: it reads each element of `host` and writes at the
+/// same position.
 pub(in crate::lower) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> bool {
     let k = &s.kernel;
     let Some(l) = k.parallel_loop() else { return false };

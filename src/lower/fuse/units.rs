@@ -1,4 +1,4 @@
-//! Sets of units: which ones a unit depends on. A bit each, so that joining two sets takes a word for 64 units.
+//! Bit sets of units, used for dependencies. Joining two sets takes one word operation per 64 units.
 
 use super::UnitId;
 use cranelift_entity::EntityRef;
@@ -17,7 +17,7 @@ impl Units {
         self.0[word] |= 1 << bit;
     }
 
-    /// Takes a unit out.
+    /// Removes a unit.
     pub(crate) fn remove(&mut self, u: UnitId) {
         if let Some(w) = self.0.get_mut(u.index() / 64) {
             *w &= !(1 << (u.index() % 64));
@@ -41,7 +41,7 @@ impl Units {
         }
     }
 
-    /// How many units there are.
+    /// The number of units in the set.
     pub(crate) fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }

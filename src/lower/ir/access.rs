@@ -1,24 +1,24 @@
-//! Views as strides: which element of a buffer an element of a value is.
+//! Views as strides: maps the elements of a value to the elements of a buffer.
 
 use super::{Def, Tir, ValueId};
 use crate::op::IndexMap;
 use crate::op::view::compose_affine;
 use crate::tensor::contiguous_strides;
 
-/// A strided window on the buffer of a value: element `i` of the window is element `offset + Σ i[d] * strides[d]` of
+/// A strided window on the buffer of a value. Element `i` of the window is element `offset + Σ i[d] * strides[d]` of
 /// the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The value whose buffer it is.
+    /// The value that owns the buffer.
     pub base: ValueId,
-    /// First element.
+    /// The index of the first element.
     pub offset: i64,
     /// One stride per dim, in elements.
     pub strides: Vec<i64>,
 }
 
 impl Access {
-    /// The whole buffer of `v`, row-major.
+    /// The whole buffer of `v`, in row-major order.
     pub fn whole_buffer(v: ValueId, shape: &[usize]) -> Access {
         let strides = contiguous_strides(shape).into_iter().map(|s| s as i64).collect();
         Access {
@@ -28,7 +28,7 @@ impl Access {
         }
     }
 
-    /// Whether it is a row-major run of elements from `offset` on (sizes of one may have any stride).
+    /// Whether it is a row-major run of elements starting at `offset`. Dims of size one may have any stride.
     pub fn is_contiguous(&self, shape: &[usize]) -> bool {
         shape.contains(&0)
             || contiguous_strides(shape)
@@ -38,7 +38,7 @@ impl Access {
                 .all(|((&c, &s), &d)| d == 1 || c as i64 == s)
     }
 
-    /// The access of a view of this window of shape `from`, or `None` if no strides say it.
+    /// The access of a view of this window of shape `from`, or `None` if no strides can express it.
     fn compose_view(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
         match map {
             IndexMap::Affine(dims) => {
@@ -66,7 +66,7 @@ impl Access {
     }
 }
 
-/// Strides for the same elements in another shape (torch's `computeStride`), or `None` if there are none.
+/// The strides that address the same elements in another shape (torch's `computeStride`), or `None` if there are none.
 pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<Vec<i64>> {
     if to.contains(&0) {
         return Some(contiguous_strides(to).into_iter().map(|s| s as i64).collect());
@@ -95,14 +95,14 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
             new = 1;
         }
     }
-    // What is left of the target has size 1.
+    // The remaining target dims must have size 1.
     (0..at).all(|d| to[d] == 1).then_some(out)
 }
 
-/// Where the elements of every value are. `stored` says which values have a buffer of their own. A view that no strides
-/// express, or one of a value without a buffer, has no access: it must be copied.
+/// Finds where the elements of a value are stored. `stored` returns whether a value has a buffer of its own. A view
+/// that no strides can express, or a view of a value without a buffer, has no access and must be copied.
 pub fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
-    // Follow the chain of views down to a buffer, then compose on the way back.
+    // Follow the chain of views down to a buffer, then compose the accesses on the way back.
     let mut chain = vec![v];
     let mut at = v;
     while !stored(at) {

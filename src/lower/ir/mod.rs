@@ -1,8 +1,8 @@
-//! The tensor IR of lowering: a list of values in SSA form, each a pointwise map, a reduction, a view, a contraction or
-//! a library call with all sizes known.
+//! The tensor IR of lowering: a list of values in SSA form, all sizes known. Each is a pointwise map, a reduction, a
+//! view, a contraction or a library call.
 //!
-//! [`Tir::read`] makes it from an optimised graph: canonical ops become their meaning, composites that have no kernel of
-//! their own are decomposed on the way, computations on sizes disappear into constants.
+//! [`Tir::read`] builds it from an optimised graph: canonical ops are lowered by their meaning, composites without a
+//! kernel are decomposed on the way, and computations on sizes become constants.
 
 pub mod access;
 mod scheduled;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
-/// How a value comes about.
+/// The definition of a value.
 #[derive(Clone, Debug)]
 pub enum Def {
     /// Input `n` of the program.
@@ -37,62 +37,62 @@ pub enum Def {
         /// The operands.
         args: Vec<ValueId>,
     },
-    /// A reduction; the reduced dims stay with size 1.
+    /// A reduction. Reduced dims keep size 1.
     Reduce {
-        /// What is reduced.
+        /// The value to reduce.
         arg: ValueId,
-        /// The dims, sorted.
+        /// The reduced dims, sorted.
         dims: Vec<usize>,
-        /// How, with what goes before and after.
+        /// The reduction, with the expressions applied before and after it.
         how: Arc<Reduction>,
     },
-    /// The elements of `arg` at other places.
+    /// The elements of `arg`, rearranged.
     View {
-        /// Of what.
+        /// The operand.
         arg: ValueId,
-        /// Which element.
+        /// Maps indices of the view to indices of the operand.
         map: IndexMap,
     },
-    /// A matrix product or convolution; operand numbers in `how` are positions in `args`.
+    /// A matrix product or convolution. Operand numbers in `how` are positions in `args`.
     Contract {
         /// The operands.
         args: Vec<ValueId>,
         /// What to compute.
         how: Contraction,
     },
-    /// A special kernel: see [`Special`].
+    /// A special kernel.
     Special {
         /// The operands.
         args: Vec<ValueId>,
         /// What to compute.
         how: Special,
     },
-    /// A library call; result number `result` of call `call`.
+    /// A library call: result number `result` of call `call`.
     Routine {
         /// Index into [`Tir::calls`].
         call: usize,
-        /// Which of the flattened results.
+        /// The index in the flattened results.
         result: usize,
     },
 }
 
-/// Computations with a loop nest of their own.
+/// Computations that have loop nests of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Special {
-    /// `args` joined along a dim.
+    /// `args` concatenated along a dim.
     Concat {
         /// The dim.
         dim: usize,
     },
-    /// `args[0]` (a table) at the rows that `args[1]` (integers) names: `out[i…, d…] = table[ids[i…], d…]`, gathering
-    /// along table dim 0.
+    /// Gathers the rows of the table `args[0]` that the integers `args[1]` name, along table dim 0: `out[i…, d…] =
+    /// table[ids[i…], d…]`.
     Rows {
         /// Whether negative rows count from the end.
         wrap: bool,
     },
-    /// `args[0]` with a border of `value`: `before[d]` elements in front along each dim.
+    /// `args[0]` with a border of `value`: `before[d]` elements in front along dim `d`.
     Pad {
-        /// Elements in front, per dim; negative crops.
+        /// Elements in front, per dim. A negative number crops.
         before: Vec<i64>,
         /// The border's value.
         value: crate::tensor::Scalar,
@@ -105,31 +105,31 @@ pub enum Special {
         window: SpatialWindow,
         /// Whether the border counts as elements.
         count_include_pad: bool,
-        /// What to divide by instead of the count.
+        /// The divisor to use instead of the count.
         divisor: Option<i64>,
     },
     /// Running sums or products along a dim.
     Scan {
         /// The dim.
         dim: usize,
-        /// Which of them.
+        /// Sum or product.
         how: ScanOp,
     },
-    /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias: a contraction rather
-    /// than a kernel.
+    /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias. It is a
+    /// contraction rather than a kernel.
     Recurrent {
-        /// What a step computes.
+        /// The cell, which determines what a step computes.
         cell: RecurrentCell,
-        /// Whether the steps go from the last to the first.
+        /// Whether the steps run from last to first.
         reverse: bool,
         /// Whether the output is projected.
         projected: bool,
     },
-    /// Attention over q, k, v (of rank 4) and what is added to the scores: a contraction rather than a kernel.
+    /// Attention over q, k, v (of rank 4) and the addends of the scores. It is a contraction rather than a kernel.
     Attention(Attend),
 }
 
-/// What a scan computes.
+/// The operation of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanOp {
     /// The sum so far.
@@ -138,22 +138,22 @@ pub enum ScanOp {
     Product,
 }
 
-/// What an attention does besides its products.
+/// The parameters of an attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attend {
-    /// Dtypes of the mask and of a bias that is added before it: the operands after v, where there are such.
+    /// The dtypes of the mask and of a bias that is added before it. Each that is present is an operand after v.
     pub masks: [Option<DType>; 2],
-    /// Whether a query sees only the keys up to its own place.
+    /// Whether a query sees only the keys up to its own position.
     pub causal: bool,
     /// Factor of the scores.
     pub scale: f64,
-    /// Whether a row whose keys are all masked gives zeros and not NaN.
+    /// Whether a row whose keys are all masked yields zeros rather than NaN.
     pub safe: bool,
-    /// Whether the result is `[batch, rows, heads, size]`, and not `[batch, heads, rows, size]`.
+    /// Whether the result is `[batch, rows, heads, size]` rather than `[batch, heads, rows, size]`.
     pub rows_first: bool,
 }
 
-/// Windows over dims that follow each other.
+/// Windows over consecutive dims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpatialWindow {
     /// The first of these dims.
@@ -164,18 +164,18 @@ pub struct SpatialWindow {
     pub stride: Vec<usize>,
     /// Border per dim.
     pub padding: Vec<usize>,
-    /// Distance of elements per dim.
+    /// Distance between elements per dim.
     pub dilation: Vec<usize>,
 }
 
-/// A value's definition with its type.
+/// A value's definition and type.
 #[derive(Clone, Debug)]
 pub struct ValueDef {
     /// Element type.
     pub dtype: DType,
     /// Sizes.
     pub shape: Vec<usize>,
-    /// How it comes about.
+    /// The definition.
     pub def: Def,
     /// The name of the graph node it was made for.
     pub name: Arc<str>,
@@ -193,27 +193,27 @@ impl ValueDef {
 pub struct TirRoutineCall {
     /// The op and its arguments.
     pub call: Call<ValueId>,
-    /// The tensors among the results, flattened; an empty one stands for a call that gives none.
+    /// The tensors among the results, flattened. A call without results has one empty tensor.
     pub results: Vec<ValueId>,
-    /// For control flow: the graphs it calls.
+    /// For control flow, the graphs it calls.
     pub graphs: Vec<Tir>,
 }
 
 impl TirRoutineCall {
-    /// Whether it may do more than compute: draw random numbers, or call graphs that do.
+    /// Whether the call has side effects: it draws random numbers or calls graphs, which may.
     pub fn has_side_effects(&self) -> bool {
         self.call.op.effect != op::Effect::Pure || !self.graphs.is_empty()
     }
 }
 
-/// From where on kernels are cut into parts, or put together.
+/// Thresholds for splitting and merging kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Kernels of few iterations that take at least these nanoseconds are cut into parts.
+    /// A kernel with few iterations is split if it takes at least this long, in nanoseconds.
     pub long: f64,
-    /// Nanoseconds of a part, about.
+    /// The approximate duration of a part, in nanoseconds.
     pub part: f64,
-    /// Independent kernels of at most these nanoseconds run as one: it is about what runs on one thread anyway.
+    /// Independent kernels of at most this duration, in nanoseconds, run as one. They run on about one thread anyway.
     pub small: f64,
 }
 
@@ -230,37 +230,36 @@ impl Default for Limits {
 /// The tensor IR of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Tir {
-    /// Values, operands before users.
+    /// The values, operands before users.
     pub values: Vec<ValueDef>,
-    /// Library calls.
+    /// The library calls.
     pub calls: Vec<TirRoutineCall>,
-    /// The program's inputs: name and value (or the plain value for inputs that are not tensors).
+    /// The program's inputs: the name, and the value (or the plain value for inputs that are not tensors).
     pub inputs: Vec<(Arc<str>, Val<ValueId>)>,
-    /// The first values of the inputs that are buffers which the graph gives new values.
+    /// The initial values of the inputs that are buffers which the graph updates.
     pub state: HashMap<usize, Tensor>,
     /// The program's result.
     pub output: Option<Val<ValueId>>,
-    /// Activations: pointwise values that a contraction can apply to its result.
+    /// Pointwise values that a contraction can apply to its result as an activation.
     pub activations: HashMap<ValueId, Activation>,
-    /// What pointwise f32 values are to a softmax.
+    /// The roles of pointwise f32 values in a softmax.
     pub softmax: HashMap<ValueId, SoftmaxPart>,
-    /// Convolutions whose input or output has its channels last.
+    /// Whether a convolution has its channels last: in its input, in its output.
     pub channels_last: HashMap<ValueId, [bool; 2]>,
-    /// From where on kernels are cut into parts, or put together.
+    /// Thresholds for splitting and merging kernels.
     pub limits: Limits,
-    /// The node that values are being made for.
+    /// The graph node that values are currently created for.
     pub(in crate::lower) name: Arc<str>,
-    /// Whether what reads that node permutes its dims so that the third comes before the second.
+    /// Whether all users of that node permute its dims so that the third comes before the second.
     pub(in crate::lower) users_swap_dims_1_2: bool,
 }
 
 impl Tir {
-    /// The value `v`.
     pub fn value(&self, v: ValueId) -> &ValueDef {
         &self.values[v.0 as usize]
     }
 
-    /// The values a value is computed from.
+    /// The operands of a value.
     pub fn operands(&self, v: ValueId) -> Vec<ValueId> {
         match &self.value(v).def {
             Def::Input(_) | Def::Constant(_) => vec![],
@@ -303,8 +302,8 @@ impl Tir {
         Ok(id)
     }
 
-    /// Adds a library call whose results have been pushed. What is to run must be a value: an assertion, which gives none, gets an
-    /// empty one.
+    /// Adds a library call whose results have been pushed. Only values are executed, so a call without results, such as
+    /// an assertion, gets an empty one.
     pub(in crate::lower) fn add_call(&mut self, mut call: TirRoutineCall) -> OpResult<()> {
         if call.results.is_empty() {
             let def = Def::Routine {
@@ -332,7 +331,7 @@ impl Tir {
         }
         let dtype = self.value(arg).dtype;
         let v = self.push(dtype, shape, Def::View { arg, map: map.clone() })?;
-        // Later stages rely on every view having strides: where there are none, the operand is copied first.
+        // Later stages rely on every view having strides. If there are none, the operand is copied first.
         if self.access(v).is_some() {
             return Ok(v);
         }
@@ -341,9 +340,9 @@ impl Tir {
         self.push(dtype, shape, Def::View { arg, map })
     }
 
-    /// Makes reductions that are computed twice one: a variance has a mean of its own beside the one that is asked for.
+    /// Merges equal reductions: a variance computes a mean that the graph may also compute.
     pub(in crate::lower) fn merge_reductions(&mut self) -> OpResult<()> {
-        // As text: zeros of two signs are not the same, and NaN is.
+        // As text: zeros of different sign must differ, and NaN must equal itself.
         let text = |e: &ScalarExpr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
         let same_expr = |a: &ScalarExpr, b: &ScalarExpr| text(a) == text(b);
         let same = |a: &Reduction, b: &Reduction| {
@@ -370,7 +369,7 @@ impl Tir {
         Ok(())
     }
 
-    /// A result must be a whole row-major buffer: results that are views of one get a copy.
+    /// Copies the program's results that are views: a result must be a whole row-major buffer.
     pub(in crate::lower) fn copy_view_results(&mut self) -> OpResult<()> {
         let Some(output) = self.output.take() else {
             return Ok(());
@@ -390,7 +389,7 @@ impl Tir {
         Ok(())
     }
 
-    /// Where the elements of `v` are, every value that is not a view having a buffer.
+    /// Where the elements of `v` are stored, if every value that is not a view has a buffer.
     pub(in crate::lower) fn access(&self, v: ValueId) -> Option<Access> {
         resolve_access(self, v, &|v| !matches!(self.value(v).def, Def::View { .. }))
     }
@@ -405,7 +404,7 @@ impl Tir {
     }
 }
 
-/// An affine index that is dim `d` of the result.
+/// The affine index that equals dim `d` of the result.
 pub(in crate::lower) fn same_dim(d: usize) -> AffineIndex {
     AffineIndex {
         offset: 0,

@@ -1,28 +1,28 @@
-//! Kernels made of values: what scheduling gives.
+//! The result of scheduling: kernels with the values they read and write.
 
 use super::ValueId;
 use crate::kernel::Kernel;
 
-/// A kernel with the buffers it takes, in the order of its parameters.
+/// A kernel with its buffers, in parameter order.
 pub struct Scheduled {
     /// The kernel.
     pub kernel: Kernel,
-    /// One per parameter.
+    /// One buffer per parameter.
     pub buffers: Vec<Stored>,
 }
 
-/// What a buffer holds.
+/// The contents of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stored {
     /// A value.
     Value(ValueId),
-    /// What the parts of a reduction's rows come to.
+    /// The partial results of a split reduction.
     Parts {
         /// The reduction.
         of: ValueId,
-        /// How many parts a row has.
+        /// The number of parts per row.
         parts: usize,
-        /// How many rows there are.
+        /// The number of rows.
         rows: usize,
     },
 }

@@ -1,15 +1,15 @@
-//! The memory plan: where intermediate buffers lie in one arena.
+//! The memory plan: the offsets of intermediate buffers in one arena.
 //!
-//! A buffer lives from the step that writes it to the last that reads it. Buffers that never live at the same time may
-//! lie at the same place; the largest are placed first, each at the lowest offset that is free for its whole life
-//! (greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+//! A buffer is live from the step that writes it to the last step that reads it. Buffers that are never live at the
+//! same time may share memory. The largest are placed first, each at the lowest offset that is free for its whole live
+//! range (greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 
 use crate::tensor::ALIGN;
 
-/// A buffer to place.
+/// The live range and size of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LiveRange {
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
     /// The step that writes it.
     pub first: usize,
@@ -17,15 +17,15 @@ pub(super) struct LiveRange {
     pub last: usize,
 }
 
-/// Offsets, one per buffer, and the arena's size. Sizes that add up to more than can be addressed saturate: such an arena is
-/// never made.
+/// Returns one offset per buffer, and the arena's size. Sizes that add up to more than the address space saturate; such
+/// an arena is never allocated.
 pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].size), i));
     let mut offsets = vec![0usize; lives.len()];
-    // What is placed.
+    // The buffers placed so far.
     let mut placed: Vec<usize> = vec![];
-    // What is placed and alive at each step.
+    // The placed buffers that are live at each step.
     let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
     let mut total = 0usize;
     for i in order {
@@ -34,7 +34,7 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
         let mut at = 0usize;
         let mut others: Vec<usize> = match last - first < placed.len() {
             true => alive[first..=last].iter().flatten().copied().collect(),
-            // Alive for long: look through all.
+            // Live for many steps: look through all.
             false => placed.clone(),
         };
         others.retain(|&p| lives[p].first <= last && first <= lives[p].last);

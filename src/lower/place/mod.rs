@@ -1,11 +1,11 @@
-//! Where intermediate buffers lie in memory.
+//! Assigns intermediate buffers to memory, and chooses how kernels store to it.
 
 mod memory;
 
 use crate::kernel::{BufferRole, LARGE};
 use crate::program::{BufferPlace, Program, Step};
 
-/// Places the buffers in the arena.
+/// Assigns the buffers to offsets in the arena.
 pub(in crate::lower) fn place_buffers(program: &mut Program) {
     let mut lives: Vec<Option<memory::LiveRange>> = vec![None; program.buffers.len()];
     for (i, step) in program.steps.iter().enumerate() {
@@ -27,7 +27,8 @@ pub(in crate::lower) fn place_buffers(program: &mut Program) {
     program.naive_arena = apart.fold(0, usize::saturating_add);
 }
 
-/// Writes through the caches what the next step reads, unless it is so large that nothing of its beginning would be left there.
+/// Uses stores through the caches for data that the next step reads, unless it is so large that its beginning would
+/// have been evicted by then.
 pub(in crate::lower) fn keep_in_caches(p: &mut Program) {
     for i in 1..p.steps.len() {
         let Step::Kernel { kernel, buffers } = &p.steps[i - 1] else {

@@ -1,4 +1,4 @@
-//! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
+//! Lowers calls of ops to values of the tensor IR, and implements the builder that decompositions use.
 
 use crate::lower::ir::{Def, Tir, TirRoutineCall, ValueId};
 use crate::math::contract::Activation;
@@ -10,7 +10,7 @@ use crate::types::{DType, TensorType, Val};
 use std::sync::Arc;
 
 impl Tir {
-    /// The values of a call.
+    /// Lowers a call to values.
     pub(in crate::lower) fn push_call(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
         let types = call.map(|t| t.ty.clone());
         let ids = call.map(|t| ValueId(t.id));
@@ -130,7 +130,7 @@ impl Build for Tir {
     }
 }
 
-/// The call with defaults for the trailing parameters that are left out.
+/// The call, with defaults for omitted trailing parameters.
 pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
         args.push(p.default.as_ref().map_or(Val::None, lift_literal));
@@ -148,7 +148,7 @@ fn known_shape(t: &TensorType) -> OpResult<Vec<usize>> {
         .ok_or_else(|| OpError::refused(format!("the size of {t} is not known")))
 }
 
-/// The activation of `math` that a pointwise call is.
+/// The activation of `math` that the pointwise call equals, if any.
 fn activation_of(call: &Call<TensorType>) -> Option<Activation> {
     let bounds = call.op.facts.clamp?;
     if call.leaf("self").ok()?.dtype != DType::F32 {

@@ -10,11 +10,11 @@ use crate::op::control::control_parts;
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
 
-/// How deep graphs that call graphs may nest.
+/// The maximal nesting depth of graphs that call graphs.
 const MAX_DEPTH: usize = 64;
 
 impl GraphReader<'_> {
-    /// An error of a graph that node `n` calls.
+    /// Adds to an error in a graph that node `n` calls it.
     pub(in crate::lower) fn note_caller(&self, n: NodeId, e: LowerError) -> LowerError {
         let node = &self.graph[n];
         e.with_place(|d| match d.labels.first() {
@@ -23,7 +23,7 @@ impl GraphReader<'_> {
         })
     }
 
-    /// A control-flow call: tensor IR for its graphs, and values for the tensors of its result.
+    /// Lowers a control-flow call: creates tensor IR for its graphs, and values for the tensors of its result.
     pub(in crate::lower) fn read_control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
             let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
@@ -118,7 +118,7 @@ fn result_of(tir: &Tir) -> Type {
     out.map(|&v| TensorType::with_fixed_shape(tir.value(v).dtype, &tir.value(v).shape))
 }
 
-/// The type of the call's result, by what its graphs give.
+/// The type of the call's result, from the results of its graphs.
 fn control_result_type(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
     let first = result_of(&graphs[0]);
     let differ = |a: &Type, b: &Type| {

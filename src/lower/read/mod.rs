@@ -19,8 +19,8 @@ impl Tir {
         Tir::read_for(module, graph, dims, &[], 0)
     }
 
-    /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph, which is called at a
-    /// depth of calls.
+    /// [`Tir::read`] for a graph at call depth `depth`. The types of the leading inputs are `given` rather than taken
+    /// from the graph.
     pub(in crate::lower) fn read_for(
         module: &GraphModule,
         graph: &Graph,
@@ -50,11 +50,11 @@ pub(in crate::lower) struct GraphReader<'a> {
     pub(in crate::lower) module: &'a GraphModule,
     pub(in crate::lower) graph: &'a Graph,
     pub(in crate::lower) dims: &'a HashMap<String, i64>,
-    /// Types of the leading inputs, where they are not the graph's own.
+    /// Types of the leading inputs that replace the graph's own.
     given: &'a [Type],
-    /// How many placeholders have been read.
+    /// The number of placeholders read so far.
     placeholders: usize,
-    /// How many calls of graphs lead here.
+    /// The call depth of this graph.
     pub(in crate::lower) depth: usize,
     pub(in crate::lower) tir: Tir,
     env: HashMap<NodeId, Val<ValueId>>,
@@ -91,7 +91,7 @@ impl GraphReader<'_> {
         Ok(())
     }
 
-    /// Whether all users of `n`, and there are some, put its third dim before the second.
+    /// Whether `n` has users and all of them permute its third dim before the second.
     fn users_swap_dims_1_2(&self, n: NodeId) -> bool {
         let turns = |u: NodeId| {
             let user = &self.graph[u];
@@ -135,7 +135,7 @@ impl GraphReader<'_> {
         self.add_input(name, &ty)
     }
 
-    /// An input of the program; of a nested one, as many as it has tensors.
+    /// Adds an input of the program; for a nested input, one per tensor.
     fn add_input(&mut self, name: Arc<str>, ty: &Type) -> OpResult<Val<ValueId>> {
         let index = self.tir.inputs.len();
         let value = match ty {
@@ -156,7 +156,7 @@ impl GraphReader<'_> {
                         .help("annotate the placeholder, or give example inputs"),
                 );
             }
-            // Callers of graphs give an input for each placeholder.
+            // Callers of graphs pass one input per placeholder.
             nested if self.depth == 0 && self.given.is_empty() && !nested.leaves().is_empty() => {
                 return self.add_item_inputs(&name, nested);
             }
@@ -166,7 +166,7 @@ impl GraphReader<'_> {
         Ok(value)
     }
 
-    /// The items of a nested input, called `name.0` or `name.key`.
+    /// The items of a nested input, named `name.0` or `name.key`.
     fn add_item_inputs(&mut self, name: &str, ty: &Type) -> OpResult<Val<ValueId>> {
         let mut all = |v: &[Type]| {
             let items = v.iter().enumerate();
@@ -194,7 +194,7 @@ impl GraphReader<'_> {
         }
     }
 
-    /// A value without tensors, its sizes bound.
+    /// A value without tensors, with its symbolic sizes bound.
     fn bind_plain_value(&self, v: &Type) -> OpResult<Val<ValueId>> {
         match v {
             Val::Int(d) => Ok(Val::int(self.bind(d)?)),
@@ -253,7 +253,8 @@ impl GraphReader<'_> {
             );
             return Err(OpError::refused(title));
         }
-        // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
+        // Here all values are row-major. In torch this also holds for inputs and attributes; for other values only
+        // `functionalize` knows the layout.
         let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
         let first = node.args().first().and_then(Val::as_leaf);
         if op.facts.memory == MemoryUse::Window && !first.is_some_and(own) {
@@ -279,7 +280,7 @@ impl GraphReader<'_> {
         })
     }
 
-    /// The argument with symbolic ints bound.
+    /// The argument, with its symbolic ints bound.
     fn bind_sizes(&self, a: &Val<NodeId>) -> OpResult<Val<NodeId>> {
         Ok(match a {
             Val::Int(d @ Dim::Poly(_)) => Val::int(self.bind(d)?),
@@ -290,7 +291,7 @@ impl GraphReader<'_> {
     }
 }
 
-/// The parameter that is given something that only a run tells.
+/// The parameter whose argument is only known at run time, if any.
 fn open_parameter<T>(call: &Call<T>) -> Option<&str> {
     let params = call.op.schema.params.iter();
     let given = params.zip(&call.args);

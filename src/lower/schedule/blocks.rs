@@ -1,7 +1,7 @@
 //! Long sums in blocks.
 //!
-//! Each addition to an f32 sum loses a rounding of that sum: 20000 of them, one after the other, lose 8e-6 of it. Sums of blocks,
-//! and the sum of these, lose as little as torch's cascade.
+//! Each addition to an f32 sum adds a rounding error relative to that sum: 20000 sequential additions lose 8e-6 of it.
+//! Summing blocks, and then the sums of the blocks, loses as little as torch's cascade.
 
 use super::vars::Vars;
 use super::{LoopDim, Scheduler};
@@ -9,16 +9,16 @@ use crate::kernel::{KernelBuilder, ReduceOp, Value};
 use crate::lower::ir::ValueId;
 use crate::types::DType;
 
-/// How many elements a sum takes one after the other before what they come to is added to the others.
+/// The number of elements that are summed sequentially before their sum is added to the total.
 const BLOCK: usize = 128;
-/// Blocks of a block of blocks.
+/// The number of blocks in a block of blocks.
 const BLOCKS: usize = 32;
-/// The elements that the lanes of vectors take in a block together.
+/// The number of elements of a block that the lanes of a vector sum together.
 const VECTOR_BLOCK: usize = 1 << 16;
 
 impl Scheduler<'_> {
-    /// The length of the blocks in which the first loop of a row is summed, if it is long: each addition to an f32 sum loses a
-    /// rounding of that sum, so that few large ones are better than many. The lanes of a vector share the row among them.
+    /// The block length for summing the first loop of a row, if that is long: each addition to an f32 sum adds a
+    /// rounding error, so few additions of large blocks are better than many. In a vector loop the lanes share the row.
     pub(super) fn block_len(&self, k: &KernelBuilder, row: &[LoopDim], inits: &[(ReduceOp, Value)]) -> Option<usize> {
         let sums = inits
             .iter()
@@ -33,7 +33,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// [`Self::reduce_nest`] with the first loop in blocks of `len`.
+    /// [`Self::reduce_nest`] with the first loop split into blocks of `len`.
     pub(super) fn reduce_blocks(
         &mut self,
         k: &mut KernelBuilder,
@@ -60,7 +60,7 @@ impl Scheduler<'_> {
         }
         let vars = vars.with_offset(row[0].last, blocks * len);
         row[0].extent = rest;
-        // From the identity too, not from the sum.
+        // The rest also starts from the identity, not from the sum so far.
         let begun: Vec<(ReduceOp, [Value; 1])> = inits.iter().zip(sums).map(|(&(op, _), v)| (op, [v])).collect();
         let begun: Vec<(ReduceOp, &[Value])> = begun.iter().map(|(op, v)| (*op, &v[..])).collect();
         k.reduce(1, false, &begun, |k, _| {
@@ -70,7 +70,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// What the inner loops of these reductions begin with.
+/// The initial values of the inner loops of these reductions.
 pub(super) fn identity_inits(k: &mut KernelBuilder, inits: &[(ReduceOp, Value)]) -> Vec<(ReduceOp, Value)> {
     let of = |&(op, v): &(ReduceOp, Value)| {
         let dtype = k.dtype(v);

@@ -1,4 +1,4 @@
-//! Emission: the loops of a scheduled cluster, stage after stage, written through a [`KernelBuilder`].
+//! Emits the loops of a scheduled cluster, stage by stage, with a [`KernelBuilder`].
 
 use super::blocks::identity_inits;
 use super::vars::Vars;
@@ -11,7 +11,7 @@ use crate::scalar::{Binary, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
-/// Local rows larger than this are not worth keeping: values are computed again instead.
+/// The size limit of local rows. Values of larger rows are recomputed instead.
 const MAX_LOCAL_BYTES: usize = 256 << 10;
 
 pub(in crate::lower) fn is_expensive(e: &ScalarExpr) -> bool {
@@ -48,7 +48,7 @@ pub(in crate::lower) fn reduce_op(c: Combine) -> ReduceOp {
     }
 }
 
-/// Emission.
+/// Code emission.
 impl Scheduler<'_> {
     pub(in crate::lower) fn declare(&mut self, k: &mut KernelBuilder) {
         let mut inputs = BTreeSet::new();
@@ -84,7 +84,7 @@ impl Scheduler<'_> {
         self.declare_locals(k);
     }
 
-    /// Scratch rows for expensive full values that a later stage needs.
+    /// Declares scratch rows for expensive full values that a later stage needs.
     fn declare_locals(&mut self, k: &mut KernelBuilder) {
         let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
         let numel: usize = shape.iter().product();
@@ -93,7 +93,7 @@ impl Scheduler<'_> {
         }
         let last = self.stage.values().copied().max().unwrap_or(0);
         for stage in 0..=last {
-            // Only what the loop of its own stage computes can be kept for later ones.
+            // Only values that the loop of their own stage computes can be kept for later stages.
             let (reduces, stores) = self.stage_roots(stage);
             let roots = self.loop_roots(&reduces, &stores);
             for v in self.needed_members(&roots, stage) {
@@ -114,7 +114,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The reductions that the loop of `stage` computes, and the full values it stores.
+    /// The reductions that the loop of `stage` computes, and the full values that it stores.
     pub(in crate::lower) fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
         let members = &self.cluster.members;
         let reduces = members
@@ -147,7 +147,7 @@ impl Scheduler<'_> {
     pub(in crate::lower) fn emit_body(&mut self, k: &mut KernelBuilder) {
         let kept = self.kept.clone();
         let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
-        // The vectors lie along the last kept dim in maps and columns.
+        // In maps and columns the vector loop is the last kept dim.
         let vector_kept = self.row.is_empty() || self.columns;
         match extents.len() {
             0 => self.emit_point(k, Vars::default()),
@@ -166,7 +166,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// One point of the kept dims: all stages.
+    /// Emits all stages for one point of the kept dims.
     fn emit_point(&mut self, k: &mut KernelBuilder, vars: Vars) {
         self.reduced_values.clear();
         if self.row.is_empty() {
@@ -187,7 +187,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Pointwise members on reduced values that are ready before the loop of `stage`, and the stores of all reduced ones.
+    /// Emits the pointwise members of reduced values that are ready before the loop of `stage`, and the stores of all
+    /// reduced members.
     pub(in crate::lower) fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
         let ready: Vec<ValueId> = self
             .cluster
@@ -288,7 +289,7 @@ impl Scheduler<'_> {
         })
     }
 
-    /// The values that one point of the row adds to the reductions.
+    /// The values that one point of the row contributes to the reductions.
     fn reduce_values(
         &mut self,
         k: &mut KernelBuilder,
@@ -313,7 +314,8 @@ impl Scheduler<'_> {
             .collect()
     }
 
-    /// Computes full members at one point: `roots` and what they need; stores `stores`, and keeps what later stages want.
+    /// Computes full members at one point: `roots` and their operands. Stores `stores`, and keeps what later stages
+    /// need.
     fn emit_full_members(
         &mut self,
         k: &mut KernelBuilder,
@@ -424,7 +426,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// The index along each dim of a value, counted from the last.
+/// The index along each dim of a value, starting with its last dim.
 fn index_of(vars: &Vars, along: &Along) -> Vec<Affine> {
     along
         .iter()

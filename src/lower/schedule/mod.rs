@@ -1,14 +1,14 @@
-//! Scheduling: from a cluster to a kernel.
+//! Scheduling: turns a cluster into a kernel.
 //!
-//! A cluster without reductions is a map: a parallel loop over the outer dims and a vector loop over the last. One
-//! with reductions runs in *stages*, one loop over the reduced dims each: a stage computes what needs only the
+//! A cluster without reductions is a map: a parallel loop over the outer dims and a vector loop over the last. One with
+//! reductions runs in *stages*, each with one loop over the reduced dims. A stage computes what needs only the
 //! reductions of earlier stages. Softmax has three (maximum, sum of exponentials, quotient). Full values that a later
-//! stage needs are read back if they are stored, kept in a row of scratch memory if they are expensive, and computed
-//! again if not. Where the reduced dims are the contiguous ones the loop over them runs in vectors (*rows*); else the vectors
-//! lie along the last kept dim, each lane with its own accumulators (*columns*).
+//! stage needs are loaded if they are stored, kept in a row of scratch memory if they are expensive, and recomputed
+//! otherwise. If the reduced dims are the contiguous ones, the loop over them is vectorized (*rows*). Otherwise the
+//! last kept dim is vectorized, each lane with its own accumulators (*columns*).
 //!
-//! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. Few long rows are
-//! cut into parts (`split.rs`).
+//! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. If there are
+//! few long rows, they are split into parts (`split.rs`).
 
 mod blocks;
 mod emit;
@@ -26,20 +26,20 @@ use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Where an operand of a member comes from.
+/// The source of an operand of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::lower) enum OperandSource {
-    /// A number.
+    /// A constant number.
     Number(Scalar),
-    /// Computed at the same point by the cluster.
+    /// A member of the cluster, at the same point.
     Member(ValueId),
-    /// Computed from nothing at the place it is used.
+    /// A value without operands, recomputed where it is used.
     Inline(ValueId, Along),
-    /// Loaded: base value, offset, stride per dim of the space.
+    /// A load: base value, offset, stride per dim of the space.
     Load(ValueId, i64, Vec<i64>),
 }
 
-/// One loop: some merged dims of the space, with the last dim's stride.
+/// One loop: merged dims of the space, with the stride of the last one.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct LoopDim {
     pub(in crate::lower) extent: usize,
@@ -50,24 +50,25 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) tir: &'a Tir,
     pub(in crate::lower) fusion: &'a Fusion,
     pub(in crate::lower) cluster: &'a Cluster,
-    /// For each member, its operands.
+    /// The operands of each member.
     pub(in crate::lower) sources: BTreeMap<ValueId, Vec<OperandSource>>,
-    /// For each member, the loop over the row that computes it (full), or the loops that come before it (reduced).
+    /// For each full member, the loop over the row that computes it; for each reduced member, the number of loops
+    /// before it.
     pub(in crate::lower) stage: HashMap<ValueId, usize>,
     pub(in crate::lower) kept: Vec<LoopDim>,
     pub(in crate::lower) row: Vec<LoopDim>,
     pub(in crate::lower) columns: bool,
     pub(in crate::lower) bufs: HashMap<ValueId, Buf>,
     pub(in crate::lower) buffers: Vec<Stored>,
-    /// Values that get a buffer because the kernels of a split cluster hand them on.
+    /// Values that get a buffer because one kernel of a split cluster passes them to another.
     pub(in crate::lower) handed: HashSet<ValueId>,
     /// Scratch rows.
     pub(in crate::lower) locals: HashMap<ValueId, Buf>,
-    /// Values of reduced members, in scope of the current parallel iteration.
+    /// Values of reduced members in the scope of the current parallel iteration.
     pub(in crate::lower) reduced_values: HashMap<ValueId, Value>,
 }
 
-/// The kernel of a cluster, or those that it is split into, in order.
+/// Returns the kernel of a cluster, or the kernels that it is split into, in order.
 pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Result<Vec<Scheduled>, VerifyError> {
     let mut s = Scheduler {
         tir,
@@ -99,7 +100,7 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
     }])
 }
 
-/// Analysis.
+/// Analysis of the cluster.
 impl Scheduler<'_> {
     pub(in crate::lower) fn is_stored(&self, v: ValueId) -> bool {
         self.fusion.stored[v.0 as usize] || self.handed.contains(&v)
@@ -136,7 +137,7 @@ impl Scheduler<'_> {
             let sources = match &self.tir.value(m.value).def {
                 Def::Pointwise { args, .. } => args.iter().map(|&a| self.operand_source(a, &m.along)).collect(),
                 Def::Reduce { arg, .. } => {
-                    // The operand lies along the whole space, not only the kept dims.
+                    // The operand covers the whole space, not only the kept dims.
                     let shape = &self.tir.value(*arg).shape;
                     vec![self.operand_source(*arg, &full_along(self.cluster, shape))]
                 }
@@ -150,8 +151,9 @@ impl Scheduler<'_> {
         matches!(self.tir.value(v).def, Def::Reduce { .. })
     }
 
-    /// Whether a value is a softmax's quotient of operands that are both at hand, the sum once for a row: it is a product with the
-    /// sum's inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
+    /// Whether a value is a softmax's quotient and both operands are available, the sum once per row. It then becomes a
+    /// product with the inverse of the sum, computed once per row. This costs one more rounding, and is exact where the
+    /// exponential is one.
     pub(in crate::lower) fn multiplies_by_inverse(&self, v: ValueId) -> bool {
         let &[OperandSource::Member(a), OperandSource::Member(b)] = &self.sources[&v][..] else {
             return false;
@@ -172,7 +174,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The strides, per dim of the space, of everything the kernel loads or stores.
+    /// The strides of all loads and stores of the kernel, per dim of the space.
     fn all_strides(&self) -> Vec<Vec<i64>> {
         let mut all: Vec<Vec<i64>> = vec![];
         for m in &self.cluster.members {
@@ -188,7 +190,7 @@ impl Scheduler<'_> {
         all
     }
 
-    /// The strides of a value's own buffer per dim of the space.
+    /// The strides of a value's own buffer, per dim of the space.
     pub(in crate::lower) fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
         let mut strides = vec![0; self.cluster.space.len()];
         let own = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
@@ -200,7 +202,7 @@ impl Scheduler<'_> {
         strides
     }
 
-    /// The dims of the space whose index a member's expression uses.
+    /// The dims of the space whose indices the members' expressions use.
     fn indexed_dims(&self) -> BTreeSet<usize> {
         let mut dims = BTreeSet::new();
         let mut look = |v: ValueId, along: &Along| {
@@ -254,7 +256,7 @@ impl Scheduler<'_> {
         let (kept, mut row) = (merge(false), merge(true));
         let reduces = self.cluster.members.iter().any(|m| self.is_reduce(m.value));
         if reduces && row.is_empty() {
-            // Reduced dims of size one: a loop of one iteration.
+            // All reduced dims have size one: emit a loop of one iteration.
             let last = self.cluster.reduced.iter().position(|&r| r).unwrap_or(0);
             row.push(LoopDim { extent: 1, last });
         }
@@ -265,7 +267,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// How a value with an element at every point lies in the space of a cluster.
+/// The dims of the space for a value that has an element at every point.
 fn full_along(c: &Cluster, shape: &[usize]) -> Along {
     let mut rest = (0..c.space.len()).filter(|&d| c.space[d] != 1);
     shape.iter().map(|&s| if s == 1 { None } else { rest.next() }).collect()

@@ -1,8 +1,9 @@
-//! Reductions on several threads: few long rows, cut into parts.
+//! Parallel reductions: splits a few long rows into parts.
 //!
-//! A kernel's parallel loop goes over the kept dims. A sum of a million elements has no kept dims, a sum over the first dim of
-//! `[100000, 8]` eight lanes of them: both would run on one thread. Such a cluster becomes several kernels, for each stage one over
-//! the parts of its rows, which leaves what each part comes to in a buffer, and one that combines the parts:
+//! A kernel's parallel loop runs over the kept dims. A sum of a million elements has no kept dims, and a sum over the
+//! first dim of `[100000, 8]` has only eight lanes: both would run on one thread. Such a cluster becomes several
+//! kernels per stage: one computes the parts of its rows in parallel and stores the partial results in a buffer, and
+//! one combines them:
 //!
 //! ```text
 //! x.sum() of 1000000:   parts[p] = sum(x[62464 p ..][..62464])    p parallel
@@ -10,7 +11,7 @@
 //!                       sum = sum(parts)
 //! ```
 //!
-//! How rows are cut depends on sizes alone, so that results do not depend on the number of threads.
+//! The split depends only on sizes, so results do not depend on the number of threads.
 
 use super::emit::{is_expensive, reduce_op};
 use super::vars::Vars;
@@ -24,12 +25,12 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Fewer iterations than this do not keep several threads busy.
 const WAYS: usize = 8;
-/// The most parts of a row.
+/// The maximal number of parts of a row.
 const MOST: usize = 32;
-/// The lanes of one group in columns.
+/// The number of lanes in a group, in columns.
 const GROUP: usize = 64;
 
-/// How rows are cut along their first loop: `parts` of `len` iterations, and `rest` iterations after them.
+/// How rows are split along their first loop: `parts` of `len` iterations, and `rest` remaining iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) struct Cut {
     pub parts: usize,
@@ -38,7 +39,7 @@ pub(in crate::lower) struct Cut {
 }
 
 impl Cut {
-    /// Parts with the rest.
+    /// The number of parts, including the rest.
     pub(crate) fn slots(self) -> usize {
         self.parts + (self.rest > 0) as usize
     }
@@ -51,12 +52,12 @@ struct Range {
     from: usize,
     len: usize,
     parts: usize,
-    /// The number of the first part.
+    /// The index of the first part.
     slot: usize,
 }
 
 impl Scheduler<'_> {
-    /// How the rows are to be cut; `None` if they run whole.
+    /// How to split the rows; `None` if they are not split.
     pub(in crate::lower) fn cut(&self) -> Option<Cut> {
         let (limits, first) = (self.tir.limits, self.row.first()?);
         let kept: usize = self.kept.iter().map(|l| l.extent).product();
@@ -73,7 +74,7 @@ impl Scheduler<'_> {
         }
         let wanted = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
         let mut len = first.extent / wanted;
-        // Whole cache lines, where that takes little from each part.
+        // Use whole cache lines if the part is long enough not to change much.
         if len >= 1024 {
             len -= len % 64;
         }
@@ -86,7 +87,7 @@ impl Scheduler<'_> {
         (parts >= 2).then_some(cut)
     }
 
-    /// The kernels of a cluster with cut rows.
+    /// The kernels of a cluster with split rows.
     pub(in crate::lower) fn split(mut self, name: &str, cut: Cut) -> Result<Vec<Scheduled>, VerifyError> {
         self.hand_on();
         let last = self.stage.values().copied().max().unwrap_or(0);
@@ -108,7 +109,7 @@ impl Scheduler<'_> {
                 parts: 1,
                 slot: cut.parts,
             };
-            // The loop over the row that these kernels are.
+            // The kernels of each stage are numbered by the stage.
             let name = match stage {
                 0 => name.to_string(),
                 n => format!("{name}_{n}"),
@@ -123,7 +124,7 @@ impl Scheduler<'_> {
         Ok(out)
     }
 
-    /// Finds the values that one kernel leaves for another: what is reduced, and what is expensive and wanted again.
+    /// Finds the values that one kernel passes to another: reductions, and expensive values that are needed again.
     fn hand_on(&mut self) {
         let later = |m: &crate::lower::fuse::cluster::ClusterMember| match &self.tir.value(m.value).def {
             Def::Pointwise { expr, .. } => is_expensive(expr) && self.used_in_later_stage(m.value),
@@ -136,7 +137,7 @@ impl Scheduler<'_> {
         self.handed = handed.collect();
     }
 
-    /// Begins a kernel with these values as its parameters.
+    /// Starts a kernel with these values as its parameters.
     fn begin(&mut self, k: &mut KernelBuilder, inputs: &BTreeSet<ValueId>, outputs: &[ValueId]) {
         (self.bufs, self.buffers) = (HashMap::new(), vec![]);
         self.reduced_values.clear();
@@ -152,7 +153,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The buffers for the parts of these reductions.
+    /// The buffers for the partial results of these reductions.
     fn parts_of(&mut self, k: &mut KernelBuilder, reduces: &[ValueId], cut: Cut, role: BufferRole) -> Vec<Buf> {
         let rows: usize = self.kept.iter().map(|l| l.extent).product();
         let mut out = vec![];
@@ -166,7 +167,7 @@ impl Scheduler<'_> {
         out
     }
 
-    /// How a reduction combines, and in which dtype.
+    /// The operation and dtype with which a reduction combines.
     fn combine_of(&self, r: ValueId) -> (ReduceOp, DType) {
         match &self.tir.value(r).def {
             Def::Reduce { how, .. } => (reduce_op(how.combine), how.acc),
@@ -174,7 +175,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The kernel of a range of parts of one stage.
+    /// The kernel that computes a range of parts of one stage.
     fn of_parts(&mut self, name: &str, stage: usize, range: Range, cut: Cut) -> Result<Scheduled, VerifyError> {
         let (reduces, stores) = self.stage_roots(stage);
         let mut k = KernelBuilder::new(name);
@@ -207,7 +208,7 @@ impl Scheduler<'_> {
         self.finish(k)
     }
 
-    /// The loops over one part of a row: what its reductions come to.
+    /// Emits the loops over one part of a row. Returns the partial results.
     fn part_loops(
         &mut self,
         k: &mut KernelBuilder,
@@ -231,7 +232,7 @@ impl Scheduler<'_> {
         self.reduce_nest(k, vars, row, &inits, stage, reduces, stores)
     }
 
-    /// Where part `part` of the present row has its element.
+    /// The index of part `part` of the current row in the buffer of partial results.
     fn place_of_part(&self, vars: &Vars, part: Affine) -> Affine {
         let extents: Vec<usize> = self.kept.iter().map(|l| l.extent).collect();
         let rows: usize = extents.iter().product();
@@ -271,7 +272,7 @@ impl Scheduler<'_> {
         out
     }
 
-    /// The buffers that one member's operands lie in: those of other units, and reduced values.
+    /// The values whose buffers the operands of a member are in: values of other units, and reduced values.
     fn outside_buffers(&self, v: ValueId) -> Vec<ValueId> {
         let of = |s: &OperandSource| match s {
             OperandSource::Load(b, ..) => Some(*b),
@@ -284,7 +285,7 @@ impl Scheduler<'_> {
         self.sources[&v].iter().filter_map(of).collect()
     }
 
-    /// The kernel that combines the parts of a stage and computes what depends on its reductions alone.
+    /// The kernel that combines the parts of a stage and computes what depends only on its reductions.
     fn combine_kernel(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
         let (reduces, _) = self.stage_roots(stage);
         let ready = |m: &&crate::lower::fuse::cluster::ClusterMember| {
@@ -324,7 +325,7 @@ impl Scheduler<'_> {
         self.finish(k)
     }
 
-    /// A reduction of the present row from its parts.
+    /// Combines the parts of a reduction for the current row.
     fn combine_parts(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
         let (op, acc) = self.combine_of(r);
         let init = k.initial_value(op, acc);

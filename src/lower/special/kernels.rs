@@ -103,7 +103,7 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
     })
 }
 
-/// Every element of the result by itself: what `value` gives at its index is stored there.
+/// Stores `value` of the index to each element of the result.
 fn store_each(
     k: &mut KernelBuilder,
     shape: &[usize],
@@ -135,7 +135,7 @@ fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usi
     let copies = |k: &mut KernelBuilder, outer: &[Affine]| {
         let mut first = 0i64;
         for ((buf, a), shape) in parts.iter().zip(sizes) {
-            // The whole rest of a contiguous part is one run.
+            // The remaining dims of a contiguous part form one run.
             let rest: usize = shape[dim..].iter().product();
             let runs = Access {
                 strides: a.strides[dim..].to_vec(),
@@ -269,7 +269,7 @@ fn reduce_window(
     reduce_window_dim(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
 }
 
-/// How many elements a window's mean is over: an i64 value.
+/// The number of elements that a window's mean is over, as an i64 value.
 fn pool_count(
     k: &mut KernelBuilder,
     w: &SpatialWindow,

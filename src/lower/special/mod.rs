@@ -1,4 +1,4 @@
-//! Ops with a loop nest of their own: joining, gathering rows, padding, pooling, running sums.
+//! Ops with loop nests of their own: concatenation, row gathers, padding, pooling, running sums.
 
 pub(super) mod kernels;
 mod scan;
@@ -9,7 +9,7 @@ use crate::scalar::ScalarExpr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
 
-/// The value of a call that has a kernel here, or `None` for one that has not.
+/// The value of a call that has a special kernel, or `None`.
 pub(in crate::lower) fn recognise_special(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -43,7 +43,7 @@ pub(in crate::lower) fn recognise_special(
     }
 }
 
-/// `v` converted to `dtype`, as a value of its own (fused into its producer where it can be).
+/// `v` converted to `dtype`, as a separate value (fused into its producer where possible).
 fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
     let from = tir.value(v).dtype;
     if from == dtype {
@@ -59,7 +59,7 @@ fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
 
 fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let all: Vec<ValueId> = ids.leaves("tensors")?.into_iter().copied().collect();
-    // torch skips one-dimensional empty tensors.
+    // Like torch, skip one-dimensional empty tensors.
     let parts: Vec<ValueId> = all.iter().copied().filter(|&v| tir.value(v).shape != [0]).collect();
     let Some(&first) = parts.first() else { return Ok(None) };
     let dtype = tir.value(first).dtype;
@@ -196,7 +196,7 @@ fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     if dtype.compute_dtype() == dtype {
         return push_pool(tir, types, x, Special::MaxPool(w));
     }
-    // Kernels reduce in f32 what halves hold; a maximum is none the less exact.
+    // Kernels reduce 16-bit floats in f32; a maximum is exact nevertheless.
     let narrow = tir.traced(x);
     let b: &mut dyn Build = tir;
     let wide = ValueId(b.to_dtype(&narrow, dtype.compute_dtype())?.id);
@@ -237,7 +237,7 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     )
 }
 
-/// An adaptive mean whose windows are all alike: a mean over the spatial dims, or windows side by side.
+/// An adaptive mean whose windows all have the same size: a mean over the spatial dims, or adjacent windows.
 fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
@@ -283,7 +283,7 @@ fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: 
         return Ok(None);
     }
     let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
-    // Half precision is computed in f32, and each result rounded.
+    // Half precision is computed in f32, and each result is rounded.
     let x = convert_value(tir, x, dtype)?;
     let x = convert_value(tir, x, dtype.compute_dtype())?;
     let y = tir.push(

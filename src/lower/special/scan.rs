@@ -1,7 +1,7 @@
 //! Running sums and products along a dim.
 //!
-//! torch carries those of f32 in f64. Rows of f32 are summed in blocks here: what a block's elements come to from its first one
-//! on, then what all before it come to as two f32 numbers, a sum and what its roundings lost, and then both together, in vectors.
+//! torch carries those of f32 in f64. Here rows of f32 are summed in blocks: first the running sums within each block;
+//! then the sum before each block as two f32 numbers, a sum and its rounding error; finally both are added in vectors.
 
 use super::kernels::{affine_vars, element_index, loop_over};
 use crate::kernel::{Affine, Buf, KernelBuilder, Value};
@@ -11,25 +11,25 @@ use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
 use crate::types::DType;
 
-/// Elements of a row that are summed one after the other.
+/// The number of elements of a row that are summed sequentially.
 const BLOCK: usize = 32;
-/// Blocks that are done together: their sums stay in L1.
+/// The number of blocks per chunk: their sums stay in L1.
 const BLOCKS: usize = 32;
-/// Blocks that are summed side by side: each waits for its own last addition.
+/// The number of blocks that are summed in parallel, to hide the latency of additions.
 const SIDE: usize = 4;
 
-/// What carries a running result along: f32 would lose a rounding at every element.
+/// How the running result is carried: a plain f32 carry would add a rounding error at every element.
 #[derive(Clone, Copy, PartialEq)]
 enum ScanCarry {
-    /// The result itself: integers, and f64.
+    /// In the result's dtype: integers, and f64.
     Plain,
-    /// An f64 result of f32.
+    /// In f64, for f32 results.
     Wide,
-    /// An f32 sum and what its roundings lost, where sums are computed side by side in vectors.
+    /// As an f32 sum and its rounding error, where sums are computed side by side in vectors.
     Compensated,
 }
 
-/// The kernel of a running result along `dim`.
+/// The kernel of a running sum or product along `dim`.
 pub(super) fn write_scan(
     k: &mut KernelBuilder,
     x: &(Buf, Access),
@@ -57,11 +57,11 @@ pub(super) fn write_scan(
         return scan.emit_plain(k, &[vec![]], n, carry);
     };
     if !along {
-        // Along another dim the sums of a row lie side by side.
+        // Along another dim, the sums of a row are adjacent.
         return loop_over(k, &others, |k, v| scan.emit_plain(k, &[v.to_vec()], n, carry));
     }
-    // Rows side by side hide the latency of an addition. More than two long ones would meet in the same set of the L1 cache where
-    // a row is a power of two.
+    // Interleaving rows hides the latency of an addition. More than two long rows would map to the same set of the L1
+    // cache if their length is a power of two.
     let side_by_side: &[usize] = if n < 4 * BLOCK { &[4, 2] } else { &[2] };
     let fits = |t: &&usize| *last > 0 && last.is_multiple_of(**t);
     let together = side_by_side.iter().find(fits).copied().unwrap_or(1);
@@ -78,7 +78,7 @@ pub(super) fn write_scan(
     });
 }
 
-/// What is read and written.
+/// The input and the output.
 struct ScanKernel<'a> {
     x: &'a (Buf, Access),
     out: &'a (Buf, Access),
@@ -86,13 +86,13 @@ struct ScanKernel<'a> {
     how: ScanOp,
 }
 
-/// Scratch of the rows of one thread.
+/// Scratch memory for the row of one thread.
 struct ScanScratch {
     /// The running sum of each element's block.
     within: Buf,
-    /// What each block comes to.
+    /// The sum of each block.
     sums: Buf,
-    /// The sum before each block, and what it lost.
+    /// The sum before each block, and its rounding error.
     before: [Buf; 2],
 }
 
@@ -101,7 +101,7 @@ impl ScanKernel<'_> {
         k.buffer_dtype(self.out.0)
     }
 
-    /// The index of an element of the scanned dim.
+    /// The index of element `j` of the scanned dim.
     fn index_at(&self, outer: &[Affine], j: Affine) -> Vec<Affine> {
         let mut i = outer.to_vec();
         i.insert(self.dim, j);
@@ -116,12 +116,12 @@ impl ScanKernel<'_> {
         k.store(self.out.0, element_index(&self.out.1, &self.index_at(outer, j)), v);
     }
 
-    /// Element after element, some rows side by side: each waits for its own last addition.
+    /// Emits a sequential scan of some interleaved rows, each with its own chain of additions.
     fn emit_plain(&self, k: &mut KernelBuilder, outers: &[Vec<Affine>], n: usize, carry: ScanCarry) {
         let start = self.initial_carry(k, carry);
         let each = start.len();
         k.scan(n, &start.repeat(outers.len()), |k, j, carried| {
-            // Loads first: none waits for a store that only looks like one to its place.
+            // Loads first, so that none waits for a store that appears to alias it.
             let values: Vec<_> = outers.iter().map(|o| self.load(k, o, j.into())).collect();
             let mut next = vec![];
             for ((outer, carried), v) in outers.iter().zip(carried.chunks(each)).zip(values) {
@@ -142,7 +142,7 @@ impl ScanKernel<'_> {
         vec![start; if carry == ScanCarry::Compensated { 2 } else { 1 }]
     }
 
-    /// What is carried once `v` is added, and the result.
+    /// Returns the carry after adding `v`, and the result.
     fn add_to_carry(
         &self,
         k: &mut KernelBuilder,
@@ -175,7 +175,7 @@ impl ScanKernel<'_> {
         }
     }
 
-    /// A long row of f32.
+    /// Emits the scan of a long f32 row.
     fn emit_long_row(&self, k: &mut KernelBuilder, outer: &[Affine], n: usize) {
         let scratch = ScanScratch {
             within: k.local("within", DType::F32, &[BLOCKS * BLOCK]),
@@ -202,7 +202,7 @@ impl ScanKernel<'_> {
         }
     }
 
-    /// `blocks` blocks of a row from `from` on; gives what is carried after them.
+    /// Scans `blocks` blocks of a row starting at `from`. Returns the carry after them.
     fn chunk(
         &self,
         k: &mut KernelBuilder,
@@ -239,7 +239,7 @@ impl ScanKernel<'_> {
         carried
     }
 
-    /// The running sums within `count` blocks from block `first` on, and what each comes to.
+    /// Computes the running sums within `count` blocks starting at block `first`, and the sum of each block.
     fn blocks(
         &self,
         k: &mut KernelBuilder,
@@ -252,7 +252,7 @@ impl ScanKernel<'_> {
         let zero = k.constant(Scalar::F32(0.0));
         let sums = k.scan(BLOCK, &vec![zero; count], |k, j, sums| {
             let place = |b: usize| block_element(&(first.clone() + b as i64), j.into());
-            // Loads first: none waits for a store that only looks like one to its place.
+            // Loads first, so that none waits for a store that appears to alias it.
             let values: Vec<_> = (0..count)
                 .map(|b| self.load(k, outer, from.clone() + place(b)))
                 .collect();
@@ -272,12 +272,12 @@ impl ScanKernel<'_> {
     }
 }
 
-/// The place of an element of a block.
+/// The index of element `j` of a block.
 fn block_element(block: &Affine, j: Affine) -> Affine {
     block.clone() * BLOCK as i64 + j
 }
 
-/// A sum and what it has lost, once `v` is added (Knuth's two-sum).
+/// Adds `v` to a sum and its rounding error (Knuth's two-sum).
 fn two_sum(k: &mut KernelBuilder, carried: &[Value], v: Value) -> Vec<Value> {
     let (sum, lost) = (carried[0], carried[1]);
     let next = k.binary(Binary::Add, sum, v);
@@ -290,7 +290,7 @@ fn two_sum(k: &mut KernelBuilder, carried: &[Value], v: Value) -> Vec<Value> {
     vec![next, number_or_zero(k, lost)]
 }
 
-/// `v`, or 0 where infinity minus infinity is nothing that was lost.
+/// `v`, or 0 if it is NaN: infinity minus infinity is not a rounding error.
 fn number_or_zero(k: &mut KernelBuilder, v: Value) -> Value {
     let zero = k.constant(Scalar::from_i64(k.dtype(v), 0));
     let is_number = k.compare(Compare::Eq, v, v);

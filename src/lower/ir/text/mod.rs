@@ -8,10 +8,11 @@
 //! return %flat
 //! ```
 //!
-//! A value has the name of the graph node that it was made for; a node's second value is `%x#1`. What an operation needs beside
-//! its operands follows as `key=value`; scalar expressions ([`scalar::text`](crate::scalar::text)) stand in braces. A view by
-//! affine indices lists an index for each dim of its operand, in dims of the result: `affine(%x) at=[d1, 3+2*d0]`. `//` begins a
-//! comment. Values of constants, and calls of routines with their graphs, are printed but cannot be read.
+//! A value has the name of the graph node that it was created for; a node's second value is `%x#1`. Parameters of an
+//! operation follow its operands as `key=value`. Scalar expressions ([`scalar::text`](crate::scalar::text)) are in
+//! braces. A view by affine indices lists an index for each dim of its operand, in terms of the result's dims:
+//! `affine(%x) at=[d1, 3+2*d0]`. `//` starts a comment. Values of constants, and calls of routines with their graphs,
+//! are printed but cannot be parsed.
 
 mod parse;
 mod print;

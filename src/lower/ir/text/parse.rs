@@ -1,4 +1,4 @@
-//! Text to tensor IR.
+//! Parses tensor IR from text.
 
 use super::print::combine_name;
 use crate::kernel::IrTextError;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 type ParseResult<T> = Result<T, String>;
 
 impl Tir {
-    /// Reads what `Display` writes, but for calls. Constants are zeros.
+    /// Parses what `Display` writes, except for calls. Constants become zeros.
     pub fn parse(text: &str) -> Result<Tir, IrTextError> {
         let mut reader = TirParser::default();
         for (i, line) in text.lines().enumerate() {
@@ -39,11 +39,11 @@ struct TirParser {
 /// The right side of a line: `head(%a, %b) key=value key { expression }`.
 struct RightSide<'a> {
     head: &'a str,
-    /// What follows a head without operands.
+    /// The number after a head without operands.
     number: Option<usize>,
     args: Vec<ValueId>,
     attributes: HashMap<&'a str, &'a str>,
-    /// Expressions by the key before them; the key of a lone one is empty.
+    /// The expressions by the key before them. The key of an expression without one is empty.
     blocks: HashMap<&'a str, &'a str>,
 }
 
@@ -272,7 +272,7 @@ impl TirParser {
     }
 }
 
-/// A product of the first two operands, with the third added to it.
+/// A product of the first two operands, plus the third.
 fn parse_matmul(line: &RightSide, out: TensorType) -> ParseResult<Contraction> {
     line.arg(1)?;
     Ok(Contraction::MatMul(MatrixProduct {
@@ -318,7 +318,7 @@ fn type_of(text: &str) -> ParseResult<(DType, Vec<usize>)> {
     Ok((dtype, dims.ok_or_else(wrong)?))
 }
 
-/// The next word; spaces within brackets belong to it.
+/// The next word. Brackets may contain spaces.
 fn split_word(text: &str) -> (&str, &str) {
     let mut depth = 0usize;
     for (i, c) in text.char_indices() {
@@ -338,7 +338,7 @@ fn affine_list(line: &RightSide) -> ParseResult<Vec<AffineIndex>> {
         .ok_or_else(|| "`affine` needs `at=[…]`".into())
 }
 
-/// `3+2*d0+d1`
+/// Parses an affine index such as `3+2*d0+d1`.
 fn parse_affine(text: &str) -> Option<AffineIndex> {
     let mut index = AffineIndex::default();
     for part in text.split('+') {

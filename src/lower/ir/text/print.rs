@@ -1,4 +1,4 @@
-//! Tensor IR to text.
+//! Prints tensor IR as text.
 
 use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::math::contract::Activation;
@@ -34,7 +34,7 @@ impl fmt::Display for Tir {
     }
 }
 
-/// The names of all values: those of their nodes, numbered from the second value of a node on.
+/// The names of all values: those of their nodes, with a number from a node's second value on.
 fn value_names(tir: &Tir) -> Vec<String> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     let name = |node: &'_ str, n: usize| match n {
@@ -86,7 +86,7 @@ fn print_definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) ->
     }
 }
 
-/// What is known of a value beside its definition.
+/// A value's entries in the side tables.
 fn side_tables(tir: &Tir, v: ValueId) -> String {
     let mut out = match tir.activations.get(&v) {
         None | Some(Activation::None) => String::new(),
@@ -115,7 +115,7 @@ pub(super) fn combine_name(c: Combine) -> &'static str {
     }
 }
 
-/// What a reduction does before and after combining, and in which dtype it combines.
+/// The expressions of a reduction before and after combining, and the dtype in which it combines.
 fn print_pre_and_post(how: &Reduction) -> String {
     let mut out = format!(" in={}", how.acc);
     for (key, expr) in [("before", &how.pre), ("after", &how.post)] {

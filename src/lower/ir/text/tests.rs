@@ -1,4 +1,4 @@
-//! Tensor IR comes back from its text.
+//! Tensor IR survives printing and parsing.
 
 use crate::lower::ir::Tir;
 
