@@ -126,15 +126,15 @@ impl fmt::Display for SizeGuard {
     }
 }
 
-/// How the Python function that was exported is called and what it returns, as torch writes it: what callers from Python need to
-/// take and give the same objects.
+/// The calling convention of an exported Python function, in torch's format. Callers from Python use it to pass and
+/// return the same structures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSpec {
     /// The nesting of `(args, kwargs)`: a `TreeSpec` of `torch.utils._pytree` as JSON.
     pub inputs: Arc<str>,
     /// The nesting of the result.
     pub results: Arc<str>,
-    /// The names of the parameters, first those by position, if the exporter kept them.
+    /// The names of the parameters, positional ones first, if the exporter kept them.
     pub names: Option<Vec<String>>,
 }
 
@@ -166,7 +166,7 @@ pub struct GraphModule {
     /// Whether the graphs were printed by torch. Such text does not mention parameters and buffers, although they
     /// exist.
     pub printed: bool,
-    /// How the entry graph is called from Python, where an archive says so.
+    /// How the entry graph is called from Python, if the archive records it.
     pub call_spec: Option<CallSpec>,
 }
 
