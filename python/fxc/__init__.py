@@ -31,6 +31,7 @@ from ._fxc import (
 from ._graph import Remark, Rewritten, passes, rewrite
 from ._model import Model, check, load, loads
 from ._profile import Profile, Step
+from ._report import stats
 
 __all__ = [
     "CompileError",
@@ -63,6 +64,7 @@ __all__ = [
     "passes",
     "rewrite",
     "set_num_threads",
+    "stats",
 ]
 
 if hasattr(_os, "register_at_fork"):

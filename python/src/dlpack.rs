@@ -254,7 +254,8 @@ unsafe extern "C" fn delete_exported(t: *mut DLManagedTensorVersioned) {
 }
 
 /// A tensor of fxc's for another library, which owns it from then on. The memory must be the tensor's alone if it is written.
-pub(crate) fn export(tensor: Tensor) -> Option<NonNull<DLManagedTensorVersioned>> {
+/// With an `order`, dimension `i` of the tensor is dimension `order[i]` of the export.
+pub(crate) fn export(tensor: Tensor, order: Option<&[usize]>) -> Option<NonNull<DLManagedTensorVersioned>> {
     let (code, bits) = dtype::to_dlpack(tensor.dtype())?;
     let mut exported = Box::new(Exported {
         managed: DLManagedTensorVersioned {
@@ -264,8 +265,8 @@ pub(crate) fn export(tensor: Tensor) -> Option<NonNull<DLManagedTensorVersioned>
             flags: 0,
             dl_tensor: DLTensor::empty(),
         },
-        shape: tensor.shape().iter().map(|&n| n as i64).collect(),
-        strides: tensor.strides().iter().map(|&n| n as i64).collect(),
+        shape: ordered(tensor.shape(), order),
+        strides: ordered(&tensor.strides(), order),
         _tensor: tensor,
     });
     let t = &mut exported.managed.dl_tensor;
@@ -282,9 +283,17 @@ pub(crate) fn export(tensor: Tensor) -> Option<NonNull<DLManagedTensorVersioned>
     }
 }
 
+fn ordered(sizes: &[usize], order: Option<&[usize]>) -> SmallVec<[i64; 6]> {
+    let mut out: SmallVec<[i64; 6]> = sizes.iter().map(|&n| n as i64).collect();
+    for (&n, &place) in sizes.iter().zip(order.unwrap_or_default()) {
+        out[place] = n as i64;
+    }
+    out
+}
+
 /// A capsule of a tensor of fxc's, as `__dlpack__` gives it.
-pub(crate) fn capsule(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyAny>> {
-    let exported = export(tensor).ok_or_else(|| PyBufferError::new_err("DLPack has no such element type"))?;
+pub(crate) fn capsule<'py>(py: Python<'py>, tensor: Tensor, order: Option<&[usize]>) -> PyResult<Bound<'py, PyAny>> {
+    let exported = export(tensor, order).ok_or_else(|| PyBufferError::new_err("DLPack has no such element type"))?;
     // SAFETY: the pointer is not null; the destructor deletes a tensor that nobody took.
     unsafe {
         let raw = pyo3::ffi::PyCapsule_New(exported.as_ptr().cast(), VERSIONED.as_ptr(), Some(delete_capsule));

@@ -9,6 +9,7 @@
 
 mod args;
 mod array;
+mod backend;
 mod dlpack;
 mod dtype;
 mod edit;
@@ -31,6 +32,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _fxc {
+    #[pymodule_export]
+    use crate::backend::{_check_text, Part, Weights};
     #[pymodule_export]
     use crate::edit::{passes, rewrite_model, run_passes};
     #[pymodule_export]

@@ -69,7 +69,8 @@ impl<'py> Maker<'py> {
         Ok(made)
     }
 
-    fn scalar(&self, value: Val<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    /// A value that is not a tensor.
+    pub(crate) fn scalar(&self, value: Val<Tensor>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         Ok(match value {
             Val::None => py.None().into_bound(py),

@@ -113,14 +113,32 @@ impl Torch {
         }
     }
 
+    /// The memory of a tensor, whether or not it requires a gradient: for code that torch runs as a part of its own.
+    pub(crate) fn borrow(&self, object: &Bound<'_, PyAny>) -> PyResult<Array> {
+        match self.borrow {
+            Some(borrow) if self.is_tensor(object)? => borrow_tensor(object, borrow),
+            _ => dlpack::import(&object.call_method0("detach")?),
+        }
+    }
+
     /// A tensor around the memory of one of fxc's.
     pub(crate) fn make<'py>(&self, py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
+        self.make_ordered(py, tensor, None)
+    }
+
+    /// A tensor around the memory of one of fxc's, whose dimensions are those of `order`.
+    pub(crate) fn make_ordered<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: Tensor,
+        order: Option<&[usize]>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let Some(import) = self.import else {
-            let capsule = dlpack::capsule(py, tensor)?;
+            let capsule = dlpack::capsule(py, tensor, order)?;
             return self.from_dlpack.bind(py).call1((capsule,));
         };
         let dtype = tensor.dtype();
-        let exported = dlpack::export(tensor)
+        let exported = dlpack::export(tensor, order)
             .ok_or_else(|| PyValueError::new_err(format!("DLPack has no element type for {dtype}")))?;
         let mut out = std::ptr::null_mut();
         // SAFETY: the function takes the exported tensor, and gives a new reference or sets an exception.

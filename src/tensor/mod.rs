@@ -144,7 +144,7 @@ impl Tensor {
     /// The tensor in memory of its own if the elements are a caller's, which lasts for one call; else the tensor.
     pub fn detach(self) -> Tensor {
         match &*self.storage {
-            Storage::Borrowed(_) => self.deep_copy(),
+            Storage::Borrowed(b) if b.is_of_a_call() => self.deep_copy(),
             _ => self,
         }
     }

@@ -4,6 +4,7 @@ use super::Tensor;
 use super::element::{Element, cast_slice_mut};
 use memmap2::{Mmap, MmapMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, Weak};
@@ -163,7 +164,7 @@ pub enum Storage {
     },
     /// To be computed from another tensor when it is first read.
     Deferred(Deferred),
-    /// The caller's, for the time of one call. Whatever keeps a tensor for longer copies it: see [`Tensor::detach`].
+    /// The caller's. Whatever keeps a tensor for longer than a call copies what has no owner: see [`Tensor::detach`].
     Borrowed(BorrowedBytes),
 }
 
@@ -171,7 +172,12 @@ pub enum Storage {
 pub struct BorrowedBytes {
     ptr: NonNull<u8>,
     len: usize,
+    /// Keeps the memory; without an owner it lasts for one call.
+    owner: Option<MemoryKeeper>,
 }
+
+/// Something that keeps memory as long as it lives itself.
+pub(super) type MemoryKeeper = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: the bytes are only read, and whoever made this vouches that nobody writes them meanwhile.
 unsafe impl Send for BorrowedBytes {}
@@ -189,7 +195,21 @@ impl BorrowedBytes {
         BorrowedBytes {
             ptr: ptr.unwrap_or(NonNull::dangling()),
             len,
+            owner: None,
         }
+    }
+
+    /// The bytes with what keeps their memory.
+    pub fn kept_by(self, owner: MemoryKeeper) -> BorrowedBytes {
+        BorrowedBytes {
+            owner: Some(owner),
+            ..self
+        }
+    }
+
+    /// Whether the memory lasts for one call only.
+    pub fn is_of_a_call(&self) -> bool {
+        self.owner.is_none()
     }
 
     fn bytes(&self) -> &[u8] {

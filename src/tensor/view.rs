@@ -1,7 +1,7 @@
 //! Tensors in memory of the caller's: what a call reads from, and writes to, without a copy.
 
 use super::layout::{LayoutError, Runs, check_count, is_row_major, last_element};
-use super::storage::{AlignedBytes, BorrowedBytes, Storage};
+use super::storage::{AlignedBytes, BorrowedBytes, MemoryKeeper, Storage};
 use super::{Element, Tensor, byte_len, contiguous_strides};
 use crate::types::{DType, TensorType};
 use smallvec::SmallVec;
@@ -151,6 +151,21 @@ impl<'a> View<'a> {
                 // SAFETY: the view's promise; whoever keeps the tensor for longer than a call detaches it.
                 let bytes = unsafe { BorrowedBytes::new(data, self.byte_count()) };
                 Tensor::from_storage(self.dtype, &self.shape, Storage::Borrowed(bytes))
+            }
+            None => self.to_tensor(),
+        }
+    }
+
+    /// A tensor of the same elements, which stay where they are if they are dense and aligned: `owner` keeps their memory.
+    ///
+    /// # Safety
+    /// The elements stay there, unchanged while code reads them, as long as the owner lives.
+    pub unsafe fn to_kept_tensor(&self, owner: MemoryKeeper) -> Tensor {
+        match self.dense_address() {
+            Some(data) => {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { BorrowedBytes::new(data, self.byte_count()) };
+                Tensor::from_storage(self.dtype, &self.shape, Storage::Borrowed(bytes.kept_by(owner)))
             }
             None => self.to_tensor(),
         }

@@ -39,6 +39,7 @@ SCRIPTS = [
     ("numpy_code.py", "ZOO"),
     ("dynamic.py", "MODELS", "TMP"),
     ("traced.py", "MODELS_DIR"),
+    ("backend.py", "--models", "MODELS"),
     ("viewers.py", "ZOO"),
 ]
 # What takes an hour, or a file of PyTorch's repository: run by name alone.

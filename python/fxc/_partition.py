@@ -1,0 +1,294 @@
+"""Which nodes of an ATen graph fxc compiles, and in which parts.
+
+A node's depth is how often a path to it changes from nodes that torch runs to nodes that fxc compiles. The compiled nodes of one depth
+are a part: no path leads from one of them through torch to another, so that parts and torch's nodes can run in the order of their
+depths. Nodes that draw random numbers keep their order.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import _fx_text
+from ._fx_text import Inexpressible, Node, is_size
+from ._fxc import _check_text
+
+#: A part with one of these is worth a call.
+_HEAVY = (
+    "mm",
+    "matmul",
+    "linear",
+    "conv",
+    "attention",
+    "einsum",
+    "lstm",
+    "gru",
+    "rnn",
+    "_softmax",
+    "layer_norm",
+    "batch_norm",
+    "group_norm",
+)
+#: A part without needs so many nodes that compute something.
+_FEWEST = 2
+
+#: What torch may do with its generator in these, it does not without dropout.
+_DROPOUT = {"dropout_p", "dropout", "p"}
+
+
+@dataclass
+class Part:
+    """Nodes that are compiled together."""
+
+    nodes: list[Node]
+    #: Values from outside, tensors only: sizes are known by the tensors' shapes, or come in by name.
+    inputs: list[Node] = field(default_factory=list)
+    #: Nodes whose values are used outside.
+    results: list[Node] = field(default_factory=list)
+    #: Numbers that the nodes' arguments refer to.
+    sizes: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """How a graph is divided."""
+
+    graph: torch.fx.Graph
+    parts: list[Part]
+    #: The part of each compiled node.
+    part_of: dict[Node, int]
+    #: The order in which all else runs, with the parts.
+    order: list[Node | Part]
+    #: Views that torch makes of a part's results or inputs, though they are compiled as well where the part uses them.
+    views: set[Node]
+    #: Why a node is left to torch.
+    reasons: dict[Node, str]
+
+    @property
+    def left(self) -> list[Node]:
+        """What torch runs that computes something."""
+        return [n for n in self.order if isinstance(n, torch.fx.Node) and computes(n)]
+
+
+def computes(n: Node) -> bool:
+    """Whether a node is more than a view, a number or an item of a tuple."""
+    return n.op == "call_function" and n.target is not operator.getitem and not is_view(n) and not is_size(n)
+
+
+def is_view(n: Node) -> bool:
+    """Whether a node's value shares its argument's memory."""
+    if n.target is operator.getitem:
+        return isinstance(n.args[0], torch.fx.Node) and is_view(n.args[0])
+    if not isinstance(n.target, torch._ops.OpOverload):
+        return False
+    if n.target is torch.ops.aten._unsafe_view.default:
+        return True
+    returns = n.target._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def draws(n: Node) -> bool:
+    """Whether a node takes numbers from torch's generator."""
+    if not isinstance(n.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in n.target.tags:
+        return False
+    schema = n.target._schema.arguments
+    given = dict(zip((a.name for a in schema), n.args)) | n.kwargs
+    chances = [given.get(a.name, a.default_value) for a in schema if a.name in _DROPOUT]
+    return not chances or any(c != 0 for c in chances)
+
+
+def _objection(n: Node) -> str | None:
+    """Why a node is left to torch, as far as that is known without asking the compiler."""
+    if n.op != "call_function":
+        return "not a call"
+    if is_size(n):
+        return "a number"
+    if n.target is operator.getitem:
+        return None
+    if not isinstance(n.target, torch._ops.OpOverload):
+        return f"{n.target} is not an op"
+    if draws(n):
+        return "it draws random numbers"
+    if n.target._schema.is_mutable:
+        return "it writes in place"
+    try:
+        _fx_text.statement(n)
+        for i in n.all_input_nodes:
+            if not is_size(i):
+                _fx_text.value_type(i.meta.get("val"))
+            elif not isinstance(i.meta.get("val"), (int, torch.SymInt)):
+                return "a number that is not an int"
+        if isinstance(n.meta["val"], torch.Tensor) and not is_view(n):
+            _fx_text.memory_order(n.meta["val"])
+    except Inexpressible as e:
+        return str(e)
+    return None
+
+
+def objections(graph: torch.fx.Graph) -> dict[Node, str]:
+    """The nodes that are left to torch, with the reasons."""
+    found: dict[Node, str] = {}
+    for n in graph.nodes:
+        why = _objection(n)
+        if why is None and n.target is operator.getitem and n.args[0] in found:
+            why = found[n.args[0]]
+        if why is not None:
+            found[n] = why
+    for _ in range(50):
+        wrong = _ask(graph, found)
+        if not wrong:
+            return found
+        for n, why in wrong.items():
+            _leave(n, why, found)
+    return {n: found.get(n, "the compiler rejects it") for n in graph.nodes}
+
+
+def _leave(n: Node, why: str, found: dict[Node, str]) -> None:
+    """Leaves a node to torch, with the items of its result."""
+    if n.target is operator.getitem and n.args[0] not in found:
+        n = n.args[0]
+    found[n] = why
+    found.update({u: why for u in n.users if u.target is operator.getitem})
+
+
+def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
+    """What the compiler says of the nodes that nothing is known against."""
+    nodes = [n for n in graph.nodes if n not in found]
+    if not nodes:
+        return {}
+    inputs = {i: None for n in nodes for i in n.all_input_nodes if i in found and not is_size(i)}
+    text = _fx_text.write_part(nodes, list(inputs), nodes[-1:], set(), in_order=False)
+    wrong: dict[Node, str] = {}
+    for line, code, title in _check_text(text.text):
+        if line in text.nodes and text.nodes[line] not in found:
+            wrong.setdefault(text.nodes[line], f"{code}: {title}")
+        elif line not in text.nodes:
+            wrong.setdefault(nodes[-1], f"{code}: {title}")
+    return wrong
+
+
+def share_sizes(graph: torch.fx.Graph) -> None:
+    """Takes each size from where it is known first: one that is read from a tensor within would divide a part."""
+    first: dict[Any, Node] = {}
+    for n in graph.nodes:
+        value = n.meta.get("val")
+        if not isinstance(value, torch.SymInt):
+            continue
+        known = first.setdefault(value.node.expr, n)
+        if known is not n and n.op == "call_function":
+            n.replace_all_uses_with(known)
+
+
+def _depths(graph: torch.fx.Graph, left: dict[Node, str]) -> dict[Node, int]:
+    depths: dict[Node, int] = {}
+    drawn = 0
+    for n in graph.nodes:
+        inputs = n.all_input_nodes
+        if n in left:
+            depth = max((depths[i] for i in inputs), default=-1)
+            if draws(n) or n.op == "call_function" and not isinstance(n.target, torch._ops.OpOverload):
+                depth = drawn = max(depth, drawn)
+        else:
+            depth = max((depths[i] + (i in left) for i in inputs), default=0)
+        depths[n] = depth
+    return depths
+
+
+def _is_worth_it(nodes: list[Node]) -> bool:
+    names = [str(n.target) for n in nodes]
+    heavy = any(h in name for name in names for h in _HEAVY)
+    return heavy or sum(map(computes, nodes)) >= _FEWEST
+
+
+def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
+    """Divides a graph of which these nodes are left to torch."""
+    depths = _depths(graph, left)
+    groups: dict[int, list[Node]] = collections.defaultdict(list)
+    for n in graph.nodes:
+        if n not in left:
+            groups[depths[n]].append(n)
+    parts: dict[int, Part] = {}
+    reasons = dict(left)
+    for depth, nodes in groups.items():
+        if _is_worth_it(nodes):
+            parts[depth] = Part(nodes)
+        else:
+            reasons.update({n: "it stands alone between ops that torch runs" for n in nodes})
+    made = Plan(graph, [parts[d] for d in sorted(parts)], {}, [], set(), reasons)
+    for i, p in enumerate(made.parts):
+        made.part_of.update({n: i for n in p.nodes})
+    _set_order(made, parts, depths)
+    _connect(made)
+    return made
+
+
+def _set_order(made: Plan, parts: dict[int, Part], depths: dict[Node, int]) -> None:
+    """Parts come before torch's nodes of their depth."""
+    by_depth: dict[int, list[Node | Part]] = collections.defaultdict(list)
+    for d, p in parts.items():
+        by_depth[d].append(p)
+    for n in made.graph.nodes:
+        if n not in made.part_of and n.op != "output":
+            by_depth[-2 if n.op == "placeholder" else depths[n]].append(n)
+    for d in sorted(by_depth):
+        made.order.extend(by_depth[d])
+
+
+def _connect(made: Plan) -> None:
+    """Finds the parts' inputs and results."""
+    output = next(n for n in reversed(made.graph.nodes) if n.op == "output")
+    wanted: list[Node] = [i for n in made.order if isinstance(n, torch.fx.Node) for i in n.all_input_nodes]
+    wanted += output.all_input_nodes
+    for i, p in enumerate(made.parts):
+        inputs: dict[Node, None] = {}
+        sizes: dict[Node, None] = {}
+        for n in p.nodes:
+            for a in n.all_input_nodes:
+                if is_size(a):
+                    sizes[a] = None
+                elif made.part_of.get(a) != i:
+                    inputs[a] = None
+        p.inputs, p.sizes = list(inputs), list(sizes)
+        wanted += p.inputs
+    results: list[dict[Node, None]] = [{} for _ in made.parts]
+    while wanted:
+        n = wanted.pop()
+        if n not in made.part_of or n in made.views or n in results[made.part_of[n]]:
+            continue
+        if _torch_views(made, n):
+            made.views.add(n)
+            wanted += n.all_input_nodes if n.target is not operator.getitem else n.args[0].all_input_nodes
+        else:
+            results[made.part_of[n]][n] = None
+    positions = {n: i for i, n in enumerate(made.graph.nodes)}
+    for p, r in zip(made.parts, results):
+        p.results = sorted(r, key=positions.__getitem__)
+
+
+def _torch_views(made: Plan, n: Node) -> bool:
+    """Whether torch makes this view where it is used outside of its part, rather than the part a copy."""
+    if not is_view(n):
+        return False
+    source = n.args[0].args[0] if n.target is operator.getitem else n.args[0]
+    if not isinstance(source, torch.fx.Node) or not isinstance(source.meta.get("val"), torch.Tensor):
+        return True
+    if made.part_of.get(source) is None:
+        return True
+    try:
+        _fx_text.memory_order(n.meta["val"])
+    except Inexpressible:
+        return True
+    return _count(source.meta["val"]) <= _count(n.meta["val"])
+
+
+def _count(value: Any) -> int:
+    count = 1
+    for s in value.shape:
+        n = s if isinstance(s, int) else getattr(s.node, "hint", None)
+        count *= 1 if n is None else n
+    return count

@@ -1,0 +1,100 @@
+"""Weights that compiled parts hold copies of, and how their changes are noticed.
+
+The graphs that torch.compile captures take weights as inputs, so that one graph serves all modules of a class. A part whose weights are
+constants is faster: they are folded and packed when it is compiled. So a part has one variant for each set of weights, which holds as
+long as the weights are the same objects at the same addresses with the same version counters and the same first, middle and last
+elements; and a general variant that takes them as inputs. New sets run generally, and are packed once they have stayed the same for some
+calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import _report
+from ._fxc import Part, Weights
+
+#: How many sets of weights a part is compiled for.
+_KEPT = 8
+#: How many other sets are watched.
+_WATCHED = 32
+#: How many calls a new set stays the same before it is packed; four times as many after each time that a packed one changed.
+_PATIENCE = 2
+
+#: Rises when all weights are to be taken for changed.
+_generation = 0
+
+
+def refresh() -> None:
+    """Takes all weights for changed: the next call of each graph reads them again. Needed only after writes to some elements of a weight
+    that go round torch's version counter, which `.data` and numpy do."""
+    global _generation
+    _generation += 1
+
+
+class WeightedPart:
+    """A part of a graph with some inputs that seldom change."""
+
+    def __init__(self, make: Callable[[dict[int, Any]], Part], positions: list[int]) -> None:
+        self._make = make
+        self._positions = positions
+        self._packed: list[tuple[Weights, Part]] = []
+        self._watched: list[list[Any]] = []  # [Weights, calls]
+        self._general: Part | None = None
+        self._patience = _PATIENCE
+        self._lock = threading.Lock()
+        self._generation = _generation
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        if self._generation == _generation:
+            for weights, part in self._packed:
+                if weights.match_call(args):
+                    return part(args)
+        return self._choose(args)(args)
+
+    def _choose(self, args: list[Any]) -> Part:
+        """The variant for weights that are not packed."""
+        with self._lock:
+            if self._generation != _generation:
+                self._generation = _generation
+                self._packed.clear()
+                self._watched.clear()
+                return self._pack(args)
+            changed = [e for e in self._packed if e[0].are_objects_of(args)]
+            if changed:
+                self._packed = [e for e in self._packed if e not in changed]
+                self._patience *= 4
+            if not self._packed and not changed and not self._watched:
+                return self._pack(args)
+            if self._stayed(args) and len(self._packed) < _KEPT:
+                _report.count(repacked=1)
+                return self._pack(args)
+            return self._generally()
+
+    def _pack(self, args: list[Any]) -> Part:
+        _report.count(packed=1)
+        weights = Weights(args, self._positions)
+        part = self._make({p: args[p] for p in self._positions})
+        self._packed = [(weights, part), *self._packed]
+        return part
+
+    def _stayed(self, args: list[Any]) -> bool:
+        """Whether these weights were the same for some calls."""
+        for entry in self._watched:
+            if entry[0].match_call(args):
+                entry[1] += 1
+                if entry[1] < self._patience:
+                    return False
+                self._watched.remove(entry)
+                return True
+        self._watched = [e for e in self._watched if not e[0].are_objects_of(args)][-_WATCHED + 1 :]
+        self._watched.append([Weights(args, self._positions), 1])
+        return False
+
+    def _generally(self) -> Part:
+        if self._general is None:
+            _report.count(general=1)
+            self._general = self._make({})
+        return self._general

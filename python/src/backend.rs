@@ -1,0 +1,283 @@
+//! Parts of graphs that `torch.compile` captured, as `fxc/torch_backend.py` has them compiled and calls them.
+
+use crate::args::Library;
+use crate::array::Array;
+use crate::errors;
+use crate::model::{CompiledModel, ModelState, Settings};
+use crate::process::detached;
+use crate::results::Maker;
+use crate::torch::{self, Torch};
+use fxc::types::{DType, Val};
+use fxc::{Input, LayoutError, Model, Tensor, View};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt, PyList};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex};
+
+/// Where an input of a part comes from: a position of the call, and the order in which the tensor's dimensions go in. An int there stands
+/// for a size: it goes in as a tensor of that size and no elements, because sizes are known by the shapes of inputs.
+type InputSpec = (usize, Option<Vec<usize>>);
+
+/// What a result becomes.
+enum ResultSpec {
+    /// The part's next result: a tensor whose dimensions have this order in memory, or another value.
+    Computed(Option<Vec<usize>>),
+    /// What the call was given at this position.
+    Given(usize),
+}
+
+/// A part of a graph: takes the list of its inputs, and gives the list of its results.
+#[pyclass(frozen, module = "fxc._fxc")]
+pub(crate) struct Part {
+    state: Arc<ModelState>,
+    inputs: Vec<InputSpec>,
+    results: Vec<ResultSpec>,
+}
+
+#[pymethods]
+impl Part {
+    /// `text`: FXIR, whose constants that are only declared are in `weights`. It is compiled at once as far as its sizes are known.
+    /// `results`: a position for what is given back as it came, else the order of dimensions or None.
+    #[new]
+    #[pyo3(signature = (text, weights, inputs, results, **options))]
+    fn new(
+        py: Python<'_>,
+        text: &str,
+        weights: &Bound<'_, PyDict>,
+        inputs: Vec<InputSpec>,
+        results: Vec<Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Part> {
+        let settings = Settings::from_kwargs(options)?;
+        let mut model = Model::from_text(text).map_err(|e| errors::raise(py, &e))?;
+        for (name, tensor) in weights.iter() {
+            let name: String = name.extract()?;
+            let array = loaded_torch(py)?.borrow(&tensor)?;
+            let attribute = model.module_mut().attributes.get_mut(&*name);
+            let attribute = attribute.ok_or_else(|| PyValueError::new_err(format!("the text has no `{name}`")))?;
+            // The owner is a tensor of its own, so that the memory stays though the module's tensor gets another.
+            let owner = Arc::new(tensor.call_method0("detach")?.unbind());
+            // SAFETY: the tensor keeps its memory. A part whose weights were written is not called again, see `Weights`.
+            let kept = unsafe { view(&array, None).map_err(layout_error)?.to_kept_tensor(owner) };
+            attribute.value = Some(kept);
+        }
+        let made = CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, None)?;
+        made.state.code(py)?;
+        let results = results.iter().map(|r| match r.cast::<PyInt>() {
+            Ok(i) => Ok(ResultSpec::Given(i.extract()?)),
+            Err(_) => Ok(ResultSpec::Computed(r.extract()?)),
+        });
+        Ok(Part {
+            state: made.state,
+            inputs,
+            results: results.collect::<PyResult<_>>()?,
+        })
+    }
+
+    fn __call__<'py>(&self, args: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
+        let py = args.py();
+        let code = self.state.code(py)?;
+        let torch = loaded_torch(py)?;
+        let mut arrays: SmallVec<[Array; 8]> = SmallVec::new();
+        for (position, _) in &self.inputs {
+            arrays.push(read_input(torch, &args.get_item(*position)?)?);
+        }
+        let views = arrays.iter().zip(&self.inputs);
+        let views = views.map(|(a, (_, order))| Ok(view(a, order.as_deref())?.into()));
+        let views: SmallVec<[Input; 8]> = views.collect::<Result<_, _>>().map_err(layout_error)?;
+        let run = detached(py, || code.compiled.run(views))?;
+        let outputs = run.map_err(|e| errors::raise(py, &e))?;
+        self.give(args, torch, outputs.into_value())
+    }
+
+    /// What compiling has warned of so far.
+    #[getter]
+    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let code = self.state.code(py)?;
+        errors::to_list(py, code.compiled.warnings(), &fxc::source::Sources::new())
+    }
+}
+
+impl Part {
+    fn give<'py>(&self, args: &Bound<'py, PyList>, torch: &Torch, value: Val<Tensor>) -> PyResult<Bound<'py, PyList>> {
+        let py = args.py();
+        let (Val::Tuple(values) | Val::List(values)) = value else {
+            return Err(PyRuntimeError::new_err("a part of a graph gives a tuple"));
+        };
+        let mut values = values.into_iter();
+        let list = PyList::empty(py);
+        for spec in &self.results {
+            let item = match spec {
+                ResultSpec::Given(i) => args.get_item(*i)?,
+                ResultSpec::Computed(order) => match (values.next(), order) {
+                    (Some(Val::Leaf(mut t)), order) => {
+                        // Who gets the tensor may write it: memory that is shared is copied.
+                        t.bytes_mut();
+                        torch.make_ordered(py, t, order.as_deref())?
+                    }
+                    (Some(other), _) => Maker::new(py, Library::Torch)?.scalar(other)?,
+                    (None, _) => return Err(PyRuntimeError::new_err("a part of a graph gives too few results")),
+                },
+            };
+            list.append(item)?;
+        }
+        Ok(list)
+    }
+}
+
+fn loaded_torch(py: Python<'_>) -> PyResult<&'static Torch> {
+    torch::loaded(py)?.ok_or_else(|| PyRuntimeError::new_err("PyTorch is not imported"))
+}
+
+fn layout_error(e: LayoutError) -> PyErr {
+    PyValueError::new_err(e.to_string())
+}
+
+fn read_input(torch: &Torch, value: &Bound<'_, PyAny>) -> PyResult<Array> {
+    match value.is_instance_of::<PyInt>() {
+        true => Ok(Array::of_size(value)?),
+        false => torch.borrow(value),
+    }
+}
+
+/// An array's memory, its dimensions in another order.
+fn view<'a>(array: &'a Array, order: Option<&[usize]>) -> Result<View<'a>, LayoutError> {
+    let (shape, strides) = (&array.shape, &array.strides);
+    // SAFETY (both): shape and strides are the array's own, whose owner keeps the memory; another order of dimensions reaches the same
+    // elements. Who writes them meanwhile from another thread has that race with torch as well.
+    let Some(order) = order else {
+        // SAFETY: as above.
+        return unsafe { View::from_raw_parts(array.dtype, shape, strides.as_deref(), array.data) };
+    };
+    let ordered: SmallVec<[usize; 6]> = order.iter().map(|&d| shape[d]).collect();
+    let strides: Option<SmallVec<[isize; 6]>> = strides.as_ref().map(|s| order.iter().map(|&d| s[d]).collect());
+    // SAFETY: as above.
+    unsafe { View::from_raw_parts(array.dtype, &ordered, strides.as_deref(), array.data) }
+}
+
+/// What `fxc check` finds wrong in a text: the line, the code and the title of each error.
+#[pyfunction]
+pub(crate) fn _check_text(py: Python<'_>, text: &str) -> PyResult<Vec<(usize, &'static str, String)>> {
+    let checked = detached(py, || Model::from_text(text).and_then(|m| m.check()))?;
+    let Err(error) = checked else { return Ok(vec![]) };
+    let errors = error.diagnostics().iter().filter(|d| d.is_error());
+    let found = errors.map(|d| {
+        let label = d.labels.iter().find(|l| l.primary).or(d.labels.first());
+        let before = label.and_then(|l| text.get(..l.span.range().start));
+        let line = before.map_or(0, |b| b.matches('\n').count() + 1);
+        (line, d.code.name(), d.title.clone())
+    });
+    Ok(found.collect())
+}
+
+/// The tensors that a compiled part holds copies of, with what tells that they were changed.
+#[pyclass(frozen, module = "fxc._fxc")]
+pub(crate) struct Weights {
+    entries: Vec<WeightEntry>,
+}
+
+struct WeightEntry {
+    position: usize,
+    tensor: Py<PyAny>,
+    print: Fingerprint,
+}
+
+/// What changes when a weight does. A write through `.data` or numpy changes neither the version nor the address, but in practice all
+/// elements, so that a few of them tell.
+#[derive(PartialEq)]
+struct Fingerprint {
+    address: usize,
+    version: u64,
+    sample: [u64; 3],
+}
+
+#[pymethods]
+impl Weights {
+    /// `positions`: where in a call's list they are.
+    #[new]
+    fn new(args: &Bound<'_, PyList>, positions: Vec<usize>) -> PyResult<Weights> {
+        let torch = loaded_torch(args.py())?;
+        let entry = |position| {
+            let tensor = args.get_item(position)?;
+            let print = fingerprint(torch, &tensor)?;
+            let tensor = tensor.unbind();
+            Ok(WeightEntry {
+                position,
+                tensor,
+                print,
+            })
+        };
+        let entries = positions.into_iter().map(entry).collect::<PyResult<_>>()?;
+        Ok(Weights { entries })
+    }
+
+    /// Whether a call has the same tensors with the same elements.
+    fn match_call(&self, args: &Bound<'_, PyList>) -> PyResult<bool> {
+        let torch = loaded_torch(args.py())?;
+        for e in &self.entries {
+            let tensor = args.get_item(e.position)?;
+            if !tensor.is(&e.tensor) || fingerprint(torch, &tensor)? != e.print {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a call has the same tensors, whatever their elements are.
+    fn are_objects_of(&self, args: &Bound<'_, PyList>) -> PyResult<bool> {
+        for e in &self.entries {
+            if !args.get_item(e.position)?.is(&e.tensor) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn fingerprint(torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Fingerprint> {
+    let version = tensor.getattr(pyo3::intern!(tensor.py(), "_version"))?.extract()?;
+    let array = torch.borrow(tensor)?;
+    Ok(Fingerprint {
+        address: array.data as usize,
+        version,
+        sample: sample(&array),
+    })
+}
+
+/// The bits of the first, the middle and the last element.
+fn sample(array: &Array) -> [u64; 3] {
+    if array.shape.contains(&0) {
+        return [0; 3];
+    }
+    let size = array.dtype.size().min(8);
+    let read = |numerator: usize| {
+        let mut at = 0isize;
+        let mut dense = 1isize;
+        for d in (0..array.shape.len()).rev() {
+            let index = ((array.shape[d] - 1) * numerator / 2) as isize;
+            at += index * array.strides.as_ref().map_or(dense, |s| s[d]);
+            dense *= array.shape[d] as isize;
+        }
+        let mut bytes = [0u8; 8];
+        let first = at * array.dtype.size() as isize;
+        // SAFETY: the index is within the shape, whose elements lie in the array's memory; `bytes` has room for `size`.
+        unsafe { std::ptr::copy_nonoverlapping(array.data.offset(first), bytes.as_mut_ptr(), size) };
+        u64::from_ne_bytes(bytes)
+    };
+    [read(0), read(1), read(2)]
+}
+
+impl Array {
+    /// A tensor of a size and no elements: what tells a part a size that no input has.
+    fn of_size(size: &Bound<'_, PyAny>) -> PyResult<Array> {
+        let count: usize = size.extract()?;
+        Ok(Array {
+            dtype: DType::U8,
+            shape: SmallVec::from_slice(&[count, 0]),
+            strides: None,
+            data: std::ptr::NonNull::<u8>::dangling().as_ptr(),
+            _owner: crate::array::Owner::Object(size.clone().unbind()),
+        })
+    }
+}

@@ -1,0 +1,405 @@
+"""`torch.compile(…, backend="fxc")`: results, weights that change, training, and what is left to torch."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fxc
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+from fxc.torch_backend import backend, refresh  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Each test begins without compiled graphs and ends without failed parts."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    assert fxc.stats()["failed parts"] == {}
+
+
+def compiled(f: Any, **options: Any) -> Any:
+    return torch.compile(f, backend=backend, options={"warn": False, **options})
+
+
+def agree(got: Any, want: Any) -> None:
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert got.stride() == want.stride()
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(6, 16)
+        self.second = torch.nn.Linear(16, 4)
+        self.register_buffer("scale", torch.ones(4))
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x).relu()) * self.scale
+
+
+def replace_parameter(m: Any) -> None:
+    m.first.weight = torch.nn.Parameter(torch.randn(16, 6))
+
+
+def set_data(m: Any) -> None:
+    m.first.weight.data = torch.randn(16, 6)
+
+
+def write_data(m: Any) -> None:
+    m.first.weight.data.copy_(torch.randn(16, 6))
+
+
+def write_in_place(m: Any) -> None:
+    with torch.no_grad():
+        m.first.weight.mul_(2)
+
+
+def load_state(m: Any) -> None:
+    m.load_state_dict(Net().state_dict())
+
+
+def optimizer_step(m: Any) -> None:
+    m(torch.randn(3, 6)).sum().backward()
+    torch.optim.Adam(m.parameters(), lr=0.1).step()
+
+
+def write_buffer(m: Any) -> None:
+    m.scale += 1
+
+
+CHANGES = [replace_parameter, set_data, write_data, write_in_place, load_state, optimizer_step, write_buffer]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_a_changed_weight_is_noticed(change: Callable[[Any], None]) -> None:
+    m = Net().eval()
+    c, x = compiled(m), torch.randn(3, 6)
+    with torch.no_grad():
+        agree(c(x), m(x))
+    for _ in range(2):
+        change(m)
+        with torch.no_grad():
+            agree(c(x), m(x))
+            agree(c(x), m(x))
+    assert fxc.stats()["graphs"] == 1
+
+
+def test_a_write_to_one_element_by_data_needs_refresh_or_weights_as_inputs() -> None:
+    m, x = Net().eval(), torch.ones(3, 6)
+    packed, plain = compiled(m), compiled(m, pack_weights=False)
+    with torch.no_grad():
+        packed(x), plain(x)
+        m.first.weight.data[1, 2] += 1
+        agree(plain(x), m(x))
+        refresh()
+        agree(packed(x), m(x))
+
+
+def test_weights_that_change_in_every_call_are_compiled_for_once() -> None:
+    m, x = Net().eval(), torch.randn(3, 6)
+    c = compiled(m)
+    with torch.no_grad():
+        for _ in range(30):
+            agree(c(x), m(x))
+            m.second.bias += 1
+    stats = fxc.stats()
+    assert (stats["packed"], stats["general"]) == (1, 1)
+
+
+def test_weights_that_changed_once_are_packed_again() -> None:
+    m, x = Net().eval(), torch.randn(3, 6)
+    c = compiled(m)
+    with torch.no_grad():
+        c(x)
+        m.second.bias += 1
+        for _ in range(30):
+            agree(c(x), m(x))
+    assert fxc.stats()["packed"] == 2
+
+
+def test_three_modules_of_one_class() -> None:
+    nets, x = [Net().eval() for _ in range(3)], torch.randn(3, 6)
+
+    def call(m: Any, x: Any) -> Any:
+        return m(x)
+
+    c = compiled(call)
+    with torch.no_grad():
+        for _ in range(30):
+            for m in nets:
+                agree(c(m, x), m(x))
+    stats = fxc.stats()
+    assert (stats["graphs"], stats["packed"]) == (1, 3)
+
+
+def test_tied_weights() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(10, 8)
+            self.head = torch.nn.Linear(8, 10, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.embedding(ids).tanh())
+
+    m, ids = Tied(), torch.randint(10, (2, 5))
+    c = compiled(m)
+    with torch.no_grad():
+        agree(c(ids), m(ids))
+        m.head.weight.mul_(2)
+        agree(c(ids), m(ids))
+    c(ids).sum().backward()
+    got = m.head.weight.grad.clone()
+    m.zero_grad()
+    m(ids).sum().backward()
+    agree(got, m.head.weight.grad)
+
+
+def test_a_symbolic_batch_is_compiled_once() -> None:
+    m = Net().eval()
+    c = torch.compile(m, backend=backend, dynamic=True)
+    with torch.no_grad():
+        for n in [2, 5, 9, 33]:
+            x = torch.randn(n, 6)
+            agree(c(x), m(x))
+    assert fxc.stats()["graphs"] == 1
+
+
+def test_sizes_that_only_numbers_have() -> None:
+    def f(x: Any, n: int, k: int) -> Any:
+        return x.softmax(-1).sum(0).expand(n, x.shape[1]) * 2, n * k, x.shape[0] + n
+
+    c = torch.compile(f, backend=backend, dynamic=True)
+    for n, k in [(3, 4), (6, 7), (5, 2)]:
+        x = torch.randn(n + 2, 5)
+        got, want = c(x, n, k), f(x, n, k)
+        agree(got[0], want[0])
+        assert got[1:] == want[1:]
+        assert all(type(v) is int for v in got[1:])
+
+
+def test_views_as_outputs() -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = (x @ y).relu()
+        return x, x.t(), x[1:], z, z.t(), z[:, :1], z.view(-1), z.unsqueeze(0).expand(3, 3, 3), None, 7
+
+    x, y = torch.randn(3, 4), torch.randn(4, 3)
+    got, want = compiled(f)(x, y), f(x, y)
+    for g, w in zip(got[:8], want[:8]):
+        agree(g, w)
+    assert got[0] is x
+    assert got[1].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert got[8:] == (None, 7)
+
+
+def test_outputs_of_another_order_in_memory() -> None:
+    m = torch.nn.Conv2d(3, 8, 3).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        agree(compiled(m)(x), m(x))
+
+
+def test_a_graph_break_after_a_transposed_output() -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = (x @ y).relu().t() + 1
+        torch._dynamo.graph_break()
+        return z.as_strided((2, 2), (1, 3)) * 2, z.t().contiguous().view(-1)
+
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    for g, w in zip(compiled(f)(x, y), f(x, y)):
+        agree(g, w)
+    assert fxc.stats()["graphs"] == 2
+
+
+def test_buffers_that_batch_normalisation_writes() -> None:
+    class Conv(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(self.conv(x)).relu()
+
+    m = Conv().train()
+    other = copy.deepcopy(m)
+    c = compiled(m)
+    for _ in range(3):
+        x = torch.randn(2, 3, 8, 8)
+        got, want = c(x), other(x)
+        agree(got, want)
+        got.square().sum().backward()
+        want.square().sum().backward()
+    for g, w in zip(m.buffers(), other.buffers()):
+        torch.testing.assert_close(g, w)
+    for g, w in zip(m.parameters(), other.parameters()):
+        torch.testing.assert_close(g.grad, w.grad, rtol=1e-3, atol=1e-4)
+    with torch.no_grad():
+        agree(c(x), other(x))
+    torch.testing.assert_close(m.norm.running_mean, other.norm.running_mean)
+
+
+def test_random_numbers_are_torchs() -> None:
+    def f(x: Any, w: Any) -> Any:
+        a = torch.nn.functional.dropout((x @ w).relu(), 0.5)
+        b = torch.rand_like(a) + torch.nn.functional.dropout(x @ w + 1, 0.3)
+        return (a @ w + b) * torch.bernoulli(b.sigmoid())
+
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    c = compiled(f)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        want = f(x, w)
+        torch.manual_seed(seed)
+        agree(c(x, w), want)
+    stats = fxc.stats()
+    assert stats["parts"] >= 2
+    assert "draws random numbers" in stats["left to torch"]["aten.rand_like.default"]["why"]
+
+
+def test_what_torch_runs_is_said_once() -> None:
+    def f(x: Any) -> Any:
+        return torch.rand_like(x) + (x @ x).relu()
+
+    c = torch.compile(f, backend=backend)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        c(torch.randn(3, 3))
+        c(torch.randn(3, 3))
+    texts = [str(w.message) for w in found if issubclass(w.category, fxc.CompileWarning)]
+    assert len(texts) == 1
+    assert "aten.rand_like.default" in texts[0]
+
+
+def train(model: Any, call: Any, batches: list[Any]) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for x in batches:
+        optimizer.zero_grad()
+        loss = call(x).log_softmax(-1)[..., 0].mean().neg()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_has_the_losses_of_eager_pytorch() -> None:
+    m = Net()
+    other = copy.deepcopy(m)
+    batches = [torch.randn(8, 6) for _ in range(20)]
+    assert train(m, compiled(m), batches) == pytest.approx(train(other, other, batches), rel=1e-4)
+    stats = fxc.stats()
+    assert (stats["training graphs"], stats["graphs"], stats["packed"]) == (1, 2, 0)
+
+
+def test_options() -> None:
+    m, x = Net().eval(), torch.randn(3, 6)
+    with torch.no_grad():
+        agree(compiled(m, threads=1, exact=True, precision="fast")(x), m(x))
+    with pytest.raises(Exception, match="has no option 'speed'"):
+        compiled(Net(), speed=2)(x)
+    with pytest.raises(Exception, match="precision"):
+        compiled(Net(), precision="low")(x)
+
+
+def test_inputs_that_fxc_cannot_read_run_in_eager_pytorch() -> None:
+    def f(x: Any) -> Any:
+        return x * 2
+
+    with pytest.warns(fxc.CompileWarning, match="on meta"):
+        got = torch.compile(f, backend=backend)(torch.ones(3, device="meta"))
+    assert got.device.type == "meta"
+    assert fxc.stats()["graphs"] == 0
+
+
+def test_reset_forgets_what_was_compiled() -> None:
+    c, x = compiled(Net().eval()), torch.randn(3, 6)
+    with torch.no_grad():
+        c(x)
+        assert fxc.stats()["graphs"] == 1
+        torch._dynamo.reset()
+        assert fxc.stats()["graphs"] == 0
+        c(x)
+    assert fxc.stats()["graphs"] == 1
+
+
+def test_explain_counts_graphs() -> None:
+    def f(x: Any) -> Any:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos()
+
+    assert torch._dynamo.explain(f)(torch.randn(3)).graph_count == 2
+
+
+def test_calls_from_several_threads() -> None:
+    import concurrent.futures
+
+    m = Net().eval()
+    c = compiled(m)
+    with torch.no_grad():
+        c(torch.randn(3, 6))
+
+    def call(seed: int) -> float:
+        x = torch.randn(3, 6, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            return float((c(x) - m(x)).abs().max())
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(call, range(40))) < 1e-5
+
+
+def test_an_error_in_a_run_is_raised() -> None:
+    def f(table: Any, i: Any) -> Any:
+        return torch.nn.functional.embedding(i, table).relu() @ table.t()
+
+    c, table = compiled(f), torch.randn(5, 4)
+    agree(c(table, torch.tensor([1, 2])), f(table, torch.tensor([1, 2])))
+    with pytest.raises((fxc.Error, IndexError)):
+        c(table, torch.tensor([1, 7]))
+
+
+needs_name = pytest.mark.skipif(
+    "fxc" not in torch.compiler.list_backends(),
+    reason='the package is not installed, so that torch does not know the name "fxc"; `pip install ./python`',
+)
+
+
+@needs_name
+def test_the_backend_is_known_by_name() -> None:
+    m, x = Net().eval(), torch.randn(3, 6)
+    with torch.no_grad():
+        agree(torch.compile(m, backend="fxc", mode="reduce-overhead")(x), m(x))
+    assert fxc.stats()["graphs"] == 1
+
+
+@needs_name
+def test_the_minifier_writes_a_script_for_it(tmp_path: Any) -> None:
+    import os
+    import subprocess
+    import sys
+
+    script = """
+import torch, fxc.torch_backend
+def fail(*a, **k): raise RuntimeError("made to fail")
+fxc.torch_backend.compile_graph = fail
+torch.compile(lambda x: x.sin() + 1, backend="fxc")(torch.ones(3))
+"""
+    env = os.environ | {
+        "TORCHDYNAMO_REPRO_AFTER": "dynamo",
+        "TORCHDYNAMO_REPRO_LEVEL": "2",
+        "TORCH_COMPILE_DEBUG_DIR": str(tmp_path),
+    }
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=300)
+    assert "made to fail" in run.stderr
+    written = list(tmp_path.rglob("*.py"))
+    assert any('"fxc"' in p.read_text() or "'fxc'" in p.read_text() for p in written), run.stderr[-2000:]
