@@ -30,7 +30,7 @@ mod wrappers;
 
 use super::Op;
 
-/// Every row: the families, each of which knows its own. A spelling of several ops is tried in this order.
+/// All rows, by family. If several ops share a spelling, they are tried in this order.
 pub fn all_rows() -> Vec<Op> {
     [
         pointwise::rows(),

@@ -1,4 +1,4 @@
-//! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
+//! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` on lists and dicts.
 
 use crate::op::{
     Build, Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, RowDeclaration, Sizes, Traced, TypeRule,
@@ -114,7 +114,7 @@ fn kind_rows() -> Vec<Op> {
 
 fn sequence_rows() -> Vec<Op> {
     vec![
-        // These may hold tensors, so that they are not host values but lists put together anew.
+        // The items may be tensors, so the row rebuilds the list; it is not a host value.
         Op::composite("torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
             let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;
@@ -349,7 +349,7 @@ fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult
     }
 }
 
-/// An op without tensors, or of what is known of them: its rule gives its value.
+/// An op without tensors, or on facts known about them: its type rule computes its value.
 fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
     Op::new(declared, rule, Meaning::Host)
 }
@@ -473,14 +473,14 @@ fn pick_extremum(a: &Type, b: &Type, max: bool) -> Type {
         return Val::Int(if max { x.max_of(y) } else { x.min_of(y) });
     }
     match (a.as_f64(), b.as_f64()) {
-        // Python keeps the first of equal ones.
+        // Python keeps the first of equal values.
         (Some(x), Some(y)) if (max && y > x) || (!max && y < x) => b.clone(),
         (Some(_), Some(_)) => a.clone(),
         _ => Val::Unknown,
     }
 }
 
-/// The float that Python reads in a string.
+/// Parses a string as Python's `float` does.
 fn float_of(text: &str) -> OpResult<f64> {
     let plain = text.trim().replace('_', "").to_ascii_lowercase();
     let letters = plain.trim_start_matches(['+', '-']);
@@ -490,7 +490,7 @@ fn float_of(text: &str) -> OpResult<f64> {
     plain.parse().ok().filter(|_| words).ok_or_else(fail)
 }
 
-/// Whether Python takes a value for true, if it is known.
+/// A value's truth in Python, if it is known.
 pub(in crate::op::rows) fn truth_value(v: &Type) -> Option<bool> {
     Some(match v {
         Val::None => false,
@@ -498,7 +498,7 @@ pub(in crate::op::rows) fn truth_value(v: &Type) -> Option<bool> {
         Val::List(v) | Val::Tuple(v) => !v.is_empty(),
         Val::Dict(v) => !v.is_empty(),
         Val::Complex(re, im) => *re != 0.0 || *im != 0.0,
-        // Python objects are true unless they say otherwise.
+        // Python objects are true by default.
         Val::DType(_) | Val::Device(_) | Val::TorchName(_) | Val::Ellipsis | Val::Graph(_) | Val::Slice(_) => true,
         v => v.as_f64()? != 0.0,
     })

@@ -1,4 +1,5 @@
-//! Python's `==` and `!=` of what is not a tensor: sizes, dtypes, strings, lists. Tensors and numbers are compared by `eq` and `ne`.
+//! Python's `==` and `!=` on values other than tensors and numbers: sizes, dtypes, strings, lists. `eq` and `ne`
+//! compare tensors and numbers.
 
 use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpId, OpResult};
@@ -27,7 +28,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// Spells a row for operands of which the first, or else the second, is neither a tensor nor a number.
+/// Adds forms for operands of which the first or the second is neither a tensor nor a number.
 fn with_forms(row: Op, path: &'static str) -> Op {
     let schemas = [
         "eq(str? a, Any b) -> bool",
@@ -51,7 +52,8 @@ fn of_two(c: &Call<TensorType>, negated: bool) -> OpResult<Type> {
     })
 }
 
-/// Whether Python's `==` holds; `None` where that is not known. A tensor equals nothing that it cannot be compared with.
+/// The result of Python's `==`; `None` if it is unknown. A tensor is unequal to any value that it cannot be compared
+/// with.
 fn are_equal(a: &Type, b: &Type) -> Option<bool> {
     match (a, b) {
         (Val::Unknown | Val::Any(_), _) | (_, Val::Unknown | Val::Any(_)) => None,

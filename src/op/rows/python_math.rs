@@ -1,4 +1,5 @@
-//! Python's own functions of numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs go through these.
+//! Python's own functions on numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs pass through
+//! these.
 
 use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, RowDeclaration, TypeRule};
@@ -63,7 +64,7 @@ fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
     Op::new(declared, rule, Meaning::Host)
 }
 
-/// One float in, one out, with Python's errors where the result is not finite.
+/// A function from one float to one float, with Python's errors if the result is not finite.
 macro_rules! function {
     ($name:literal, $schema:literal, $paths:literal, $f:expr) => {
         host(($name, $schema), |c, _| of_float(c.get("a"), $f))
@@ -153,7 +154,7 @@ fn function_rows() -> Vec<Op> {
     ]
 }
 
-/// A logarithm, which Python refuses for zero too.
+/// A logarithm that, as in Python, is an error for zero too.
 fn log_except_zero(f: fn(f64) -> f64) -> impl Fn(f64) -> f64 {
     move |x| if x == 0.0 { f64::NAN } else { f(x) }
 }
@@ -233,7 +234,7 @@ fn of_float(v: &Type, f: impl Fn(f64) -> f64) -> OpResult<Type> {
     }
 }
 
-/// Python's result, or its error: NaN and infinities come of NaN and infinities alone.
+/// The result, or Python's error: only NaN may give NaN, and only non-finite arguments may give infinity.
 fn checked(y: f64, of_nan: bool, of_finite: bool) -> OpResult<Type> {
     if y.is_nan() && !of_nan {
         return Err(OpError::value("math domain error"));
@@ -244,7 +245,7 @@ fn checked(y: f64, of_nan: bool, of_finite: bool) -> OpResult<Type> {
     Ok(Val::Float(y))
 }
 
-/// The type of a float that is not known, of numbers that are not.
+/// The type of an unknown float, computed from numbers of unknown value.
 fn unknown(args: &[&Type]) -> OpResult<Type> {
     for v in args {
         match v {
@@ -299,7 +300,7 @@ fn pow_mod(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
         square = square * square % m.abs();
         left >>= 1;
     }
-    // The sign is the modulus's, as of `%`.
+    // The result has the sign of the modulus, as with `%`.
     let signed = if m < 0 && result != 0 { result + m } else { result };
     Ok(Val::int(signed as i64))
 }
@@ -336,7 +337,7 @@ fn round_to(v: &Type, digits: &Type) -> OpResult<Type> {
     }
 }
 
-/// `i` rounded to tens, hundreds, …, halves to even.
+/// Rounds `i` to a multiple of `10^zeros`, with ties to even.
 fn round_int(i: i64, zeros: u64) -> Option<i64> {
     let Some(unit) = u32::try_from(zeros).ok().and_then(|n| 10i128.checked_pow(n)) else {
         return Some(0);
@@ -346,16 +347,16 @@ fn round_int(i: i64, zeros: u64) -> Option<i64> {
     i64::try_from((down + up as i128) * unit).ok()
 }
 
-/// The decimal number of so many decimals that is nearest to the exact value of `x`, as the float nearest to that.
+/// Rounds `x` to `digits` decimals: takes the decimal nearest to its exact value, then the float nearest to that.
 fn round_float(x: f64, digits: i64) -> f64 {
-    // Above 323 decimals every float is its own, and below -308 there is none but zero.
+    // With more than 323 decimals every float is unchanged; below -308 every float rounds to zero.
     if !x.is_finite() || digits > 323 || x == 0.0 {
         return x;
     }
     if digits < -308 {
         return 0f64.copysign(x);
     }
-    // All decimals of a float, of which there are 1074 at most.
+    // The exact decimal expansion of a float has at most 1074 decimals.
     let exact = format!("{:.1074}", x.abs());
     let (whole, decimals) = exact.split_once('.').unwrap_or((&exact, ""));
     let all: Vec<u8> = whole.bytes().chain(decimals.bytes()).collect();

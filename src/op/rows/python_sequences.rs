@@ -1,14 +1,14 @@
-//! Python's `+` and `*` of lists and tuples: sizes put together.
+//! Python's `+` and `*` on lists and tuples, for example to concatenate sizes.
 
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::Val;
 
-/// The longest sequence that `*` makes.
+/// The maximum length of a sequence that `*` creates.
 const MAX_ITEMS: usize = 65_536;
 
 pub(super) fn rows() -> Vec<Op> {
     vec![
-        // These may hold tensors, so that they are not host values but lists put together anew.
+        // The items may be tensors, so the rows rebuild lists; these are not host values.
         Op::composite("joined(Any[] a, Any[] b) -> Any", concat_sequences)
             .doc("the items of two lists or two tuples, one after the other")
             .spelled("operator.add operator.iadd operator.concat"),

@@ -1,15 +1,15 @@
-//! The spellings that most ops have, and texts that several rows share.
+//! The most common sets of spellings, and texts shared by several rows.
 
 use crate::types::Dim;
 
-/// An op with one overload: `aten.sin.default torch.sin Tensor.sin`.
+/// A function of one tensor with a single overload: `aten.sin.default torch.sin Tensor.sin`.
 macro_rules! one {
     ($n:literal) => {
         concat!("aten.", $n, ".default torch.", $n, " Tensor.", $n)
     };
 }
 
-/// Its in-place form.
+/// The in-place form of `one!`.
 macro_rules! one_ {
     ($n:literal) => {
         concat!("aten.", $n, "_.default torch.", $n, "_ Tensor.", $n, "_")
@@ -30,7 +30,7 @@ macro_rules! two {
     };
 }
 
-/// Its in-place form.
+/// The in-place form of `two!`.
 macro_rules! two_ {
     ($n:literal) => {
         concat!("aten.", $n, "_.Tensor aten.", $n, "_.Scalar Tensor.", $n, "_")
@@ -44,8 +44,7 @@ macro_rules! special {
     };
 }
 
-/// A text as `format!` makes it, for rows that differ in a number of dims. The table lives as long as the program, and so
-/// do its texts.
+/// A `format!`-ed text, for rows that differ in the number of dims. It is leaked because the table is never dropped.
 macro_rules! text {
     ($($t:tt)*) => {
         &*format!($($t)*).leak()
@@ -54,7 +53,7 @@ macro_rules! text {
 
 pub(super) use {method_, one, one_, special, text, two, two_};
 
-/// Sizes as torch's messages write them: `[2, 3]`.
+/// Sizes in the notation of torch's messages: `[2, 3]`.
 pub(in crate::op) fn list_text(v: &[Dim]) -> String {
     let parts: Vec<String> = v.iter().map(Dim::to_string).collect();
     format!("[{}]", parts.join(", "))

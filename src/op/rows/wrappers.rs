@@ -1,5 +1,5 @@
-//! What wrappers of `torch.export` are written out with: the conversions of `torch.autocast` (see [`crate::op::autocast`]) and the
-//! results of `auto_functionalized`.
+//! The rows in expansions of `torch.export`'s wrappers: the conversions of `torch.autocast` (see
+//! [`crate::op::autocast`]) and the results of `auto_functionalized`.
 
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Val};
@@ -54,7 +54,7 @@ fn convert_eligible(b: &mut dyn Build, v: &Val<Traced>, to: DType) -> OpResult<V
     })
 }
 
-/// Whether a contraction of these tensors over so many dims is a product of matrices: sums over all dims are a dot product.
+/// Whether a contraction of these tensors over these dims is a matrix product. A sum over all dims is a dot product.
 fn is_matrix_product(values: &Val<Traced>, dims: &Val<Traced>) -> OpResult<bool> {
     let count = match dims {
         Val::None => 1,
@@ -71,7 +71,8 @@ fn is_matrix_product(values: &Val<Traced>, dims: &Val<Traced>) -> OpResult<bool>
     Ok(!scalar && !ranks.iter().all(|&r| r as i64 == count))
 }
 
-/// The dtype that an op of several tensors takes them in.
+/// The dtype to which autocast converts the tensors of an op with
+/// [`Policy::Widest`](crate::op::autocast::Policy::Widest).
 fn widest_dtype(values: &Val<Traced>, lower: DType) -> OpResult<DType> {
     let mut best = lower;
     for x in values.leaves().into_iter().filter(|x| is_eligible(x.dtype())) {

@@ -22,8 +22,8 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The log-probabilities of all classes for rows of inputs: the head's classes, then each cluster's below the head's entry for
-/// that cluster.
+/// The log-probabilities of all classes for each input row: those of the head's classes, then those of each cluster's
+/// classes, to which the head's log-probability of the cluster is added.
 fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpResult<Traced> {
     let cutoffs = c.ints("cutoffs")?;
     let tails = c.leaves("tails")?;

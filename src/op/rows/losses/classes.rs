@@ -1,4 +1,4 @@
-//! Losses of classes: the probability that a target names, by class weights.
+//! Classification losses: the log-probability of the target class, scaled by class weights.
 
 use super::{Reduction, parse_reduction, reduce_terms};
 use crate::op::emit::ints_val;
@@ -30,12 +30,12 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor, Tensor)",
             |b, c| {
                 let (x, target) = (c.leaf("self")?, c.leaf("target")?);
-                // A single item has a target of no dims.
+                // A single sample has a 0-dim target.
                 let alone = x.rank()? == 1;
                 let (loss, weight) = nll_with_weight(b, c, x, target)?;
                 let dtype = x.dtype();
                 let weight = match parse_reduction(c)? {
-                    // torch does not add the weights up where it does not divide by them.
+                    // With reduction `none`, torch returns 0 for the sum of weights, except for a single sample.
                     Reduction::None if !alone => b.full(&[], Val::int(0), dtype)?,
                     _ => b.to_dtype(&weight, dtype)?,
                 };
@@ -66,7 +66,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The weights of the classes along the class dim of a tensor of `rank`.
+/// The class weights, reshaped to lie along the class dim of a tensor of rank `rank`.
 fn class_weights(b: &mut dyn Build, c: &Call<Traced>, rank: usize, dtype: DType) -> OpResult<Option<Traced>> {
     let Some(w) = c.opt_leaf("weight") else {
         return Ok(None);
@@ -77,12 +77,13 @@ fn class_weights(b: &mut dyn Build, c: &Call<Traced>, rank: usize, dtype: DType)
     b.reshape(&w, &shape).map(Some)
 }
 
-/// `-x[…, target, …]` by class weight; the mean is over the weights. Ignored targets count nothing.
+/// `-x[…, target, …]` times the class weight. The mean divides by the sum of these weights. Ignored targets do not
+/// count.
 fn nll_loss(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -> OpResult<Val<Traced>> {
     nll_with_weight(b, c, x, target).map(|(loss, _)| loss)
 }
 
-/// The loss, and the sum of the weights of the targets that count.
+/// The loss, and the sum of the weights of the targets that are not ignored.
 fn nll_with_weight(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -133,7 +134,7 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let rank = x.rank()?;
     let dim = if rank == 1 { 0 } else { wrap_dim(1, rank)? };
     let smoothing = c.f64("label_smoothing")?;
-    // What is below 0 torch takes for 0.
+    // torch treats negative values as 0.
     if smoothing > 1.0 {
         return Err(OpError::arg(
             "label_smoothing",
@@ -156,7 +157,7 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.to_dtype(&out, dtype).map(Val::Leaf)
 }
 
-/// Targets are probabilities: the mean is over all but the classes.
+/// The loss for targets that are probabilities. The mean is over all dims except the classes.
 fn against_probabilities(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -186,7 +187,7 @@ fn against_probabilities(
         .ok_or_else(|| OpError::arg("reduction", "a loss is a tensor"))
 }
 
-/// `(1 - smoothing) nll + smoothing / classes (the sum over all classes)`, both by class weight.
+/// `(1 - smoothing) nll + smoothing / classes * (sum over all classes)`. Both terms are scaled by class weights.
 fn label_smoothing_loss(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -221,7 +222,7 @@ fn label_smoothing_loss(
     b.add(&nll, &all)
 }
 
-/// What the mean divides by: the weights of the targets that are not ignored.
+/// The divisor of the mean: the sum of the weights of the targets that are not ignored.
 fn kept_weight(
     b: &mut dyn Build,
     kept: &Traced,

@@ -1,4 +1,4 @@
-//! Losses of margins and of distances between embeddings.
+//! Margin losses, and losses on distances between embeddings.
 
 use super::{loss, reduce_terms, widen_tensors};
 use crate::op::emit::ints_val;
@@ -31,7 +31,7 @@ fn elementwise_rows() -> Vec<Op> {
             margin_ranking_loss,
             "max(0, -target (input1 - input2) + margin)"
         )
-        // torch's functions outside of torch.nn reduce nothing unless told.
+        // torch's functions outside `torch.nn` do not reduce by default.
         .form(
             "torch.margin_ranking_loss",
             "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) -> Tensor",
@@ -150,7 +150,7 @@ fn class_margin_rows() -> Vec<Op> {
     ]
 }
 
-/// In the operands' own dtype, as torch does: exp overflows early in f16.
+/// Computed in the operands' own dtype, as in torch: exp overflows early in f16.
 fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let negated = b.neg(c.leaf("self")?)?;
     let product = b.mul(&negated, c.leaf("target")?)?;
@@ -159,7 +159,7 @@ fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     reduce_terms(b, c, &terms, terms.dtype())
 }
 
-/// Squared lengths count 1e-12 more, as in torch.
+/// As in torch, 1e-12 is added to squared lengths.
 fn cosine_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y, target) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?);
     let dim = target.rank()? as i64;
@@ -281,7 +281,7 @@ fn hinge_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
 }
 
 fn triplet_margin_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    // torch.nn.functional, which says the reduction in a word, takes less than ATen.
+    // `torch.nn.functional`, recognised by a reduction given as a string, is stricter than ATen.
     let margin = c.f64("margin")?;
     if c.get("reduction").as_str().is_some() && margin <= 0.0 {
         return Err(OpError::arg(
@@ -307,7 +307,7 @@ fn triplet_margin_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     reduce_terms(b, c, &terms, dtype)
 }
 
-/// A bool tensor that stands for a float as one.
+/// Converts a bool tensor that is given for a float tensor.
 fn bool_to_float(b: &mut dyn Build, v: &Val<Traced>) -> OpResult<Val<Traced>> {
     match v {
         Val::Leaf(t) if t.dtype() == DType::B8 => b.to_dtype(t, DType::F32).map(Val::Leaf),

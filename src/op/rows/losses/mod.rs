@@ -1,6 +1,6 @@
-//! Losses: a term for each element, then their mean, their sum or nothing more.
+//! Losses: a term for each element, optionally reduced to the mean or the sum.
 //!
-//! Terms are computed in the dtype that torch's kernels compute in, and rounded once.
+//! Terms are computed in the compute dtype of torch's kernels and rounded once.
 
 mod adaptive;
 mod classes;
@@ -25,7 +25,8 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-/// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.
+/// The row of a loss, from its parameters before and after the reduction, in the forms of ATen and of
+/// torch.nn.functional.
 macro_rules! loss {
     ($n:literal, $before:literal, $after:literal, $functional:literal, $f:path, $doc:literal) => {
         Op::composite(
@@ -199,14 +200,14 @@ fn likelihood_rows() -> Vec<Op> {
     ]
 }
 
-/// How terms become the result.
+/// How terms are reduced.
 #[derive(Clone, Copy, PartialEq)]
 pub(in crate::op::rows) enum Reduction {
-    /// One result a term.
+    /// One result per term.
     None,
-    /// Their mean.
+    /// The mean of all terms.
     Mean,
-    /// Their sum.
+    /// The sum of all terms.
     Sum,
 }
 
@@ -227,7 +228,8 @@ pub(in crate::op::rows) fn parse_reduction(c: &Call<Traced>) -> OpResult<Reducti
     }
 }
 
-/// The terms reduced and rounded to `dtype`; of integers, in the dtype that the terms came to.
+/// Reduces the terms, and rounds the result if `dtype` is a float. Otherwise the result keeps the dtype it was computed
+/// in.
 pub(in crate::op::rows) fn reduce_terms(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -245,7 +247,7 @@ pub(in crate::op::rows) fn reduce_terms(
     }
 }
 
-/// The tensors in the compute dtype of their common one, which comes with them.
+/// Converts the tensors to the compute dtype of their common dtype. Also returns the common dtype.
 pub(in crate::op::rows) fn widen_tensors(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
     let first = tensors[0].dtype();
     let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
@@ -254,7 +256,8 @@ pub(in crate::op::rows) fn widen_tensors(b: &mut dyn Build, tensors: &[&Traced])
     Ok((all?, dtype))
 }
 
-/// The tensors in their common dtype, in which torch rounds every step.
+/// Converts the tensors to their common dtype, for losses where torch rounds every step to it. Also returns the common
+/// dtype.
 fn to_common_dtype(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
     let (wide, dtype) = widen_tensors(b, tensors)?;
     if !dtype.is_float() {
@@ -264,7 +267,7 @@ fn to_common_dtype(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Trac
     Ok((all?, dtype))
 }
 
-/// `|self - target|`, and the dtype of the result. `rounds` says of which dtypes torch rounds every step.
+/// `|self - target|`, and the dtype of the result. `rounds` says for which dtypes torch rounds every step.
 fn absolute_difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) -> OpResult<(Traced, DType)> {
     let operands = [c.leaf("self")?, c.leaf("target")?];
     let (mut t, dtype) = widen_tensors(b, &operands)?;
@@ -286,7 +289,7 @@ fn l1_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     reduce_terms(b, c, &z, dtype)
 }
 
-/// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
+/// A loss whose terms are multiplied by `weight`, as in `torch.nn.functional`.
 fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights: bool) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let Some(weight) = c.opt_leaf("weight") else {
@@ -319,7 +322,7 @@ fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights:
     }
 }
 
-/// `z` below `limit` squared and halved, over `scale`; beyond, linear.
+/// `z² / 2` below `limit`, linear above it. If `over`, both are divided by `limit` (smooth L1), otherwise not (Huber).
 fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: OpId) -> OpResult<Traced> {
     let half = b.mul(z, Val::Float(0.5))?;
     let mut square = b.mul(&half, z)?;
@@ -377,7 +380,7 @@ fn bce_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     reduce_terms(b, c, &terms, dtype)
 }
 
-/// The terms by the parameter `weight`, if it is given.
+/// Multiplies the terms by the parameter `weight`, if it is given.
 pub(in crate::op::rows) fn apply_weight(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
     match c.opt_leaf("weight") {
         Some(w) => {
@@ -428,7 +431,7 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.to_dtype(&mean, dtype).map(Val::Leaf)
 }
 
-/// A variance may have one size less than the input, or 1 as its last size.
+/// A variance may lack the last dim of the input, or have size 1 there.
 fn gaussian_nll_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, target) = (c.leaf("input")?, c.leaf("target")?);
     let var = match c.get("var") {
@@ -473,7 +476,7 @@ fn poisson_nll_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     let product = b.mul(target, &log)?;
     let mut terms = b.sub(&rate, &product)?;
     if c.bool("full")? {
-        // Stirling's approximation of log(target!), where target is above 1.
+        // Stirling's approximation of `log(target!)`, used where the target is above 1.
         let log = b.log(target)?;
         let first = b.mul(target, &log)?;
         let round = b.mul(target, Val::Float(std::f64::consts::TAU))?;

@@ -1,4 +1,5 @@
-//! Losses that follow each sample by itself: connectionist temporal classification, margins between sets of classes.
+//! Losses that process each sample separately: connectionist temporal classification, and margins between sets of
+//! classes.
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{to_i64_indices, zeros};
@@ -70,7 +71,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// How terms become the result, as torch's number for it.
+/// The reduction, as torch's number for it.
 fn parse_reduction<T>(c: &Call<T>) -> OpResult<i64> {
     let v = c.get("reduction");
     match (v.as_int(), v.as_str()) {
@@ -82,7 +83,7 @@ fn parse_reduction<T>(c: &Call<T>) -> OpResult<i64> {
     }
 }
 
-/// A result for each sample, or one of all.
+/// Returns one result per sample, or a single one.
 fn reduce_losses(values: &[f64], how: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     let total: f64 = values.iter().sum();
     let whole = [if how == 1 { total / values.len() as f64 } else { total }];
@@ -113,7 +114,7 @@ fn ctc_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// Lengths given as a list or a tensor.
+/// Sequence lengths, given as a list or a tensor.
 fn sequence_lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<usize>> {
     let given = match c.get(name) {
         Val::Leaf(t) => to_i64_indices(t, "lengths must be integers")?
@@ -132,7 +133,7 @@ fn sequence_lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<
         .map_err(|_| OpError::value(format!("{name} must not be negative")))
 }
 
-/// The log_probs of one sample: `at(t, class)`.
+/// The log-probabilities of one sample: `at(t, class)`.
 struct Sample<'a> {
     log_probs: &'a Tensor,
     batch: usize,
@@ -154,7 +155,7 @@ fn log_sum(terms: &[f64]) -> f64 {
     terms.iter().map(|x| (x - top).exp()).sum::<f64>().ln() + top
 }
 
-/// Graves et al. 2006: the forward variables over the targets with a blank before, between and behind.
+/// The forward variables of Graves et al. 2006 over the targets, with a blank before, between and after them.
 fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 {
     if steps == 0 {
         return if targets.is_empty() { 0.0 } else { f64::INFINITY };
@@ -193,7 +194,7 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         sequence_lengths(c, "input_lengths", batch)?,
         sequence_lengths(c, "target_lengths", batch)?,
     );
-    // Targets stand in rows, or all one after another.
+    // Targets are either one per row, or concatenated.
     let row = if targets.rank() == 2 || single {
         targets.shape().last().copied()
     } else {

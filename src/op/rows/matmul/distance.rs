@@ -44,7 +44,7 @@ fn distance_rows() -> Vec<Op> {
             .spelled("aten.@ torch.@ torch.nn.functional.@"),
         Op::composite("_pdist_forward(Tensor self, float p=2.0) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
-            // A single row has no pairs.
+            // A single row has no pairs, so the result is empty.
             match x.shape()?.first() {
                 Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
                 _ => pdist(b, c),
@@ -125,7 +125,7 @@ fn last_dim_norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) 
     )
 }
 
-/// Both sides divided by their norms first, as torch does.
+/// Divides both sides by their norms first, as torch does.
 fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
     let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
@@ -151,7 +151,7 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     b.reduce(OpId::Sum, &product, &[dim as usize], false).map(Val::Leaf)
 }
 
-/// `|x|² - 2xy + |y|²` as one product, as torch writes it.
+/// `|x|² - 2xy + |y|²` as one matrix product, as in torch.
 fn euclidean_dist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
     let norms = |b: &mut dyn Build, t: &Traced| {
@@ -244,7 +244,7 @@ fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)
     Ok((b.mul(v, &scale)?, n))
 }
 
-/// `x1 * y2 - x2 * y1` and so on, each element a slice of the dim.
+/// `x1 * y2 - x2 * y1` and so on, where each operand is a slice along `dim`.
 fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -> OpResult<Traced> {
     if x.rank()? != y.rank()? {
         return Err(OpError::shape(format!(
@@ -290,7 +290,7 @@ fn glu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.mul(&a, &g).map(Val::Leaf)
 }
 
-/// By squaring.
+/// Powers by repeated squaring.
 fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let mut n = c.int("n")?;
@@ -318,7 +318,7 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let y = b.expand(&eye, &shape)?;
         return b.clone(y).map(Val::Leaf);
     }
-    // As torch, which rounds the square first.
+    // As in torch, the square is rounded first.
     if n == 3 {
         let square = b.matmul(x, x)?;
         return b.matmul(&square, x).map(Val::Leaf);

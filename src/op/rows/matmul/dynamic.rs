@@ -1,4 +1,4 @@
-//! Products with weights of four bits, whose other operand is quantised row by row when it is there.
+//! Products with 4-bit weights. The other operand is quantised row by row at run time.
 
 use crate::op::rows::linalg::matrix::tensor_from_numbers;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// Weights, scales and the bias one after the other, as torch packs them for processors without kernels of their own.
+/// Packs weights, scales and the bias one after the other, as torch does on processors without special kernels.
 fn pack_weights(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (weights, scales) = (c.leaf("weights")?, c.leaf("scales_zeros")?);
     if weights.dtype() != DType::U8 {
@@ -39,7 +39,7 @@ fn pack_weights(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.cat(&parts, 0).map(Val::Leaf)
 }
 
-/// `in_features`, `out_features` and the number of elements that share a scale.
+/// `in_features`, `out_features`, and the number of elements that share a scale.
 fn weight_sizes<T>(c: &Call<T>) -> OpResult<[usize; 3]> {
     let [k, n, block] = [c.int("in_features")?, c.int("out_features")?, c.int("block_size")?];
     let fits = block == k || block > 0 && block % 32 == 0 && k % block == 0;
@@ -84,7 +84,7 @@ fn matmul_type(c: &Call<TensorType>, equal: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(dtype, out)))
 }
 
-/// A row of eight-bit integers `q` that stands for `(q + offset) * scale`.
+/// A row of 8-bit integers `q` that represent `(q + offset) * scale`.
 struct Quantised {
     values: Vec<i32>,
     offset: i32,
@@ -92,10 +92,10 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// As torch's reference: the range is stretched to hold 0, which becomes an integer.
+    /// Quantises a row as torch's reference does: the range is extended to include 0, which is represented exactly.
     fn from_row(row: &[f32]) -> Quantised {
         let (least, most) = (i8::MIN as f32, i8::MAX as f32);
-        // C++'s maximum and minimum leave NaN out.
+        // C++'s maximum and minimum skip NaN.
         let low = row.iter().fold(0.0f32, |m, &x| if x < m { x } else { m });
         let high = row.iter().fold(0.0f32, |m, &x| if x > m { x } else { m });
         let scale = if low == high {
@@ -127,7 +127,7 @@ fn quantised_matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let packed = packed.as_slice::<f32>();
     let (weights, scales) = packed.split_at(n * k / 2);
     let (scales, bias) = scales.split_at(n * (k / block));
-    // The even elements of a row are the low halves of its bytes.
+    // The even elements of a row are in the low halves of its bytes.
     let weight = |j: usize, i: usize| {
         let byte = weights.get((j * k).div_ceil(2) + i / 2).map_or(0, |&w| w as u8);
         i32::from(if i.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) - 8

@@ -14,7 +14,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// A label of a dim: a letter, or the n-th dim of the ellipsis counted from the last.
+/// The label of a dim: a letter, or the n-th last dim of the ellipsis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum DimLabel {
     Ellipsis(usize),
@@ -41,7 +41,7 @@ fn einsum_error<T>(what: impl Into<String>) -> OpResult<T> {
     Err(OpError::arg("equation", format!("einsum(): {}", what.into())))
 }
 
-/// The labels of one part of the equation; an ellipsis stands for the dims that are left of `rank`.
+/// Parses the labels of one part of the equation. An ellipsis covers the dims of `rank` that have no letter.
 fn parse_labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize) -> OpResult<Vec<DimLabel>> {
     let letters = text.chars().filter(|c| c.is_alphabetic()).count();
     let spread = rank.map_or(ellipsis, |r| r.saturating_sub(letters));
@@ -114,7 +114,7 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         let needed = |l: &DimLabel| out.contains(l) || terms.iter().any(|t| t.labels.contains(l));
         acc = contract_pair(b, acc, next, &needed)?;
     }
-    // What is left to add up adds up as `sum` does: integers in i64.
+    // The remaining labels are summed as by `sum`: integers in i64.
     acc = sum_unneeded(b, acc, &|l| out.contains(l))?;
     let order: Vec<usize> = out
         .iter()
@@ -123,7 +123,7 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     b.permute(&acc.tensor, &order)
 }
 
-/// Refuses output labels that occur twice or in no operand.
+/// Rejects output labels that occur twice or in no operand.
 fn check_output(out: &[DimLabel], terms: &[Term]) -> OpResult<()> {
     for (i, l) in out.iter().enumerate() {
         if out[..i].contains(l) {
@@ -138,7 +138,7 @@ fn check_output(out: &[DimLabel], terms: &[Term]) -> OpResult<()> {
     Ok(())
 }
 
-/// Without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.
+/// The output of an equation without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.
 fn implicit_output(left: &str, spread: usize) -> Vec<DimLabel> {
     let mut letters: Vec<char> = left.chars().filter(char::is_ascii_alphabetic).collect();
     letters.sort_unstable();
@@ -167,7 +167,7 @@ fn check_sizes(terms: &[Term]) -> OpResult<()> {
     Ok(())
 }
 
-/// A label that occurs twice within an operand is its diagonal.
+/// A label that occurs twice in an operand selects its diagonal.
 fn take_diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
     loop {
         let twice =
@@ -189,7 +189,7 @@ fn take_diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
     }
 }
 
-/// The term that `tensor` is, `t` without some dims.
+/// The term for `tensor`, which is `t` without the dims `dims`.
 fn without_dims(t: Term, tensor: Traced, dims: &[usize]) -> Term {
     let labels = t.labels.into_iter().enumerate().filter(|(i, _)| !dims.contains(i));
     let labels = labels.map(|(_, l)| l).collect();
@@ -201,7 +201,7 @@ fn dims_arg(dims: &[usize]) -> Val<Traced> {
     Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect())
 }
 
-/// Summed over the labels that nothing needs.
+/// Sums over the labels that are not needed.
 fn sum_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
     if dims.is_empty() {
@@ -211,7 +211,7 @@ fn sum_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> bool) 
     Ok(without_dims(t, tensor, &dims))
 }
 
-/// An operand of a product without the labels that nothing else has: dims of size 1 go, others are summed.
+/// Removes the labels of an operand that are not needed: dims of size 1 are squeezed, others are summed.
 fn reduce_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let shape = t.tensor.shape()?;
     let goes = |&i: &usize| !needed(&t.labels[i]) && shape[i] == Dim::Const(1);
@@ -220,7 +220,7 @@ fn reduce_unneeded(b: &mut dyn Build, t: Term, needed: &dyn Fn(&DimLabel) -> boo
     sum_unneeded(b, t, needed)
 }
 
-/// Without dims of size 1.
+/// Squeezes dims of size 1.
 fn squeeze_dims(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
     if dims.is_empty() {
         return Ok(t);
@@ -229,7 +229,7 @@ fn squeeze_dims(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
     Ok(without_dims(t, tensor, dims))
 }
 
-/// Drops dims of size 1 whose label the other operand has with another size.
+/// Squeezes dims of size 1 whose label has another size in the other operand.
 fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
     let (shape, theirs) = (t.tensor.shape()?.to_vec(), other.tensor.shape()?);
     let one = Dim::Const(1);
@@ -241,7 +241,7 @@ fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
     squeeze_dims(b, t, &dims)
 }
 
-/// The product of two operands, summed over the labels that nothing else needs: one batched matrix product.
+/// The product of two operands, summed over the labels that are not needed any more, as one batched matrix product.
 fn contract_pair(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&DimLabel) -> bool) -> OpResult<Term> {
     let (x0, y0) = (x.clone(), y.clone());
     let x = without_units(b, x, &y0)?;
@@ -254,7 +254,8 @@ fn contract_pair(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&DimLabel)
     let inner = pick(&x, &|l| y.labels.contains(l) && !needed(l));
     let rows = pick(&x, &|l| !both(&l));
     let columns = pick(&y, &|l| !x.labels.contains(l));
-    // Sums of integers are i64: a product of elements promotes, one that sums takes one dtype.
+    // Sums of integers are i64, so the dtypes may differ. A product without a sum promotes; one with a sum requires
+    // equal dtypes.
     if label_sizes(&x, &inner)?.iter().all(|n| *n == Dim::Const(1)) {
         let dtypes = (x.tensor.dtype(), y.tensor.dtype());
         let dtype = promote_types(dtypes.0, dtypes.1).unwrap_or(dtypes.0);
@@ -287,7 +288,7 @@ fn label_sizes(t: &Term, labels: &[DimLabel]) -> OpResult<Vec<Dim>> {
         .collect())
 }
 
-/// The operand as three dims: the products of three groups of labels.
+/// The operand as a tensor of three dims, one for each group of labels.
 fn arrange_groups(b: &mut dyn Build, t: &Term, groups: [&[DimLabel]; 3]) -> OpResult<Traced> {
     let order: Vec<usize> = groups
         .iter()

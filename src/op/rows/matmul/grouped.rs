@@ -1,4 +1,4 @@
-//! Matrix products of groups, of narrow integers, and with an activation after them.
+//! Matrix products of groups, of narrow integers, and with a fused activation.
 
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced};

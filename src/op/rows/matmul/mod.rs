@@ -14,7 +14,7 @@ use crate::op::{
 };
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// A contraction row: its type rule and its meaning follow from one rule.
+/// A contraction row. One rule provides both its type rule and its meaning.
 macro_rules! contract_op {
     ($schema:literal, $rule:path) => {
         Op::new(
@@ -172,13 +172,13 @@ fn with_addend() -> Vec<Op> {
     ]
 }
 
-/// A row that torch defines for vectors too: products of matrices after reshaping, with a type rule of its own that has
+/// A row that torch also defines for vectors. It becomes a matrix product after reshaping; its own type rule has
 /// torch's messages.
 fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decompose) -> Op {
     Op::new((name, schema), rule, Meaning::Decompose(f))
 }
 
-/// `a @ b` with a vector on the left as a row and on the right as a column, which the result lacks.
+/// `x @ y` where a vector on the left is a row and a vector on the right is a column; the result lacks that dim.
 fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     let (row, column) = (x.rank()? == 1, y.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
@@ -195,8 +195,8 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     Ok(out)
 }
 
-/// Whether torch adds the bias in a separate step: if the bias is not a vector and the input is not a matrix. Such a bias may have another
-/// dtype, and leading dims of size 1.
+/// Whether torch adds the bias in a separate step: if the bias is not a vector, the input is not a matrix, and the bias
+/// has another dtype or a higher rank. Such a bias may have leading dims of size 1.
 fn is_added(c: &Call<TensorType>) -> OpResult<bool> {
     let Some(bias) = c.opt_leaf("bias") else {
         return Ok(false);
@@ -261,7 +261,7 @@ fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     Ok(out.into())
 }
 
-/// The dtype that both operands have.
+/// The dtype of both operands, which must be equal.
 pub(in crate::op::rows) fn same_dtype(a: DType, b: DType) -> OpResult<DType> {
     if a != b {
         return Err(OpError::dtype(format!(
@@ -293,7 +293,7 @@ fn cannot_multiply(a: &[Dim], b: &[Dim], b_transposed: bool) -> String {
     format!("mm: mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {k2}x{n})")
 }
 
-/// Parameters of a product.
+/// The parameters of a product.
 struct ProductParams<'a> {
     a: &'a str,
     b: &'a str,
@@ -302,8 +302,8 @@ struct ProductParams<'a> {
 }
 
 impl ProductParams<'_> {
-    /// The contraction, by the rules of `matmul`: an operand of rank 1 is a row on the left, a column on the right, and
-    /// the result lacks that dim.
+    /// The contraction by the rules of `matmul`: an operand of rank 1 is a row on the left or a column on the right,
+    /// and the result lacks that dim.
     fn build(&self, c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         let (da, a) = c.shaped(self.a)?;
         let (db, b) = c.shaped(self.b)?;
@@ -446,7 +446,7 @@ fn mm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     plain_product("self", "mat2").build(c, s)
 }
 
-/// Batches are not broadcast.
+/// Requires equal batch sizes; batches are not broadcast.
 fn same_batch(c: &Call<TensorType>, names: [&str; 2], s: &mut Sizes) -> OpResult<()> {
     want_rank(c, names, 3)?;
     let (a, b) = (c.shaped(names[0])?.1, c.shaped(names[1])?.1);
@@ -555,7 +555,7 @@ fn addmv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     .build(c, s)
 }
 
-/// The sum over the batch is one product with the batch beside the inner dim.
+/// The sum over the batch is a single product, with the batch merged into the inner dim.
 fn addbmm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     same_batch(&c.types(), ["batch1", "batch2"], &mut Sizes::default())?;
     let (x, y) = (c.leaf("batch1")?, c.leaf("batch2")?);

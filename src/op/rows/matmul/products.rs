@@ -1,4 +1,4 @@
-//! Products that are matrix products after reshaping: outer, inner, tensordot, bilinear, kron.
+//! Products that become matrix products by reshaping: outer, inner, tensordot, bilinear, kron.
 
 use crate::op::emit::dims_val;
 use crate::op::rows::spell::list_text;
@@ -69,7 +69,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// As an `einsum` whose letters are the dims of the product.
+/// Builds an `einsum` with a letter for each dim of the product.
 fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let total = c.leaf("i1")?.rank()? + c.ints("expand1")?.len();
     let dims = |name: &str| -> OpResult<Vec<usize>> {
@@ -120,7 +120,7 @@ fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.einsum(Val::str(&equation), Val::List(operands)).map(Val::Leaf)
 }
 
-/// The sizes of a trilinear product: those of the last operand that has the dim, and none where no operand has it.
+/// The sizes of a trilinear product: those of the last operand that has the dim, or 0 if no operand has it.
 fn trilinear_sizes(c: &Call<Traced>, texts: &[String], total: usize) -> OpResult<Vec<Dim>> {
     let mut sizes = vec![Dim::Const(0); total];
     for (name, text) in ["i1", "i2", "i3"].into_iter().zip(texts) {
@@ -131,7 +131,7 @@ fn trilinear_sizes(c: &Call<Traced>, texts: &[String], total: usize) -> OpResult
     Ok(sizes)
 }
 
-/// Refuses a product that has not these sizes along the dims that are not summed.
+/// Returns an error if the product has other sizes along the dims that are not summed.
 fn check_trilinear(c: &Call<Traced>, texts: &[String], sizes: &[Dim], summed: &[usize]) -> OpResult<()> {
     for (name, text) in ["i1", "i2", "i3"].into_iter().zip(texts) {
         for (letter, n) in text.bytes().zip(c.leaf(name)?.shape()?) {
@@ -168,7 +168,7 @@ fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         .iter()
         .try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
     let dtype = dtype.ok_or_else(|| OpError::dtype("addr of dtypes that have no common one"))?;
-    // On bools it is or and and, and the factors count as bools; halves round once.
+    // On bools, the sum is `or`, the product is `and`, and factors count as bools. Half types round once.
     let factor = |name: &str| match (dtype, c.get(name).as_f64()) {
         (DType::B8, Some(f)) => Val::Bool(f != 0.0),
         _ => c.get(name).clone(),
@@ -206,7 +206,7 @@ fn inner(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     contract_dims(b, x, y, &[last_x], &[last_y])
 }
 
-/// Sums of products along pairs of dims: `[other dims of x] + [other dims of y]`.
+/// Sums of products over pairs of dims. The result has the other dims of `x`, then the other dims of `y`.
 fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i64]) -> OpResult<Val<Traced>> {
     if dx.len() != dy.len() {
         return Err(OpError::shape("both dimension lists should have same length"));
@@ -217,7 +217,7 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     for (i, j) in dx_.iter().zip(&dy_) {
         let (p, q) = (x.shape()?[*i].clone(), y.shape()?[*j].clone());
         if p.sub(&q).as_const().is_some_and(|d| d != 0) {
-            // A size of 1 is stretched: the other operand's elements add up.
+            // A size of 1 is broadcast, so the other operand's elements are summed.
             let one = Dim::Const(1);
             if p == one {
                 y = sum_kept(b, &y, *j)?;
@@ -250,7 +250,7 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
 }
 
-/// The sum along `dim`, which stays with size 1, in the tensor's own dtype.
+/// The sum along `dim`, which is kept with size 1, in the tensor's own dtype.
 fn sum_kept(b: &mut dyn Build, t: &Traced, dim: usize) -> OpResult<Traced> {
     let dims = crate::op::emit::ints_val(&[dim as i64]);
     b.op(OpId::Sum, [t.into(), dims, Val::Bool(true), Val::DType(t.dtype())])
@@ -324,7 +324,7 @@ fn multi_dot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(acc.into())
 }
 
-/// `x1 @ weight` with the outputs beside the second inputs, then a product with `x2`.
+/// `x1 @ weight`, with output and second-input dims merged, followed by a product with `x2`.
 fn bilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y, w) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("weight")?);
     let [o, i, j] = w.shape()? else {
@@ -339,7 +339,7 @@ fn bilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let n = lead.iter().fold(Dim::Const(1), |a, d| a.mul(d));
     let x2 = b.reshape(x, &[n.clone(), i.clone()])?;
     let y2 = b.reshape(y, &[n.clone(), j.clone(), Dim::Const(1)])?;
-    // [i, o * j]
+    // Shape [i, o * j].
     let w2 = b.permute(w, &[1, 0, 2])?;
     let w2 = b.reshape(&w2, &[i.clone(), o.mul(j)])?;
     let t = b.mm(&x2, &w2)?;

@@ -1,4 +1,4 @@
-//! Batch normalisation, and the rows of instance normalisation beside it.
+//! Batch normalisation, and the training rows of instance normalisation.
 
 use super::instance_norm::{instance_functional, instance_norm, unbatched_instance_norm, verify_spatial};
 use super::statistics::{functional_batch_norm, tracked_batch_norm, want_count};
@@ -21,8 +21,8 @@ pub(super) fn rows() -> Vec<Op> {
     v
 }
 
-/// A module of batch normalisation: `$more` are constructor parameters, `$momentum` and `$cumulative` arguments, `$when` which form
-/// it is.
+/// The module form of a batch normalisation class. `$more` are constructor parameters, `$momentum` and `$cumulative`
+/// are arguments, `$when` is the condition of the form.
 macro_rules! module_form {
     ($class:literal, $more:literal, $momentum:literal, $cumulative:literal, $when:literal) => {
         concat!(
@@ -104,7 +104,7 @@ fn no_training() -> Op {
          running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
             let (out, _) = normalise_batch(b, c, false)?;
-            // torch gives no statistics here.
+            // torch returns empty statistics here.
             let none = b.full(&[Dim::Const(0)], Val::int(0), out.dtype().compute_dtype())?;
             Ok(Val::Tuple(vec![out.into(), (&none).into(), none.into()]))
         },
@@ -113,7 +113,7 @@ fn no_training() -> Op {
     .spelled("aten.@")
 }
 
-/// What torch.nn asks of a batch to train on, and ATen does not: more than one value a channel.
+/// The check of torch.nn, which ATen lacks, that a training batch has more than one value per channel.
 pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     let shape = c.leaf("input")?.shape()?;
     let others = shape.iter().enumerate().filter(|(d, _)| *d != 1).map(|(_, n)| n);
@@ -128,7 +128,7 @@ pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     Err(OpError::shape(title))
 }
 
-/// Statistics of the batch as torch saves them, or nothing.
+/// The result with the batch statistics as torch saves them; they are empty if they were not used.
 pub(super) fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
     let (out, stats) = normalise_batch(b, c, training)?;
     let dtype = saved_dtype(c)?;
@@ -231,7 +231,7 @@ fn training_rows() -> Vec<Op> {
     ]
 }
 
-/// What `row` gives, with the memory behind the statistics that cuDNN keeps for the gradient: here none.
+/// The results of `row`, with the reserve buffer that cuDNN needs for the gradient. Here it is empty.
 fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: OpId, training: bool) -> OpResult<Val<Traced>> {
     let mut args = c.args.clone();
     args.insert(5, Val::Bool(training));
@@ -243,7 +243,7 @@ fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: OpId, training: bool) 
     Ok(Val::Tuple(out))
 }
 
-/// A vector along dim 1 of a tensor of `rank`.
+/// A vector, reshaped to lie along dim 1 of a tensor of rank `rank`.
 pub(super) fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: DType) -> OpResult<Traced> {
     let mut shape = vec![Dim::Const(1); rank];
     if let (Some(slot), [n]) = (shape.get_mut(1), v.shape()?) {
@@ -255,13 +255,13 @@ pub(super) fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: 
 
 type Stats = Option<(Traced, Traced)>;
 
-/// The result, and the statistics of the batch (mean and `1 / sqrt(var + eps)`) if those were used.
+/// The result, and the batch statistics (mean and `1 / sqrt(var + eps)`) if they were used.
 fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Traced, Stats)> {
     let x = c.leaf("input")?;
     want_float(x, "batch_norm")?;
     let rank = x.rank()?;
     if rank < 2 {
-        // Of nothing, torch gives nothing, whatever its rank.
+        // torch returns an empty input unchanged, whatever its rank.
         if x.ty.numel() == Dim::Const(0) {
             return Ok((x.clone(), None));
         }
@@ -279,7 +279,7 @@ fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpRes
         unreachable!("checked above")
     };
     let compute = x.dtype().compute_dtype();
-    // As torch's kernel: one factor and one addend per channel.
+    // As in torch's kernel, one factor and one addend per channel.
     let var = b.to_dtype(var, compute)?;
     let var = b.add(&var, Val::Float(eps))?;
     let mut factor = b.rsqrt(&var)?;

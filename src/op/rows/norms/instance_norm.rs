@@ -57,7 +57,7 @@ pub(super) fn instance_norm() -> Op {
     op
 }
 
-/// What torch.nn asks of items to train on, and ATen does not: more than one value a channel.
+/// The check of torch.nn, which ATen lacks, that training items have more than one value per channel.
 pub(super) fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
     let shape = c.leaf("input")?.shape()?;
     let spatial = shape.iter().skip(2).fold(Dim::Const(1), |p, n| p.mul(n));
@@ -70,7 +70,7 @@ pub(super) fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
     }
 }
 
-/// The row behind the module classes: an input of `unbatched_rank` has no batch dim.
+/// The row behind the module classes. An input of rank `unbatched_rank` has no batch dim.
 pub(super) fn unbatched_instance_norm() -> Op {
     Op::composite("instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
          running_var, bool running, float? momentum, float eps) -> Tensor",
@@ -130,7 +130,9 @@ fn normalise_instances(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     b.to_dtype(&y, x.dtype()).map(Val::Leaf)
 }
 
-/// The new running statistics: as [`functional_batch_norm`](super::statistics::functional_batch_norm), with the means over the batch of each item's statistics.
+/// The result and the new running statistics, as in
+/// [`functional_batch_norm`](super::statistics::functional_batch_norm), with the statistics of the items averaged over
+/// the batch.
 pub(super) fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let y = b.call(OpId::InstanceNorm, c.args.clone())?;
     let x = c.leaf("input")?;

@@ -123,7 +123,7 @@ fn other_rows() -> Vec<Op> {
     ]
 }
 
-/// A normalised tensor with the statistics.
+/// A normalised tensor with its statistics.
 pub(in crate::op::rows) struct Normed {
     pub out: Traced,
     pub mean: Traced,
@@ -131,7 +131,7 @@ pub(in crate::op::rows) struct Normed {
 }
 
 impl Normed {
-    /// The result with the statistics as torch saves them.
+    /// The results, with statistics as torch saves them.
     fn into_saved(self, b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let dtype = saved_dtype(c)?;
         let (mean, rstd) = (b.to_dtype(&self.mean, dtype)?, b.to_dtype(&self.rstd, dtype)?);
@@ -139,7 +139,7 @@ impl Normed {
     }
 }
 
-/// The dtype of saved statistics: that of the parameters where they are wider than the input, else the input's.
+/// The dtype of saved statistics: that of the parameters if they are wider than the input, else the input's.
 pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
     let x = c.leaf("input")?.dtype();
     let param = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
@@ -151,7 +151,7 @@ pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
     Ok(if widened { wide } else { x })
 }
 
-/// `(x - mean) * rstd` over `dims` of `x` (f32 or f64), with the statistics, which keep the dims.
+/// `(x - mean) * rstd` over the dims `dims` of `x` (f32 or f64), with the statistics, in which these dims are kept.
 pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
     let mean = b.reduce(OpId::Mean, x, dims, true)?;
     let centred = b.sub(x, &mean)?;
@@ -163,7 +163,7 @@ pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[us
     Ok(Normed { out, mean, rstd })
 }
 
-/// Normalising needs floats.
+/// Returns torch's error for a kernel that needs floats if `x` is not a float.
 pub(in crate::op::rows) fn want_float(x: &Traced, kernel: &str) -> OpResult<()> {
     if x.dtype().is_float() {
         return Ok(());
@@ -171,7 +171,7 @@ pub(in crate::op::rows) fn want_float(x: &Traced, kernel: &str) -> OpResult<()> 
     Err(crate::op::pointwise::not_implemented(kernel, x.dtype()))
 }
 
-/// The last dims that `normalized_shape` names.
+/// The last dims, which `normalized_shape` describes.
 fn last_dims(c: &Call<Traced>) -> OpResult<Vec<usize>> {
     let x = c.leaf("input")?;
     let (shape, norm) = (x.shape()?, c.dims("normalized_shape")?);
@@ -259,7 +259,7 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     Ok((b.to_dtype(&out, dtype)?, r))
 }
 
-/// Normalises `[N, C, …]` over each group of channels with everything behind; statistics are `[N, groups]`.
+/// Normalises `[N, C, …]` over each group of channels and all later dims. The statistics have shape `[N, groups]`.
 fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -> OpResult<Normed> {
     let x = c.leaf("input")?;
     want_float(x, "GroupNormKernelImpl")?;
@@ -320,7 +320,7 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
     Ok(out)
 }
 
-/// torch pads the channels with zeros and averages with a pool; windows of slices are the same.
+/// torch pads the channels with zeros and averages with a pool; windows made by `unfold` are equivalent.
 fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let (rank, size) = (x.rank()?, c.int("size")?);
@@ -343,7 +343,7 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     )?;
     let windows = b.unfold(&padded, Val::int(1), Val::int(size), Val::int(1))?;
     let mean = match x.dtype() {
-        // Pools of ints divide as ints.
+        // Pools of integers use integer division.
         DType::I64 => {
             let sum = b.reduce(OpId::Sum, &windows, &[rank], false)?;
             b.floor_divide(&sum, Val::int(size))?
@@ -356,8 +356,8 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     b.div(x, &power).map(Val::Leaf)
 }
 
-/// torch's class reaches `(size + 1) / 2 - 1` channels to both sides and divides by `size`. Moving the window along, it never
-/// takes away the first channel's square.
+/// torch's class sums over `(size + 1) / 2 - 1` channels on both sides and divides by `size`. As it slides the window
+/// along, it never subtracts the square of the first channel.
 fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, size) = (c.leaf("input")?, c.int("size")?);
     if x.rank()? != 4 {

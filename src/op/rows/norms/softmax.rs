@@ -1,4 +1,4 @@
-//! Softmax and its kin.
+//! Softmax and related functions.
 
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
 use crate::types::{DType, Val};
@@ -83,13 +83,13 @@ fn log_softmax_rows() -> Vec<Op> {
     ]
 }
 
-/// torch's name of the kernel, and what it computes along a dim.
+/// The name of torch's kernel, and the computation along a dim.
 type SoftmaxKernel = (&'static str, fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>);
 
 const SOFTMAX: SoftmaxKernel = ("softmax", softmax);
 const LOG_SOFTMAX: SoftmaxKernel = ("log_softmax", log_softmax);
 
-/// In the dtype asked for, at least f32 within.
+/// Computes in at least f32 and returns the result in the dtype `out`.
 fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: SoftmaxKernel) -> OpResult<Val<Traced>> {
     let d = wrap_dim(dim, x.rank()?)?;
     if !out.is_float() {
@@ -97,7 +97,7 @@ fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: SoftmaxKerne
         let kernel = format!("{}{last}_kernel_impl", f.0);
         return Err(crate::op::pointwise::not_implemented(&kernel, out));
     }
-    // A 0-d tensor is a row of one element.
+    // A 0-dim tensor is a row of one element.
     if x.rank()? == 0 {
         let row = b.unsqueeze(x, 0)?;
         let y = in_dtype(b, &row, 0, out, f)?;
@@ -115,7 +115,7 @@ fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: SoftmaxKernel) -> OpResult<Val
     let x = b.to_dtype(x, out)?;
     let dim = match c.opt_int("dim")? {
         Some(dim) => dim,
-        // What `torch.nn.functional` takes for a dim that is not given.
+        // The default dim of `torch.nn.functional`.
         None => i64::from(!matches!(x.rank()?, 0 | 1 | 3)),
     };
     in_dtype(b, &x, dim, out, f)
@@ -141,14 +141,14 @@ pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) ->
     Ok(share)
 }
 
-/// `exp(x - max)`, given the difference.
+/// `exp` of the given difference `x - max`.
 pub(in crate::op::rows) fn softmax_exp(b: &mut dyn Build, difference: &Traced) -> OpResult<Traced> {
     let e = b.exp(difference)?;
     b.note_softmax(&e, SoftmaxPart::Exponential);
     Ok(e)
 }
 
-/// `x - max`; of an empty row there is no maximum and nothing to shift.
+/// `x - max`. An empty row has no maximum, and is returned unchanged.
 fn subtract_max(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     if x.shape()?[dim] == crate::types::Dim::Const(0) {
         return Ok(x.clone());
@@ -171,7 +171,7 @@ fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     masked_rows(b, x, &y, wrap_dim(c.int("dim")?, x.rank()?)?).map(Val::Leaf)
 }
 
-/// `y` with zeros in the rows in which all of `x` is -inf.
+/// `y`, with zeros in the rows where all of `x` is -inf.
 pub(in crate::op::rows) fn masked_rows(b: &mut dyn Build, x: &Traced, y: &Traced, dim: usize) -> OpResult<Traced> {
     let masked = b.eq(x, Val::Float(f64::NEG_INFINITY))?;
     let rows = if x.rank()? == 0 {

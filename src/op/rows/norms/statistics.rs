@@ -6,7 +6,7 @@ use crate::types::{DType, Val};
 
 type RunningUpdate<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
 
-/// One more batch on which torch.nn trains.
+/// Batch normalisation for one more training batch of torch.nn, which also counts batches.
 pub(super) fn tracked_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     verify_batch(c)?;
     let count = b.add(want_count(c)?, Val::int(1))?;
@@ -21,12 +21,13 @@ pub(super) fn tracked_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResul
     Ok(Val::Tuple(out))
 }
 
-/// The new running statistics: `(1 - momentum) * running + momentum * batch`, the variance unbiased.
+/// The results and the new running statistics `(1 - momentum) * running + momentum * batch`. The variance is unbiased.
 pub(super) fn functional_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     update_stats(b, c, &|b, mean, var| update_running(b, c, mean, var))
 }
 
-/// The new running statistics, by `new` from the mean and the unbiased variance of the batch.
+/// The results and the new running statistics. `new` computes them from the mean and the unbiased variance of the
+/// batch.
 fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) -> OpResult<Val<Traced>> {
     let training = c.bool("training")?;
     let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
@@ -48,7 +49,7 @@ fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) ->
     Ok(Val::Tuple(out))
 }
 
-/// `(1 - momentum) * running + momentum * new` of mean and variance.
+/// `(1 - momentum) * running + momentum * new` for mean and variance.
 pub(super) fn update_running(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -66,7 +67,7 @@ pub(super) fn update_running(
     Ok(out)
 }
 
-/// How many batches there were.
+/// The number of batches so far.
 pub(super) fn want_count(c: &Call<Traced>) -> OpResult<&Traced> {
     c.opt_leaf("num_batches_tracked").ok_or_else(|| {
         let title = "without a momentum, statistics are means over `num_batches_tracked` batches, which is not known";
@@ -74,7 +75,7 @@ pub(super) fn want_count(c: &Call<Traced>) -> OpResult<&Traced> {
     })
 }
 
-/// The means over `count` batches, in f64 as torch computes them.
+/// The means over `count` batches, computed in f64 as in torch.
 fn update_cumulative(
     b: &mut dyn Build,
     c: &Call<Traced>,

@@ -271,7 +271,7 @@ fn shrink_rows() -> Vec<Op> {
                     "lambd",
                     format!("lambda must be greater or equal to 0, but found to be {l}"),
                 )),
-                // In f32 and f64 torch's vectorised kernel gives 0.0 for -0.0.
+                // For -0.0 in f32 and f64, torch's vectorised kernel returns 0.0.
                 _ => Ok(match call_dtypes(c)?.common {
                     DType::F32 | DType::F64 => {
                         "l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, where(isnan(self), \

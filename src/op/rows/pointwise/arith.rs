@@ -124,8 +124,8 @@ fn sign_rows() -> Vec<Op> {
     ]
 }
 
-/// The expression without `alpha`, with it for integers and for floats, which torch multiplies and adds with one rounding;
-/// after torch's checks of it.
+/// Selects the expression: without `alpha` if it is 1, else that for integers or that for floats, for which torch uses
+/// a fused multiply-add. Applies torch's checks of `alpha`.
 fn alpha_expr(c: &Call<TensorType>, text: [&'static str; 3]) -> OpResult<&'static str> {
     let d = call_dtypes(c)?.common;
     match number_of(c.get("alpha")) {
@@ -181,7 +181,7 @@ fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         if other.dtype() == DType::B8 {
             return Err(not_implemented("ldexp_cpu_exp", DType::B8));
         }
-        // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
+        // As in C's ldexp, the dtype is that of the floats, and the power does not overflow before the product does.
         let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
         let power = b.pow(Val::Float(2.0), &wide[1])?;
         let out = b.mul(&wide[0], &power)?;
@@ -191,13 +191,14 @@ fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.call(OpId::Mul, vec![x.into(), power.into()])
 }
 
-/// Whether torch rounds the steps of a division to the operands' dtype: 16-bit floats by more than one number.
+/// Whether torch rounds each step of a division to the operands' dtype. It does so for 16-bit floats, unless the
+/// divisor is a number or a tensor of one element.
 fn rounds_between(c: &Call<TensorType>) -> OpResult<bool> {
     let many = c.opt_leaf("other").is_some_and(|t| t.numel() != Dim::Const(1));
     Ok(many && matches!(call_dtypes(c)?.common, DType::F16 | DType::BF16))
 }
 
-/// torch's division rounded down, each step of which is rounded to 16 bits.
+/// torch's floor division, with each step rounded to 16 bits.
 const FLOOR_16: &str = "quotient = rounded(self / other); \
     rest = fmod(self, other); \
     whole = where(isinf(quotient) & (abs(self) != inf), self, rounded(self - rest)); \
@@ -294,7 +295,7 @@ fn div_row() -> Op {
     .inplace_form("operator.itruediv", plain)
 }
 
-/// Common divisors and multiples.
+/// Greatest common divisors and least common multiples.
 fn divisor_rows() -> Vec<Op> {
     vec![
         pointwise(
@@ -307,7 +308,7 @@ fn divisor_rows() -> Vec<Op> {
         .inplace("aten.@_ torch.@_ Tensor.@_")
         .commutative(),
         pointwise_by("lcm(Tensor self, Tensor other) -> Tensor", D::IntOnly("lcm_cpu"), |c| {
-            // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
+            // C promotes narrow integers to int, so the absolute value is taken before they wrap around.
             Ok(match call_dtypes(c)?.common.size() {
                 1 | 2 => {
                     "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
@@ -346,7 +347,7 @@ fn power_rows() -> Vec<Op> {
     ]
 }
 
-/// torch's special cases of constant exponents, which decide `(-inf) ** 0.5` and the last bit.
+/// torch's special cases for constant exponents. They affect `(-inf) ** 0.5` and the last bit of results.
 fn power_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
     let d = call_dtypes(c)?.common;
     let base = c.get("self");
@@ -366,7 +367,7 @@ fn power_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
         2.0 => "self * self",
         3.0 if d == DType::BF16 => "rounded(self * self) * self",
         3.0 => "self * self * self",
-        // torch's kernel of f16 has no special cases of roots: `(-inf) ** 0.5` is infinity there.
+        // torch's f16 kernel has no special cases for roots, so `(-inf) ** 0.5` is infinity there.
         0.5 if float && d != DType::F16 => "sqrt(self)",
         -0.5 if float && d != DType::F16 => "1 / sqrt(self)",
         -1.0 => "1 / self",
@@ -382,7 +383,7 @@ fn fused_rows() -> Vec<Op> {
             "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
             D::NoBool("addcmul_cpu_out"),
             |c| {
-                // torch's vectors multiply and add with one rounding.
+                // torch's vectorised kernel uses a fused multiply-add.
                 Ok(if call_dtypes(c)?.common.is_float() {
                     "fma(value * tensor1, tensor2, self)"
                 } else {

@@ -1,10 +1,10 @@
-//! Checks: what raises an error, and gives nothing.
+//! Checks: ops that raise an error or return nothing.
 
 use crate::op::rows::python::truth_value;
 use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
-/// The rows. Passes drop one only where inference has shown that it holds.
+/// The rows. Passes remove a check only if inference has proved that it holds.
 pub(crate) fn rows() -> Vec<Op> {
     [assert_rows(), range_rows(), check_rows()]
         .into_iter()
@@ -118,7 +118,7 @@ fn check_rows() -> Vec<Op> {
     ]
 }
 
-/// What a check says: a text that was given, or torch's own.
+/// The message of a failed check: the given text, or torch's own.
 fn check_message<T>(c: &Call<T>) -> String {
     match c.get("message") {
         Val::Str(s) => s.to_string(),
@@ -145,7 +145,7 @@ fn check_condition(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     }
 }
 
-/// Bounds that are not given are `least` and the largest integer.
+/// Checks a range. Missing bounds default to `least` and the largest integer.
 fn check_range(c: &Call<TensorType>, least: i64) -> OpResult<Type> {
     let bound = |name: &str, default: i64| match c.get(name) {
         Val::None => Some(default),
@@ -212,7 +212,7 @@ fn check_scalar(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     }
 }
 
-/// Why a tensor of that many elements is neither true nor false.
+/// The error for testing the truth of a tensor that does not have exactly one element.
 pub(in crate::op::rows) fn ambiguous_truth(elements: usize) -> OpError {
     let how_many = if elements == 0 {
         "no values"
@@ -222,7 +222,7 @@ pub(in crate::op::rows) fn ambiguous_truth(elements: usize) -> OpError {
     OpError::shape(format!("Boolean value of Tensor with {how_many} is ambiguous"))
 }
 
-/// What torch calls an element's type in C++.
+/// The C++ name of a dtype in torch.
 fn type_name(d: DType) -> String {
     let name = match d {
         DType::F64 => "double",
@@ -241,7 +241,7 @@ fn type_name(d: DType) -> String {
     name.into()
 }
 
-/// `torch.sparse_csr` is `SparseCsr` in messages.
+/// The name of a layout in messages: `SparseCsr` for `torch.sparse_csr`.
 fn layout_name(layout: &str) -> String {
     let words = layout.trim_start_matches("torch.").split('_').filter(|w| *w != "coo");
     let capital = |w: &str| {

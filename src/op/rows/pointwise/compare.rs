@@ -1,4 +1,4 @@
-//! Comparisons, predicates, logic and bits.
+//! Comparisons, predicates, logical and bitwise ops.
 
 use crate::op::pointwise::{call_dtypes, pointwise, pointwise_by};
 use crate::op::rows::spell::{one, two, two_};
@@ -24,7 +24,7 @@ macro_rules! comparison {
         .spelled(concat!("operator.", $n, " Tensor.__", $n, "__"))
         .inplace(two_!($n))
     };
-    // With another name of torch's.
+    // Variant with a second torch name.
     ($n:literal = $alias:literal, $op:literal, $doc:literal) => {
         comparison!($n, $op, $doc).spelled(two!($alias)).inplace(two_!($alias))
     };
@@ -75,7 +75,7 @@ fn isclose(c: &Call<TensorType>) -> OpResult<&'static str> {
             "d = abs(self - other); (self == other) | (~isinf(d) & (d <= atol + abs(rtol * other))) | (isnan(self) & \
              isnan(other))"
         }
-        // Integers are compared in f32, as torch's default float.
+        // Integers are compared in f32, torch's default float dtype.
         _ => "s = f32(self); o = f32(other); (self == other) | (abs(s - o) <= atol + abs(rtol * o))",
     })
 }

@@ -33,7 +33,7 @@ fn to_dtype() -> Op {
     .spelled("prims.convert_element_type.default prims.convert_element_type")
 }
 
-/// A step of its own: expressions know nothing of dtypes that are only stored.
+/// A row of its own, because scalar expressions do not support dtypes that are only stored.
 fn convert_stored() -> Op {
     Op::new(
         "convert_stored(Tensor self, ScalarType dtype) -> Tensor",
@@ -54,7 +54,7 @@ fn convert_stored() -> Op {
     .doc("every element converted from or to a dtype that is only stored: 8-bit floats, `u16`, `u32`, `u64`")
 }
 
-/// Refuses the dtypes that only stand in files and types.
+/// Rejects dtypes that are not computed with: those that only occur in files and types.
 pub(in crate::op::rows) fn want_computed(dtype: DType) -> OpResult<()> {
     if dtype.is_computed() {
         return Ok(());
@@ -65,7 +65,7 @@ pub(in crate::op::rows) fn want_computed(dtype: DType) -> OpResult<()> {
     )))
 }
 
-/// Refuses the dtypes that only stand in types.
+/// Rejects dtypes that tensors cannot hold: those that only occur in types.
 pub(in crate::op::rows) fn want_held(dtype: DType) -> OpResult<()> {
     match dtype.is_held() {
         true => Ok(()),
@@ -73,7 +73,7 @@ pub(in crate::op::rows) fn want_held(dtype: DType) -> OpResult<()> {
     }
 }
 
-/// Parameters that say where and how a result is stored, which changes nothing here.
+/// `to` with the parameters that say where and how the result is stored; they have no effect here.
 const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None, Device? device=None, Layout? layout=None, \
                   bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor";
 
@@ -140,7 +140,7 @@ fn to_copy() -> Op {
     .spelled("aten.@")
 }
 
-/// In place, this is how new values of buffers and inputs reach them.
+/// In-place calls of this row write new values of buffers and inputs back.
 fn copy_row() -> Op {
     Op::composite(
         "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
@@ -174,7 +174,7 @@ fn convert_tensor(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
         .map(Traced::dtype)
         .or(c.opt_dtype("dtype"))
         .unwrap_or(x.dtype());
-    // A call that gives its operand itself is not decomposed.
+    // A call that returns its operand itself is not decomposed.
     let moves = matches!(c.get("memory_format"), Val::TorchName(f) if !f.ends_with("preserve_format"));
     if dtype == x.dtype() && (moves || c.bool("copy")?) {
         return b.clone(x).map(Val::Leaf);
@@ -218,7 +218,7 @@ fn item_row() -> Op {
     .spelled("aten.@ Tensor.@")
 }
 
-/// torch's kernel behind `item` does not look for more elements.
+/// torch's kernel behind `item` does not check that there is only one element.
 fn first_number() -> Op {
     Op::composite("_local_scalar_dense(Tensor self) -> Scalar", |b, c| {
         let x = c.leaf("self")?;
@@ -233,7 +233,7 @@ fn first_number() -> Op {
     .spelled("aten.@")
 }
 
-/// What torch calls the class of a tensor of its dtype: `torch.FloatTensor`.
+/// torch's class name for tensors of a dtype: `torch.FloatTensor`.
 fn class_name() -> Op {
     Op::new(
         "type_name(Tensor self, ScalarType? dtype=None, bool non_blocking=False) -> str",
@@ -249,7 +249,7 @@ fn class_name() -> Op {
     .spelled("Tensor.type")
 }
 
-/// Python's `int`, `float`, `bool` and `not` of a one-element tensor.
+/// Python's `int`, `float`, `bool` and `not` of a tensor with one element.
 fn python_numbers() -> Vec<Op> {
     vec![
         Op::composite("item_int(Tensor self) -> int", |b, c| of_item(b, c, OpId::SymInt))

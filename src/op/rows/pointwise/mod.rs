@@ -1,4 +1,4 @@
-//! Functions of elements, each by itself: arithmetic, comparisons, activations, conversions.
+//! Element-wise functions: arithmetic, comparisons, activations, conversions.
 
 mod activation;
 mod arith;

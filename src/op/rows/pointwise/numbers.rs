@@ -1,5 +1,5 @@
-//! Arithmetic that torch's dispatcher is asked for with Python's numbers alone: `aten.add.Tensor(True, 2)` is a tensor of no
-//! dims, by torch's promotion, where Python's own operators give numbers.
+//! Arithmetic of torch's dispatcher on Python numbers only: `aten.add.Tensor(True, 2)` is a 0-dim tensor by torch's
+//! promotion, where Python's own operators return numbers.
 
 use crate::op::{Build, Call, Op, OpId, OpResult, Traced};
 use crate::types::{DType, ScalarKind, Val};
@@ -59,7 +59,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The dtype of the tensor that torch makes of a number.
+/// The dtype of the tensor that torch creates from a number.
 fn dtype_of(v: &Val<Traced>) -> DType {
     match v {
         Val::Bool(_) | Val::Any(ScalarKind::Bool) => DType::B8,

@@ -1,5 +1,5 @@
-//! Affine quantization: numbers as integers with a scale and a zero point and back, as torch.ao's exported graphs write
-//! it (`quantized_decomposed`), and both in one (`fake_quantize`).
+//! Affine quantization: conversion of numbers to integers with a scale and a zero point and back, as in the exported
+//! graphs of torch.ao (`quantized_decomposed`), and both in one step (`fake_quantize`).
 
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
@@ -162,7 +162,7 @@ fn scalar_param(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val
     }
 }
 
-/// `1 / scale`, of numbers in double precision.
+/// `1 / scale`; for numbers, in double precision.
 fn inverse_scale(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
     match scale {
         Val::Leaf(t) => b.reciprocal(&t).map(Val::Leaf),
@@ -170,14 +170,14 @@ fn inverse_scale(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>>
     }
 }
 
-/// A vector along one dim of tensors of a rank.
+/// A vector, reshaped to lie along dim `axis` of a tensor of rank `rank`.
 fn reshape_along(b: &mut dyn Build, t: &Traced, rank: usize, axis: usize) -> OpResult<Traced> {
     let mut shape = vec![Dim::Const(1); rank];
     shape[axis] = t.ty.numel();
     b.reshape(t, &shape)
 }
 
-/// The integers of a call, which must have the dtype that it says.
+/// The quantized input of a call, which must have the dtype that the call states.
 fn quantized_input(c: &Call<Traced>) -> OpResult<&Traced> {
     let x = c.leaf("input")?;
     match c.opt_dtype("dtype") {
@@ -190,7 +190,7 @@ fn quantized_input(c: &Call<Traced>) -> OpResult<&Traced> {
     }
 }
 
-/// Within the bounds, in the dtype of the call.
+/// Clamps to the call's bounds and converts to its dtype.
 fn clamp_to_quant_range(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
     let x = b.op(
         OpId::Clamp,
@@ -215,7 +215,8 @@ fn quantize(b: &mut dyn Build, c: &Call<Traced>, axis: Option<usize>) -> OpResul
     clamp_to_quant_range(b, c, &x)
 }
 
-/// torch's kernel computes in f32: `(clamp(round(x / scale) + zero) - zero) * scale` with the inverse of the scale.
+/// Computes in f32 like torch's kernel: `(clamp(round(x / scale) + zero) - zero) * scale`, with the inverse of the
+/// scale.
 fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: Val<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let dtype = x.dtype();
@@ -236,7 +237,7 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
     b.to_dtype(&y, dtype).map(Val::Leaf)
 }
 
-/// `determine_qparams` of torch.ao: zero is always within the range.
+/// `determine_qparams` of torch.ao. The range always includes zero.
 fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
     let (low, high, eps) = (c.int("quant_min")?, c.int("quant_max")?, c.f64("eps")?);
     let span = high as f64 - low as f64;

@@ -1,4 +1,4 @@
-//! Rectifiers with random slopes.
+//! Randomised leaky ReLU.
 
 use crate::op::pointwise::not_implemented;
 use crate::op::random;
@@ -33,7 +33,7 @@ fn rrelu_row() -> Op {
         .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper, training)")
 }
 
-/// `rrelu` that also gives the slopes.
+/// `rrelu` that also returns the slopes.
 fn rrelu_with_noise() -> [Op; 2] {
     const PARAMS: &str = "Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, \
                           Generator? generator=None";
@@ -85,7 +85,7 @@ fn noise_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Tuple(vec![Val::Leaf(x.clone()), Val::Leaf(noise.clone())]))
 }
 
-/// As torch's kernel: one draw for each element that is not positive, in order.
+/// As in torch's kernel, draws one number for each element that is not positive, in order.
 fn eval_noisy_rrelu(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, noise, lower, upper) = (c.leaf("self")?, c.leaf("noise")?, c.f64("lower")?, c.f64("upper")?);
     let number = |t: &Tensor, i: usize| t.get(i).to_f64();

@@ -115,7 +115,7 @@ fn clamp_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
             "torch.clamp: At least one of 'min' or 'max' must not be None",
         ));
     }
-    // Of bools torch has the kernels that take one tensor, and none that take a number.
+    // For bools, torch has only the kernels with a single bound that is a tensor.
     let d = call_dtypes(c)?.common;
     let number = |name| number_of(c.get(name)).is_some();
     let kernel = match (!c.is_none("min"), !c.is_none("max")) {
@@ -135,8 +135,8 @@ fn clamp_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
     })
 }
 
-/// Which of two bounds of an integer tensor can be met: a number below the dtype's range bounds nothing from below and
-/// is an error from above.
+/// Which of the two bounds have an effect. For an integer tensor, a lower bound below the dtype's range has none; an
+/// upper bound below it is an error.
 pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max: &str) -> OpResult<(bool, bool)> {
     let d = call_dtypes(c)?.common;
     let given = (!c.is_none(min), !c.is_none(max));
@@ -250,8 +250,8 @@ fn angle_rows() -> Vec<Op> {
         pointwise_by("nextafter(Tensor self, Tensor other) -> Tensor",
             D::FloatOnly("nextafter_cpu"),
             |c| match call_dtypes(c)?.common {
-                // The neighbours of a 16-bit float are 2^13 or 2^16 neighbours of the f32 that it is computed in away; f16
-                // has a range of exponents of its own.
+                // Neighbouring 16-bit floats are 2^13 (f16) or 2^16 (bf16) f32 steps apart, and the computation is in
+                // f32. The exponent range of f16 is also smaller.
                 DType::F16 => Ok("where(self == other, other, where(isinf(self) & (other == other), copysign(65504, self), \
                                   self + copysign(max(abs(nextafter(self, other) - self) * 8192, 5.9604644775390625e-8), \
                                   other - self)))"),

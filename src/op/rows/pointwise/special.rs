@@ -1,4 +1,5 @@
-//! Special functions without vector code: Airy's and Bessel's functions, orthogonal polynomials, incomplete gamma functions.
+//! Special functions without vectorised code: Airy and Bessel functions, orthogonal polynomials, incomplete gamma
+//! functions.
 
 use crate::op::rows::dense::{broadcast_position, zeros};
 use crate::op::rows::spell::special;
@@ -87,7 +88,7 @@ fn function_rows() -> Vec<Op> {
     ]
 }
 
-/// A row of polynomials; the degree, or the place, may be a number.
+/// The row of a family of polynomials; the degree or the argument may be a number.
 macro_rules! polynomial {
     ($n:literal, $family:ident, $shifted:literal, $doc:literal) => {
         Op::new(
@@ -194,7 +195,7 @@ fn gamma_rows() -> Vec<Op> {
     ]
 }
 
-/// The type that the row `other` gives for these operands: promoted to floats and broadcast.
+/// The type that the row `other` has for these operands: promoted to floats and broadcast.
 fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: OpId) -> OpResult<Type> {
     let op = other.op();
     let own = c.op.name.trim_start_matches("special_");
@@ -205,10 +206,11 @@ fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: OpId) -> OpResult<Type> 
     })
 }
 
-/// `f` of every element of the first operand and the one beside it of the second (0 if there is none), in f64.
+/// Applies `f`, in f64, to each element of the first operand and the corresponding element of the second (0 if there is
+/// none).
 fn mapped(c: &Call<Tensor>, f: &dyn Fn(f64, f64) -> f64) -> OpResult<Val<Tensor>> {
     map_broadcast(c, &|dtype, x, y| {
-        // Operands are rounded to the common dtype first.
+        // Operands are first rounded to the common dtype.
         let of = |v: Scalar| v.cast(dtype).to_f64();
         Scalar::F64(f(of(x), y.map_or(0.0, of)))
     })
@@ -225,7 +227,7 @@ fn evaluated(c: &Call<Tensor>, family: Family, shifted: bool) -> OpResult<Val<Te
     })
 }
 
-/// An operand: a tensor, or a number as one of no dims.
+/// An operand as a tensor; a number becomes a 0-dim tensor.
 fn operand_tensor(v: &Val<Tensor>) -> Option<Tensor> {
     match v {
         Val::Leaf(t) => Some(t.clone()),

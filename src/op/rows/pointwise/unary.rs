@@ -21,19 +21,19 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-/// A row of one tensor with the usual spellings.
+/// The row of a function of one tensor, with the usual spellings.
 macro_rules! unary {
     ($n:literal, $rule:expr, $text:expr, $doc:literal) => {
         unary!(method $n, $rule, $text, $doc).inplace(concat!("torch.", $n, "_"))
     };
-    // In place as a method only.
+    // Variant whose in-place form is a method only.
     (method $n:literal, $rule:expr, $text:expr, $doc:literal) => {
         pointwise(($n, concat!($n, "(Tensor self) -> Tensor")), $rule, $text)
             .doc($doc)
             .spelled(one!($n))
             .inplace(method_!($n))
     };
-    // With another name of torch's.
+    // Variant with a second torch name.
     ($n:literal = $alias:literal, $rule:expr, $text:expr, $doc:literal) => {
         unary!($n, $rule, $text, $doc)
             .spelled(one!($alias))
@@ -183,7 +183,7 @@ fn gamma_functions() -> Vec<Op> {
             |c| match c.int("n")? {
                 0 => Ok("digamma(self)"),
                 n if n < 0 => Err(OpError::arg("n", "polygamma(n, x) does not support negative n.")),
-                // By reflection below one half, as torch computes it.
+                // Uses reflection below one half, as torch does.
                 1 => Ok(
                     "s = pi / sin(pi * self); low = self < 0.5; z = zeta(compute(2), where(low, 1 - self, self)); \
                      where(self == inf, 0, where(low, s * s - z, z))",
@@ -275,7 +275,7 @@ fn bessel_rows() -> Vec<Op> {
         unary!(
             "i0",
             D::PromoteFloat,
-            // torch multiplies by the exponential, which is infinite before the function is.
+            // torch multiplies by the exponential, which becomes infinite before the function does.
             "e = exp(abs(self)); where(isinf(e) & ~isinf(self), e, bessel_i0(self))",
             "modified Bessel function of the first kind, order 0"
         )

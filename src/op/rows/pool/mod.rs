@@ -27,7 +27,7 @@ fn of_rank<const N: usize>() -> Vec<Op> {
     v
 }
 
-/// Where Python finds what is behind `torch.nn.functional`.
+/// The Python module of a function that `torch.nn.functional` only re-exports.
 const fn torch_module(n: usize) -> &'static str {
     if n == 1 { "torch" } else { "torch._C._nn" }
 }
@@ -75,7 +75,7 @@ fn max_rows<const N: usize>() -> [Op; 2] {
     ]
 }
 
-/// `avg_pool{N}d`; that of one dim cannot divide by another number.
+/// `avg_pool{N}d`; the 1-dim pool has no `divisor_override`.
 fn avg_row<const N: usize>() -> Op {
     let home = torch_module(N);
     let [schema, params, args] = match N {
@@ -215,7 +215,8 @@ fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     ]))
 }
 
-/// The pool `op` of the same arguments, `return_indices` aside: both of its results if that is true, else the first.
+/// Calls the pool `op` with the arguments other than `return_indices`. Returns both of its results if that is true,
+/// else the first.
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let own = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
     let dtype = c.args.first().and_then(Val::as_leaf).map(Traced::dtype);
@@ -246,7 +247,7 @@ fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
     })
 }
 
-/// As torch writes it: `(relu(sign(mean)) * |mean| * size) ** (1 / p)` of the powers.
+/// As in torch: `(relu(sign(mean)) * |mean| * size) ** (1 / p)`, with the mean of the p-th powers.
 fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: OpId) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, c.f64("norm_type")?);
     let kernel = c.ints("kernel_size")?;

@@ -1,4 +1,4 @@
-//! Pooling undone, and pooling over windows at random places.
+//! Unpooling, and pooling over windows at random positions.
 
 use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
@@ -35,7 +35,7 @@ fn unpool_rows() -> Vec<Op> {
     ]
 }
 
-/// torch.nn's function and module of `N` dims.
+/// The row of torch.nn's function and module for `N` dims.
 fn nn_unpool_row<const N: usize>() -> Op {
     Op::composite((text!("nn_max_unpool{N}d"), text!(
             "max_unpool{N}d(Tensor input, Tensor indices, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
@@ -51,7 +51,7 @@ fn nn_unpool_row<const N: usize>() -> Op {
     ))
 }
 
-/// torch.nn's function and module of `N` dims, whose samples must be given.
+/// The row of torch.nn's function and module for `N` dims. Its samples must be given.
 fn given_samples<const N: usize>() -> Op {
     Op::composite((text!("nn_fractional_max_pool{N}d"), text!(
             "fractional_max_pool{N}d(Tensor input, int[{N}] kernel_size, Any output_size=None, Any output_ratio=None, \
@@ -114,7 +114,7 @@ fn backward_rows() -> Vec<Op> {
     ]
 }
 
-/// Refuses a gradient that has not the sizes of what was pooled.
+/// Rejects a gradient whose sizes differ from those of the pooled result.
 fn check_pooled(c: &Call<TensorType>) -> OpResult<()> {
     let out = Pool::from_call(c, 2, Kind::Max)?.out;
     let grad = c.shaped("grad_output")?.1;
@@ -220,7 +220,7 @@ fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Tra
     }
 }
 
-/// Sizes, strides and paddings of the windows, one per dim.
+/// Kernel sizes, strides and paddings, one per dim.
 fn window_params(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
     let per_dim = |v: Vec<i64>| if v.len() == 1 { vec![v[0]; n] } else { v };
     let kernel = per_dim(c.ints("kernel_size")?);
@@ -237,7 +237,7 @@ fn window_params(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
     }
 }
 
-/// The sizes that were pooled: those of the windows, or the given ones, which are near them.
+/// The sizes before pooling: those computed from the windows, or the given ones, which must be close to them.
 fn pooled_sizes(c: &Call<Traced>, pooled: &[Dim], [kernel, stride, padding]: &[Vec<i64>; 3]) -> OpResult<Vec<Dim>> {
     let n = pooled.len();
     let usual = |d: usize| {
@@ -354,7 +354,7 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
     }
 }
 
-/// Where the windows along one dim begin (Graham 2014), in the dtype's own arithmetic.
+/// The start of each window along one dim (Graham 2014), computed in the dtype's own arithmetic.
 fn window_starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> Vec<usize> {
     let last = from - kernel;
     let at = |i: usize| match dtype {
@@ -395,7 +395,7 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let (size, count): (usize, usize) = (from.iter().product(), to.iter().product());
     let (mut out, mut at) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
     for plane in 0..planes {
-        // The last sample is the one of the first dim in 2d, and the first one in 3d.
+        // The last sample belongs to the first dim in 2d; the first sample does in 3d.
         let sample = |d: usize| samples.get(plane * n + if n == 2 { 1 - d } else { d }).to_f64();
         let windows: Vec<Vec<usize>> = (0..n)
             .map(|d| window_starts(sample(d), from[d], to[d], kernel[d], x.dtype()))

@@ -1,4 +1,4 @@
-//! The windows of pooling, and the loops over them.
+//! Pooling windows, and the loops over them.
 
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::spell::list_text;
@@ -6,7 +6,7 @@ use crate::op::{Call, OpError, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
-/// What a pool computes and how its windows are given.
+/// The computation of a pool and the way its windows are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::op::rows) enum Kind {
     Max,
@@ -26,7 +26,7 @@ pub(in crate::op::rows) struct Pool {
     adaptive: bool,
 }
 
-/// One window along one dim: operand indices `start, start + step, … < end`, and its size with padding.
+/// A window along one dim: operand indices `start, start + step, … < end`, and its size including padding.
 #[derive(Clone, Copy, Debug)]
 struct PoolWindow {
     start: usize,
@@ -51,9 +51,10 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpRes
     }
 }
 
-/// The kernel of torch that knows no elements of this dtype. (Half precision is computed, though some kernels refuse it.)
+/// The name of torch's kernel, if it does not support this dtype. (Half types are computed, though some kernels reject
+/// them.)
 fn refusing_kernel(kind: Kind, n: usize, dtype: DType) -> Option<String> {
-    // One dim is two of which one has a single element.
+    // A 1-dim pool uses the 2-dim kernel with a dim of size 1.
     let wide = n.max(2);
     let known = match kind {
         Kind::Max => dtype != DType::B8,
@@ -148,7 +149,7 @@ impl Pool {
         Ok(())
     }
 
-    /// With `ceil`, a last window may hang over, but must begin within the operand or its left padding.
+    /// With `ceil`, the last window may extend beyond the end, but must start within the operand or its left padding.
     fn out_size(&self, d: usize, n: &Dim, ceil: bool) -> Dim {
         let c = Dim::Const;
         let (s, p) = (self.stride[d], self.padding[d]);
@@ -238,7 +239,7 @@ impl Pool {
     }
 }
 
-/// A call made concrete: planes of up to three spatial dims with their windows.
+/// A call with its operand converted to planes of up to three spatial dims.
 struct Planes {
     pool: Pool,
     x: Tensor,
@@ -279,7 +280,7 @@ fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
     })
 }
 
-/// Maxima and their places within the plane; NaN wins, the first of equal ones counts.
+/// Maxima and their positions within the plane. NaN wins; the first of equal elements counts.
 fn max_planes<T: Number>(p: &Planes, out: &mut [T], at: &mut [i64]) {
     let x = p.x.as_slice::<T>();
     let [_, h, w] = p.size;
@@ -325,16 +326,16 @@ pub(in crate::op::rows) fn max_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<
     Ok(Val::Tuple(vec![Val::Leaf(out.to(p.pool.dtype)), Val::Leaf(at)]))
 }
 
-/// How a sum over a window becomes a mean.
+/// The divisor that turns a window's sum into a mean.
 #[derive(Clone, Copy)]
 enum Divisor {
-    /// By the elements there are.
+    /// The number of elements in the window.
     Present,
-    /// By the window's size with padding.
+    /// The window's size including padding.
     Full,
-    /// By each dim's size in turn, as torch's adaptive pools.
+    /// The size of each dim in turn, as in torch's adaptive pools.
     InTurn,
-    /// By this.
+    /// A fixed number.
     Fixed(i64),
 }
 

@@ -1,4 +1,4 @@
-//! The prims of Inductor: what its decompositions and its passes over graphs make.
+//! The prims of Inductor, which its decompositions and its graph passes create.
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::norms::softmax::softmax_exp;
@@ -59,7 +59,7 @@ fn pool_rows() -> Vec<Op> {
     ]
 }
 
-/// Row-major places as indices, one for each of the sizes.
+/// Converts row-major positions to indices, one for each size.
 fn unflatten_index(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec<Traced>> {
     let mut out = vec![];
     let mut rest = place.clone();
@@ -72,7 +72,7 @@ fn unflatten_index(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult
     Ok(out)
 }
 
-/// Indices as row-major places.
+/// Converts indices to row-major positions.
 fn flatten_indices(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<Traced> {
     let (first, rest) = indices
         .split_first()
@@ -83,7 +83,7 @@ fn flatten_indices(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpRe
     })
 }
 
-/// Where along spatial dim `d` of `x` the window of each result begins: `i * stride - padding`.
+/// The start of the window of each result along spatial dim `d` of `x`: `i * stride - padding`.
 fn window_starts(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult<Traced> {
     let (stride, padding) = (c.ints("stride")?, c.ints("padding")?);
     let n = c.ints("kernel_size")?.len();
@@ -105,7 +105,7 @@ fn window_starts(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> O
     b.sub(&places, Val::int(padding[d]))
 }
 
-/// The number of dims of the windows, for which each list has an item.
+/// The number of dims of the windows. Each list must have an item per dim.
 fn window_rank(c: &Call<Traced>) -> OpResult<usize> {
     let n = c.ints("kernel_size")?.len();
     let whole = ["stride", "padding", "dilation"]
@@ -165,7 +165,7 @@ fn to_indices(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     flatten_indices(b, &places, &sizes).map(Val::Leaf)
 }
 
-/// As PyTorch's own kernels of these prims: draws from the one stream, whatever the seed tensors hold.
+/// As in PyTorch's own kernels of these prims, draws from the default stream, whatever the seed tensors contain.
 fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     b.op(op, [c.get("size").clone(), Val::DType(DType::F32)]).map(Val::Leaf)
 }

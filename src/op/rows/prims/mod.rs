@@ -1,7 +1,7 @@
-//! Prims: what PyTorch's decompositions end in, and the ones that only Inductor's make.
+//! Prims: the ops in which PyTorch's decompositions end, and those that only Inductor creates.
 //!
-//! A prim is an op of the table that takes no other forms of its arguments: tensors of one dtype and shape, dims counted from the
-//! front. Most are spellings of rows; those that differ from every row are rows here.
+//! A prim is an op that accepts its arguments in only one form: tensors of one dtype and shape, dims counted from the front. Most
+//! are spellings of other rows; those that differ from every row have rows here.
 
 mod inductor;
 
@@ -23,7 +23,7 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-/// Prims that rows of the same name are, sorted.
+/// Prims that are spellings of the row with the same name, sorted.
 #[rustfmt::skip]
 const SAME: &[&str] = &[
     "abs", "acos", "acosh", "add", "as_strided", "as_strided_scatter", "asin", "asinh", "atan", "atan2", "atanh",
@@ -34,7 +34,7 @@ const SAME: &[&str] = &[
     "signbit", "sin", "sinh", "sqrt", "sub", "tan", "tanh", "trunc", "where",
 ];
 
-/// Prims that rows of another name are.
+/// Prims that are spellings of a row with another name.
 const RENAMED: &[(&str, &str)] = &[
     ("bessel_i0", "i0"),
     ("bessel_i0e", "i0e"),
@@ -54,7 +54,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("transpose", "permute"),
 ];
 
-/// The row with the spellings of the prims that it is.
+/// Adds the prims that are spellings of the row.
 pub(super) fn with_prim_spellings(mut op: Op) -> Op {
     let name = op.name;
     if SAME.binary_search(&name).is_ok() {
@@ -273,7 +273,7 @@ fn reduction_rows() -> Vec<Op> {
     ]
 }
 
-/// `y` in the dtype that is asked for, if one is.
+/// `y`, converted to the requested dtype, if any.
 fn in_dtype(b: &mut dyn Build, c: &Call<Traced>, y: Traced) -> OpResult<Val<Traced>> {
     match c.opt_dtype("output_dtype") {
         Some(d) => b.to_dtype(&y, d).map(Val::Leaf),
@@ -291,7 +291,7 @@ fn reduce_prim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let typed = [Val::Bool(false), Val::DType(own)];
     let y = match c.op.id() {
-        // One dim after the other, the last first.
+        // One dim at a time, the last first.
         Some(OpId::PrimsProd) => {
             dims.sort();
             dims.iter().rev().try_fold(x.clone(), |y, &d| {

@@ -1,4 +1,4 @@
-//! Random tensors of further distributions, and those whose distribution a tensor gives.
+//! Random tensors of further distributions, including those whose parameters are tensors.
 
 use super::{draw_elements, float_type, result_spec};
 use crate::op::emit::dims_val;
@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Op> {
     rows.map(|op| op.effect(Effect::Random)).collect()
 }
 
-/// Forms of random ops with bounds, and with probabilities beside the tensor.
+/// Forms of random ops with bounds, and with probabilities in addition to the tensor.
 fn bounded_rows() -> Vec<Op> {
     vec![
         Op::composite("random_between(Tensor self, int from, int? to) -> Tensor", |b, c| {
@@ -57,7 +57,7 @@ fn bounded_rows() -> Vec<Op> {
     ]
 }
 
-/// How many binary digits a float dtype holds.
+/// The number of significant bits of a float dtype.
 fn mantissa_digits(dtype: DType) -> u32 {
     match dtype {
         DType::F64 => 53,
@@ -67,7 +67,7 @@ fn mantissa_digits(dtype: DType) -> u32 {
     }
 }
 
-/// The least whole number from `from` on that the float dtype holds (torch's `update_from`).
+/// The least integer from `from` on that the float dtype represents (torch's `update_from`).
 fn held_from(dtype: DType, from: i64) -> i64 {
     let next = Scalar::Int(DType::I64, from.saturating_add(1)).cast(dtype).to_i64();
     if next >= from {
@@ -78,7 +78,8 @@ fn held_from(dtype: DType, from: i64) -> i64 {
     next.saturating_add(1i64 << (top + 1).saturating_sub(digits).min(62))
 }
 
-/// torch's `random_(from)`: up to the greatest number of the dtype, of floats up to which they hold all whole numbers.
+/// torch's `random_(from)`. The upper bound is the largest integer of the dtype; for floats, the bound up to which they
+/// represent all integers.
 fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (from, dtype) = (c.int("from")?, c.leaf("self")?.dtype());
     let (low, high) = match dtype {
@@ -105,7 +106,7 @@ fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     draw_elements(c, &mut |g, _| Scalar::Int(DType::I64, g.integer_in_span(from, span)))
 }
 
-/// A result of the operand's type.
+/// The type rule of a result with the operand's type.
 fn same_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(c.leaf("self")?.clone()))
 }
@@ -178,7 +179,7 @@ fn fill_rows() -> Vec<Op> {
     ]
 }
 
-/// Ops that draw by the distribution that a tensor gives.
+/// Ops that draw from a distribution whose parameters are in a tensor.
 fn distribution_rows() -> Vec<Op> {
     vec![
         Op::composite("normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
@@ -198,7 +199,7 @@ fn distribution_rows() -> Vec<Op> {
         Op::composite("normal_mean(Tensor mean, float std=1.) -> Tensor", |b, c| {
             let mean = c.leaf("mean")?;
             let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
-            // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
+            // The deviation is passed to the draw, because torch multiplies in f64 for fewer than 16 elements.
             let x = b.op(OpId::NormalLike, [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
             b.add(x, mean).map(Val::Leaf)
         })
@@ -238,7 +239,7 @@ fn distribution_rows() -> Vec<Op> {
     ]
 }
 
-/// `randn(shape) * std + mean`, as torch computes it.
+/// `randn(shape) * std + mean`, in torch's order of operations.
 fn scaled_normal(
     b: &mut dyn Build,
     shape: &[Dim],
@@ -310,7 +311,7 @@ fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let picked: Vec<i64> = random::with_stream(|g| match replacement {
         true => rows.flat_map(|r| with_replacement(g, t.dtype(), r, n)).collect(),
         false => {
-            // All are drawn before the first is looked at.
+            // All numbers are drawn before the first is used.
             let times: Vec<f64> = weights.iter().map(|_| g.exponential(1.0)).collect();
             let rows = rows.zip(times.chunks_exact(categories.max(1)));
             rows.flat_map(|(r, q)| top_quotients(t.dtype(), r, q, n)).collect()
@@ -321,7 +322,7 @@ fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     })))
 }
 
-/// By the running sum of the weights, in the tensor's arithmetic.
+/// Samples by the cumulative sum of the weights, in the tensor's own arithmetic.
 fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) -> Vec<i64> {
     let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
     let mut sum = 0.0;
@@ -341,7 +342,8 @@ fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) 
     (0..n).map(|_| pick()).collect()
 }
 
-/// The `n` largest quotients of weights and exponential numbers: the first arrivals of a race.
+/// Samples without replacement: the indices of the `n` largest quotients of weight and exponential number, which are
+/// the first arrivals of a race.
 fn top_quotients(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
     let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
     let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();

@@ -1,4 +1,4 @@
-//! Dropout: nothing in evaluation, random zeros in training.
+//! Dropout: the identity in evaluation mode, random zeros in training mode.
 
 use crate::op::{Build, Call, DrawOrder, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
@@ -56,7 +56,7 @@ fn dropout_rows() -> Vec<Op> {
     ]
 }
 
-/// Dropout that keeps mean and variance, and dropout of whole branches.
+/// Alpha dropout, which keeps mean and variance, and stochastic depth, which drops whole branches.
 fn alpha_and_depth() -> Vec<Op> {
     vec![
         Op::composite("alpha_dropout(Tensor input, float p, bool train) -> Tensor", |b, c| {
@@ -95,7 +95,7 @@ fn alpha_and_depth() -> Vec<Op> {
     ]
 }
 
-/// The functions are traced with `training` as it was; by default they train.
+/// Functions are traced with the current value of `training`; the default is training mode.
 const F_DROPOUT: &str = "dropout(Tensor input, float p=0.5, bool train=True, bool inplace=False) -> Tensor";
 const F_ALPHA: &str = "alpha_dropout(Tensor input, float p=0.5, bool train=False, bool inplace=False) -> Tensor";
 
@@ -110,13 +110,13 @@ fn dropout_probability(c: &Call<Traced>) -> OpResult<f64> {
     ))
 }
 
-/// A mask of the shape (as numbers of the tensor's dtype) that is 1 with probability `1 - p`.
+/// A mask of shape `shape` in the tensor's dtype whose elements are 1 with probability `1 - p`, else 0.
 fn keep_mask(b: &mut dyn Build, x: &Traced, shape: &[Dim], p: f64) -> OpResult<Traced> {
     let empty = b.full(shape, Val::int(0), x.dtype())?;
     b.op(OpId::Bernoulli, [empty.into(), Val::Float(1.0 - p)])
 }
 
-/// The shape of a mask over items and channels.
+/// The shape of a mask per item and channel.
 fn feature_shape(x: &Traced) -> OpResult<Vec<Dim>> {
     if x.rank()? < 2 {
         return Err(OpError::shape(
@@ -129,11 +129,11 @@ fn feature_shape(x: &Traced) -> OpResult<Vec<Dim>> {
         .collect())
 }
 
-/// What a dropout draws.
+/// The random numbers of a dropout.
 enum Draw {
-    /// Nothing: the result is known without.
+    /// None: this is the result.
     Needless(Traced),
-    /// The mask of what is kept.
+    /// The mask of elements to keep.
     Mask(Traced),
 }
 
@@ -177,7 +177,7 @@ fn native_dropout(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     Ok(Val::Tuple(vec![y.into(), mask.into()]))
 }
 
-/// `a * (x * mask + ALPHA * a * (mask - 1)) + ALPHA * a * p` as in torch's `Dropout.cpp`.
+/// `a * (x * mask + ALPHA * a * (mask - 1)) + ALPHA * a * p`, as in torch's `Dropout.cpp`.
 fn alpha_dropout(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
     let (x, p, mask) = match draw_mask(b, c, feature)? {
         Draw::Needless(result) => return Ok(result.into()),

@@ -1,4 +1,4 @@
-//! Samples of a categorical distribution that have gradients (Jang et al., "Categorical Reparameterization with
+//! Differentiable samples of a categorical distribution (Jang et al., "Categorical Reparameterization with
 //! Gumbel-Softmax", 2016).
 
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpId, OpResult, Traced, wrap_dim};
@@ -32,7 +32,7 @@ fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let zeros = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let ones = b.full(index.shape()?, Val::int(1), x.dtype())?;
     let hard = b.scatter(zeros, at, index, ones)?;
-    // As torch writes it, so that the rounding is torch's too.
+    // The same operations as in torch, so that the rounding is also the same.
     let rest = b.sub(&hard, &soft)?;
     b.add(&rest, &soft).map(Val::Leaf)
 }

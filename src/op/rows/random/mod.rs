@@ -1,4 +1,4 @@
-//! Random tensors, by the stream of [`crate::op::random`]: torch's values.
+//! Random tensors, drawn from the stream in [`crate::op::random`], with the same values as in torch.
 
 mod distributions;
 mod dropout;
@@ -19,7 +19,8 @@ pub(super) fn rows() -> Vec<Op> {
         .collect()
 }
 
-/// The type: `size` or else the tensor's shape; the `dtype` or else the tensor's or the default.
+/// The result type: the given `size` or else the tensor's shape; the given `dtype`, else the tensor's, else the
+/// default.
 fn random_type(c: &Call<TensorType>, default: DType) -> OpResult<TensorType> {
     let has = |name| c.op.schema.index_of(name).is_some();
     let like = c.args.iter().find_map(Val::as_leaf);
@@ -44,7 +45,7 @@ pub(in crate::op::rows) fn float_type(c: &Call<TensorType>) -> OpResult<Type> {
     }
 }
 
-/// torch's name of the kernel behind an op.
+/// The name of torch's kernel for an op.
 fn kernel_name(op: &str) -> &'static str {
     match op {
         "rand" | "rand_like" | "uniform" => "check_uniform_bounds",
@@ -53,7 +54,7 @@ fn kernel_name(op: &str) -> &'static str {
     }
 }
 
-/// The dtype and sizes of the call's result.
+/// The dtype, the sizes and the number of elements of the call's result.
 pub(in crate::op::rows) fn result_spec(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
     let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
@@ -134,7 +135,7 @@ fn draw_between(c: &Call<Tensor>, low: i64, high: i64) -> OpResult<Val<Tensor>> 
     draw_elements(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
 }
 
-/// An error if no whole number is at least `low` and below `high`.
+/// Returns an error if there is no integer from `low` up to but excluding `high`.
 fn some_between(low: i64, high: i64) -> OpResult<()> {
     match low < high {
         true => Ok(()),
@@ -325,7 +326,7 @@ fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     draw_elements(c, &mut |g, _| {
         let yes = match p {
             Some(p) => g.bernoulli(p),
-            // Probabilities in a tensor are met in their own arithmetic.
+            // Probabilities in a tensor are compared in their own dtype's arithmetic.
             None => g.unit_interval(dtype) < t.get(i).to_f64(),
         };
         i += 1;

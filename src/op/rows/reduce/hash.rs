@@ -1,4 +1,4 @@
-//! `hash_tensor`: one number for the bits of many elements.
+//! `hash_tensor`: hashes the bits of many elements into one number.
 
 use super::{reduced_dims, reduced_shape};
 use crate::op::promotion::not_implemented;
@@ -41,7 +41,7 @@ fn hash_type(c: &Call<TensorType>) -> OpResult<Type> {
     }))
 }
 
-/// torch has no hash of nothing.
+/// Returns torch's error for hashing no elements.
 fn check_not_empty(c: &Call<TensorType>, shape: &[Dim], dims: &[usize]) -> OpResult<()> {
     if !shape.contains(&Dim::Const(0)) {
         return Ok(());

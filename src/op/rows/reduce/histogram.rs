@@ -1,4 +1,4 @@
-//! Histograms with the edges of their bins.
+//! Histograms with bin edges.
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::zeros;
@@ -80,7 +80,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The counts and the edges of `histogramdd` of the same arguments.
+/// The counts and the edges that `histogramdd` returns for the same arguments.
 fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<Traced>)> {
     match b.call(OpId::Histogramdd, c.args.clone())? {
         Val::Tuple(parts) if parts.len() == 2 => Ok((parts[0].clone(), parts[1].clone())),
@@ -88,7 +88,7 @@ fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<T
     }
 }
 
-/// How many edges a number of bins, or a tensor of edges, stands for.
+/// The number of edges, given a number of bins or a tensor of edges.
 fn edges_of(v: &Val<TensorType>) -> OpResult<Dim> {
     match v {
         Val::Leaf(t) => match t.shape.as_deref() {
@@ -149,7 +149,7 @@ fn several_dims(c: &Call<TensorType>) -> OpResult<Type> {
     ]))
 }
 
-/// The bins along each axis.
+/// The bins of each column; a single value applies to all.
 fn per_column<T: Clone>(c: &Call<T>, columns: usize) -> Vec<Val<T>> {
     match c.get("bins") {
         Val::List(v) | Val::Tuple(v) => v.clone(),
@@ -166,7 +166,7 @@ fn vector_tensor(dtype: DType, v: Vec<f64>) -> OpResult<Tensor> {
     crate::op::rows::linalg::matrix::tensor_from_numbers(dtype, &[v.len()], v)
 }
 
-/// The edges along each column of `x`.
+/// The edges for each column of `x`.
 fn bin_edges(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<f64>>> {
     let range = c.get("range").items();
     let range: Option<Vec<f64>> = range.map(|v| v.iter().filter_map(Val::as_f64).collect());
@@ -227,7 +227,7 @@ fn linspace_edges(low: f64, high: f64, bins: usize, dtype: DType) -> Vec<f64> {
     (0..=bins).map(|i| rounded(at(i))).collect()
 }
 
-/// The bin of `x`: the last one holds its right edge too.
+/// The bin of `x`. The last bin includes its right edge.
 fn find_bin(edges: &[f64], x: f64) -> Option<usize> {
     let (first, last) = (*edges.first()?, *edges.last()?);
     if !(x >= first && x <= last) || edges.len() < 2 {

@@ -1,4 +1,4 @@
-//! Reductions: one combination of the elements along some dims, with an expression before and one after it.
+//! Reductions: a combination of the elements along some dims, with a scalar expression before it and one after it.
 
 mod hash;
 mod histogram;
@@ -11,20 +11,20 @@ use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_d
 use crate::scalar::{DTypeSettings, ParsedValue, ScalarExpr, UntypedNumber, parse};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// What a reduction does, beside where.
+/// What a reduction computes, apart from the dims.
 pub(in crate::op::rows) struct Spec {
     pub combine: Combine,
-    /// The operand is converted to this first.
+    /// The dtype to which the operand is converted first.
     pub common: DType,
     pub acc: DType,
     pub result: DType,
-    /// The element as `x`.
+    /// The expression before combining; the element is `x`.
     pub pre: &'static str,
-    /// The combination as `x`; `n` is how many elements were combined.
+    /// The expression after combining; the combined value is `x`, the number of combined elements is `n`.
     pub post: &'static str,
-    /// A number that the texts call `p`.
+    /// A number that the expressions refer to as `p`.
     pub p: f64,
-    /// An empty list of dims reduces nothing (`any`, `all`) instead of everything.
+    /// Whether an empty list of dims reduces nothing (`any`, `all`) instead of everything.
     pub empty_is_none: bool,
 }
 
@@ -49,10 +49,10 @@ impl Spec {
 
 pub(in crate::op::rows) type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
 
-/// The most dims of a tensor of which some are reduced: torch holds them in the bits of a word.
+/// The maximum rank for reductions of some dims: torch keeps the dims in a 64-bit mask.
 const MOST_DIMS: usize = 64;
 
-/// The dims that a call reduces, sorted: those of `dim`, or all of them.
+/// The reduced dims of a call, sorted: those of `dim`, or all.
 pub(in crate::op::rows) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
     let given = match c.op.schema.index_of("dim") {
         Some(_) => c.opt_ints("dim")?,
@@ -80,7 +80,7 @@ pub(in crate::op::rows) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_no
         dims.push(d);
     }
     dims.sort_unstable();
-    // A 0-d tensor has a dim to name but none to reduce.
+    // A 0-dim tensor accepts a dim but has none to reduce.
     dims.retain(|&d| d < rank);
     Ok(dims)
 }
@@ -132,7 +132,7 @@ pub(in crate::op::rows) fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpR
     }))
 }
 
-/// A maximum of nothing does not exist.
+/// The maximum of no elements is an error.
 fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usize]) -> OpResult<()> {
     let extremum = matches!(spec.combine, Combine::Max | Combine::Min);
     let name = c.op.name;
@@ -186,8 +186,8 @@ pub(in crate::op::rows) fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResu
     })
 }
 
-/// An expression of one argument `x`: converted from the first dtype to the second, computed with, and converted to the
-/// third.
+/// An expression of one argument `x`, which is converted from the first dtype to the second, computed in it, and
+/// converted to the third.
 fn parse_expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> OpResult<ScalarExpr> {
     let mut e = ScalarExpr::new();
     let compute = common.compute_dtype();
@@ -210,7 +210,7 @@ fn parse_expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize
     Ok(e)
 }
 
-/// A reduction row: its type rule and its meaning follow from one spec.
+/// A reduction row. One spec provides both its type rule and its meaning.
 macro_rules! reduce {
     ($schema:literal, $spec:path) => {
         Op::new(
@@ -244,7 +244,7 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-/// The dtype of sums and products: what is asked for, else i64 for integers and bools.
+/// The dtype of sums and products: the requested one, else i64 for integers and bools.
 pub(in crate::op::rows) fn sum_dtype<T>(c: &Call<T>, operand: DType) -> DType {
     match c.opt_dtype("dtype") {
         Some(d) => d,
@@ -374,7 +374,7 @@ fn extremum_rows() -> Vec<Op> {
 
 fn truth_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
-    // torch keeps u8, which was its boolean once.
+    // torch keeps u8, which used to be its boolean type.
     let result = if d == DType::U8 { DType::U8 } else { DType::B8 };
     let spec = Spec::new(combine, d, DType::B8, result).with_texts("x != 0", "x");
     Ok(Spec {

@@ -1,4 +1,4 @@
-//! Reductions that are several ops: variances, log-sum-exp, extrema with their places, norms of differences.
+//! Composite reductions: variances, log-sum-exp, extrema with their positions, norms of differences.
 
 use super::{reduced_dims, reduced_shape};
 use crate::op::emit::{dims_val, ints_val};
@@ -62,7 +62,7 @@ fn variance_rows() -> Vec<Op> {
     ]
 }
 
-/// Variance and mean in the compute dtype: two passes, the second over distances from the mean.
+/// Variance and mean in the compute dtype, in two passes: the second sums squared distances from the mean.
 fn variance_and_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let x = c.leaf("self")?;
     if !x.dtype().is_float() {
@@ -81,7 +81,7 @@ fn variance_and_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, T
         n.mul(&x.shape().map_or(Dim::Unknown, |s| s[d].clone()))
     });
     let all: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-    // With no dims to reduce (a 0-d tensor) the list stays empty, which means all: the same.
+    // For a 0-dim tensor the list is empty, which means all dims; the result is the same.
     let over = |b: &mut dyn Build, op: OpId, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
     let mean = over(b, OpId::Mean, &x)?;
     let distance = b.sub(&x, &mean)?;
@@ -166,7 +166,7 @@ fn exponential_rows() -> Vec<Op> {
                     )));
                 }
                 let args = |x: &Traced| [x.into(), c.get("dim").clone(), c.get("keepdim").clone()];
-                // torch rounds the sum, which overflows in 16 bits, before it divides.
+                // torch rounds the sum before it divides, so it may overflow in 16-bit types.
                 let given = b.to_dtype(x, d)?;
                 let sum = b.op(OpId::Nansum, args(&given))?;
                 let nan = b.isnan(x)?;
@@ -196,7 +196,7 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         b.log(&sum)?
     } else {
         let max = over(b, OpId::Amax, &x)?;
-        // An infinite maximum would give inf - inf.
+        // An infinite maximum would lead to inf - inf.
         let infinite = b.isinf(&max)?;
         let max = b.masked_fill(&max, &infinite, Val::int(0))?;
         let rest = b.sub(&x, &max)?;
@@ -212,7 +212,7 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     })
 }
 
-/// Values by `amax`, indices by `argmax`.
+/// Values are computed by `amax` or `amin`, indices by `argmax` or `argmin`.
 fn value_index_rows() -> Vec<Op> {
     vec![
         Op::composite(
@@ -254,7 +254,7 @@ fn value_and_index(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2
         )));
     }
     let values = b.op(value, [x.into(), ints_val(&[dim]), keepdim.clone()])?;
-    // `argmax` refuses bools, `max` does not.
+    // `argmax` rejects bools, but `max` accepts them.
     let x = match x.dtype() {
         DType::B8 => b.to_dtype(x, DType::U8)?,
         _ => x.clone(),

@@ -1,4 +1,4 @@
-//! Slices that are the same, and stretches of a dim: unique rows and runs, reductions of segments.
+//! Duplicate slices and segments of a dim: unique rows, runs of equal slices, segment reductions.
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{sizes_around, to_i64_indices, zeros};
@@ -64,7 +64,7 @@ fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
         },
         false => TensorType::new(DType::I64, vec![Dim::Const(0)]),
     };
-    // Slices in order come with both, as torch gives them.
+    // For unique slices, torch always returns both.
     let by_slices = c.op.is(OpId::UniqueDim) || dim.is_some();
     let all = [
         TensorType::new(x.dtype, shape),
@@ -81,7 +81,7 @@ fn compare_scalars(a: Scalar, b: Scalar) -> Ordering {
     }
 }
 
-/// Runs of equal slices along the dim (of elements without one), the slices brought into order first or not.
+/// Groups equal slices along the dim (equal elements without a dim), sorting the slices first if `sorted`.
 fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     let given = c.leaf("self")?;
     let by_slices = c.opt_int("dim")?;
@@ -100,7 +100,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         let parts = (0..outer * inner).map(|k| compare_scalars(x.get(place(a, k)), x.get(place(b, k))));
         parts.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     };
-    // NaN differs from itself.
+    // NaN is unequal to itself, so slices that contain NaN are always distinct.
     let same = |a: usize, b: usize| {
         (0..outer * inner).all(|k| {
             let (p, q) = (x.get(place(a, k)), x.get(place(b, k)));

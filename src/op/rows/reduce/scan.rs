@@ -1,4 +1,4 @@
-//! Places of extrema, medians, and scans along a dim.
+//! Positions of extrema, medians, and scans along a dim.
 
 use super::{reduced_shape, sum_dtype};
 use crate::op::pointwise::not_implemented;
@@ -15,12 +15,12 @@ pub(super) fn rows() -> Vec<Op> {
         .collect()
 }
 
-/// The dim given, or `None` for all of them.
+/// The given dim, or `None` for all dims.
 fn dim_of<T>(c: &Call<T>, rank: usize) -> OpResult<Option<usize>> {
     c.opt_int("dim")?.map(|d| wrap_dim(d, rank)).transpose()
 }
 
-/// The shape without `dim` (without any if it is `None`).
+/// The shape without `dim`, or without all dims if it is `None`.
 fn shape_without<D: Clone + From<usize>>(shape: &[D], dim: Option<usize>, keepdim: bool) -> Vec<D> {
     let dims: Vec<usize> = match dim {
         Some(d) => vec![d],
@@ -33,7 +33,7 @@ fn keeps_dim<T>(c: &Call<T>) -> OpResult<bool> {
     c.op.schema.index_of("keepdim").map_or(Ok(false), |_| c.bool("keepdim"))
 }
 
-/// The type of a result along a dim, with an error if there is nothing along it.
+/// The result type of a reduction to a position; an error if the dim is empty.
 fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
     let t = c.leaf("self")?;
     let Some(shape) = &t.shape else {
@@ -88,7 +88,7 @@ fn arg_type(c: &Call<TensorType>) -> OpResult<Type> {
     }
 }
 
-/// The position within the line of the first element that no other one beats.
+/// The position within the line of the first element that no other element beats.
 fn best_in_line<N: OrderedNumber>(v: &[N], line: &mut dyn Iterator<Item = usize>, wanted: Ordering) -> usize {
     let mut best: Option<(usize, N)> = None;
     for (k, at) in line.enumerate() {
@@ -101,7 +101,7 @@ fn best_in_line<N: OrderedNumber>(v: &[N], line: &mut dyn Iterator<Item = usize>
     best.map_or(0, |b| b.0)
 }
 
-/// The lines of a call: along its dim, or all elements as one.
+/// The lines of a call: along its dim, or all elements as a single line.
 fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<DimLines> {
     Ok(match dim_of(c, t.rank())? {
         Some(d) => DimLines::new(t.shape(), d),
@@ -171,7 +171,7 @@ fn median_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(indices)]))
 }
 
-/// The position of the median among `line`: NaN comes first of all unless they are ignored.
+/// The position of the median in `line`. If there are NaNs and they are not ignored, the first NaN is the median.
 fn median_in_line<N: OrderedNumber>(v: &[N], line: Vec<usize>, ignore_nan: bool) -> Option<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     if let Some(nan) = order.iter().position(|&k| v[line[k]].is_nan())
@@ -205,7 +205,7 @@ fn median(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         places.push(k.unwrap_or(0) as i64);
         Ok(())
     })?;
-    // The median of nothing is NaN, or the least integer.
+    // The median of no elements is NaN, or the least integer.
     let nothing = crate::tensor::Scalar::F64(f64::NAN);
     let pick = |shape: &[usize]| Tensor::from_fn(t.dtype(), shape, |i| at[i].map_or(nothing, |k| t.get(k)));
     if whole {
@@ -252,7 +252,8 @@ fn cumulative_rows() -> Vec<Op> {
     ]
 }
 
-/// In place a scan keeps its operand's dtype. torch has none for bools, and does not ask where there is nothing to scan.
+/// An in-place scan must keep its operand's dtype. torch has no scan of bools, but does not check this if there is
+/// nothing to scan.
 fn keeps_dtype(c: &Call<TensorType>) -> OpResult<()> {
     let t = c.leaf("self")?;
     let dtype = c.opt_dtype("dtype").unwrap_or(t.dtype);
@@ -308,8 +309,8 @@ fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
     }))
 }
 
-/// A running combination, in f64 for floats (torch accumulates f32 in f64 as well) and in wrapping i64 for integers. That of
-/// floats begins with `start`, which makes 0.0 of a first -0.0.
+/// A running combination, in f64 for floats (torch also accumulates f32 in f64) and in wrapping i64 for integers. For
+/// floats it begins with `start`, so that an initial -0.0 becomes 0.0.
 fn scan_tensor(
     c: &Call<Tensor>,
     start: f64,
@@ -333,7 +334,7 @@ fn scan_tensor(
     let lines = lines_of(c, &t)?;
     let mut values = WideValues::from_tensor(&t);
     match &mut values {
-        // torch hands a tensor without dims back.
+        // torch returns a 0-dim tensor unchanged.
         WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(start), float)?,
         WideValues::Int(v) => scan_lines(v, &lines, None, int)?,
     }

@@ -1,4 +1,4 @@
-//! Statistics: quantiles, the most frequent element, covariances, areas below curves.
+//! Statistics: quantiles, modes, covariances, areas under curves.
 
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
@@ -14,7 +14,7 @@ pub(super) fn rows() -> Vec<Op> {
         .collect()
 }
 
-/// A row of quantiles: `q` is a number or a tensor.
+/// The row of a quantile: `q` is a number or a tensor.
 macro_rules! quantile {
     ($n:literal, $doc:literal, $f:path) => {
         Op::composite(
@@ -148,7 +148,7 @@ fn nan_quantile(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     quantile(b, c, true)
 }
 
-/// The sorted elements along the last dim, gathered at `q` of the way from the first to the last.
+/// Sorts along the last dim, and interpolates at the fraction `q` between the first and the last element.
 fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     if !matches!(x.dtype(), DType::F32 | DType::F64) {
@@ -182,7 +182,7 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
     arrange_quantiles(b, c, values, dim, rank, vector)
 }
 
-/// `q` as a vector of the dtype, and whether it was one.
+/// `q` as a vector of dtype `dtype`, and whether it was given as a vector.
 fn quantile_fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Traced, bool)> {
     let Some(q) = c.get("q").as_leaf() else {
         let q = c.f64("q")?;
@@ -206,7 +206,7 @@ fn quantile_fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpRe
     }
 }
 
-/// The fractional places of the quantiles along the last dim.
+/// The fractional positions of the quantiles along the last dim.
 fn quantile_ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
     if ignores_nan {
         let nan = b.isnan(sorted)?;
@@ -258,7 +258,8 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
     b.lerp(low, high, weight)
 }
 
-/// From `[rest…, quantiles]` to torch's order: the quantiles first if `q` is a vector, the reduced dims kept or not.
+/// Permutes `[rest…, quantiles]` to torch's result: the quantiles come first if `q` is a vector; the reduced dims are
+/// kept or removed.
 fn arrange_quantiles(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -396,7 +397,7 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let right = b.transpose(&right, 0, 1)?;
     let out = b.mm(&centred, &right)?;
     let out = b.div(&out, &norm)?;
-    // torch squeezes the result: one variable has a variance, not a matrix.
+    // torch squeezes the result: a single variable has a variance, not a matrix.
     let out = match rows.shape()?[0] == Dim::Const(1) {
         true => b.reshape(&out, &[])?,
         false => out,
@@ -404,7 +405,7 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(out.into())
 }
 
-/// The product of the weights of the `n` observations: how often each counts, how much each counts.
+/// The products of the weights of the `n` observations: their frequencies and their importances.
 fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DType) -> OpResult<Option<Traced>> {
     let mut weights: Option<Traced> = None;
     for (name, kind) in [("fweights", "integral"), ("aweights", "floating point")] {
@@ -430,7 +431,7 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
     Ok(weights)
 }
 
-/// What the sums of weighted squares are divided by.
+/// The divisor of the sums of weighted squares.
 fn weighted_norm(b: &mut dyn Build, c: &Call<Traced>, w: &Traced, total: &Traced) -> OpResult<Traced> {
     let correction = c.get("correction").clone();
     let Some(a) = c.opt_leaf("aweights") else {
@@ -486,8 +487,8 @@ fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usi
     Ok((b.div(&product, Val::Float(2.0))?, dim))
 }
 
-/// The places of a curve's points with as many dims as the curve, at least: a vector lies along `dim`, others are matched from the
-/// last dim on.
+/// The positions of a curve's points, with at least as many dims as the curve. A vector lies along `dim`; other shapes
+/// are aligned at the last dim.
 fn as_long(b: &mut dyn Build, x: &Traced, rank: usize, dim: usize, size: &Dim) -> OpResult<Traced> {
     let own = x.shape()?.to_vec();
     let missing = rank.saturating_sub(own.len());

@@ -53,7 +53,7 @@ fn sequence_rows() -> Vec<Op> {
     ]
 }
 
-/// The kind of cell by the row's name.
+/// The kind of cell for a row's name.
 pub(in crate::op::rows) fn kind_of(name: &str) -> CellKind {
     match name {
         "lstm" => CellKind::Lstm,
@@ -63,7 +63,7 @@ pub(in crate::op::rows) fn kind_of(name: &str) -> CellKind {
     }
 }
 
-/// Whether the call drops elements between its layers.
+/// Whether the call applies dropout between its layers.
 pub(in crate::op::rows) fn has_dropout<T: Clone>(c: &Call<T>) -> OpResult<bool> {
     Ok(c.bool("train")? && c.f64("dropout")? != 0.0 && c.int("num_layers")? > 1)
 }
@@ -119,7 +119,7 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(out))
 }
 
-/// Refuses a state that is not `[layers, batch, size]`.
+/// Returns an error if a state is not `[layers, batch, size]`.
 fn check_state(state: &TensorType, layers: &Dim, batch: &Dim) -> OpResult<()> {
     let Some([l, n, h]) = state.shape.as_deref() else {
         return Err(OpError::shape("the hidden state must have 3 dims"));
@@ -164,7 +164,7 @@ fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> Op
     Ok(())
 }
 
-/// The rows behind the module classes: without a state it is zeros, and a batch dim may be missing.
+/// The rows behind the module classes: states default to zeros, and the batch dim is optional.
 fn module_rows() -> Vec<Op> {
     let one = |name, schema, f, text| {
         Op::composite((name, schema), f)
@@ -210,8 +210,8 @@ fn module_rows() -> Vec<Op> {
     ]
 }
 
-/// The states before the first step, `[layers * directions, batch, size]` each: those given (without the batch, if the input is
-/// `alone`), else zeros.
+/// The states before the first step, `[layers * directions, batch, size]` each: the given ones (without the batch dim
+/// if the input is `alone`), else zeros.
 fn initial_states(
     b: &mut dyn Build,
     c: &Call<Traced>,
@@ -432,7 +432,7 @@ fn gate_projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult
     Ok([x, h])
 }
 
-/// `n` equal parts of the last dim.
+/// Splits the last dim into `n` equal parts.
 fn split_gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
     b.call_many(OpId::Chunk, [x.into(), Val::int(n), Val::int(-1)])
 }

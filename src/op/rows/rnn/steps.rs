@@ -1,4 +1,5 @@
-//! The loops of recurrent networks: projections of the whole sequence, then step by step.
+//! The loops of recurrent networks: the inputs of the whole sequence are projected first, then the steps run one by
+//! one.
 
 use super::{has_dropout, kind_of};
 use crate::op::rows::dense::zeros;
@@ -15,7 +16,7 @@ pub(in crate::op::rows) enum CellKind {
     Relu,
 }
 
-/// A float type that steps compute in.
+/// The float types of the computation.
 trait Real:
     Element + Default + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self>
 {
@@ -40,7 +41,7 @@ reals!(f32, f64);
 struct LayerWeights<'a, T> {
     input: &'a [T],
     hidden: &'a [T],
-    /// Added to the projection of the input and of the state.
+    /// The biases added to the projection of the input and to that of the state.
     biases: Option<[&'a [T]; 2]>,
     /// `[width, hidden]`: the projection of an LSTM's output.
     out: Option<&'a [T]>,
@@ -55,7 +56,7 @@ struct LayerSizes {
     width: usize,
 }
 
-/// Sequences through recurrent layers.
+/// The entry point for sequences through recurrent layers.
 pub(in crate::op::rows) struct Sequence;
 
 impl Sequence {
@@ -68,7 +69,7 @@ impl Sequence {
     }
 }
 
-/// `[a, b, n]` as `[b, a, n]`.
+/// Transposes `[a, b, n]` to `[b, a, n]`.
 fn swap_outer_dims<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
     let mut out = Vec::with_capacity(x.len());
     for j in 0..b {
@@ -118,7 +119,7 @@ fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(results))
 }
 
-/// Dropout between two layers: the numbers that torch draws, in row-major order.
+/// Dropout between two layers. The numbers are drawn in row-major order, as in torch.
 fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
     let kept = match p {
         1.0 => T::default(),
@@ -139,21 +140,21 @@ fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
     });
 }
 
-/// A recurrent network with its weights, on its way through a sequence.
+/// A recurrent network with its weights, and its state while a sequence is processed.
 struct RecurrentNetwork<T> {
     kind: CellKind,
     layers: usize,
     directions: usize,
     has_biases: bool,
-    /// The weights of all layers and directions, one set after another.
+    /// The weights of all layers and directions, one after another.
     params: Vec<Tensor>,
-    /// The states it begins with: `[layers * directions, batch, size]` each, the hidden one first.
+    /// The initial states, `[layers * directions, batch, size]` each, the hidden state first.
     states: Vec<Tensor>,
-    /// The states it ends with, as far as they are known.
+    /// The final states that have been computed so far.
     last: Vec<Vec<T>>,
-    /// The size of a result: that of the hidden state, which an LSTM may project.
+    /// The size of a result, which is that of the hidden state. An LSTM may project it.
     width: usize,
-    /// The size of the cell.
+    /// The size of the cell state.
     hidden: usize,
 }
 
@@ -177,7 +178,7 @@ impl<T: Real> RecurrentNetwork<T> {
         })
     }
 
-    /// What layer `l` makes of `x`, its directions side by side.
+    /// The output of layer `l` for input `x`, with the directions concatenated.
     fn run_layer(&mut self, l: usize, sizes: &LayerSizes, x: &[T]) -> OpResult<Vec<T>> {
         let per_set = self.params.len() / (self.layers * self.directions);
         let mut out = vec![T::default(); sizes.time * sizes.batch * self.width * self.directions];
@@ -247,7 +248,7 @@ fn layer_weights<'a, T: Real>(
     })
 }
 
-/// The inner product in eight partial sums, which the compiler can hold in vectors.
+/// The dot product, in eight partial sums that the compiler can vectorise.
 fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut acc = [T::default(); 8];
     let (ca, cb) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -276,7 +277,7 @@ fn project_rows<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &m
     }
 }
 
-/// One direction of one layer; `state` holds the first state and then the last.
+/// Runs one direction of one layer; `state` holds the first state, then the last.
 fn run_direction<T: Real>(
     kind: CellKind,
     w: &LayerWeights<T>,
@@ -317,7 +318,7 @@ fn run_direction<T: Real>(
     }
 }
 
-/// Gates in torch's order: input, forget, candidate, output.
+/// The gates are in torch's order: input, forget, candidate, output.
 fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>, out: &mut [T]) {
     let n = cell.len();
     let gate = |g: usize, k: usize| x[g * n + k] + h[g * n + k];
@@ -332,7 +333,7 @@ fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>
     }
 }
 
-/// Gates in torch's order: reset, update, candidate.
+/// The gates are in torch's order: reset, update, candidate.
 fn gru_step<T: Real>(x: &[T], u: &[T], h: &mut [T]) {
     let n = h.len();
     for k in 0..n {

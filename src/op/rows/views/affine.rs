@@ -1,4 +1,4 @@
-//! Views whose indices are affine: permuting and stretching.
+//! Views with affine indices: permuting and expanding.
 
 use super::{self_shape, view_op};
 use crate::op::rows::spell::list_text;
@@ -211,7 +211,7 @@ fn flip(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     })
 }
 
-/// The view that stretches `old` to `size`, in which -1 keeps a size.
+/// The view that expands `old` to `size`, where -1 keeps the old size.
 fn expanded_view(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
     let Some(lead) = size.len().checked_sub(old.len()) else {
         return Err(OpError::shape(format!(

@@ -32,7 +32,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// The shape of a tensor whose bytes are read as another dtype: the last dim shrinks or grows.
+/// The shape of a tensor whose bytes are reinterpreted as another dtype: the last dim shrinks or grows.
 fn bit_shape(from: DType, to: DType, shape: &[Dim]) -> OpResult<Vec<Dim>> {
     let (f, t) = (from.size() as i64, to.size() as i64);
     let mut out = shape.to_vec();

@@ -33,12 +33,12 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// A tensor after the basic part of an index, the views that led there, and the index tensors that are left.
+/// A tensor after basic indexing, the views applied so far, and the remaining index tensors.
 struct Picked {
     base: Traced,
-    /// Each view with the tensor it was taken of and its result.
+    /// Each view's call with its result.
     views: Vec<(Call<Traced>, Traced)>,
-    /// For `index`: one entry per dim, up to the last index tensor. Empty if there is none.
+    /// For `index`: one entry per dim, up to the last index tensor. Empty if there are no index tensors.
     indices: Vec<Val<Traced>>,
 }
 
@@ -56,8 +56,8 @@ impl Picked {
     }
 }
 
-/// Whether a list is an index tensor written out (as against a sequence of indices, which Python writes as a tuple).
-/// `size` is that of the dim it is for.
+/// Converts a list that stands for an index tensor (Python writes a sequence of indices as a tuple). `size` is the size
+/// of the indexed dim.
 fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Traced> {
     if !v.is_empty() && v.iter().all(|x| matches!(x, Val::Bool(_))) {
         let on: Vec<i64> = (0..)
@@ -73,7 +73,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
         }
         return constant_indices(b, &on);
     }
-    // torch makes a tensor of ints of them: floats are truncated.
+    // torch makes an int tensor of the list, so floats are truncated.
     let int = |v: &Val<Traced>| match v {
         Val::Float(x) => Some(*x as i64),
         v => v.as_int(),
@@ -81,7 +81,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
     if let Some(ints) = v.iter().map(int).collect::<Option<Vec<_>>>() {
         return constant_indices(b, &ints);
     }
-    // Lists of lists, sizes and 0-d tensors are stacked.
+    // Nested lists, sizes and 0-dim tensors are stacked.
     let rows = v.iter().map(|x| match x {
         Val::List(v) | Val::Tuple(v) => list_tensor(b, v, &Dim::Unknown),
         Val::Leaf(t) => Ok(t.clone()),
@@ -95,11 +95,11 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
     b.op(OpId::Stack, [crate::op::emit::list_val(&rows), Val::int(0)])
 }
 
-/// The index as a sequence of items with lists made tensors and the dims that each takes.
+/// The index as a sequence of items. Lists become tensors, and an ellipsis becomes full slices.
 fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
     let raw = match index {
         Val::Tuple(v) => v.clone(),
-        // A short list that holds what no tensor does is a tuple to torch.
+        // torch treats a short list as a tuple if it contains items that a tensor cannot.
         Val::List(v) if v.len() < 32 && v.iter().any(|v| matches!(v, Val::None | Val::Slice(_) | Val::Ellipsis)) => {
             v.clone()
         }
@@ -107,7 +107,7 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
     };
     let mut out = vec![];
     let mut taken = 0;
-    // Behind `...` the dim is not counted.
+    // After `...` the indexed dim is not known here.
     let mut ellipsis = false;
     for v in raw {
         let v = match v {
@@ -165,7 +165,7 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
             ));
         }
     }
-    // The ellipsis becomes the full slices it stands for.
+    // Expands the ellipsis to full slices.
     let at = out.iter().position(|v| matches!(v, Val::Ellipsis)).unwrap_or(0);
     let full = Val::Slice(Box::new([Val::None, Val::None, Val::None]));
     out.splice(at..=at, vec![full; rank - taken]);
@@ -192,7 +192,7 @@ fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
     }
 }
 
-/// Applies the basic items one after the other; dims are counted in the result.
+/// Applies the basic items one after another. Dims are counted in the intermediate result.
 fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
     let list = index_items(b, &x, index)?;
     let mut p = Picked {
@@ -202,7 +202,7 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
     };
     let mut dim = 0;
     let mut tensors: Vec<(usize, Traced)> = vec![];
-    // The dim as the error message counts it: of the tensor indexed.
+    // The dim as in error messages: counted in the indexed tensor.
     let mut own = 0;
     for item in &list {
         match item {
@@ -243,7 +243,7 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
     }
     for (dim, t) in tensors {
         p.indices.resize(dim.max(p.indices.len()), Val::None);
-        // A mask stands once for all its dims.
+        // A mask is a single item but covers all its dims.
         let behind = if is_mask(&t) { t.rank()?.saturating_sub(1) } else { 0 };
         p.indices.push(t.into());
         p.indices.extend(std::iter::repeat_n(MASK_TAIL, behind));
@@ -252,7 +252,7 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
     Ok(p)
 }
 
-/// Marks the further dims of a mask while positions are counted.
+/// Placeholder for the further dims of a mask while positions are counted.
 const MASK_TAIL: Val<Traced> = Val::Ellipsis;
 
 fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3]) -> OpResult<()> {
@@ -278,8 +278,8 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
     )
 }
 
-/// Whether an assignment to a tensor that lies so asks nothing of shared places: that of a number, one by index tensors, and
-/// one whose ints take all dims that repeat elements.
+/// Whether an assignment to a tensor with layout `at` skips the check for elements that share memory. This holds for
+/// assignments of a number, for index tensors, and if int indices cover all dims that repeat elements.
 fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
     let items = match c.get("index") {
         Val::Tuple(v) => v.clone(),
@@ -340,7 +340,8 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         b.op(OpId::Expand, [value.into(), dims_val(&shape)])?
     } else {
         let indices = Val::List(std::mem::take(&mut p.indices));
-        // Leading dims of size 1 are dropped; those of an index are not known here, so all are.
+        // Leading dims of size 1 are dropped. The rank of the indexing result is not known here, so all of them are
+        // dropped.
         let value = without_lead(b, &value, ones_ahead(&value)?)?;
         b.index_put(target, indices, value)?
     };
@@ -350,13 +351,13 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(new.into())
 }
 
-/// `value` without leading dims of size 1 beyond `rank`, which assignment ignores.
-/// The rank that a tensor has without its leading dims of size 1.
+/// The rank of a tensor without its leading dims of size 1.
 fn ones_ahead(value: &Traced) -> OpResult<usize> {
     let shape = value.shape()?;
     Ok(shape.iter().skip_while(|d| **d == Dim::Const(1)).count())
 }
 
+/// `value` without leading dims of size 1 beyond `rank`, which assignment ignores.
 fn without_lead(b: &mut dyn Build, value: &Traced, rank: usize) -> OpResult<Traced> {
     let shape = value.shape()?;
     let extra = shape.len().saturating_sub(rank);

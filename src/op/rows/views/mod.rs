@@ -1,4 +1,4 @@
-//! Views that keep the order of the elements: reshaping, and the ones that do nothing.
+//! Views that keep the order of elements: reshapes and no-ops.
 
 mod affine;
 mod bits;
@@ -12,7 +12,7 @@ use crate::op::view::{DimView, view_type};
 use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::types::{Dim, TensorType};
 
-/// A view row: its type rule and its meaning follow from one rule.
+/// A view row. One rule provides both its type rule and its meaning.
 macro_rules! view_op {
     ($schema:literal, $rule:path) => {{
         let mut op = Op::new(
@@ -159,7 +159,7 @@ fn dims_product(v: &[Dim]) -> Dim {
     v.iter().fold(Dim::Const(1), |a, d| a.mul(d))
 }
 
-/// The shape that `size`, which may hold one -1, gives the elements of `old`.
+/// The shape `size`, which may contain one -1, for the elements of `old`.
 pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
     let minus = Dim::Const(-1);
     let bad = |d: &Dim| d.as_const().is_some_and(|c| c < -1);
@@ -180,7 +180,7 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
             dims_product(old)
         )
     };
-    // Equal factors on both sides go first, so that symbolic quotients stay simple.
+    // Cancel equal factors on both sides first, so that symbolic quotients stay simple.
     let mut left: Vec<Dim> = old.to_vec();
     let mut right: Vec<Dim> = Vec::new();
     for d in size.iter().filter(|d| **d != minus) {
@@ -214,7 +214,7 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
 
 fn reshape(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
     let size = c.dims(&c.op.schema.params[1].name)?;
-    // With an unknown rank the result is known all the same, unless a size is to be inferred.
+    // The result's shape is known even if the operand's rank is not, unless a size must be inferred.
     let old = match &c.leaf("self")?.shape {
         Some(shape) => shape.clone(),
         None => vec![Dim::Unknown],
@@ -222,7 +222,7 @@ fn reshape(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
     infer_size(&old, &size, s).map(DimView::reshape)
 }
 
-/// The shape with dims `start..=end` as one.
+/// The shape with dims `start..=end` merged.
 pub(in crate::op::rows) fn flat_shape(shape: &[Dim], start: usize, end: usize) -> Vec<Dim> {
     if shape.is_empty() {
         return vec![Dim::Const(1)];

@@ -1,4 +1,4 @@
-//! Views of a part: slices, single places, diagonals, windows, strided views.
+//! Views of a part: slices, single indices, diagonals, windows, strided views.
 
 use super::{self_shape, view_op};
 use crate::op::emit::dims_val;
@@ -58,7 +58,8 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// A matrix's diagonal is one view. In general it is every `Σ strides`th element of the tensor in row-major order.
+/// For a matrix, the diagonal is a single view. In general it is every `Σ strides`-th element of the tensor in
+/// row-major order.
 fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let shape = x.shape()?.to_vec();
@@ -94,7 +95,8 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.op(OpId::StridedScatter, args).map(Val::Leaf)
 }
 
-/// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this once it knows the storage.
+/// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this row once it knows the
+/// storage.
 fn strided_row() -> Op {
     let mut op = Op::composite(
         "strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
@@ -117,8 +119,8 @@ fn strided_row() -> Op {
     op
 }
 
-/// A bound of a slice within `0..=size`, counted from the front. Where sizes are symbolic, a bound counts as within the
-/// dim (torch's exporter makes that a guard), except that a constant end of a symbolic dim is cut off.
+/// A bound of a slice, counted from the front and clamped to `0..=size`. For symbolic sizes, a bound is assumed to be
+/// within the dim (torch's exporter makes that a guard), except that a constant end of a symbolic dim is clamped.
 fn clamp_bound(bound: &Dim, size: &Dim, end: bool) -> Dim {
     let b = match bound.as_const() {
         Some(i64::MAX) => return size.clone(),
@@ -133,7 +135,7 @@ fn clamp_bound(bound: &Dim, size: &Dim, end: bool) -> Dim {
     }
 }
 
-/// `start..end` with step along `dim` of `shape`, as the first index and the number of elements.
+/// The slice `start..end` with a step along `dim` of `shape`, as its first index and its number of elements.
 pub(in crate::op::rows) fn slice_range(
     size: &Dim,
     start: Option<&Dim>,
@@ -154,7 +156,7 @@ pub(in crate::op::rows) fn slice_range(
     Ok((if len == Dim::Const(0) { Dim::Const(0) } else { first }, len))
 }
 
-/// The view that takes `len` elements from `first` in steps along `dim`.
+/// The view of `len` elements along `dim`, from `first` on, with a step.
 pub(in crate::op::rows) fn sliced_view(shape: &[Dim], dim: usize, first: Dim, len: Dim, step: i64) -> DimView {
     let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::along_dim).collect();
     map[dim] = DimIndex {
@@ -187,7 +189,7 @@ pub(in crate::op::rows) fn slice(c: &Call<TensorType>, _: &mut Sizes) -> OpResul
     Ok(sliced_view(&shape, dim, first, len, c.int("step")?))
 }
 
-/// The one size given for the parameter `name`.
+/// The single size given for the parameter `name`.
 pub(in crate::op::rows) fn one_dim(c: &Call<TensorType>, name: &str) -> OpResult<Dim> {
     Ok(c.dims(name)?.into_iter().next().unwrap_or(Dim::Unknown))
 }
@@ -266,12 +268,12 @@ pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpRe
     let offset = c.int("offset")?;
     let (skip_a, skip_b) = (offset.saturating_neg().max(0), offset.max(0));
     let (na, nb) = (shape[a].sub(&Dim::Const(skip_a)), shape[b].sub(&Dim::Const(skip_b)));
-    // Without an offset sizes are not negative anyway.
+    // Without an offset, sizes cannot become negative.
     let len = match offset {
         0 => na.min_of(&nb),
         _ => na.min_of(&nb).max_of(&Dim::Const(0)),
     };
-    // torch does not step to a diagonal that has no elements, which `storage_offset()` shows.
+    // torch does not advance the offset for an empty diagonal, which `storage_offset()` shows.
     let (skip_a, skip_b) = match len {
         Dim::Const(0) => (0, 0),
         _ => (skip_a, skip_b),
@@ -326,7 +328,7 @@ fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     })
 }
 
-/// Whether the window fits is checked where the storage is known: it may be larger than the operand.
+/// The bounds of the window are checked once the storage is known: it may be larger than the operand.
 pub(in crate::op::rows) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     let window = StridedWindow::from_call(c)?;
     window.check_bounds(&Dim::Unknown, c.leaf("self")?.dtype)?;

@@ -1,4 +1,4 @@
-//! Ops that cut one tensor into several: lists of slices.
+//! Ops that split a tensor into a list of slices.
 
 use crate::op::emit::list_val;
 use crate::op::rows::spell::list_text;
@@ -108,7 +108,7 @@ fn split_operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)>
     Ok((x, dim, size))
 }
 
-/// The size of a dim that decides how many results there are, so it must be known.
+/// The size of a dim that determines the number of results and must therefore be known.
 fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
     size.as_const().ok_or_else(|| {
         OpError::new(
@@ -119,10 +119,10 @@ fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
     })
 }
 
-/// The most tensors that one call gives.
+/// The maximum number of tensors that one call may return.
 const MOST: i64 = 1 << 20;
 
-/// How many tensors a call gives; an error if they are more than anybody can mean.
+/// The number of tensors that a call returns; an error if it exceeds the limit.
 fn check_count(count: i64, what: &str) -> OpResult<i64> {
     match count <= MOST {
         true => Ok(count),
@@ -130,7 +130,7 @@ fn check_count(count: i64, what: &str) -> OpResult<i64> {
     }
 }
 
-/// Slices between neighbouring bounds.
+/// The slices between consecutive bounds.
 fn slices_between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> OpResult<Val<Traced>> {
     let parts = bounds
         .windows(2)
@@ -138,7 +138,7 @@ fn slices_between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> 
     Ok(list_val(&parts.collect::<OpResult<Vec<_>>>()?))
 }
 
-/// Pieces of `piece` elements, at least one.
+/// Pieces of `piece` elements; at least one piece.
 fn equal_pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> OpResult<Val<Traced>> {
     let n = known_size(size, "split")?;
     if piece == 0 && n != 0 {
@@ -160,7 +160,7 @@ fn equal_pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i6
 fn split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, dim, size) = split_operand(c, "split")?;
     let want = c.dims("split_size")?.into_iter().next().unwrap_or(Dim::Unknown);
-    // Symbolic sizes divide: `[2*N]` split by `N` is two pieces.
+    // Symbolic sizes can be divided: `[2*N]` split by `N` gives two pieces.
     if want.as_const().is_none() {
         let count = check_count(known_size(&size.floordiv(&want), "split")?, "split")?;
         let bounds: Vec<Dim> = (0..=count).map(|i| want.mul(&Dim::Const(i))).collect();
@@ -212,7 +212,7 @@ fn chunk(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     check_count(chunks.min(least), "chunk")?;
     let piece = size.add(&Dim::Const(chunks - 1)).floordiv(&Dim::Const(chunks));
     let Some(n) = size.as_const() else {
-        // A symbolic size that is a multiple of `chunks` gives that many pieces.
+        // A symbolic size that is a multiple of `chunks` gives `chunks` pieces.
         let each = size
             .exact_div(&Dim::Const(chunks))
             .ok_or_else(|| known_size(&size, "chunk").unwrap_err())?;

@@ -1,4 +1,4 @@
-//! Ops of detectors: boxes that overlap less than a limit, deformable convolution (torchvision's C++ ops).
+//! Ops of object detectors: non-maximum suppression, deformable convolution (torchvision's C++ ops).
 
 use crate::op::rows::dense::zeros;
 use crate::op::rows::spell::list_text;
@@ -26,7 +26,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// What the routines on boxes compute in.
+/// The float types in which routines on boxes compute.
 pub(super) trait Real:
     Element + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
@@ -50,7 +50,8 @@ reals!(f32, f64);
 
 pub(super) type BoxRoutine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
 
-/// Runs the routine of the type that the dtype of argument `by` computes in; float results come back in that dtype.
+/// Runs the routine for the type in which the dtype of argument `by` is computed, and converts float results back to
+/// that dtype.
 pub(super) fn by_dtype(c: &Call<Tensor>, by: &str, single: BoxRoutine, double: BoxRoutine) -> OpResult<Val<Tensor>> {
     let dtype = c.leaf(by)?.dtype();
     if !dtype.is_float() {
@@ -91,7 +92,7 @@ fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let rows: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(4).collect();
     let scores = scores.as_slice::<T>();
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    // Stable, NaN first, as torch sorts.
+    // A stable sort with NaN first, as in torch.
     order.sort_by(|&a, &b| scores[b].wide().total_cmp(&scores[a].wide()));
     let area = |r: &[T]| (r[2] - r[0]) * (r[3] - r[1]);
     let mut dropped = vec![false; rows.len()];
@@ -231,7 +232,7 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// A bilinear sample of a plane that is zero outside.
+/// A bilinear sample of a plane, which is zero outside its bounds.
 fn sample_bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
     let (top, left) = (y.wide().floor(), x.wide().floor());
     let (dy, dx) = (y - T::of(top), x - T::of(left));
@@ -268,7 +269,7 @@ pub(super) mod tests {
         Val::Leaf(Tensor::from_slice(shape, v))
     }
 
-    // Values of torchvision 0.29.
+    // The expected values are those of torchvision 0.29.
     #[test]
     fn boxes_that_overlap_are_dropped() {
         let boxes = [0., 0., 10., 10., 1., 1., 11., 11., 20., 20., 30., 30., 0., 0., 10., 9.];

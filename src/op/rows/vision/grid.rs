@@ -1,4 +1,4 @@
-//! Sampling images at computed places.
+//! Sampling images at computed coordinates.
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{native, zeros};
@@ -126,7 +126,7 @@ struct SampleMode {
     interpolation: i64,
     padding: i64,
     align: bool,
-    /// Coordinates are rounded to f32 at every step, as torch computes them for f32.
+    /// Whether coordinates are rounded to f32 at every step, as torch does for f32.
     single: bool,
 }
 
@@ -135,7 +135,7 @@ impl SampleMode {
         if self.single { x as f32 as f64 } else { x }
     }
 
-    /// -1 to 1 as an index, not yet within bounds.
+    /// Maps a coordinate from -1..1 to an index, which may be out of bounds.
     fn unnormalise(self, x: f64, n: usize) -> f64 {
         let n = n as f64;
         if self.align {
@@ -147,7 +147,7 @@ impl SampleMode {
         }
     }
 
-    /// Within bounds by the padding mode.
+    /// Brings an index within bounds according to the padding mode.
     fn apply_padding(self, x: f64, n: usize) -> f64 {
         let last = n as f64 - 1.0;
         let clip = |x: f64| x.max(0.0).min(last);
@@ -176,7 +176,7 @@ impl SampleMode {
         }
     }
 
-    /// Indices with weights along one dim; indices may be out of bounds and then count as zeros.
+    /// Indices with weights along one dim. Indices may be out of bounds; their elements count as zeros.
     fn taps_at(self, x: f64, n: usize) -> Vec<(i64, f64)> {
         let x = self.unnormalise(x, n);
         if self.interpolation == 2 {
@@ -201,7 +201,7 @@ impl SampleMode {
     }
 }
 
-/// An index; NaN and what is far outside is out of bounds.
+/// Converts to an index. NaN and values far outside become out-of-bounds indices.
 fn to_index(x: f64) -> i64 {
     if x.is_nan() { -1 } else { x.clamp(-1e9, 1e9) as i64 }
 }
@@ -238,7 +238,7 @@ fn grid_sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     for item in 0..shape[0] {
         for p in 0..points {
             let at = &coords[(item * points + p) * n..][..n];
-            // The grid holds (x, y[, z]): the last dim first.
+            // The grid contains (x, y[, z]), that is, the last dim first.
             let along = |d: usize| {
                 if d < 3 - n {
                     unit.clone()
@@ -277,7 +277,7 @@ fn weighted_sum(image: &[f64], size: [usize; 3], taps: &[Vec<(i64, f64)>; 3]) ->
     sum
 }
 
-/// Coordinates -1 to 1 along a dim: of the elements' centres, or with the ends at the outer elements.
+/// Coordinates in -1..1 along a dim: of the elements' centres, or with the outer elements at ±1 if `align`.
 fn axis_coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResult<Traced> {
     let one = *n == Dim::Const(1);
     if one {
@@ -314,7 +314,7 @@ fn affine_grid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dtype = theta.dtype();
     let space = &size[2..];
     let mut parts = vec![];
-    // The last dim is x, the first coordinate.
+    // x is the first coordinate and belongs to the last dim.
     for d in (0..n).rev() {
         let line = axis_coordinates(b, &space[d], align, dtype)?;
         let mut shape = vec![Dim::Const(1); n + 1];

@@ -1,4 +1,4 @@
-//! Functions of torchvision and transformers that tracing does not look into.
+//! Functions of torchvision and transformers that tracing treats as opaque.
 
 mod detection;
 mod grid;
@@ -95,7 +95,7 @@ fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<T
     b.unsqueeze(&heads, 0).map(Val::Leaf)
 }
 
-/// What a call of `shifted_window_attention` is about.
+/// The parameters of a call of `shifted_window_attention`.
 struct ShiftedWindows {
     /// Sizes of the padded image.
     size: [i64; 2],
@@ -156,7 +156,7 @@ impl ShiftedWindows {
         self.window[0] * self.window[1]
     }
 
-    /// `[B, H, W, C]` as `[B * windows, area, C]`.
+    /// Reshapes `[B, H, W, C]` to `[B * windows, area, C]`.
     fn split(&self, b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
         let [nh, nw] = self.counts().map(Dim::Const);
         let [wh, ww] = self.window.map(Dim::Const);
@@ -194,7 +194,8 @@ impl ShiftedWindows {
         b.op(OpId::Roll, [x.into(), ints_val(&shifts), ints_val(&[1, 2])])
     }
 
-    /// Which of the regions that the shift brought together each place is in, as `[windows, area]`.
+    /// The label of the region that each position belongs to, as `[windows, area]`. The cyclic shift puts different
+    /// regions into one window.
     fn region_labels(&self, b: &mut dyn Build, dtype: DType) -> OpResult<Traced> {
         let mut along = vec![];
         for d in 0..2 {
@@ -220,7 +221,7 @@ impl ShiftedWindows {
         b.reshape(&grid, &[nh.mul(&nw), Dim::Const(self.area())])
     }
 
-    /// Scores `[B * windows, heads, area, area]` with -100 between places of different regions.
+    /// Adds -100 to scores `[B * windows, heads, area, area]` between positions of different regions.
     fn mask_scores(&self, b: &mut dyn Build, scores: &Traced) -> OpResult<Traced> {
         if !self.is_shifted() {
             return Ok(scores.clone());
@@ -254,7 +255,7 @@ fn shifted_window_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val
     b.slice(&y, 2, Dim::Const(0), Dim::Const(w), 1).map(Val::Leaf)
 }
 
-/// The bias of query, key and value; with cosine attention the keys have none.
+/// The bias of query, key and value. With cosine attention, that of the keys is zero.
 fn qkv_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (Some(bias), Some(_)) = (c.opt_leaf("qkv_bias"), c.opt_leaf("logit_scale")) else {
         return Ok(c.get("qkv_bias").clone());
@@ -362,7 +363,7 @@ fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out.to(x.dtype())))
 }
 
-/// `out += a @ b`, row by row of `b` so that the inner loop runs along memory.
+/// `out += a @ b`, by rows of `b`, so that the inner loop accesses memory sequentially.
 fn accumulate_matmul<T: crate::op::rows::dense::Number>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
     for (row, out) in a.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
         for (&x, line) in row.iter().zip(b.chunks_exact(n.max(1))) {

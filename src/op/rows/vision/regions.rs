@@ -1,4 +1,4 @@
-//! torchvision's functions and modules of regions: features of boxes by image, deformable convolution, DropBlock.
+//! torchvision's functions and modules for regions: features of boxes in images, deformable convolution, DropBlock.
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Op> {
     rows
 }
 
-/// The functions of torchvision.ops, which take boxes in two ways and one size for both dims.
+/// The functions of torchvision.ops. They take boxes in two forms, and a single size for both dims.
 fn of_boxes() -> Vec<Op> {
     vec![
         Op::composite("roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1, bool \
@@ -49,7 +49,7 @@ fn of_boxes() -> Vec<Op> {
     ]
 }
 
-/// Boxes with the number of their image before them.
+/// The boxes of all images, each preceded by the index of its image.
 fn number_boxes(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     let Some(images) = boxes.items() else {
         return match boxes {
@@ -73,7 +73,7 @@ fn number_boxes(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     b.cat(&parts, 0)
 }
 
-/// The first result of the op `name`, whose further parameters are `more`.
+/// The first result of the op `name`; `more` are its further parameters.
 fn roi_features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> OpResult<Val<Traced>> {
     let rois = number_boxes(b, c.get("boxes"))?;
     let size = c.ints("output_size")?;
@@ -139,7 +139,7 @@ fn deform_conv2d(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.call(OpId::DeformConv2d, args)
 }
 
-/// DropBlock, which drops nothing in evaluation.
+/// DropBlock, which is the identity in evaluation mode.
 fn drop_block_rows() -> Vec<Op> {
     vec![
         Op::composite("drop_block2d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
@@ -161,7 +161,7 @@ fn drop_block_rows() -> Vec<Op> {
     ]
 }
 
-/// Centres of blocks are drawn where whole blocks fit; a maximum over the blocks' size makes blocks of them.
+/// The centres of blocks are drawn where whole blocks fit; max pooling over the block size expands them to blocks.
 fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, c.f64("p")?);
     if !(0.0..=1.0).contains(&p) {

@@ -7,19 +7,19 @@ use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// How the value between elements is found.
+/// The interpolation method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ResampleMode {
     Nearest,
     NearestExact,
     Linear,
     Cubic,
-    /// With a filter as wide as the step, for shrinking.
+    /// Linear, with a filter that is as wide as the step, for downscaling.
     LinearSmooth,
     CubicSmooth,
 }
 
-/// `(row, dims, mode)`; the row's name decides what its routine does.
+/// `(row, dims, mode)`. The routine of a row is selected by its name.
 const TABLE: &[(&str, usize, ResampleMode)] = &[
     ("upsample_nearest1d", 1, ResampleMode::Nearest),
     ("upsample_nearest2d", 2, ResampleMode::Nearest),
@@ -217,7 +217,7 @@ fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Optio
     (0..out).map(one).collect()
 }
 
-/// The filter stretched by the step, normalised (torch's antialiasing, which is Pillow's).
+/// The filter stretched by the step and normalised (torch's antialiasing, which is that of Pillow).
 fn smooth_taps(mode: ResampleMode, n: usize, step: f64, i: usize) -> Taps {
     let half = if mode == ResampleMode::LinearSmooth { 1.0 } else { 2.0 };
     let wide = step.max(1.0);
@@ -274,7 +274,7 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let y = blend_taps(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
             Tensor::from_slice(&shape, &y)
         }
-        // Bytes are blended in f64 and rounded to the nearest, within their range.
+        // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
         _ => {
             let y = blend_taps(x.to(DType::F64).as_slice::<f64>(), planes, size, &along);
             let whole = |v: f64| {
@@ -312,7 +312,7 @@ fn resample_nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResul
     Ok(Val::Leaf(out))
 }
 
-/// Weighted sums, innermost dim first.
+/// Weighted sums along each dim, innermost dim first.
 fn blend_taps<T>(x: &[T], planes: usize, size: [usize; 3], along: &[Vec<Vec<(usize, T)>>]) -> Vec<T>
 where
     T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
@@ -370,7 +370,7 @@ fn interpolate_row() -> Op {
     .module("UpsamplingBilinear2d(size=None, scale_factor=None) = interpolate(input, size, scale_factor, 'bilinear', True)")
 }
 
-/// One value per spatial dim of a number or list.
+/// One value per spatial dim, from a number or a list.
 fn spread_per_dim(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
     match v {
         Val::None => None,

@@ -1,12 +1,12 @@
-//! Resizing images of bytes in integers.
+//! Resizing byte images in integer arithmetic.
 
 use crate::tensor::Tensor;
 
-/// For one index of the result along a dim: indices of the operand with weights.
+/// For one index of the result along a dim: operand indices with weights.
 pub(in crate::op::rows) type Taps = Vec<(usize, f64)>;
 
-/// Images of bytes as torch (and Pillow) blends them: the last dim, then the one before, each with weights of 16 bits that
-/// have as many digits as the largest one leaves room for, and bytes between.
+/// Interpolates byte images like torch (and Pillow): the last dim first, then the one before it, with a byte image in
+/// between. Weights are 16-bit fixed-point numbers with as many fractional bits as the largest weight permits.
 pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>]) -> Vec<u8> {
     let [h, w] = [x.shape()[2], x.shape()[3]];
     let planes = x.shape()[0] * x.shape()[1];
@@ -14,7 +14,7 @@ pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>]) -> Vec<u
     blend_dim(&rows, planes, h, along[1].len(), &along[0])
 }
 
-/// One dim of `[outer, n, inner]` bytes blended.
+/// Interpolates along the middle dim of `[outer, n, inner]` bytes.
 fn blend_dim(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> Vec<u8> {
     let merged: Vec<Taps> = taps.iter().map(merge_taps).collect();
     let largest = merged.iter().flatten().map(|t| t.1).fold(0.0, f64::max);
@@ -41,7 +41,7 @@ fn blend_dim(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> V
     out
 }
 
-/// The taps with one weight for each index.
+/// Sums the weights of taps with the same index.
 fn merge_taps(taps: &Taps) -> Taps {
     let mut out = Taps::new();
     for &(i, w) in taps {

@@ -1,4 +1,4 @@
-//! Features of boxes on images: RoI pooling and alignment, plain and position-sensitive (torchvision's C++ ops).
+//! Features of boxes in images: RoI pooling and RoI alignment, plain and position-sensitive (torchvision's C++ ops).
 
 use super::detection::{Real, by_dtype};
 use crate::op::rows::dense::zeros;
@@ -43,7 +43,7 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
-/// A place on the image as a whole number, halves away from zero as C's `round`.
+/// A coordinate rounded to an integer, with ties away from zero like C's `round`.
 fn round_to_index<T: Real>(x: T) -> i64 {
     x.wide().round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i64
 }
@@ -65,7 +65,7 @@ fn roi_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(dtype, shape)))
 }
 
-/// Images `[N, C, H, W]` and the boxes on them.
+/// Images `[N, C, H, W]` and the boxes in them.
 struct Rois<'a, T> {
     x: &'a [T],
     size: [usize; 4],
@@ -135,7 +135,8 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// The elements of a plane that a bilinear sample reads, with their weights; none outside of the plane's border of one.
+/// The elements of a plane that a bilinear sample reads, with their weights. Empty if the point is more than one
+/// element outside the plane.
 fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
     let outside = |v: T, n: usize| v.wide() < -1.0 || v.wide() > n as f64;
     if outside(y, h) || outside(x, w) || h == 0 || w == 0 {
@@ -191,7 +192,7 @@ fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
 }
 
-/// The type of both results of a position-sensitive op: the channels divided among the cells.
+/// The type of both results of a position-sensitive op: the channels are divided among the cells.
 fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
     let features = roi_type(c)?;
     let out = features.map(|t| {
@@ -217,7 +218,7 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![out, places]))
 }
 
-/// The results of a position-sensitive op: `cell` gives the value for a plane, a box and the cell's row and column.
+/// The results of a position-sensitive op. `cell` computes the value for a plane, a box, and the cell's row and column.
 fn position_sensitive<T: Real>(
     c: &Call<Tensor>,
     cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T,
@@ -261,7 +262,7 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let taps = taps_inside(place(0, y), place(1, x), h, w);
             sum = sum + taps.iter().fold(T::ZERO, |s, &(at, weight)| s + weight * plane[at]);
         }
-        // Nothing to sample is 0 / 0.
+        // Without samples the result is 0 / 0.
         sum / T::of(sides[0].2.saturating_mul(sides[1].2) as f64)
     })
 }
@@ -273,7 +274,7 @@ fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let range = |d: usize| {
             let (start, end) = (round_to_index(b[2 - d] * scale), round_to_index(b[4 - d] * scale));
             let cell = T::of((end - start).max(1) as f64) / T::of(cells[d] as f64);
-            // The last row and column are in no cell.
+            // The last row and column belong to no cell.
             let within = |x: f64| (x as i64 + start).clamp(0, (size[d] as i64 - 1).max(0)) as usize;
             let edge = |i: usize| (T::of(i as f64) * cell).wide();
             within(edge(at[d]).floor())..within(edge(at[d] + 1).ceil())
@@ -293,7 +294,7 @@ mod tests {
     use super::super::detection::tests::{of, run};
     use super::*;
 
-    // Values of torchvision 0.29.
+    // The expected values are those of torchvision 0.29.
     #[test]
     fn features_of_boxes() {
         let x: Vec<f32> = (0..16).map(|i| i as f32).collect();
