@@ -1,8 +1,8 @@
 //! Values that may share memory.
 //!
-//! Host tensors copy, torch's views do not: after `y = x.view(-1); y.add_(1)` the change is seen through `x`. A [`TensorCell`]
-//! is a tensor with the storage it is a view of and where in it; a write goes to the storage, and every other cell of
-//! that storage gathers its elements anew when it is next read.
+//! Host tensors copy; torch's views do not: after `y = x.view(-1); y.add_(1)` the change is visible through `x`. A
+//! [`TensorCell`] is a tensor with the storage that it views and its location in it. A write goes to the storage, and
+//! every other cell of that storage gathers its elements again when it is next read.
 
 use crate::op::layout::{Layout, StridedWindow, reshape_strides};
 use crate::op::sharing::{expanded_write_error, is_expanded, may_share};
@@ -13,13 +13,13 @@ use crate::types::{Dim, TensorType};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Memory that cells share: its elements in a row, and how often it was written.
+/// Memory that cells share: its elements in a row, and the number of writes so far.
 struct CellStorage {
     data: Tensor,
     version: u64,
 }
 
-/// A tensor and its place in a storage.
+/// A tensor and its location in a storage.
 #[derive(Clone)]
 pub struct TensorCell {
     tensor: Tensor,
@@ -27,7 +27,8 @@ pub struct TensorCell {
     version: u64,
     offset: i64,
     strides: Vec<i64>,
-    /// What is one Python object has one of these: results of in-place calls are the tensor that was written.
+    /// The identity of the Python object: the result of an in-place call is the same object as the tensor that was
+    /// written.
     object: Rc<()>,
 }
 
@@ -49,7 +50,7 @@ impl TensorCell {
         }
     }
 
-    /// A tensor with a storage of its own, in which it lies as `layout` says: a permutation of its dims without gaps.
+    /// A tensor with a storage of its own, stored as `layout` specifies: a permutation of its dims without gaps.
     pub fn laid_out(tensor: Tensor, layout: Option<&Layout>) -> TensorCell {
         let mut cell = TensorCell::new(tensor);
         let Some(strides) = layout.and_then(Layout::known_strides) else {
@@ -69,18 +70,18 @@ impl TensorCell {
         cell
     }
 
-    /// Where the elements lie.
+    /// The memory layout of the elements.
     pub fn layout(&self) -> Layout {
         let storage = self.storage.borrow().data.bytes().len() / self.tensor.dtype().size();
         Layout::from_constants(self.offset, &self.strides, storage)
     }
 
-    /// Whether both are one Python object, so that what changes the shape of one changes the other's.
+    /// Whether both are the same Python object, so that changing the shape of one changes the other.
     pub fn is_same(&self, other: &TensorCell) -> bool {
         Rc::ptr_eq(&self.object, &other.object)
     }
 
-    /// The value `new` of the same Python object.
+    /// The cell `new`, as the same Python object as this cell.
     pub fn with_value(&self, new: &TensorCell) -> TensorCell {
         TensorCell {
             object: self.object.clone(),
@@ -101,7 +102,7 @@ impl TensorCell {
         }
     }
 
-    /// The cell with its elements as they are in the storage now.
+    /// The cell with the current elements of its storage.
     pub fn fresh(&self) -> TensorCell {
         let mut cell = self.clone();
         let storage = self.storage.borrow();
@@ -112,7 +113,7 @@ impl TensorCell {
         cell
     }
 
-    /// The elements. They are those of the storage if the cell is [`TensorCell::fresh`].
+    /// The elements. They are current if the cell is [`TensorCell::fresh`].
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -122,7 +123,7 @@ impl TensorCell {
         self.storage.borrow().version > 0
     }
 
-    /// The bytes read as another dtype: `tensor`, which holds them.
+    /// A view of the bytes as another dtype. `tensor` holds its elements.
     pub fn view_as_dtype(&self, tensor: Tensor) -> OpResult<TensorCell> {
         let (from, to) = (self.tensor.dtype().size() as i64, tensor.dtype().size() as i64);
         let fits = |x: &i64| x * from % to == 0;
@@ -156,19 +157,19 @@ impl TensorCell {
         self.tensor.ty()
     }
 
-    /// Whether torch sees that elements share a place.
+    /// Whether torch detects that elements share memory.
     pub fn is_expanded(&self) -> bool {
         is_expanded(&self.ty().shape.unwrap_or_default(), &self.layout().strides)
     }
 
-    /// Whether the elements lie in row-major order without gaps.
+    /// Whether the elements are in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         let shape = self.tensor.shape();
         let want = contiguous_strides(shape);
         shape.contains(&0) || (0..shape.len()).all(|d| shape[d] == 1 || self.strides[d] == want[d] as i64)
     }
 
-    /// A view. It shares the storage where torch's would: always, except for a reshape that no strides can say.
+    /// A view. It shares the storage where torch's would: always, except for a reshape that no strides can express.
     pub fn view(&self, view: &View) -> OpResult<TensorCell> {
         if let IndexMap::Strided { offset, strides } = &view.map {
             return self.strided_window(&view.shape, offset.unwrap_or(self.offset), strides);
@@ -183,7 +184,7 @@ impl TensorCell {
                 let (offset, mut strides) = compose_affine(map, self.offset, &self.strides, view.shape.len());
                 let mut kept = vec![false; view.shape.len()];
                 map.iter().flat_map(|x| &x.terms).for_each(|&(d, _)| kept[d] = true);
-                // A new dim of one element steps over what lies inside of it, as torch's does.
+                // As in torch, the stride of a new dim of size one spans the dims inside it.
                 let mut step = 1;
                 for (d, &n) in view.shape.iter().enumerate().rev() {
                     if !kept[d] && n == 1 {
@@ -237,8 +238,8 @@ impl TensorCell {
         })
     }
 
-    /// Writes `value`, which has the cell's type, to the cell's place in the storage. `shared`: where elements share a
-    /// place, what has changed is stored; such a write is refused otherwise, if torch sees it.
+    /// Writes `value`, which has the cell's type, to the cell's location in the storage. `shared`: where elements share
+    /// memory, only the changed ones are stored. Otherwise such a write is an error if torch detects it.
     pub fn write(&self, value: &Tensor, shared: bool) -> OpResult<TensorCell> {
         let shape = self.tensor.shape();
         let (dims, at) = (value.ty().shape.unwrap_or_default(), self.layout());
@@ -307,7 +308,8 @@ pub fn apply_view(t: &Tensor, view: &View) -> OpResult<Tensor> {
     ))
 }
 
-/// The elements of `data`, read as those of the type, at `offset + Σ index[d] * strides[d]`, which must be in bounds.
+/// Gathers elements of `data`, read as elements of the type, at `offset + Σ index[d] * strides[d]`, which must be in
+/// bounds.
 fn gather_elements(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tensor {
     fn gather_chunks<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], offset: i64, strides: &[i64]) {
         let (data, _) = data.as_chunks::<N>();

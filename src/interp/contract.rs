@@ -1,17 +1,17 @@
-//! Matrix products and convolutions by the definition: every sum is taken in f64 (floats) or wrapping i64 (integers) and
-//! rounded to the result's dtype once.
+//! Matrix products and convolutions by their definition. Sums are accumulated in f64 (floats) or wrapping i64
+//! (integers) and rounded to the result's dtype once.
 
 use crate::op::{Contraction, Convolution, MatrixProduct, OpError, OpResult};
 use crate::tensor::{Element, Scalar, Tensor, byte_len, matmul_f64};
 use crate::types::{DType, TensorType};
 
-/// Numbers that sums are taken in.
+/// The numbers in which sums are accumulated.
 trait Accumulator: Copy + Default {
     fn scale(self, by: f64) -> Self;
     fn add(self, other: Self) -> Self;
     fn read_elements(t: &Tensor) -> Vec<Self>;
     fn write_tensor(v: Vec<Self>, dtype: DType, shape: &[usize]) -> Tensor;
-    /// `out = a @ b`, row-major, `a` being `m x k` and `b` being `k x n`.
+    /// `out = a @ b`, row-major, where `a` is `m x k` and `b` is `k x n`.
     fn matrix_product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], out: &mut [Self]);
 }
 
@@ -69,7 +69,7 @@ impl Accumulator for i64 {
     }
 }
 
-/// The contraction of these operands (one per parameter of the op; `None` where there is no tensor).
+/// Computes a contraction. There is one operand per parameter of the op, `None` for one without a tensor.
 pub fn eval_contraction(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResult<Tensor> {
     let out = c.out();
     let shape = fixed_shape_of(out)?;
@@ -160,7 +160,7 @@ fn eval_convolution<T: Accumulator>(
     Ok(v)
 }
 
-/// For every element of `shape`, the position of the element of `operand` that stands there.
+/// For every element of `shape`, the position of the element of `operand` that broadcasts to it.
 fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
     let lead = shape.len().saturating_sub(operand.len());
     let own = crate::tensor::contiguous_strides(operand);
@@ -188,7 +188,7 @@ fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
     out
 }
 
-/// Batched `a @ b` for a result of `shape`, `[…, m, n]`.
+/// Batched `a @ b` with a result of `shape`, `[…, m, n]`.
 fn batched_matmul<T: Accumulator>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]) -> OpResult<Vec<T>> {
     let (ra, rb) = (a.rank(), b.rank());
     if ra < 2 || rb < 2 || shape.len() < 2 {
@@ -210,7 +210,7 @@ fn batched_matmul<T: Accumulator>(a: &Tensor, at: bool, b: &Tensor, bt: bool, sh
     Ok(out)
 }
 
-/// Every `rows x cols` matrix of `v` transposed.
+/// Transposes every `rows x cols` matrix of `v`.
 fn transpose_each<T: Accumulator>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
     let mut out = vec![T::default(); v.len()];
     if rows * cols == 0 {
@@ -240,11 +240,11 @@ struct Geometry<'a> {
     dilation: &'a [usize],
 }
 
-/// Result positions whose patches are gathered at a time.
+/// The number of result positions whose patches are gathered at a time.
 const PATCHES: usize = 2048;
 
 impl Geometry<'_> {
-    /// Which input element the kernel element `tap` meets at result position `at`; `None` in the padding.
+    /// The input element that the kernel element `tap` reads for result position `at`; `None` in the padding.
     fn source_index(&self, at: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
         let mut pos = 0;
         for d in 0..grid.len() {
@@ -270,7 +270,7 @@ impl Geometry<'_> {
         let k = cg * taps.len();
         for chunk in (0..places.len()).step_by(PATCHES) {
             let here = &places[chunk..places.len().min(chunk + PATCHES)];
-            // Where each tap reads, for all channels and images: usize::MAX is the padding.
+            // The position that each tap reads, for all channels and images; usize::MAX is the padding.
             let reads: Vec<usize> = taps
                 .iter()
                 .flat_map(|t| {
@@ -298,7 +298,7 @@ impl Geometry<'_> {
         out
     }
 
-    /// Transposed: every input element adds its kernel to the result.
+    /// Transposed convolution: every input element adds its kernel to the result.
     fn convolve_transposed<T: Accumulator>(&self, x: &[T], w: &[T]) -> Vec<T> {
         let (cg, fg) = (self.channels / self.groups, self.features / self.groups);
         let taps = self.tap_indices();
@@ -306,7 +306,8 @@ impl Geometry<'_> {
         let size_out: usize = self.output.iter().product();
         let mut out = vec![T::default(); self.n * self.features * size_out];
         let k = fg * taps.len();
-        // The roles of input and result are swapped: `source` gives where a tap of an input element lands.
+        // Input and result swap roles: `source_index` returns the result position to which a tap of an input element
+        // contributes.
         let lands: Vec<usize> = taps
             .iter()
             .flat_map(|t| {

@@ -1,4 +1,4 @@
-//! Control flow: the graphs are run as often as it says.
+//! Control flow: runs the graphs as often as the call requires.
 
 use super::cell::TensorCell;
 use super::{GraphFrame, Hooks, Interpreter, eval, to_runtime_value};
@@ -10,7 +10,7 @@ use crate::op::control::control_parts;
 use crate::op::{Call, OpError};
 use crate::types::Val;
 
-/// An error of the call itself, or one that a graph reported with its place.
+/// An error of the call itself, or one that a graph reported with its location.
 enum ControlFailure {
     Op(OpError),
     Inside(Box<Diagnostic>),

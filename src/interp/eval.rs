@@ -1,4 +1,4 @@
-//! One call, by its op's meaning.
+//! Evaluates one call by its op's meaning.
 
 use super::cell::{TensorCell, apply_view};
 use super::{contract, reduce};
@@ -17,7 +17,7 @@ pub(super) fn type_of(v: &Val<TensorCell>) -> Type {
     v.map(TensorCell::ty)
 }
 
-/// The result of `call`. The rule is asked first: it holds torch's checks.
+/// The result of `call`. The op's type rule runs first, since it contains torch's checks.
 pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     let types = call.map(TensorCell::ty);
     let ty = (call.op.rule)(&types, &mut Sizes::default())?;
@@ -28,7 +28,7 @@ pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     }
 }
 
-/// The result of a call that draws in the order of its operand's memory, `None` for any other.
+/// The result of a call that draws random numbers in the memory order of its operand; `None` for any other call.
 pub(super) fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Option<OpResult<Val<TensorCell>>> {
     let x = call.args.first()?.as_leaf()?;
     let order = draw_order(&call.map(TensorCell::ty), &x.layout(), in_place)?;
@@ -109,7 +109,7 @@ fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> 
     }
 }
 
-/// What a call made, as it lies in memory.
+/// Stores the results of a call in the memory layout that torch gives them.
 fn place_results(call: &Call<TensorCell>, types: &Call<TensorType>, made: Val<Tensor>) -> OpResult<Val<TensorCell>> {
     if let Val::Leaf(t) = made {
         return place_result(call, types, t);
@@ -119,14 +119,15 @@ fn place_results(call: &Call<TensorCell>, types: &Call<TensorType>, made: Val<Te
     Ok(made.map(|t| TensorCell::laid_out(t.clone(), found.as_ref().filter(|l| l.strides.len() == t.rank()))))
 }
 
-/// A tensor that a call made, as it lies in memory.
+/// Stores a result of a call in the memory layout that torch gives it.
 fn place_result(call: &Call<TensorCell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<TensorCell>> {
     let at = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
     let found: Option<Layout> = layout::of_result(types, &t.ty(), &at);
     Ok(Val::Leaf(TensorCell::laid_out(t, found.as_ref())))
 }
 
-/// `as_strided_scatter` and its like: a copy of the operand's storage that is written to, seen as the operand is.
+/// `as_strided_scatter` and its like: copies the operand's storage, writes to the copy, and returns the operand's view
+/// of it.
 fn eval_scatter(call: &Call<TensorCell>, view: &Call<TensorType>) -> OpResult<Val<TensorCell>> {
     let x = tensor_operand(call, 0)?;
     let copy = match x.is_expanded() {
@@ -141,7 +142,7 @@ fn eval_scatter(call: &Call<TensorCell>, view: &Call<TensorType>) -> OpResult<Va
     Ok(Val::Leaf(copy.fresh()))
 }
 
-/// The value of a call whose result is not a tensor: the rule has computed it.
+/// The value of a call whose result is not a tensor. The type rule has computed it already.
 fn python_value(call: &Call<TensorCell>, ty: Type) -> OpResult<Val<TensorCell>> {
     let name = call.op.name;
     let value = ty.try_map(&mut |t| Err(OpError::value(format!("`{name}` has no value at run time: {t}"))))?;
@@ -181,7 +182,7 @@ fn eval_pointwise(call: &Call<TensorCell>, types: &Call<TensorType>) -> OpResult
         .ok_or_else(|| OpError::value("an expression without a result"))
 }
 
-/// Evaluates a decomposition as it is written down.
+/// Evaluates a decomposition op by op.
 #[derive(Default)]
 struct DecompositionEvaluator {
     cells: Vec<TensorCell>,
@@ -208,7 +209,7 @@ impl Build for DecompositionEvaluator {
         let args = args.iter().map(|v| self.untrace(v)).collect();
         let call = call_of(op, args);
         let result = match call.op.meaning {
-            // The rule of a decomposition is often the decomposition itself; its parts are checked as they are met.
+            // The type rule of a composite op is often its decomposition; the rules of the parts do the checks.
             Meaning::Decompose(_) => eval_meaning(&call, &call.map(TensorCell::ty), Val::Unknown)?,
             _ => apply_op(&call)?,
         };

@@ -9,7 +9,7 @@ use crate::op::{Call, OpResult};
 use crate::types::Val;
 use cranelift_entity::SecondaryMap;
 
-/// One graph being run.
+/// The execution of one graph.
 pub(super) struct GraphFrame<'g> {
     pub(super) name: &'g str,
     pub(super) graph: &'g Graph,
@@ -53,7 +53,7 @@ impl GraphFrame<'_> {
         })
     }
 
-    /// Writes the result of an in-place call to its first argument, and gives that.
+    /// Writes the result of an in-place call to its first argument, and returns that.
     pub(super) fn store_in_place(
         &mut self,
         call: &Call<TensorCell>,
@@ -62,11 +62,11 @@ impl GraphFrame<'_> {
         let (Some(Val::Leaf(target)), Val::Leaf(_)) = (call.args.first(), &result) else {
             return Ok(result);
         };
-        // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
+        // `x.unsqueeze_(0)` writes no element: from here on `x` itself has another shape.
         if matches!(call.op.meaning, crate::op::Meaning::View(_)) && call.op.aliases {
             let Val::Leaf(new) = &result else { return Ok(result) };
             let renewed = Val::Leaf(target.with_value(new));
-            // Results of earlier in-place calls are the same Python object.
+            // Results of earlier in-place calls on `x` are the same Python object.
             for n in self.graph.iter() {
                 if matches!(&self.env[n], Some(Val::Leaf(c)) if c.is_same(target)) {
                     self.env[n] = Some(renewed.clone());
@@ -80,13 +80,13 @@ impl GraphFrame<'_> {
     }
 }
 
-/// Writes a result to `target`, converted to its dtype, and gives the target.
+/// Writes a result to `target`, converted to its dtype, and returns the target.
 pub(super) fn write_result(target: &TensorCell, result: Val<TensorCell>) -> OpResult<Val<TensorCell>> {
     infer::stored_type(&target.ty(), result.map(TensorCell::ty))?;
     store_result(target, result, false)
 }
 
-/// Writes a result that `target` can hold. `shared`: see [`TensorCell::write`].
+/// Writes a result that `target` can hold. For `shared` see [`TensorCell::write`].
 fn store_result(target: &TensorCell, result: Val<TensorCell>, shared: bool) -> OpResult<Val<TensorCell>> {
     let Val::Leaf(new) = &result else { return Ok(result) };
     let value = new.tensor().to(target.tensor().dtype());

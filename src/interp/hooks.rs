@@ -1,4 +1,4 @@
-//! What may watch or take over the running of nodes: torch's `Interpreter` methods that subclasses override.
+//! Hooks that watch or override the execution of nodes: the methods of torch's `Interpreter` that subclasses override.
 
 use super::{Interpreter, RuntimeValue};
 use crate::diag::{Code, Diagnostic};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct RunningNode<'a> {
     /// The module.
     pub module: &'a GraphModule,
-    /// The graph the node is of: the entry, or one that it calls.
+    /// The graph that contains the node: the entry, or one that it calls.
     pub graph: &'a Graph,
     /// The node.
     pub id: NodeId,
@@ -22,13 +22,13 @@ pub struct RunningNode<'a> {
     pub kwargs: &'a [(Arc<str>, RuntimeValue)],
 }
 
-/// What a hook says: a value that is the node's result, or `None` to run the node as usual.
+/// The result of a hook: a value that replaces the node's result, or `None` to run the node as usual.
 pub type Hooked = Result<Option<RuntimeValue>, Diagnostic>;
 
-/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`RunningNode::call`] computes
-/// what the node would with other arguments.
+/// Hooks called for every node, including those of called graphs. A method that returns a value replaces the node's
+/// computation. [`RunningNode::call`] runs the node with other arguments.
 pub trait Hooks {
-    /// Called before a node runs. By default the method of its opcode is asked.
+    /// Called before a node runs. The default calls the method of the node's opcode.
     fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
         match at.node().op() {
             Opcode::Placeholder => self.placeholder(at),
@@ -40,7 +40,7 @@ pub trait Hooks {
         }
     }
 
-    /// A parameter of the graph. A value given takes the place of the caller's.
+    /// A parameter of the graph. A returned value replaces the caller's.
     fn placeholder(&mut self, _at: RunningNode<'_>) -> Hooked {
         Ok(None)
     }
@@ -70,13 +70,13 @@ pub trait Hooks {
         Ok(None)
     }
 
-    /// Called with a node's result.
+    /// Called with the result of a node.
     fn after_node(&mut self, _graph: &Graph, _node: NodeId, _result: &RuntimeValue) -> Result<(), Diagnostic> {
         Ok(())
     }
 }
 
-/// Nothing is watched.
+/// Hooks that do nothing.
 pub(super) struct NoHooks;
 impl Hooks for NoHooks {}
 
@@ -91,17 +91,17 @@ impl<'a> RunningNode<'a> {
         self.node().name()
     }
 
-    /// What it calls or reads.
+    /// The target: what the node calls or reads.
     pub fn target(&self) -> &'a str {
         self.node().target()
     }
 
-    /// What the node gives for other arguments (torch's `super().call_function(target, args, kwargs)`).
+    /// Runs the node with other arguments (torch's `super().call_function(target, args, kwargs)`).
     pub fn call(&self, args: &[RuntimeValue], kwargs: &[(Arc<str>, RuntimeValue)]) -> Result<RuntimeValue, Diagnostic> {
         call_target(self.module, self.node().op(), self.target(), args, kwargs)
     }
 
-    /// What another function gives for these arguments.
+    /// Calls another function with these arguments.
     pub fn call_function(
         &self,
         target: &str,
@@ -112,10 +112,10 @@ impl<'a> RunningNode<'a> {
     }
 }
 
-/// The result of one call by opcode and target: a function in any spelling, a method, a module or graph of `module`.
+/// Calls a target with an opcode: a function in any spelling, a method, a module or a graph of `module`.
 ///
 /// # Errors
-/// What the call itself reports; an opcode that is not a call (E0201).
+/// Whatever the call itself reports; an opcode that is not a call (E0201).
 pub fn call_target(
     module: &GraphModule,
     op: Opcode,
@@ -141,7 +141,7 @@ pub fn call_target(
     let kwargs = kwargs.iter().map(|(k, v)| (k.clone(), lifted(&mut graph, v))).collect();
     let n = graph.create_node(op, target, args, kwargs, None);
     graph.set_output(Val::Leaf(n));
-    // A name that no graph of the module can have, so that none is hidden.
+    // A name that no graph of the module can have, so that it shadows none.
     const NAME: &str = "<call>";
     let mut one = module.lift(NAME, graph);
     one.graphs.move_index(0, one.graphs.len() - 1);
@@ -155,7 +155,7 @@ pub fn call_target(
         .map(|v| super::to_runtime_value(&v))
 }
 
-/// Says of an error which node was running, where no file shows it (torch's `While executing`).
+/// Adds to an error without a source location which node was running (torch's `While executing`).
 pub(super) fn while_executing(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     const HEAD: &str = "While executing ";
     if graph[n].meta.span.is_some() || d.notes.iter().any(|note| note.starts_with(HEAD)) {
@@ -181,7 +181,7 @@ mod tests {
         v.as_leaf().unwrap().as_slice::<f32>().to_vec()
     }
 
-    /// torch's documentation: `neg` where the graph says `sigmoid`, and 1 more for every method.
+    /// From torch's documentation: `neg` replaces `sigmoid`, and every method's result is increased by 1.
     struct Changed;
     impl Hooks for Changed {
         fn call_function(&mut self, at: RunningNode<'_>) -> Hooked {
@@ -219,7 +219,7 @@ mod tests {
         i.keep_values();
         i.run(vec![x()]).unwrap();
         assert_eq!(floats(&i.env()[&add]), [2.0, 5.0]);
-        // `exp` is known, and not computed.
+        // `exp` has a given value and is not computed.
         let known = Env::from([(exp, x())]);
         let y = i.run_from(vec![x()], known).unwrap();
         assert_eq!(floats(&y), [0.0, 3.0]);

@@ -1,14 +1,14 @@
-//! The oracle: runs a graph at any level, node by node, from the meaning of the op table's rows.
+//! The oracle: interprets a graph at any level, node by node, by the meaning of its ops in the op table.
 //!
-//! It does nothing clever: no fusion, no layouts, no approximations. Pointwise ops are evaluated in the dtype's own
-//! arithmetic; sums, matrix products and convolutions are taken in f64 and rounded once, so that they are at least as
-//! accurate as torch's. Passes and compiled code are tested against it.
+//! It is deliberately simple: no fusion, no layouts, no approximations. Pointwise ops are evaluated in the dtype's own
+//! arithmetic. Sums, matrix products and convolutions are accumulated in f64 and rounded once, so that they are at
+//! least as accurate as torch's. Passes and compiled code are tested against it.
 //!
-//! In-place ops and writes through views are done as torch does them, by modelling which values share memory ([`cell`]):
-//! the graph need not be functional.
+//! In-place ops and writes through views behave as in torch, since the interpreter models which values share memory
+//! ([`cell`]). The graph need not be functional.
 //!
 //! A value is dropped at its last use. [`Interpreter::boxed_run`] takes its inputs out of the caller's list, so that
-//! they too are freed when nothing needs them any more.
+//! they too are freed after their last use.
 
 pub mod cell;
 pub mod contract;
@@ -37,26 +37,26 @@ use std::sync::Arc;
 /// A run-time value: a tensor, a Python value, or a structure of them.
 pub type RuntimeValue = Val<Tensor>;
 
-/// How deep calls of graphs may nest.
+/// The maximal nesting depth of calls of graphs.
 const MAX_CALL_DEPTH: usize = 64;
 
-/// Runs the entry graph. `inputs` are the values of its placeholders in order; those that are missing take their
-/// defaults, surplus ones are ignored, as torch's `Interpreter.run` does.
+/// Runs the entry graph. `inputs` are the values of its placeholders in order. Missing inputs take their defaults and
+/// surplus ones are ignored, as in torch's `Interpreter.run`.
 pub fn run(module: &GraphModule, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
     Interpreter::new(module).run(inputs)
 }
 
-/// The result of a call of one op on tensors: what the constant folder uses.
+/// The result of a call of one op on tensors. The constant folder uses it.
 pub fn evaluate_call(call: &Call<Tensor>) -> OpResult<RuntimeValue> {
     let result = eval::apply_op(&call.map(|t| TensorCell::new(t.clone())))?;
     Ok(result.map(|c| c.tensor().clone()))
 }
 
-/// How a model gets its weights.
+/// Help text: how to give a model its weights.
 const WHERE_WEIGHTS_ARE: &str =
     "name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`";
 
-/// The value a module's attribute has.
+/// The value of a module's attribute.
 pub fn attribute_value(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
     match module.attributes.get(path) {
         Some(a) => a.value.clone().ok_or_else(|| {
@@ -73,17 +73,17 @@ pub fn attribute_value(module: &GraphModule, path: &str) -> Result<Tensor, Diagn
 /// Runs the graphs of a module.
 pub struct Interpreter<'m> {
     module: Runs<'m>,
-    /// Why it cannot run.
+    /// Why the module cannot run, if it cannot.
     refused: Option<Diagnostic>,
-    /// Attributes that were read or given; those that a run writes keep their new value for the next run.
+    /// The attributes that were read or set. Those that a run writes keep their new value for the next run.
     attributes: HashMap<Arc<str>, TensorCell>,
     /// The inputs of the last run, if they are watched.
     inputs: Option<Vec<Val<TensorCell>>>,
-    /// What a functional graph says it changes, after the last run.
+    /// The values that a functional graph returned for what it changes, after the last run.
     updated: Vec<(Mutation, Tensor)>,
-    /// The values of the entry graph's nodes: those that are given before a run, and those that are kept of it.
+    /// The values of the entry graph's nodes: those given before a run, and those kept from it.
     env: Env,
-    /// Whether values are kept rather than dropped at their last use.
+    /// Whether to keep values rather than drop them at their last use.
     keep_values: bool,
     depth: usize,
 }
@@ -104,7 +104,7 @@ impl<'m> Interpreter<'m> {
         }
     }
 
-    /// Keeps the inputs of each run, so that [`Interpreter::written_values`] can tell those that it wrote to.
+    /// Keeps the inputs of each run, so that [`Interpreter::written_values`] can report those that it wrote to.
     pub fn watch_inputs(&mut self) {
         self.inputs = Some(vec![]);
     }
@@ -115,12 +115,13 @@ impl<'m> Interpreter<'m> {
         self.keep_values = true;
     }
 
-    /// The values that the last run kept, if [`Interpreter::keep_values`] was asked for.
+    /// The values that the last run kept, if [`Interpreter::keep_values`] was called.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// [`Interpreter::run`], where nodes of the entry graph that have a value in `env` are not run (torch's `initial_env`).
+    /// [`Interpreter::run`], except that nodes of the entry graph with a value in `env` are not run (torch's
+    /// `initial_env`).
     pub fn run_from(&mut self, inputs: Vec<RuntimeValue>, env: Env) -> Result<RuntimeValue, Diagnostic> {
         struct Given(Env);
         impl Hooks for Given {
@@ -131,12 +132,12 @@ impl<'m> Interpreter<'m> {
         self.run_with(inputs, &mut Given(env))
     }
 
-    /// Gives an attribute the value that the next run finds.
+    /// Sets an attribute for the next run.
     pub fn set_attribute(&mut self, path: &str, value: Tensor) {
         self.attributes.insert(path.into(), TensorCell::new(value));
     }
 
-    /// The buffers and (if they are watched) inputs that the last run, or one before it, gave new values, with these.
+    /// The buffers and (if watched) inputs that the last run or an earlier one changed, with their new values.
     pub fn written_values(&self) -> Vec<(Mutation, Tensor)> {
         let mut out = self.updated.clone();
         let known = |out: &[(Mutation, Tensor)], m: &Mutation| out.iter().any(|(k, _)| k == m);
@@ -162,12 +163,12 @@ impl<'m> Interpreter<'m> {
         out
     }
 
-    /// Runs the entry graph. See [`run`]. Buffers that a run gives new values have them in the next run.
+    /// Runs the entry graph; see [`run`]. Buffers that a run changes keep their new values for the next run.
     pub fn run(&mut self, inputs: Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
         self.run_with(inputs, &mut NoHooks)
     }
 
-    /// Runs the entry graph, taking the inputs out of the list. Their count must be right.
+    /// Runs the entry graph and takes the inputs out of the list. Their number must be right.
     pub fn boxed_run(&mut self, inputs: &mut Vec<RuntimeValue>) -> Result<RuntimeValue, Diagnostic> {
         let expected = self.module.entry().map_or(0, |g| g.placeholders().len());
         if inputs.len() != expected {
@@ -187,7 +188,7 @@ impl<'m> Interpreter<'m> {
         self.run(std::mem::take(inputs))
     }
 
-    /// Runs the entry graph with `hooks` called for every node, of called graphs too.
+    /// Runs the entry graph and calls `hooks` for every node, including those of called graphs.
     pub fn run_with(&mut self, inputs: Vec<RuntimeValue>, hooks: &mut dyn Hooks) -> Result<RuntimeValue, Diagnostic> {
         if let Some(d) = &self.refused {
             return Err(d.clone());
@@ -211,7 +212,7 @@ impl<'m> Interpreter<'m> {
         Ok(result)
     }
 
-    /// Keeps the new values of buffers that lead the results of a functional graph.
+    /// Keeps the new values of buffers, which come first among the results of a functional graph.
     fn keep_buffer_values(&mut self, result: &RuntimeValue) {
         self.updated.clear();
         let (Some(graph), Val::Tuple(items)) = (self.module.entry(), result) else {
@@ -286,7 +287,7 @@ impl<'m> Interpreter<'m> {
         let result = match hooks.run_node(at)? {
             Some(v) => {
                 if graph[n].op() == Opcode::Placeholder {
-                    // The caller's value is taken all the same, as torch does.
+                    // Consume the caller's value nevertheless, as torch does.
                     frame.inputs.next();
                 }
                 v.map(|t| TensorCell::new(t.clone()))
@@ -401,7 +402,7 @@ impl<'m> Interpreter<'m> {
     }
 }
 
-/// An error if a value is not of the type that is declared for its node, where only running tells.
+/// Returns an error if a value does not have the type declared for its node and only a run can tell.
 fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), Diagnostic> {
     let meta = &graph[n].meta;
     let Some(declared) = meta.ty.as_ref().filter(|_| meta.claimed) else {
@@ -415,7 +416,7 @@ fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), 
     Err(Diagnostic::new(Code::E0502, title).at_opt(meta.span, "its size depends on values"))
 }
 
-/// The result of a call; what it writes to its arguments beside that is written.
+/// The result of a call. Also performs the call's writes to its arguments.
 fn apply_with_writes(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     let Some(functional) = running::functional_form(call) else {
         return eval::apply_op(call);
@@ -430,7 +431,7 @@ fn apply_with_writes(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     Ok(functional.own_result(call, items))
 }
 
-/// Writes a call's results to the tensors of `out=`, which it then gives.
+/// Writes a call's results to the tensors of `out=`, and returns these.
 fn write_all(out: &[Val<TensorCell>], result: Val<TensorCell>) -> OpResult<Val<TensorCell>> {
     let store = |target: &Val<TensorCell>, v: Val<TensorCell>| match target {
         Val::Leaf(target) => write_result(target, v),
@@ -446,7 +447,7 @@ fn write_all(out: &[Val<TensorCell>], result: Val<TensorCell>) -> OpResult<Val<T
     }
 }
 
-/// The tensors of a value.
+/// The value with its cells replaced by their current tensors.
 fn to_runtime_value(v: &Val<TensorCell>) -> RuntimeValue {
     v.map(|c| c.fresh().tensor().clone())
 }
@@ -465,7 +466,7 @@ pub fn last_uses(graph: &Graph) -> SecondaryMap<NodeId, Vec<NodeId>> {
     last
 }
 
-/// An error if a result would be larger than memory can be, or than the system gives.
+/// Returns an error if a result would exceed the address space, or the memory that the system grants.
 fn check_size(ty: &Type, op: &str) -> OpResult<()> {
     for t in ty.leaves() {
         let fits = |t: &TensorType| {
@@ -474,7 +475,7 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
                 .iter()
                 .map(|d| match d {
                     Dim::Const(c) => usize::try_from(*c).ok(),
-                    // Known only from values: the meaning checks it.
+                    // The size depends on values: evaluation checks it.
                     _ => Some(1),
                 })
                 .collect();

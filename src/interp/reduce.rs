@@ -1,4 +1,5 @@
-//! Reductions. Sums are taken in f64 (those of f64 with what is lost) and rounded once to the accumulator's dtype; integers wrap.
+//! Reductions. Sums are accumulated in f64 (sums of f64 with compensation) and rounded once to the accumulator's dtype;
+//! integers wrap.
 
 use crate::op::view::strided_positions;
 use crate::op::{Combine, OpError, OpResult, Reduction};
@@ -58,7 +59,7 @@ fn reduce_floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Sc
     acc.into_iter().map(Scalar::F64).collect()
 }
 
-/// Sums of f64 with what their roundings lose (Neumaier's): torch's cascade loses less than one addition after the other.
+/// Compensated sums of f64 (Neumaier's): torch's cascade is more accurate than sequential additions.
 fn sum_f64(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let mut acc = vec![(0f64, 0f64); n];
     let v = x.as_slice::<f64>();
@@ -69,14 +70,14 @@ fn sum_f64(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
             true => sum - next + v[i],
             false => v[i] - next + sum,
         };
-        // Infinity minus infinity is nothing that was lost.
+        // Infinity minus infinity is NaN, which is not a rounding error.
         acc[p] = (next, if missed.is_nan() { 0.0 } else { lost + missed });
     });
     let total = |(sum, lost): (f64, f64)| Scalar::F64(if sum.is_finite() { sum + lost } else { sum });
     acc.into_iter().map(total).collect()
 }
 
-/// Products of f32 in f32: they overflow where torch's do.
+/// Products of f32 in f32, so that they overflow where torch's do.
 fn multiply_f32(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
     let mut acc = vec![1f32; n];
     let v = x.as_slice::<f32>();
@@ -95,6 +96,6 @@ fn reduce_ints(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scal
     };
     let mut acc = vec![start; n];
     strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], x.get(i).to_i64()));
-    // Over nothing, the largest value of a narrow type is its own, not that of i64.
+    // Integers wrap to the accumulator's dtype.
     acc.into_iter().map(|v| Scalar::from_i64(r.acc, v)).collect()
 }

@@ -1,11 +1,11 @@
-//! The module whose graphs run.
+//! The module that an interpreter runs.
 
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
 use crate::infer;
 use std::sync::Arc;
 
-/// The module that runs: the one that was given, or a copy with its wrappers written out.
+/// The module to run: the given one, or a copy with its wrappers expanded.
 #[derive(Clone)]
 pub(super) enum Runs<'m> {
     Given(&'m GraphModule),
@@ -13,7 +13,7 @@ pub(super) enum Runs<'m> {
 }
 
 impl<'m> Runs<'m> {
-    /// What runs of a module, and why it cannot run.
+    /// Returns the module to run, and why it cannot run, if it cannot.
     pub(super) fn for_module(module: &'m GraphModule) -> (Runs<'m>, Option<Diagnostic>) {
         match infer::expand_wrappers(module) {
             Ok(Some(written)) => (Runs::Written(Arc::new(written)), None),

@@ -4,7 +4,7 @@ use crate::infer::{InferOptions, infer};
 use crate::source::FileId;
 use crate::syntax::parse_text;
 
-/// The typed module of a text.
+/// Parses a text into a typed module.
 pub(crate) fn module(text: &str) -> GraphModule {
     let (file, d) = parse_text(FileId(0), text);
     assert!(!d.has_errors(), "{d:?}");
@@ -112,7 +112,7 @@ fn missing_and_surplus_inputs_are_treated_as_torch_does() {
     );
 }
 
-/// Watches when nothing holds the input any more but the test.
+/// Records when the test holds the only reference to the input.
 struct Watch {
     input: Tensor,
     freed_after: Vec<String>,
