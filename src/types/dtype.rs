@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A tensor's element type. The first ten compute; the rest are known by name and rejected by the stage that meets them.
+/// A tensor's element type. fxc computes with the first ten. The others are known by name, and a stage that does not
+/// support one rejects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
@@ -31,7 +32,7 @@ pub enum DType {
     F8E8M0FNU,
 }
 
-/// Promotion's categories in rising order.
+/// The categories of promotion, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
@@ -42,7 +43,7 @@ pub enum Category {
     Complex,
 }
 
-/// `(dtype, torch's abbreviation, torch's name, other names accepted, bytes)`: the one table of element types.
+/// The table of element types: `(dtype, torch's abbreviation, torch's name, other accepted names, bytes)`.
 const TABLE: &[(DType, &str, &str, &[&str], usize)] = &[
     (DType::F64, "f64", "float64", &["double"], 8),
     (DType::F32, "f32", "float32", &["float"], 4),
@@ -91,7 +92,7 @@ impl DType {
         &TABLE[self as usize]
     }
 
-    /// The type of this number in torch's `ScalarType` of C++, as TorchScript writes it.
+    /// The dtype with this number in torch's C++ enum `ScalarType`, as TorchScript writes it.
     pub fn from_scalar_type(number: i64) -> Option<DType> {
         Some(match number {
             0 => DType::U8,
@@ -115,12 +116,12 @@ impl DType {
         self.table_row().1
     }
 
-    /// torch's name without the `torch.` in front: `float32`, `bool`.
+    /// torch's name without the prefix `torch.`: `float32`, `bool`.
     pub fn torch_name(self) -> &'static str {
         self.table_row().2
     }
 
-    /// The C++ type of a dtype, as some of torch's messages name it.
+    /// The C++ type of a dtype, which some of torch's messages use.
     pub fn cpp_name(self) -> &'static str {
         match self {
             DType::F64 => "double",
@@ -150,7 +151,7 @@ impl DType {
         TABLE.iter().find(|r| r.1 == abbr).map(|r| r.0)
     }
 
-    /// The dtype of torch's name, with or without `torch.`: `torch.float32`, `float`, `long`.
+    /// The dtype with this torch name, with or without `torch.`: `torch.float32`, `float`, `long`.
     pub fn from_torch(name: &str) -> Option<DType> {
         let name = name.strip_prefix("torch.").unwrap_or(name);
         TABLE.iter().find(|r| r.2 == name || r.3.contains(&name)).map(|r| r.0)
@@ -161,7 +162,7 @@ impl DType {
         Self::COMPUTED.contains(&self)
     }
 
-    /// Promotion category.
+    /// The promotion category.
     pub fn category(self) -> Category {
         use DType::*;
         match self {
@@ -172,33 +173,33 @@ impl DType {
         }
     }
 
-    /// A floating-point type (complex is not).
+    /// Whether this is a floating-point type (complex is not).
     pub fn is_float(self) -> bool {
         self.category() == Category::Float
     }
 
-    /// An 8-bit float: it is stored, moved and converted, and nothing else.
+    /// Whether this is an 8-bit float, which can only be stored, moved and converted.
     pub fn is_float8(self) -> bool {
         self.is_float() && self.size() == 1
     }
 
-    /// A type that is stored, moved and converted, and hardly computed with: 8-bit floats, and unsigned integers of more than 8
-    /// bits.
+    /// Whether this type is stored, moved and converted, but hardly computed with: 8-bit floats, and unsigned integers
+    /// of more than 8 bits.
     pub fn is_stored(self) -> bool {
         self.is_float8() || matches!(self, DType::U16 | DType::U32 | DType::U64)
     }
 
-    /// Whether fxc has tensors of this type: it computes with them, or stores them.
+    /// Whether fxc supports tensors of this type, for computing or only for storage.
     pub fn is_held(self) -> bool {
         self.is_computed() || self.is_stored()
     }
 
-    /// An integer type (bool is not).
+    /// Whether this is an integer type (bool is not).
     pub fn is_int(self) -> bool {
         self.category() == Category::Int
     }
 
-    /// torch's capitalised name, as its error messages write it: `Float`, `Long`, `Bool`.
+    /// torch's capitalised name, which its error messages use: `Float`, `Long`, `Bool`.
     pub fn scalar_type_name(self) -> &'static str {
         use DType::*;
         match self {
@@ -226,7 +227,7 @@ impl DType {
         }
     }
 
-    /// The type arithmetic runs in: 16-bit floats compute in f32, everything else in itself.
+    /// The dtype in which arithmetic runs: f32 for 16-bit floats, otherwise the dtype itself.
     pub fn compute_dtype(self) -> DType {
         match self {
             DType::F16 | DType::BF16 => DType::F32,
@@ -234,7 +235,7 @@ impl DType {
         }
     }
 
-    /// The dtype of a float result of an op that has none for integers: itself for floats, f32 otherwise.
+    /// The result dtype of an op that only has float results: the dtype itself for floats, f32 otherwise.
     pub fn to_float(self) -> DType {
         if self.category() >= Category::Float {
             self
@@ -250,7 +251,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// `torch.promote_types(a, b)`; `None` where torch refuses (unsigned 16 to 64 bits with other integers).
+/// `torch.promote_types(a, b)`; `None` if torch refuses (unsigned 16 to 64 bits with other integers).
 pub fn promote_types(a: DType, b: DType) -> Option<DType> {
     use DType::*;
     if a == b {
@@ -282,7 +283,7 @@ pub fn promote_types(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// What one operand brings to `torch.result_type`.
+/// An operand's contribution to `torch.result_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
     /// A tensor with at least one dimension.
@@ -293,8 +294,8 @@ pub enum Promotion {
     Number(Category),
 }
 
-/// `torch.result_type` of operands: dimensioned tensors come before 0-d tensors before Python numbers; a lower rank
-/// changes the result only if its category is higher. `None` where torch refuses to promote.
+/// `torch.result_type` of operands. Dimensioned tensors take precedence over 0-d tensors, and these over Python
+/// numbers: a lower class changes the result only if its category is higher. `None` if torch refuses to promote.
 pub fn result_type(operands: impl IntoIterator<Item = Promotion>) -> Option<DType> {
     let mut groups: [Option<DType>; 3] = [None; 3];
     for o in operands {

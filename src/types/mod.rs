@@ -1,5 +1,5 @@
-//! What every stage knows about values: element types and their promotion ([`DType`]), sizes that may be symbolic
-//! ([`Dim`]), tensor types ([`TensorType`]) and the one domain of argument values ([`Val`]).
+//! Types that every stage uses for values: element types and their promotion ([`DType`]), possibly symbolic sizes
+//! ([`Dim`]), tensor types ([`TensorType`]) and argument values ([`Val`]).
 
 mod dim;
 mod dtype;
@@ -15,7 +15,7 @@ pub use val::{ScalarKind, TensorType, Val, write_complex, write_float, write_str
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The type of a node: an abstract value whose tensors are types and whose scalars may be unknown ([`Val::Any`]).
+/// The type of a node: an abstract value whose leaves are tensor types and whose scalars may be unknown ([`Val::Any`]).
 pub type Type = Val<TensorType>;
 
 /// A leading result of a graph that replaces a buffer or an input.

@@ -1,16 +1,17 @@
-//! Reading values that hold values of their own kind: bytes of a file must not decide how deep the reader's stack gets.
+//! Deserializes recursive values with a bound on their depth, so that the bytes of a file cannot overflow the reader's
+//! stack.
 
 use serde::de::{Deserialize, Deserializer, Error};
 use std::cell::Cell;
 
-/// How deep values may be nested in a file of a compiled model. Graphs are read with the same order of bounds.
+/// The maximal nesting depth of values in a compiled model's file. The graph parsers have bounds of the same order.
 const DEEPEST: usize = 200;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a level of nesting for as long as it lives.
+/// Counts a nesting level while it is alive.
 struct Level;
 
 impl Drop for Level {
@@ -19,7 +20,7 @@ impl Drop for Level {
     }
 }
 
-/// Deserializes a part that may hold values of the kind that it is a part of; an error if they are nested too deeply.
+/// Deserializes a part of a recursive value. Returns an error if the nesting is too deep.
 pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     DEPTH.set(DEPTH.get() + 1);
     let _level = Level;

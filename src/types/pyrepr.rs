@@ -4,20 +4,21 @@ use super::{DType, Dim, Val, write_complex, write_float};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// How values are written where torch's printers differ from each other.
+/// The styles in which torch's printers write values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Style {
     /// `repr`: strings quoted, `device(type='cpu')`.
     Repr,
-    /// `_format_arg` of `print(graph)`: strings, devices and dict keys as `str` gives them; inside slices and ranges it
-    /// is `repr` again.
+    /// `_format_arg` of `print(graph)`: strings, devices and dict keys as `str` returns them; `repr` again inside
+    /// slices and ranges.
     Plain,
-    /// `_get_repr` of generated code: `repr`, but complex numbers whose `repr` is not a safe source become calls.
+    /// `_get_repr` of generated code: `repr`, except that complex numbers whose `repr` is not valid source become
+    /// calls.
     Code,
 }
 
-/// `v` in `style`, its leaves written by `leaf`, which is told whether the leaf stands where `repr` applies.
+/// Writes `v` in `style`. `leaf` writes a leaf in the style that applies at its position.
 pub fn write_val<T>(v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -> String) -> String {
     let mut out = String::new();
     push_val(&mut out, v, style, leaf);
@@ -70,7 +71,7 @@ fn push_val<T>(out: &mut String, v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Sty
     }
 }
 
-/// An object as source: `print(graph)` writes what cannot be run.
+/// Writes an object as source. `print(graph)` writes text that cannot be run.
 fn object_source(text: &str) -> Cow<'_, str> {
     if text.starts_with("aten.") || text.starts_with("prims.") {
         return format!("torch.ops.{text}").into();
@@ -103,13 +104,13 @@ fn push_sequence<T>(
 }
 
 fn push_dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf: &dyn Fn(&T, Style) -> String) {
-    // Generated code writes a dict by `repr` as a whole.
+    // Generated code writes a whole dict by `repr`.
     let style = if style == Style::Code { Style::Repr } else { style };
     out.push('{');
     for (i, (k, x)) in items.iter().enumerate() {
         out.push_str(if i > 0 { ", " } else { "" });
         match k {
-            // `f"{k}"` of a key that is not a string is its `str`, which is `repr` inside containers.
+            // `f"{k}"` of a key that is not a string is its `str`, which inside containers is `repr`.
             Val::Str(_) | Val::Device(_) => push_val(out, k, style, leaf),
             _ => push_val(out, k, inner_style(style), leaf),
         }
@@ -119,7 +120,7 @@ fn push_dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf
     out.push('}');
 }
 
-/// A size as torch's symbolic integers print: `2*s96 + 1`, `(s0//2)`.
+/// A size as torch prints symbolic integers: `2*s96 + 1`, `(s0//2)`.
 pub fn dim_repr(d: &Dim) -> String {
     match d {
         Dim::Const(c) => c.to_string(),
@@ -127,7 +128,7 @@ pub fn dim_repr(d: &Dim) -> String {
     }
 }
 
-/// `torch.float32`.
+/// The dtype's `repr`: `torch.float32`.
 pub fn dtype_repr(d: DType) -> String {
     format!("torch.{}", d.torch_name())
 }
@@ -146,7 +147,7 @@ fn complex_repr(re: f64, im: f64, style: Style) -> String {
     write_complex(re, im)
 }
 
-/// `repr` of a string: single quotes unless it holds one and no double quote.
+/// `repr` of a string: single quotes, unless it contains a single quote and no double quote.
 pub fn quote(s: &str) -> String {
     let q = if s.contains('\'') && !s.contains('"') {
         '"'
@@ -180,7 +181,8 @@ pub fn quote(s: &str) -> String {
     out
 }
 
-/// Python's `str.isprintable` for one character: no control, format, private or separator characters but the space.
+/// Python's `str.isprintable` for one character: no control, format, private or separator characters other than the
+/// space.
 fn is_printable(c: char) -> bool {
     let n = c as u32;
     !(c.is_control()

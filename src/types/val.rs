@@ -1,18 +1,18 @@
-//! The one domain of argument values.
+//! The common structure of arguments, values and types.
 //!
-//! torch.fx arguments, run-time values and inferred types have the same structure: scalars, strings, dtypes, nested
-//! lists, tuples, dicts and slices around tensors. [`Val`] is that structure, generic over what stands for a tensor:
+//! torch.fx arguments, run-time values and inferred types share a structure: scalars, strings, dtypes, nested lists,
+//! tuples, dicts and slices around tensors. [`Val`] is that structure, generic over the representation of tensors:
 //!
-//! * `Val<NodeId>` is a graph argument (`graph::Arg`): the leaf is a reference to a node;
+//! * `Val<NodeId>` is a graph argument (`graph::Arg`): the leaf refers to a node;
 //! * `Val<Tensor>` is a run-time value (`interp::RuntimeValue`);
-//! * `Val<TensorType>` is a type ([`Type`](super::Type)): what inference knows of a value before it exists.
+//! * `Val<TensorType>` is a type ([`Type`](super::Type)): what inference knows of a value in advance.
 
 use super::{DType, Dim};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// A value around leaves of type `T`. See the module for what `T` may be.
+/// A value with leaves of type `T`; the module documentation lists the choices of `T`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub enum Val<T> {
@@ -22,7 +22,7 @@ pub enum Val<T> {
     None,
     /// A Python `bool`.
     Bool(bool),
-    /// A Python `int`, symbolic where it is computed from symbolic sizes.
+    /// A Python `int`, symbolic if it is computed from symbolic sizes.
     Int(Dim),
     /// A Python `float`.
     Float(f64),
@@ -34,7 +34,7 @@ pub enum Val<T> {
     DType(DType),
     /// `torch.device("cpu")`.
     Device(Arc<str>),
-    /// Another name of the `torch` module: `torch.contiguous_format`, `torch.strided`, `torch.per_tensor_affine`.
+    /// Another name from the `torch` module: `torch.contiguous_format`, `torch.strided`, `torch.per_tensor_affine`.
     TorchName(Arc<str>),
     /// `Ellipsis`.
     Ellipsis,
@@ -44,17 +44,17 @@ pub enum Val<T> {
     List(#[serde(deserialize_with = "super::nested")] Vec<Val<T>>),
     /// A tuple.
     Tuple(#[serde(deserialize_with = "super::nested")] Vec<Val<T>>),
-    /// A dict, in order.
+    /// A dict, in insertion order.
     Dict(#[serde(deserialize_with = "super::nested")] Vec<(Val<T>, Val<T>)>),
     /// `slice(start, stop, step)`.
     Slice(#[serde(deserialize_with = "super::nested")] Box<[Val<T>; 3]>),
     /// `range(start, stop, step)`.
     Range(#[serde(deserialize_with = "super::nested")] Box<[Val<T>; 3]>),
-    /// Text that torch prints for an object that has no literal: `<built-in function add>`, `tensor([1., 1.])`.
+    /// The text that torch prints for an object without a literal: `<built-in function add>`, `tensor([1., 1.])`.
     Opaque(Arc<str>),
-    /// In types: a scalar of this kind whose value is not known.
+    /// In types: a scalar of this kind whose value is unknown.
     Any(ScalarKind),
-    /// In types: nothing is known, because an error was already reported here or no rule covers the op.
+    /// In types: nothing is known, because an error was already reported here or no type rule covers the op.
     Unknown,
 }
 
@@ -125,7 +125,7 @@ impl<T> Val<T> {
         matches!(self, Val::None)
     }
 
-    /// What kind of value this is, in a word a diagnostic can use.
+    /// The kind of this value, as a word for diagnostics.
     pub fn kind_name(&self) -> &'static str {
         match self {
             Val::Leaf(_) => "Tensor",
@@ -150,7 +150,7 @@ impl<T> Val<T> {
         }
     }
 
-    /// Rebuilds the value with every leaf mapped by `f` (to any value).
+    /// Rebuilds the value, replacing every leaf by the value that `f` returns.
     pub fn try_map<U, E>(&self, f: &mut dyn FnMut(&T) -> Result<Val<U>, E>) -> Result<Val<U>, E> {
         let mut seq = |v: &[Val<T>]| v.iter().map(|x| x.try_map(f)).collect::<Result<Vec<_>, E>>();
         Ok(match self {
@@ -183,7 +183,7 @@ impl<T> Val<T> {
         })
     }
 
-    /// [`Val::try_map`] with a function that cannot fail and maps leaves to leaves.
+    /// [`Val::try_map`] for a function that cannot fail and maps leaves to leaves.
     pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Val<U> {
         let r: Result<Val<U>, std::convert::Infallible> = self.try_map(&mut |t| Ok(Val::Leaf(f(t))));
         match r {
@@ -191,7 +191,7 @@ impl<T> Val<T> {
         }
     }
 
-    /// Calls `f` with every leaf, in the order they are written (dict keys hold none, as in torch.fx).
+    /// Calls `f` with every leaf, in the order in which they are written. As in torch.fx, dict keys contain none.
     pub fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a T)) {
         match self {
             Val::Leaf(t) => f(t),
@@ -202,7 +202,7 @@ impl<T> Val<T> {
         }
     }
 
-    /// The leaves in the order they are written.
+    /// The leaves, in the order in which they are written.
     pub fn leaves(&self) -> Vec<&T> {
         let mut out = Vec::new();
         self.visit(&mut |t| out.push(t));
@@ -224,12 +224,12 @@ impl<T> Val<T> {
     }
 }
 
-/// A tensor's type: element type and shape; `None` is an unknown rank (`f32[*]`).
+/// A tensor's type: element type and shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorType {
-    /// Element type.
+    /// The element type.
     pub dtype: DType,
-    /// Sizes, outermost first; `None` when the rank is unknown.
+    /// The sizes, outermost first; `None` if the rank is unknown (`f32[*]`).
     pub shape: Option<Vec<Dim>>,
 }
 
@@ -242,7 +242,7 @@ impl TensorType {
         }
     }
 
-    /// A type with all sizes known.
+    /// A type whose sizes are all known.
     pub fn with_fixed_shape(dtype: DType, shape: &[usize]) -> TensorType {
         TensorType::new(dtype, shape.iter().map(|&d| Dim::from(d)).collect::<Vec<_>>())
     }
@@ -252,7 +252,7 @@ impl TensorType {
         self.shape.as_ref().map(Vec::len)
     }
 
-    /// All sizes, if all are known constants.
+    /// The sizes, if all are constants.
     pub fn fixed_shape(&self) -> Option<Vec<usize>> {
         self.shape
             .as_ref()?
@@ -261,7 +261,7 @@ impl TensorType {
             .collect()
     }
 
-    /// The number of elements as a size; unknown when the rank is.
+    /// The number of elements; unknown if the rank is.
     pub fn numel(&self) -> Dim {
         match &self.shape {
             None => Dim::Unknown,
@@ -357,7 +357,7 @@ pub fn write_complex(re: f64, im: f64) -> String {
     format!("({}{plus}{im_text}j)", short(re))
 }
 
-/// A string as Python's `repr` writes it, except that double quotes are FXIR's usual ones.
+/// A string as Python's `repr` writes it, except that double quotes are the usual ones, as in FXIR.
 pub fn write_str(s: &str) -> String {
     let mut out = String::from("\"");
     for c in s.chars() {

@@ -1,10 +1,10 @@
-//! Numbers that are computed from sizes, as torch's tracer notes them: floats, conditions, and the integers that are made of
-//! these again.
+//! Numbers computed from sizes, as torch's tracer records them: floats, conditions, and the integers computed from
+//! these.
 
 use super::{Atom, Dim, SizeFn};
 use std::sync::Arc;
 
-/// A number that is computed from sizes. What the normal form of [`Dim`] can hold is [`SizeExpr::Int`].
+/// A number computed from sizes. [`SizeExpr::Int`] holds whatever the normal form of [`Dim`] can hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SizeExpr {
@@ -40,7 +40,7 @@ impl SizeValue {
     }
 }
 
-/// The highest exponent that is multiplied out.
+/// The highest exponent for which a power is multiplied out.
 const MAX_POWER: i64 = 16;
 
 impl SizeExpr {
@@ -54,7 +54,7 @@ impl SizeExpr {
         SizeExpr::Int(Dim::Const(i))
     }
 
-    /// The size that this is; `None` if it is a float or a quotient.
+    /// This as a size; `None` for a float or a quotient.
     pub fn into_dim(self) -> Option<Dim> {
         match self {
             SizeExpr::Int(d) => Some(d),
@@ -73,8 +73,8 @@ impl SizeExpr {
         }
     }
 
-    /// The function that torch calls `name` of these operands; `None` if there is no such function, or with another number of
-    /// operands.
+    /// The function that torch calls `name`, applied to these operands. `None` if there is no such function or it takes
+    /// a different number of operands.
     pub fn from_function(name: &str, args: Vec<SizeExpr>) -> Option<SizeExpr> {
         let name = name.rsplit('.').next().unwrap_or(name);
         match (name, &args[..]) {
@@ -87,13 +87,14 @@ impl SizeExpr {
             return f.takes_count(args.len()).then(|| SizeExpr::simplified_call(f, args));
         }
         let dims: Option<Vec<Dim>> = args.into_iter().map(SizeExpr::into_dim).collect();
-        // Of floats these functions are floats, which no size is.
+        // For floats these functions return floats, which are not sizes.
         let unknown = || Dim::from_function(name, &[Dim::Unknown, Dim::Unknown]);
         dims.map_or_else(unknown, |d| Dim::from_function(name, &d))
             .map(SizeExpr::Int)
     }
 
-    /// `Piecewise((value, condition), …)`: the first value whose condition holds. The last condition is taken to hold.
+    /// `Piecewise((value, condition), …)`: the first value whose condition holds. The last condition is assumed to
+    /// hold.
     pub fn piecewise(parts: Vec<(SizeExpr, SizeExpr)>) -> Option<SizeExpr> {
         let mut parts = parts.into_iter().rev();
         let (last, _) = parts.next()?;
@@ -102,12 +103,12 @@ impl SizeExpr {
         }))
     }
 
-    /// A function of one operand.
+    /// Applies a function of one operand.
     pub fn apply_function(&self, f: SizeFn) -> SizeExpr {
         SizeExpr::simplified_call(f, vec![self.clone()])
     }
 
-    /// As a float.
+    /// Converts to a float.
     pub fn to_float(&self) -> SizeExpr {
         self.apply_function(SizeFn::ToFloat)
     }
@@ -157,13 +158,13 @@ impl SizeExpr {
         }
     }
 
-    /// `self // other` and `self % other`, of integers only.
+    /// `self // other` and `self % other`, for integers only.
     pub fn on_dims(&self, other: &SizeExpr, f: impl Fn(&Dim, &Dim) -> Dim) -> Option<SizeExpr> {
         let (a, b) = (self.clone().into_dim()?, other.clone().into_dim()?);
         Some(SizeExpr::Int(f(&a, &b)))
     }
 
-    /// A sum or product with one more operand.
+    /// A sum or product extended by one more operand.
     fn join_operand(&self, f: SizeFn, other: &SizeExpr) -> SizeExpr {
         let mut args = match self {
             SizeExpr::Call(own, args) if *own == f => args.to_vec(),
@@ -173,9 +174,9 @@ impl SizeExpr {
         SizeExpr::simplified_call(f, args)
     }
 
-    /// The function `f` of `args`, simplified.
+    /// `f` applied to `args`, simplified.
     fn simplified_call(f: SizeFn, args: Vec<SizeExpr>) -> SizeExpr {
-        // An integer that has an atom of its own is one in normal form.
+        // An integer that is an atom of its own is in normal form.
         let args: Vec<SizeExpr> = args.into_iter().map(SizeExpr::into_normal_form).collect();
         if args.iter().any(|a| matches!(a, SizeExpr::Int(Dim::Unknown))) {
             return SizeExpr::Int(Dim::Unknown);
@@ -187,7 +188,7 @@ impl SizeExpr {
         match known.map(|v| f.eval(&v)) {
             Some(Some(SizeValue::Int(i))) => SizeExpr::int(i),
             Some(Some(SizeValue::Float(x))) => SizeExpr::float(x),
-            // An error, or beyond 64 bits.
+            // Either an error, or beyond 64 bits.
             Some(None) => SizeExpr::Int(Dim::Unknown),
             None => SizeExpr::Call(f, args.into()),
         }
@@ -200,7 +201,7 @@ impl SizeExpr {
         }
     }
 
-    /// The value of a constant.
+    /// The value, if this is a constant.
     fn const_value(&self) -> Option<SizeValue> {
         match self {
             SizeExpr::Int(d) => d.as_const().map(SizeValue::Int),
@@ -213,7 +214,7 @@ impl SizeExpr {
         }
     }
 
-    /// The value when every variable is bound by `bind`; `None` if one is not, on overflow, or where Python raises an error.
+    /// The value if `bind` binds every variable; `None` if it does not, on overflow, or where Python raises an error.
     pub fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<SizeValue> {
         match self {
             SizeExpr::Int(d) => d.eval(bind).map(SizeValue::Int),
@@ -229,7 +230,7 @@ impl SizeExpr {
         }
     }
 
-    /// Replaces variables, as [`Dim::substitute`].
+    /// Replaces variables, like [`Dim::substitute`].
     pub fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> SizeExpr {
         match self {
             SizeExpr::Int(d) => SizeExpr::Int(d.substitute(bind)),
@@ -253,7 +254,7 @@ impl SizeExpr {
     }
 }
 
-/// What a function of these operands is without the function.
+/// Simplifies a call to an expression without the function, if possible.
 fn simplify_call(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
     use SizeExpr::{Int, Ratio};
     let dims = || {
@@ -288,7 +289,7 @@ fn simplify_call(f: SizeFn, args: &[SizeExpr]) -> Option<SizeExpr> {
     }
 }
 
-/// A rounding function of a number whose rounding the normal form can hold.
+/// Simplifies a rounding function whose result the normal form can hold.
 fn simplify_rounding(f: SizeFn, x: &SizeExpr) -> Option<SizeExpr> {
     use SizeExpr::{Call, Float, Int, Ratio};
     let quotient = |a: &Dim, b: &Dim| match f {
@@ -318,9 +319,9 @@ fn simplify_rounding(f: SizeFn, x: &SizeExpr) -> Option<SizeExpr> {
     }
 }
 
-/// The exact quotient of integers that a factor is, if multiplying a size by it is exact.
+/// The factor as an exact quotient of integers, if multiplying a size by it is exact.
 fn by_power_of_two(factor: f64) -> Option<(i64, i64)> {
-    // Up to these a product with a size has no more than 52 bits.
+    // With factors below this bound, a product with a size has at most 52 bits.
     let small = |v: f64| (1.0..65536.0).contains(&v) && v.fract() == 0.0;
     let inverse = 1.0 / factor;
     if small(factor) {

@@ -1,4 +1,4 @@
-//! Sizes in files of compiled models: these are made for sizes that are known.
+//! Serialization of sizes in files of compiled models, for which all sizes are known.
 
 use super::Dim;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};

@@ -1,8 +1,8 @@
-//! The functions of sizes: those of `torch/utils/_sympy/functions.py`, under torch's names.
+//! Functions of sizes: those of `torch/utils/_sympy/functions.py`, under torch's names.
 
 use super::{Dim, SizeValue};
 
-/// A function of numbers that are computed from sizes.
+/// A function of numbers computed from sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // Each has the meaning of torch's function of that name.
 #[non_exhaustive]
@@ -54,7 +54,7 @@ pub enum SizeFn {
     Asinh,
 }
 
-/// What a function gives.
+/// The result type of a function.
 #[derive(Clone, Copy, PartialEq)]
 enum Gives {
     Int,
@@ -66,7 +66,7 @@ enum Gives {
 use Gives::{AsGiven, Float, Int};
 use SizeFn::*;
 
-/// Each function: its name, other names for it, the number of its operands (0 for any number), what it gives.
+/// Each function's name, other names, number of operands (0 for any number) and result type.
 const FUNCTIONS: &[(SizeFn, &str, &[&str], usize, Gives)] = &[
     (Add, "Add", &[], 0, AsGiven),
     (Mul, "Mul", &[], 0, AsGiven),
@@ -117,28 +117,28 @@ const FUNCTIONS: &[(SizeFn, &str, &[&str], usize, Gives)] = &[
 
 impl SizeFn {
     fn table_row(self) -> &'static (SizeFn, &'static str, &'static [&'static str], usize, Gives) {
-        // A test holds that the rows stand in the order of the variants.
+        // A test checks that the rows are in the order of the variants.
         &FUNCTIONS[self as usize]
     }
 
-    /// The function of a name.
+    /// The function with this name.
     pub fn from_name(name: &str) -> Option<SizeFn> {
         let is = |(_, n, others, ..): &&(SizeFn, &str, &[&str], usize, Gives)| *n == name || others.contains(&name);
         FUNCTIONS.iter().find(is).map(|row| row.0)
     }
 
-    /// The name that it is printed by.
+    /// The name under which it is printed.
     pub fn name(self) -> &'static str {
         self.table_row().1
     }
 
-    /// Whether it takes that many operands.
+    /// Whether it takes `count` operands.
     pub(super) fn takes_count(self, count: usize) -> bool {
         let wanted = self.table_row().3;
         count == wanted || wanted == 0 && count > 0
     }
 
-    /// Whether it gives an integer, if its operands are integers or not.
+    /// Whether it returns an integer; `of_ints` tells whether its operands are integers.
     pub(super) fn gives_int(self, of_ints: bool) -> bool {
         match self.table_row().4 {
             Int => true,
@@ -147,7 +147,7 @@ impl SizeFn {
         }
     }
 
-    /// The operator between the operands, for those that are written so.
+    /// The infix operator, for functions that are written with one.
     pub(super) fn infix(self) -> Option<&'static str> {
         Some(match self {
             Add => " + ",
@@ -164,7 +164,8 @@ impl SizeFn {
         })
     }
 
-    /// The value for operands that are known, as Python computes it; `None` where it raises an error or leaves 64 bits.
+    /// The value for known operands, as Python computes it; `None` where Python raises an error or the value exceeds 64
+    /// bits.
     pub(super) fn eval(self, args: &[SizeValue]) -> Option<SizeValue> {
         use SizeValue::{Float as F, Int as I};
         let x = args.first()?;
@@ -250,7 +251,7 @@ impl SizeFn {
     }
 }
 
-/// Sums and products: of integers exactly, else of floats.
+/// Folds sums and products: exactly for integers, otherwise as floats.
 fn fold_values(
     args: &[SizeValue],
     ints: fn(i64, i64) -> Option<i64>,
@@ -284,11 +285,11 @@ fn find_extreme(args: &[SizeValue], greatest: bool) -> SizeValue {
 
 /// An integral float as an integer.
 fn float_to_int(v: f64) -> Option<i64> {
-    // 2^63 as a float; the conversion saturates beyond.
+    // 2^63 as a float: beyond it, the conversion saturates.
     (v.is_finite() && v.abs() < 9_223_372_036_854_775_808.0).then_some(v as i64)
 }
 
-/// `round(v, digits)` of Python, which rounds the decimal number that `v` stands for.
+/// Python's `round(v, digits)`, which rounds the decimal representation of `v`.
 fn round_decimal(v: f64, digits: i64) -> f64 {
     match digits {
         0..=17 => format!("{v:.*}", digits as usize).parse().unwrap_or(v),
@@ -301,7 +302,7 @@ fn round_decimal(v: f64, digits: i64) -> f64 {
 }
 
 impl Dim {
-    /// The integer functions of torch that the normal form has: `FloorDiv(a, b)` is `a // b`.
+    /// The integer functions of torch that have a normal form: `FloorDiv(a, b)` is `a // b`.
     pub(super) fn from_function(name: &str, dims: &[Dim]) -> Option<Dim> {
         Some(match (name, dims) {
             ("FloorDiv" | "CleanDiv", [a, b]) => a.floordiv(b),

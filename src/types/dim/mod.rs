@@ -1,9 +1,9 @@
 //! Symbolic sizes in a normal form.
 //!
 //! A [`Dim`] is a constant, an unknown (`?`), or a polynomial over atoms with integer coefficients. An atom is a size
-//! variable (`N`), a floor division or remainder whose operands did not simplify, or an integer that is computed in another
-//! way, such as `TruncToInt(1.5*ToFloat(N))`: a [`SizeExpr`]. Equal polynomials are equal values, so `==` decides equality of
-//! sizes as far as the normal form does.
+//! variable (`N`), a floor division or remainder that did not simplify, or an integer computed in another way, such as
+//! `TruncToInt(1.5*ToFloat(N))`: a [`SizeExpr`]. Equal polynomials are equal values, so `==` decides equality of sizes
+//! as far as the normal form does.
 
 mod expr;
 mod fixed;
@@ -20,15 +20,15 @@ use std::sync::Arc;
 /// A size: constant, symbolic, or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dim {
-    /// A known size (or any integer value a symbolic computation gave).
+    /// A known size, or any known integer that a symbolic computation yields.
     Const(i64),
-    /// A polynomial with at least one variable: its terms, sorted.
+    /// A polynomial with at least one variable, as a sorted list of terms.
     Poly(Arc<[DimTerm]>),
-    /// A size that is not known before run time: `?`.
+    /// A size that is unknown until run time: `?`.
     Unknown,
 }
 
-/// `coef * product(factors)`; no factors is the constant term.
+/// `coef * product(factors)`. The constant term has no factors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DimTerm {
     factors: Vec<Atom>,
@@ -42,11 +42,11 @@ enum Atom {
     Mod(Box<Dim>, Box<Dim>),
     Max(Box<Dim>, Box<Dim>),
     Min(Box<Dim>, Box<Dim>),
-    /// An integer that a function other than these gives.
+    /// An integer computed by another function.
     Expr(SizeExpr),
 }
 
-/// A product of more terms than this is not worked out.
+/// Products with more terms than this are not expanded.
 const MAX_TERMS: usize = 1024;
 
 type Terms = BTreeMap<Vec<Atom>, i64>;
@@ -69,7 +69,7 @@ impl Dim {
         Dim::from_atom(Atom::Var(name.into()))
     }
 
-    /// The value if it is a constant.
+    /// The value, if this is a constant.
     pub fn as_const(&self) -> Option<i64> {
         match self {
             Dim::Const(c) => Some(*c),
@@ -77,7 +77,7 @@ impl Dim {
         }
     }
 
-    /// The variable's name if this is one variable and nothing else.
+    /// The variable's name, if this is a single variable.
     pub fn as_var(&self) -> Option<&str> {
         match self {
             Dim::Poly(t) => match &**t {
@@ -149,7 +149,7 @@ impl Dim {
         self.add(&other.neg())
     }
 
-    /// `self * other`; unknown on overflow, or if it has very many terms.
+    /// `self * other`; unknown on overflow, or if the product has too many terms.
     pub fn mul(&self, other: &Dim) -> Dim {
         match (self, other) {
             (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or(Dim::Unknown, Dim::Const),
@@ -157,7 +157,7 @@ impl Dim {
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => {
                 let (a, b) = (self.to_terms(), other.to_terms());
-                // Sums multiply out: a product of many would have more terms than memory.
+                // Products are expanded: a product of many sums would have more terms than fit in memory.
                 if a.len() * b.len() > MAX_TERMS {
                     return Dim::Unknown;
                 }
@@ -179,7 +179,7 @@ impl Dim {
         }
     }
 
-    /// Floor division, as Python's `//`. Exact where every term divides; unknown when dividing by the constant 0.
+    /// Floor division, like Python's `//`. Exact if every term divides; unknown for the divisor 0.
     pub fn floordiv(&self, other: &Dim) -> Dim {
         match (self, other) {
             (_, Dim::Const(0)) | (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
@@ -192,7 +192,7 @@ impl Dim {
         }
     }
 
-    /// Remainder with the divisor's sign, as Python's `%`.
+    /// Remainder with the divisor's sign, like Python's `%`.
     pub fn modulo(&self, other: &Dim) -> Dim {
         match (self, other) {
             (_, Dim::Const(0)) | (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
@@ -234,7 +234,7 @@ impl Dim {
         }
     }
 
-    /// `self * factor`, rounded towards zero, as `int(size * factor)` in Python.
+    /// `self * factor`, rounded towards zero, like `int(size * factor)` in Python.
     pub fn scale_by(&self, factor: f64) -> Dim {
         let product = SizeExpr::float(factor).mul(&SizeExpr::Int(self.clone()).to_float());
         product
@@ -243,7 +243,7 @@ impl Dim {
             .unwrap_or(Dim::Unknown)
     }
 
-    /// Whether no value of the variables, which are not negative, makes this negative, as far as the signs show.
+    /// Whether this is provably nonnegative for all nonnegative values of the variables. Only the signs are considered.
     pub fn is_nonnegative(&self) -> bool {
         match self {
             Dim::Const(c) => *c >= 0,
@@ -254,7 +254,7 @@ impl Dim {
         }
     }
 
-    /// The quotient when `other` is one term that divides every term of `self`.
+    /// The quotient, if `other` is a single term that divides every term of `self`.
     pub fn exact_div(&self, other: &Dim) -> Option<Dim> {
         let d = other.to_terms();
         if d.len() != 1 {
@@ -275,7 +275,7 @@ impl Dim {
         Some(Dim::from_terms(out))
     }
 
-    /// The value when every variable is bound by `bind`; `None` if one is not, on overflow, or for `?`.
+    /// The value if `bind` binds every variable; `None` if it does not, on overflow, or for `?`.
     pub fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let Dim::Poly(terms) = self else { return self.as_const() };
         let mut sum = 0i64;
@@ -289,7 +289,7 @@ impl Dim {
         Some(sum)
     }
 
-    /// Replaces variables: `bind` gives a size for a name, or `None` to keep the variable.
+    /// Replaces variables: `bind` returns a size for a name, or `None` to keep the variable.
     pub fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         let Dim::Poly(terms) = self else { return self.clone() };
         let mut sum = Dim::Const(0);
@@ -318,8 +318,8 @@ impl Dim {
         }
     }
 
-    /// If `self = coef * var + rest` with constant `coef` and `rest` and no other atom, `(var, coef, rest)`:
-    /// what solving an equation with a known right side needs.
+    /// Returns `(var, coef, rest)` if `self = coef * var + rest` with constant `coef` and `rest` and no other atom.
+    /// Solving an equation for `var` needs this.
     pub fn as_linear(&self) -> Option<(&str, i64, i64)> {
         let Dim::Poly(terms) = self else { return None };
         let mut rest = 0;
@@ -382,9 +382,9 @@ fn floor_div(a: i64, b: i64) -> i64 {
     }
 }
 
-/// Broadcasts two shapes, right-aligned. `Err(dim)` names the first output dimension (from the left) whose sizes are
-/// known and differ. A symbolic size meeting a constant other than 1 takes the constant (a guard); two different
-/// symbolic sizes give the first (also a guard), which the caller records.
+/// Broadcasts two shapes, right-aligned. `Err(dim)` is the first output dim (from the left) whose sizes are known and
+/// differ. A symbolic size and a constant other than 1 yield the constant; two different symbolic sizes yield the
+/// first. The caller records both cases as guards.
 pub fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
     let rank = a.len().max(b.len());
     let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());

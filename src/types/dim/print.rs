@@ -1,4 +1,4 @@
-//! Sizes as FXIR writes them.
+//! Prints sizes as FXIR.
 
 use super::{Atom, Dim, SizeExpr, SizeFn};
 use std::fmt;
@@ -9,7 +9,7 @@ impl fmt::Display for Dim {
             Dim::Const(c) => write!(f, "{c}"),
             Dim::Unknown => f.write_str("?"),
             Dim::Poly(terms) => {
-                // Constant last, as a person writes it: `2*N + 1`.
+                // Print the constant last, as a person would: `2*N + 1`.
                 let (constant, vars): (Vec<_>, Vec<_>) = terms.iter().partition(|t| t.factors.is_empty());
                 for (i, t) in vars.into_iter().chain(constant).enumerate() {
                     let sign = match (i, t.coef < 0) {
@@ -83,7 +83,7 @@ impl fmt::Display for SizeExpr {
     }
 }
 
-/// An operand of an infix operator, in parentheses unless it is a name, a number or a call.
+/// Prints an operand of an infix operator, in parentheses unless it is a name, a number or a call.
 fn print_operand(f: &mut fmt::Formatter<'_>, e: &SizeExpr) -> fmt::Result {
     let plain = match e {
         SizeExpr::Int(d) => matches!(d, Dim::Const(0..) | Dim::Unknown) || d.as_var().is_some(),
