@@ -7,8 +7,8 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A Rust type whose values are the elements of tensors of one dtype. `bool` is stored as one byte, 0 or 1, and read
-/// through [`u8`] or [`Scalar`], because a file may hold other bytes.
+/// A Rust type whose values are the elements of tensors of one dtype. `bool` is stored as one byte, 0 or 1. It is read
+/// through [`u8`] or [`Scalar`], because a file may contain other bytes.
 pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
@@ -35,13 +35,13 @@ pub(super) fn cast_slice_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size) }
 }
 
-/// One element with its dtype. Sixteen-bit floats are held as the f32 of the same value.
+/// One element with its dtype. A 16-bit float is held as the f32 of the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Scalar {
     /// f64.
     F64(f64),
-    /// f32, or a 16-bit float once rounded to it.
+    /// f32.
     F32(f32),
     /// An integer of the dtype, sign- or zero-extended.
     Int(DType, i64),
@@ -52,7 +52,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The value's bits, by which 0.0 and -0.0 differ and NaN equals itself. The dtype is not among them.
+    /// The value's bits: 0.0 and -0.0 differ, and NaN equals itself. The dtype is not included.
     pub fn bits(self) -> u64 {
         match self {
             Scalar::F64(x) => x.to_bits(),
@@ -115,7 +115,7 @@ impl Scalar {
         }
     }
 
-    /// The value as f64 (bools are 0 and 1).
+    /// The value as f64. Bools become 0 and 1.
     pub fn to_f64(self) -> f64 {
         match self {
             Scalar::F64(x) => x,
@@ -126,7 +126,7 @@ impl Scalar {
         }
     }
 
-    /// The value as i64: floats truncate; NaN, infinities and values out of range give `i64::MIN`, as x86 does.
+    /// The value as i64. Floats are truncated; NaN, infinities and values out of range become `i64::MIN`, as on x86.
     pub fn to_i64(self) -> i64 {
         match self {
             Scalar::Int(_, x) => x,
@@ -142,7 +142,7 @@ impl Scalar {
         }
     }
 
-    /// Whether the value is not zero (NaN is not).
+    /// Whether the value is not zero. NaN is not zero.
     pub fn to_bool(self) -> bool {
         match self {
             Scalar::Int(_, x) => x != 0,
@@ -151,8 +151,8 @@ impl Scalar {
         }
     }
 
-    /// The value converted as `Tensor.to` does: floats to integers truncate (through i32 for narrow types, so 300.0
-    /// becomes the u8 44), integers wrap, anything but zero is true.
+    /// The value converted as by `Tensor.to`. Floats are truncated to integers (through i32 for narrow types, so that
+    /// 300.0 becomes the u8 44), integers wrap, and any value but zero is true.
     pub fn cast(self, to: DType) -> Scalar {
         if self.dtype() == to {
             return self;
@@ -162,7 +162,7 @@ impl Scalar {
             Category::Int => Scalar::from_i64(to, self.to_int_for(to)),
             _ => match to {
                 DType::F64 => Scalar::F64(self.to_f64()),
-                // An i64 goes to f32 in one rounding.
+                // Convert an i64 to f32 with a single rounding.
                 DType::F32 => Scalar::F32(match self {
                     Scalar::Int(DType::U64, x) => x as u64 as f32,
                     Scalar::Int(_, x) => x as f32,
@@ -216,7 +216,7 @@ impl Scalar {
         }
     }
 
-    /// The number `x`, rounded to `dtype` once (a Python float entering a tensor op).
+    /// The number `x`, rounded once to `dtype`: a Python float as an operand of a tensor op.
     pub fn from_f64(dtype: DType, x: f64) -> Scalar {
         Scalar::F64(x).cast(dtype)
     }
@@ -235,7 +235,7 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// The bits of a float from 2 to the 63 on as a u64: 0 if that has no such value.
+/// The bits as u64 of a float from 2 to the 63 on, which i64 cannot hold; 0 if u64 cannot hold it either.
 fn above_i64(x: f64) -> Option<i64> {
     let limit = 9.223372036854776e18;
     (x >= limit).then_some(if x < 2.0 * limit { x as u64 as i64 } else { 0 })

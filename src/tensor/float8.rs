@@ -1,18 +1,18 @@
-//! The 8-bit floats: what each of the 256 codes is, and the code that torch rounds a number to.
+//! 8-bit floats: the value of each of the 256 codes, and the code that torch rounds a number to.
 
 use crate::types::DType;
 
-/// How an 8-bit float divides its bits.
+/// The bit layout of an 8-bit float.
 struct Float8Format {
-    /// Bits of the fraction.
+    /// The number of fraction bits.
     fraction: u32,
     /// The exponent's code for 1.0.
     bias: i32,
     /// The first code above the finite numbers.
     above: u8,
-    /// What numbers become that are larger than any.
+    /// The code for numbers above the largest finite one.
     large: u8,
-    /// The one code of NaN, whatever the sign, for formats without a negative zero.
+    /// The only code of NaN, whatever the sign, for formats without a negative zero.
     only_nan: Option<u8>,
 }
 
@@ -33,10 +33,10 @@ fn format_of(dtype: DType) -> Option<Float8Format> {
     })
 }
 
-/// What torch makes of the NaN of a format that has one only.
+/// torch's f32 for the NaN of a format that has only one.
 const ONLY_NAN: f32 = f32::from_bits(0x7f80_0001);
 
-/// The number that `code` is, which f32 holds exactly.
+/// The value of `code`, which f32 represents exactly.
 pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     let Some(f) = format_of(dtype) else {
         // `float8_e8m0fnu`: a power of two.
@@ -54,7 +54,7 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     if f.only_nan.is_none() && size >= f.above {
         return match (dtype, size) {
             (DType::F8E5M2, 0x7c) => sign * f32::INFINITY,
-            // torch's bits.
+            // The bits that torch returns.
             (DType::F8E5M2, 0x7e) => f32::from_bits(0x7fc0_0000).copysign(sign),
             (DType::F8E5M2, _) => f32::from_bits(0x7fe0_0000).copysign(sign),
             _ => f32::from_bits(0x7ff0_0000).copysign(sign),
@@ -69,7 +69,7 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     sign * value
 }
 
-/// The code of the number nearest to `x`, of two the even one.
+/// The code of the number nearest to `x`, ties to even.
 pub(super) fn encode(dtype: DType, x: f32) -> u8 {
     let Some(f) = format_of(dtype) else {
         return power_of_two(x);
@@ -85,10 +85,10 @@ pub(super) fn encode(dtype: DType, x: f32) -> u8 {
     } else {
         (size.log2().floor() as i32).max(least)
     };
-    // A rounding up to the next power of two carries into the exponent's code.
+    // Rounding up to the next power of two carries into the exponent's code.
     let steps = (size / 2f64.powi(exponent - f.fraction as i32)).round_ties_even();
     let code = (exponent.saturating_add(f.bias - 1) as f64) * (1u32 << f.fraction) as f64 + steps;
-    // Infinity by infinity is NaN, and no smaller than anything.
+    // For infinity this is NaN, so no comparison with it holds.
     let fits = code < f.above as f64;
     if !fits {
         return f.only_nan.unwrap_or(sign | f.large);
@@ -99,7 +99,8 @@ pub(super) fn encode(dtype: DType, x: f32) -> u8 {
     }
 }
 
-/// torch's rounding to `float8_e8m0fnu`: the exponent's bits, up from one and a half on; the sign is dropped.
+/// torch's rounding to `float8_e8m0fnu`: the exponent's bits, rounded up from a factor of one and a half. The sign is
+/// dropped.
 fn power_of_two(x: f32) -> u8 {
     let bits = x.to_bits();
     let exponent = (bits >> 23 & 0xff) as u8;
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Numbers and codes as PyTorch 2.15 gives them (`torch.tensor(x).to(dtype).view(torch.uint8)`).
+    /// Numbers and codes from PyTorch 2.15 (`torch.tensor(x).to(dtype).view(torch.uint8)`).
     #[test]
     fn rounds_as_torch_does() {
         for (d, x, want) in [

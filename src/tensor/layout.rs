@@ -1,45 +1,45 @@
-//! How elements lie in memory: sizes, strides, and what does not fit.
+//! Memory layout of elements: sizes, strides, and errors about them.
 
 use super::byte_len;
 use crate::types::DType;
 use std::fmt;
 
-/// Why memory does not hold a tensor of the shape that was asked for.
+/// Why memory cannot hold a tensor of the requested shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// The size in bytes does not fit the address space.
     TooLarge(DType, Vec<usize>),
-    /// The shape has another number of elements than the memory.
+    /// The shape and the memory differ in their number of elements.
     ElementCount {
         /// The shape.
         shape: Vec<usize>,
-        /// How many elements there are.
+        /// The number of elements of the memory.
         given: usize,
     },
-    /// The number of strides is not the rank.
+    /// The number of strides differs from the rank.
     StrideCount {
-        /// How many sizes there are.
+        /// The rank.
         rank: usize,
-        /// How many strides there are.
+        /// The number of strides.
         strides: usize,
     },
-    /// An element would lie outside of the memory.
+    /// An element would be outside of the memory.
     OutOfBounds {
         /// The shape.
         shape: Vec<usize>,
         /// The strides, in elements.
         strides: Vec<isize>,
-        /// How many elements there are.
+        /// The number of elements of the memory.
         given: usize,
     },
-    /// The memory does not begin at a multiple of the element's size.
+    /// The memory does not start at a multiple of the element's size.
     Unaligned(DType),
-    /// The elements have another dtype than was asked for.
+    /// The elements do not have the requested dtype.
     WrongDtype {
         /// The tensor's dtype.
         is: DType,
-        /// The dtype that was asked for.
+        /// The requested dtype.
         asked: DType,
     },
 }
@@ -113,9 +113,9 @@ pub(super) fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// A strided tensor as runs of bytes without gaps.
+/// A strided tensor as contiguous runs of bytes.
 pub(super) struct Runs {
-    /// Sizes and strides, in bytes, of the dimensions around a run.
+    /// Sizes and strides (in bytes) of the dimensions outside a run.
     outer: Vec<(usize, isize)>,
     run: usize,
 }
@@ -138,15 +138,15 @@ impl Runs {
         Runs { outer: dims, run }
     }
 
-    /// Copies all elements to `to`, row-major.
+    /// Copies all elements to `to` in row-major order.
     ///
     /// # Safety
-    /// `from` has all elements that the runs reach, `to` has room for them, and there is at least one.
+    /// `from` must have all elements that the runs reach, `to` must have room for them, and there must be at least one.
     pub(super) unsafe fn copy(&self, from: *const u8, mut to: *mut u8) {
         let mut index = vec![0usize; self.outer.len()];
         let mut at = 0isize;
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             unsafe {
                 std::ptr::copy_nonoverlapping(from.offset(at), to, self.run);
                 to = to.add(self.run);

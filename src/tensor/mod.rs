@@ -1,9 +1,9 @@
-//! Host tensors: what the interpreter computes with, what files hold, and what goes into and comes out of a compiled
+//! Host tensors: the values of the interpreter, the contents of files, and the inputs and results of a compiled
 //! program.
 //!
 //! A [`Tensor`] is an element type, a shape, and shared storage in row-major order without gaps; views copy. Storage is
-//! owned memory (64-byte aligned), a part of a mapped file, a caller's for one call, or computed when it is first read, which is why it is read-only until [`Tensor::bytes_mut`]
-//! makes it unique.
+//! owned memory (64-byte aligned), a part of a mapped file, memory that a caller lends for one call, or computed when
+//! it is first read. Therefore it is read-only until [`Tensor::bytes_mut`] makes it unique.
 
 mod element;
 pub mod files;
@@ -37,14 +37,14 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros. Panics if the size in bytes overflows, and ends the program if the system has not so much memory:
-    /// check sizes that an input decides with [`byte_len`] and [`is_available`].
+    /// A tensor of zeros. Panics if the size in bytes overflows, and aborts the program if the system does not have the
+    /// memory: check sizes that an input determines with [`byte_len`] and [`is_available`].
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let bytes = byte_len(dtype, shape).expect("the size in bytes fits");
         Tensor::from_storage(dtype, shape, Storage::Owned(AlignedBytes::zeroed(bytes)))
     }
 
-    /// Wraps storage. Panics if its length is not the shape's.
+    /// Wraps storage. Panics if its length does not match the shape.
     pub fn from_storage(dtype: DType, shape: &[usize], storage: Storage) -> Tensor {
         assert_eq!(
             Some(storage.len()),
@@ -58,7 +58,7 @@ impl Tensor {
         }
     }
 
-    /// A tensor of the elements of `data`. Panics if their count is not the shape's.
+    /// A tensor with the elements of `data`. Panics if their number does not match the shape.
     pub fn from_slice<T: Element>(shape: &[usize], data: &[T]) -> Tensor {
         let mut t = Tensor::zeros(T::DTYPE, shape);
         t.as_mut_slice::<T>().copy_from_slice(data);
@@ -70,17 +70,17 @@ impl Tensor {
         Tensor::from_slice(&[], &[value])
     }
 
-    /// Lets the system drop what is resident of a tensor in a mapped file; see [`Storage::release_pages`].
+    /// Lets the system drop the resident pages of a tensor in a mapped file; see [`Storage::release_pages`].
     pub fn release_pages(&self) {
         self.storage.release_pages();
     }
 
-    /// Whether the elements lie in a mapped file.
+    /// Whether the elements are in a mapped file.
     pub fn is_mapped(&self) -> bool {
         matches!(*self.storage, Storage::Mapped { .. })
     }
 
-    /// Says how a tensor in a mapped file will be read; see [`Storage::read_sparsely`].
+    /// Advises the system how a tensor in a mapped file will be read; see [`Storage::read_sparsely`].
     pub fn read_sparsely(&self) {
         self.storage.read_sparsely();
     }
@@ -90,12 +90,12 @@ impl Tensor {
         self.storage.release_part(bytes);
     }
 
-    /// Element type.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Sizes, outermost first.
+    /// The sizes, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -115,7 +115,7 @@ impl Tensor {
         TensorType::with_fixed_shape(self.dtype, &self.shape)
     }
 
-    /// How many bytes the elements have.
+    /// The number of bytes of all elements.
     pub fn byte_count(&self) -> usize {
         self.storage.len()
     }
@@ -125,12 +125,12 @@ impl Tensor {
         self.storage.bytes()
     }
 
-    /// `f` of the elements' bytes, without keeping those that are computed late: see [`Storage::with_bytes`].
+    /// Calls `f` with the elements' bytes. Does not keep deferred bytes: see [`Storage::with_bytes`].
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         self.storage.with_bytes(f)
     }
 
-    /// The bytes for writing; copies them first if they are shared or mapped.
+    /// The bytes for writing. Copies them first if they are shared or mapped.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.storage).is_none_or(|s| !matches!(s, Storage::Owned(_))) {
             self.storage = Arc::new(Storage::Owned(AlignedBytes::from_slice(self.bytes())));
@@ -141,7 +141,8 @@ impl Tensor {
         }
     }
 
-    /// The tensor in memory of its own if the elements are a caller's, which lasts for one call; else the tensor.
+    /// Copies the tensor if its elements are in the memory of a caller, which is valid for one call only. Otherwise
+    /// returns it unchanged.
     pub fn detach(self) -> Tensor {
         match &*self.storage {
             Storage::Borrowed(b) if b.is_of_a_call() => self.deep_copy(),
@@ -149,29 +150,30 @@ impl Tensor {
         }
     }
 
-    /// The tensor in memory that nothing else shares.
+    /// A copy of the tensor in memory that nothing else shares.
     pub fn deep_copy(&self) -> Tensor {
         let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
         Tensor::from_storage(self.dtype, &self.shape, own)
     }
 
-    /// Tells as long as it is kept whether the elements are still those of now.
+    /// A token that tells, while it is kept, whether the elements are still the current ones.
     pub fn life(&self) -> Life {
         Life::of_storage(&self.storage)
     }
 
-    /// Whether no other tensor shares the storage and it may be written in place.
+    /// Whether no other tensor shares the storage, so that it may be written in place.
     pub fn is_unique(&mut self) -> bool {
         matches!(Arc::get_mut(&mut self.storage), Some(Storage::Owned(_)))
     }
 
-    /// The address for writing of memory that this tensor alone has, if it has such: cheaper than [`Tensor::bytes_mut`].
+    /// The address of the tensor's memory for writing, if no other tensor shares it. Cheaper than
+    /// [`Tensor::bytes_mut`].
     pub fn own_address(&mut self) -> Option<*mut u8> {
         let Storage::Owned(b) = &*self.storage else {
             return None;
         };
-        // Nothing makes a strong reference of a weak one ([`Life`]), so no new one appears. What another thread did
-        // before it gave up its own happens before what the caller does.
+        // Nothing turns a weak reference ([`Life`]) into a strong one, so no new one appears. Whatever another thread
+        // did before it dropped its reference happens before what the caller does.
         let alone = Arc::strong_count(&self.storage) == 1;
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         alone.then(|| b.address())
@@ -194,7 +196,7 @@ impl Tensor {
         Scalar::read(self.dtype, self.bytes(), i)
     }
 
-    /// Stores `v`, converted as torch casts, at linear index `i`. Makes the storage unique first, so inside a loop
+    /// Stores `v`, converted as torch casts, at linear index `i`. This makes the storage unique first, so inside a loop
     /// prefer [`Tensor::from_scalars`].
     pub fn set(&mut self, i: usize, v: Scalar) {
         let dtype = self.dtype;
@@ -212,13 +214,13 @@ impl Tensor {
         t
     }
 
-    /// A tensor of scalars, each converted as torch casts. Panics if their count is not the shape's.
+    /// A tensor of scalars, each converted as torch casts. Panics if their number does not match the shape.
     pub fn from_scalars(dtype: DType, shape: &[usize], values: &[Scalar]) -> Tensor {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "element count");
         Tensor::from_fn(dtype, shape, |i| values[i])
     }
 
-    /// The same elements in another shape. Panics if the element counts differ.
+    /// The same elements in another shape. Panics if the numbers of elements differ.
     pub fn reshape(&self, shape: &[usize]) -> Tensor {
         assert_eq!(shape.iter().product::<usize>(), self.numel(), "element count");
         let shape = match *shape == *self.shape {
@@ -232,7 +234,7 @@ impl Tensor {
         }
     }
 
-    /// Every element converted as `Tensor.to(dtype)` does.
+    /// Converts every element like `Tensor.to(dtype)`.
     pub fn to(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {
             return self.clone();
@@ -240,7 +242,7 @@ impl Tensor {
         Tensor::from_fn(dtype, &self.shape, |i| self.get(i))
     }
 
-    /// The only element of a one-element tensor, as `Tensor.item()`.
+    /// The only element of a one-element tensor, like `Tensor.item()`.
     pub fn item(&self) -> Option<Scalar> {
         (self.numel() == 1).then(|| self.get(0))
     }
@@ -250,25 +252,25 @@ impl Tensor {
         contiguous_strides(&self.shape)
     }
 
-    /// Whether shape, dtype and every bit are the same.
+    /// Whether shape, dtype and every bit are equal.
     pub fn bit_eq(&self, other: &Tensor) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
     }
 }
 
-/// Row-major strides, in elements, of a shape.
+/// The row-major strides of a shape, in elements.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for i in (1..shape.len()).rev() {
-        // A tensor without elements may have any sizes beside its zero; nothing is read by its strides.
+        // If a size is zero, the others may be arbitrarily large; nothing is read through these strides.
         strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
     }
     strides
 }
 
-/// The bytes a tensor takes, or `None` if the product overflows (or is beyond `isize`).
+/// The size of a tensor in bytes, or `None` if it overflows or exceeds `isize`.
 pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
-    // A zero size makes the whole product zero, but only if the others do not overflow first: check in that order.
+    // With a zero size the product is zero even if the other sizes overflow, so check for it first.
     if shape.contains(&0) {
         return Some(0);
     }
@@ -276,7 +278,7 @@ pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
     (n <= isize::MAX as usize).then_some(n)
 }
 
-/// A number of bytes as a person writes it: `12.5 KiB`.
+/// A number of bytes in human-readable form: `12.5 KiB`.
 pub fn shown_bytes(n: usize) -> String {
     match n {
         0..1024 => format!("{n} B"),
@@ -297,7 +299,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Equal types and bits; NaN equals itself.
+    /// Equal types and bits. A NaN equals itself.
     fn eq(&self, other: &Tensor) -> bool {
         self.bit_eq(other)
     }

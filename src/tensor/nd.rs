@@ -1,9 +1,9 @@
-//! Arrays of the crate `ndarray`.
+//! Conversions from and to arrays of the crate `ndarray`.
 
 use super::{Element, LayoutError, Tensor, View};
 use ndarray::{ArrayView, ArrayViewD, Dimension, IxDyn};
 
-/// The elements are read where they are; those of a view with gaps or another order than row-major are copied.
+/// Reads the elements in place. The elements of a view with gaps, or not in row-major order, are copied.
 impl<'a, T: Element, D: Dimension> From<ArrayView<'a, T, D>> for View<'a> {
     fn from(a: ArrayView<'a, T, D>) -> View<'a> {
         // SAFETY: the array is borrowed for the view's life, and its shape and strides stay within it.

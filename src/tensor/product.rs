@@ -1,7 +1,7 @@
-//! The matrix product that the reference computations share.
+//! The matrix product that the reference computations use.
 
-/// `out = a @ b` in f64, row-major without gaps, `a` being `m x k` and `b` being `k x n`. Panics if a length is not what
-/// the sizes say.
+/// `out = a @ b` in f64, row-major without gaps, where `a` is `m x k` and `b` is `k x n`. Panics if a length does not
+/// match the sizes.
 pub fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
     let fits = |rows: usize, cols: usize, len: usize| rows.checked_mul(cols) == Some(len);
     assert!(
@@ -15,16 +15,16 @@ pub fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut 
         out.fill(0.0);
         return;
     }
-    // SAFETY: the slices hold m*k, k*n and m*n elements, so that every index the strides give is within them; `out` is
+    // SAFETY: the slices hold m*k, k*n and m*n elements, so every index that the strides yield is within them; `out` is
     // borrowed mutably and overlaps neither operand.
     unsafe { matmul_f64_strided([m, n, k], a.as_ptr(), [k, 1], b.as_ptr(), [n, 1], out.as_mut_ptr(), n) }
 }
 
-/// `out = a @ b` for sizes `[m, n, k]`, none of them 0. The operands' strides are those of their rows and columns, in elements; rows of
-/// `out` are `out_row` apart and without gaps.
+/// `out = a @ b` for sizes `[m, n, k]`, none of which is 0. The strides of the operands are those of their rows and
+/// columns, in elements. Rows of `out` are `out_row` apart and have no gaps.
 ///
 /// # Safety
-/// Every element that sizes and strides reach lies in its buffer, and `out` overlaps neither operand.
+/// Every element that sizes and strides reach must be within its buffer, and `out` must overlap neither operand.
 pub unsafe fn matmul_f64_strided(
     [m, n, k]: [usize; 3],
     a: *const f64,
@@ -37,12 +37,12 @@ pub unsafe fn matmul_f64_strided(
     let signed = |[row, column]: [usize; 2]| [row as isize, column as isize];
     let swapped = |(pointer, [row, column]): (*const f64, [isize; 2])| (pointer, [column, row]);
     let (left, right, out_row) = ((a, signed(a_strides)), (b, signed(b_strides)), out_row as isize);
-    // The kernels want columns without gaps: the transposed product has them.
+    // The kernels need columns without gaps, which the transposed product has.
     let (m, n, left, right, out_strides) = match out_row > 1 {
         true => (n, m, swapped(right), swapped(left), [1, out_row]),
         false => (m, n, left, right, [out_row, 1]),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         gemm_f64::gemm::f64::get_gemm_fn()(
             m,

@@ -1,4 +1,4 @@
-//! A small generator of pseudo-random numbers: for generated inputs and for tests, where the numbers only need to be the same
+//! A small pseudo-random number generator for generated inputs and tests, where the numbers only need to be the same
 //! everywhere. (Random *ops* follow torch's generators: `op::random`.)
 
 /// Steele, Lea and Flood's SplitMix64.
@@ -6,7 +6,7 @@
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// The generator of this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> SplitMix {
         SplitMix(seed)
     }
@@ -19,22 +19,22 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1), 24 bits, so that it is exact in f32 too.
+    /// A number uniform in [0, 1) with 24 bits, so that it is exact in f32 too.
     pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 40) as f64 / (1u64 << 24) as f64
     }
 
-    /// A number below `n`, which is not 0.
+    /// A number below `n`, which must not be 0.
     pub fn next_below(&mut self, n: usize) -> usize {
         (self.next_u64() % n as u64) as usize
     }
 
-    /// One of `items`, of which there is at least one.
+    /// A random one of `items`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.next_below(items.len())]
     }
 
-    /// True once in `n` times.
+    /// True with probability 1/n.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.next_below(n) == 0
     }

@@ -1,4 +1,4 @@
-//! Tensors in memory of the caller's: what a call reads from, and writes to, without a copy.
+//! Tensors in the caller's memory: a call reads from them and writes to them without a copy.
 
 use super::layout::{LayoutError, Runs, check_count, is_row_major, last_element};
 use super::storage::{AlignedBytes, BorrowedBytes, MemoryKeeper, Storage};
@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Sizes or strides. Few tensors have more dimensions, and these need no memory of the heap's.
+/// Sizes or strides. Few tensors have more dimensions, so these need no heap allocation.
 type Dims<T> = SmallVec<[T; 6]>;
 
-/// A tensor in memory that is lent for reading: a dtype, a shape, strides and the address of the first element.
+/// A tensor in memory borrowed for reading: a dtype, a shape, strides and the address of the first element.
 ///
 /// ```
 /// use fxc::View;
@@ -33,7 +33,7 @@ pub struct View<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a view only reads, like the slice that it stands for.
+// SAFETY: a view only reads, like the slice that it represents.
 unsafe impl Send for View<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for View<'_> {}
@@ -51,7 +51,7 @@ impl<'a> View<'a> {
         Ok(View::dense(DType::B8, shape, data.as_ptr().cast()))
     }
 
-    /// A window on a slice, whose first element is that of the slice; strides count elements.
+    /// A window on a slice that starts at the slice's first element. Strides count elements.
     pub fn strided<T: Element>(shape: &[usize], strides: &[usize], data: &'a [T]) -> Result<View<'a>, LayoutError> {
         let strides: Dims<isize> = strides
             .iter()
@@ -69,12 +69,13 @@ impl<'a> View<'a> {
         unsafe { View::from_raw_parts(T::DTYPE, shape, Some(&strides), data.as_ptr().cast()) }
     }
 
-    /// Memory that some other library owns: `data` is the address of the first element, and strides count elements (`None`: row-major
-    /// without gaps). They may be negative. Memory that is not aligned to its elements is copied when it is read.
+    /// Memory that another library owns. `data` is the address of the first element. Strides count elements and may be
+    /// negative; `None` means row-major without gaps. Memory that is not aligned for its elements is copied when it is
+    /// read.
     ///
     /// # Safety
-    /// All elements that shape and strides reach are initialised, and nobody frees or writes them while the view lives. Elements of
-    /// [`DType::B8`] are 0 or 1.
+    /// All elements that the shape and strides reach must be initialised, and nobody may free or write them while the
+    /// view lives. Elements of [`DType::B8`] must be 0 or 1.
     pub unsafe fn from_raw_parts(
         dtype: DType,
         shape: &[usize],
@@ -109,12 +110,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Element type.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Sizes, outermost first.
+    /// The sizes, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -124,7 +125,7 @@ impl<'a> View<'a> {
         TensorType::with_fixed_shape(self.dtype, &self.shape)
     }
 
-    /// A copy.
+    /// Copies the view to a tensor.
     pub fn to_tensor(&self) -> Tensor {
         let bytes = AlignedBytes::zeroed(self.byte_count());
         let size = self.dtype.size();
@@ -138,17 +139,17 @@ impl<'a> View<'a> {
         Tensor::from_storage(self.dtype, &self.shape, Storage::Owned(bytes))
     }
 
-    /// The address of the elements, if they are row-major and aligned: what compiled code reads as it is.
+    /// The address of the elements, if they are row-major and aligned: compiled code reads such elements in place.
     pub(crate) fn dense_address(&self) -> Option<*const u8> {
         let aligned = (self.data as usize).is_multiple_of(self.dtype.size());
         (self.strides.is_none() && aligned).then_some(self.data)
     }
 
-    /// The view as a tensor, which is not to outlive it: elements that are dense and aligned stay where they are.
+    /// The view as a tensor, which must not outlive it. Dense and aligned elements are not copied.
     pub(crate) fn as_tensor(&self) -> Tensor {
         match self.dense_address() {
             Some(data) => {
-                // SAFETY: the view's promise; whoever keeps the tensor for longer than a call detaches it.
+                // SAFETY: the view's contract. A caller that keeps the tensor for longer than a call detaches it.
                 let bytes = unsafe { BorrowedBytes::new(data, self.byte_count()) };
                 Tensor::from_storage(self.dtype, &self.shape, Storage::Borrowed(bytes))
             }
@@ -189,7 +190,7 @@ impl<'a> From<&'a Tensor> for View<'a> {
     }
 }
 
-/// A tensor in memory that is lent for writing, row-major without gaps: where a call puts a result.
+/// A tensor in memory borrowed for writing, row-major without gaps: a call puts a result there.
 pub struct ViewMut<'a> {
     dtype: DType,
     shape: Dims<usize>,
@@ -197,7 +198,7 @@ pub struct ViewMut<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: it is the only way to its memory, like the slice that it stands for.
+// SAFETY: it is the only access to its memory, like the slice that it represents.
 unsafe impl Send for ViewMut<'_> {}
 
 impl<'a> ViewMut<'a> {
@@ -208,10 +209,10 @@ impl<'a> ViewMut<'a> {
         unsafe { ViewMut::from_raw_parts(T::DTYPE, shape, data.as_mut_ptr().cast()) }
     }
 
-    /// Memory that some other library owns; `data` is the address of the first element.
+    /// Memory that another library owns; `data` is the address of the first element.
     ///
     /// # Safety
-    /// There is room for the shape's elements, and nobody else reads or writes it while the view lives.
+    /// There must be room for the shape's elements, and nobody else may read or write them while the view lives.
     pub unsafe fn from_raw_parts(dtype: DType, shape: &[usize], data: *mut u8) -> Result<ViewMut<'a>, LayoutError> {
         if byte_len(dtype, shape).is_none() {
             return Err(LayoutError::TooLarge(dtype, shape.to_vec()));
@@ -227,12 +228,12 @@ impl<'a> ViewMut<'a> {
         })
     }
 
-    /// Element type.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Sizes, outermost first.
+    /// The sizes, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -253,7 +254,7 @@ impl<'a> ViewMut<'a> {
             t.dtype() == self.dtype && t.shape() == &self.shape[..],
             "the types were compared"
         );
-        // SAFETY: the memory has room for the tensor's elements, and is no tensor's.
+        // SAFETY: the memory has room for the tensor's elements, and belongs to no tensor.
         unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.data, t.byte_count()) };
     }
 }
@@ -270,9 +271,9 @@ impl<'a> From<&'a mut Tensor> for ViewMut<'a> {
     }
 }
 
-/// Forms of [`Tensor`]'s functions that give an error where those panic.
+/// Variants of [`Tensor`]'s functions that return an error instead of panicking.
 impl Tensor {
-    /// [`Tensor::from_slice`], or an error if the shape has another number of elements than the slice.
+    /// [`Tensor::from_slice`], or an error if the shape and the slice differ in their number of elements.
     pub fn try_from_slice<T: Element>(shape: &[usize], data: &[T]) -> Result<Tensor, LayoutError> {
         check_count(T::DTYPE, shape, data.len())?;
         Ok(Tensor::from_slice(shape, data))
@@ -288,7 +289,7 @@ impl Tensor {
         self.check_dtype(T::DTYPE).map(|()| self.as_mut_slice())
     }
 
-    /// [`Tensor::reshape`], or an error if the shape has another number of elements.
+    /// [`Tensor::reshape`], or an error if the new shape has a different number of elements.
     pub fn try_reshape(&self, shape: &[usize]) -> Result<Tensor, LayoutError> {
         check_count(self.dtype(), shape, self.numel())?;
         Ok(self.reshape(shape))
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(t.as_slice::<i32>(), [0, 2, 4, 12, 14, 16]);
         let t = View::strided(&[4, 2, 1, 3], &[0, 6, 99, 1], &data[..12]);
         assert!(t.is_ok_and(|v| v.to_tensor().as_slice::<i32>()[..6] == [0, 1, 2, 6, 7, 8]));
-        // SAFETY: the elements 23, 22, … 0 are all of the slice.
+        // SAFETY: the elements 23, 22, … 0 are exactly those of the slice.
         let back = unsafe { View::from_raw_parts(DType::I32, &[24], Some(&[-1]), data[23..].as_ptr().cast()) };
         let back = back.unwrap();
         assert_eq!(back.to_tensor().as_slice::<i32>()[..3], [23, 22, 21]);
@@ -331,7 +332,7 @@ mod tests {
             assert_ne!(v.as_tensor().detach().bytes().as_ptr(), data.as_ptr().cast());
         }
         let v = View::strided(&[1, 2], &[77, 1], &data);
-        // The stride of a single row is not used, and does not reach anything.
+        // The stride of a single row is unused, so it may have any value.
         assert!(v.unwrap().dense_address().is_some());
         let none: [f32; 0] = [];
         assert_eq!(View::from_slice(&[0, 3], &none).unwrap().as_tensor().numel(), 0);
@@ -341,7 +342,7 @@ mod tests {
     fn memory_that_is_not_aligned_is_copied() {
         let words = [0x0100_0000u32.to_le_bytes(), [2, 0, 0, 0]].concat();
         let t = Tensor::from_slice(&[8], &words);
-        // SAFETY: the four bytes from the fourth on are there.
+        // SAFETY: the four bytes starting at the fourth are within the tensor.
         let v = unsafe { View::from_raw_parts(DType::I32, &[1], None, t.bytes()[3..].as_ptr()) }.unwrap();
         assert_eq!(v.as_tensor().as_slice::<i32>(), [0x0000_0201]);
     }

@@ -1,4 +1,4 @@
-//! Arrays of files whose headers have been read, and whose elements have not.
+//! Arrays in files: their headers have been read, but not their elements.
 
 use super::{Problem, npy};
 use crate::tensor::{AlignedBytes, Storage, Tensor, is_available};
@@ -9,32 +9,32 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use zip::ZipArchive;
 
-/// An array of a file: its type is known, its elements are read when they are asked for. What a header says can so be held
-/// against what is wanted before memory is taken: a compressed array of a small file may unpack to any size.
+/// An array in a file. Its type is known, and its elements are read on request. So a header can be compared with what
+/// is expected before memory is allocated: a compressed array in a small file may unpack to any size.
 #[derive(Clone)]
 pub struct Array {
     dtype: DType,
     shape: Vec<usize>,
-    /// The elements' bytes.
+    /// The size of the elements in bytes.
     len: usize,
     place: ArrayPlace,
 }
 
-/// Where the elements are.
+/// The location of the elements.
 #[derive(Clone)]
 enum ArrayPlace {
-    /// `offset` bytes into the mapped file, in order and plain.
+    /// In the mapped file at this offset, row-major and in native byte order.
     Mapped(Arc<Mmap>, usize),
-    /// There, but in another order.
+    /// In the mapped file at this offset, in another order.
     Stored(Arc<Mmap>, usize, npy::ElementOrder),
-    /// In a compressed entry of an archive, after so many bytes of its header.
+    /// In a compressed entry of an archive, after a header of this many bytes.
     Packed(MappedArchive, usize, u64, npy::ElementOrder),
 }
 
-/// A mapped zip archive; clones share its directory.
+/// A mapped zip archive. Clones share its directory.
 pub(super) type MappedArchive = ZipArchive<Cursor<Bytes>>;
 
-/// A mapped file, as the archive's reader takes it.
+/// A mapped file in the form that the archive's reader takes.
 #[derive(Clone)]
 pub(super) struct Bytes(pub Arc<Mmap>);
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Array {
 }
 
 impl Array {
-    /// `len` bytes from `offset` of a mapped file.
+    /// An array of `len` bytes at `offset` of a mapped file.
     pub(super) fn from_mapped(map: &Arc<Mmap>, offset: usize, dtype: DType, shape: Vec<usize>, len: usize) -> Array {
         let place = ArrayPlace::Mapped(map.clone(), offset);
         Array {
@@ -62,7 +62,8 @@ impl Array {
         }
     }
 
-    /// The array of a `.npy` file that begins at `base` of the mapping; `Err` inside is the name of an unsupported element type.
+    /// The array of a `.npy` file that starts at `base` of the mapping. The inner `Err` is the name of an unsupported
+    /// element type.
     pub(super) fn from_stored_npy(
         map: &Arc<Mmap>,
         base: usize,
@@ -110,8 +111,8 @@ impl Array {
         &self.shape
     }
 
-    /// The elements: in place where they lie in the mapped file, in order and aligned; else in memory of their own. An error if
-    /// the system has not so much, or if what is packed is not what the header says.
+    /// The elements: in place if the mapped file has them in order and aligned, otherwise in newly allocated memory.
+    /// Returns an error if the system does not have enough memory, or if unpacked data does not match the header.
     pub fn read(&self) -> Result<Tensor, Problem> {
         let storage = match &self.place {
             ArrayPlace::Mapped(map, offset) => match (map.as_ptr() as usize + offset).is_multiple_of(self.dtype.size())
@@ -156,7 +157,7 @@ impl Array {
         io::copy(&mut entry.by_ref().take(skip), &mut io::sink()).map_err(|e| bad(&e))?;
         let mut out = AlignedBytes::zeroed(self.len);
         entry.read_exact(out.bytes_mut()).map_err(|e| bad(&e))?;
-        // At its end the reader compares the checksum.
+        // The reader checks the checksum at the end.
         entry.read(&mut [0]).map_err(|e| bad(&e))?;
         if order.is_plain() {
             return Ok(out);
@@ -166,7 +167,7 @@ impl Array {
         Ok(arranged)
     }
 
-    /// An error if the system has not the memory of so many copies.
+    /// Returns an error if the system does not have the memory for this many copies.
     fn check_memory(&self, copies: usize) -> Result<(), Problem> {
         match is_available(self.len.saturating_mul(copies)) {
             true => Ok(()),
@@ -187,7 +188,7 @@ mod tests {
         let order = npy::parse_header(header, header.len() as u64 + 4)
             .expect("a header")
             .order();
-        // As a file of which most is a hole might have it.
+        // A sparse file could have a header like this.
         let array = Array {
             dtype: DType::I16,
             shape: vec![1 << 45],

@@ -1,8 +1,8 @@
-//! Files of tensors: `.npy`, `.npz` and `.safetensors`, read and written.
+//! Reads and writes files of tensors: `.npy`, `.npz` and `.safetensors`.
 //!
-//! Reading maps the file; tensors whose bytes are stored plainly and aligned are parts of the mapping and not copied. What
-//! a file says is checked before it is believed: every malformed file gives a [`FileError`] that says what is wrong. [`open`] reads
-//! headers alone, so that what they say can be checked before there is memory for it.
+//! Reading maps the file. Tensors whose bytes are stored plainly and aligned are parts of the mapping and not copied.
+//! The contents of a file are validated before use: every malformed file yields a [`FileError`] that says what is
+//! wrong. [`open`] only reads headers, so that they can be checked before memory is allocated for the data.
 
 mod array;
 mod kind;
@@ -30,18 +30,19 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 /// The tensors of a file.
 #[derive(Clone, Debug, Default)]
 pub struct TensorFile {
-    /// Tensors by name, in the file's order (of `.safetensors`: the header's). A `.npy` file's only tensor is named `""`.
+    /// The tensors by name, in file order (of `.safetensors`: the header's order). The only tensor of a `.npy` file is
+    /// named `""`.
     pub tensors: IndexMap<String, Tensor>,
-    /// Tensors whose element type fxc does not compute with: name and the file's name of the type.
+    /// The tensors whose element type fxc does not support: name, and the type's name in the file.
     pub unsupported: IndexMap<String, String>,
 }
 
-/// The arrays of a file, of which the headers were read.
+/// The arrays of a file whose headers have been read.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Arrays by name, as [`TensorFile::tensors`].
+    /// The arrays by name, as in [`TensorFile::tensors`].
     pub arrays: IndexMap<String, Array>,
-    /// As [`TensorFile::unsupported`].
+    /// As in [`TensorFile::unsupported`].
     pub unsupported: IndexMap<String, String>,
 }
 
@@ -54,7 +55,7 @@ impl Contents {
         };
     }
 
-    /// All elements.
+    /// Reads all elements.
     fn read_all(self) -> Result<TensorFile, FileProblem> {
         let one = |(name, a): (String, Array)| match a.read() {
             Ok(t) => Ok((name, t)),
@@ -67,10 +68,10 @@ impl Contents {
     }
 }
 
-/// The formats.
+/// The file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
-    /// One array of NumPy.
+    /// One NumPy array.
     Npy,
     /// A zip archive of `.npy` files.
     Npz,
@@ -79,7 +80,7 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// The format that a path's extension names.
+    /// The format that the path's extension names.
     pub fn of_path(path: &Path) -> Option<FileFormat> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "npy" => Some(FileFormat::Npy),
@@ -105,7 +106,7 @@ impl fmt::Display for FileFormat {
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// The tensor it is about, if it is about one.
+    /// The tensor that the problem concerns, if any.
     pub tensor: Option<String>,
     /// What is wrong.
     pub problem: Problem,
@@ -114,48 +115,48 @@ pub struct FileError {
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The system refused.
+    /// The system reported an error.
     Io(String),
     /// The file has no bytes.
     Empty,
-    /// The file is of another kind.
+    /// The file is of a different kind.
     Kind(FileKind),
-    /// The name's extension is none of the formats' (on writing).
+    /// The path's extension names none of the formats (on writing).
     UnknownFormat,
     /// The file ends too early.
     Truncated {
-        /// How many bytes the file (or the array in it) must have.
+        /// The size that the file (or the array in it) must have, in bytes.
         need: u64,
-        /// How many it has.
+        /// The actual size.
         have: u64,
     },
-    /// The header cannot be as long as the file says.
+    /// The header cannot have the length that the file states.
     HeaderLength {
-        /// What the file says.
+        /// The length that the file states.
         says: u64,
-        /// How many bytes there are for it.
+        /// The number of bytes available for it.
         have: u64,
     },
-    /// The header's text is not what the format prescribes; says how.
+    /// The header's text does not conform to the format: how.
     Header(String),
     /// The shape's size in bytes overflows.
     TooLarge(Vec<u64>),
-    /// The bytes set aside for a tensor are not as many as its shape and element type take.
+    /// The file reserves the wrong number of bytes for a tensor's shape and element type.
     Length {
-        /// What shape and element type take.
+        /// The number of bytes that the shape and element type need.
         need: u64,
-        /// What the file sets aside.
+        /// The number of bytes that the file reserves.
         have: u64,
     },
-    /// Two tensors share bytes, or bytes belong to no tensor; says which.
+    /// Two tensors share bytes, or bytes belong to no tensor: which.
     Layout(String),
-    /// Two tensors have one name.
+    /// Two tensors have the same name.
     Duplicate,
-    /// The zip archive is broken; says how.
+    /// The zip archive is broken: how.
     Zip(String),
     /// The element type cannot be written in this format.
     Dtype(DType),
-    /// The elements, so many bytes, are to be in memory that the system has not.
+    /// The elements need this many bytes of memory, more than the system has.
     Memory(u64),
 }
 
@@ -205,7 +206,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A problem and the tensor it is about: what the formats report before the path is added.
+/// A problem and the tensor that it concerns, as the formats report it: without the path.
 type FileProblem = (Option<String>, Problem);
 
 /// A problem of the file as a whole.
@@ -213,7 +214,7 @@ fn whole_file(p: Problem) -> FileProblem {
     (None, p)
 }
 
-/// Reads the file at `path`; its contents, not its name, say which format it has.
+/// Reads the file at `path`. Its contents, not its name, determine the format.
 pub fn read(path: &Path) -> Result<TensorFile, FileError> {
     open(path)?.read_all().map_err(in_file(path))
 }
@@ -232,8 +233,8 @@ fn in_file(path: &Path) -> impl Fn(FileProblem) -> FileError {
     }
 }
 
-/// Maps the file at `path` for reading. A file that this process has mapped already, and that did not change since, is the same
-/// mapping: what is made of its weights is shared by all that read it.
+/// Maps the file at `path` for reading. If this process already maps the file and it has not changed since, returns the
+/// same mapping, so that all readers share what is derived from its weights.
 pub fn map_file(path: &Path) -> Result<Arc<Mmap>, Problem> {
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     let file = File::open(path).map_err(io)?;
@@ -257,11 +258,11 @@ pub fn map_file(path: &Path) -> Result<Arc<Mmap>, Problem> {
     Ok(map)
 }
 
-/// What tells a file, as it is now, from all others: device, number, length, and the seconds and nanoseconds of its last change of
-/// contents and of anything.
+/// Identifies a version of a file: device, number, length, and the seconds and nanoseconds of its last modification and
+/// status change.
 type Identity = [i128; 7];
 
-/// The files that are mapped now.
+/// The files that are currently mapped.
 static MAPPED: OnceLock<Mutex<HashMap<Identity, Weak<Mmap>>>> = OnceLock::new();
 
 #[cfg(unix)]
@@ -297,25 +298,25 @@ fn parse_contents(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
             Ok(file)
         }
         FileKind::Zip => npz::open(map),
-        // A damaged file may have lost what shows its format; the reader says what is wrong.
+        // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
         FileKind::Safetensors | FileKind::Binary => safetensors::open(map),
         kind => Err(whole_file(Problem::Kind(kind))),
     }
 }
 
-/// The shape as sizes of this machine and the bytes it takes.
+/// The shape as `usize`, and its size in bytes.
 fn checked_sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
     let too_large = || Problem::TooLarge(shape.to_vec());
     let dims: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
     let dims = dims.ok_or_else(too_large)?;
     let bytes = byte_len(dtype, &dims).ok_or_else(too_large)?;
-    // A zero size hides an overflow of the others, which would show where they are multiplied later.
+    // A zero size would hide an overflow of the other sizes, which are multiplied later.
     let positive: Vec<usize> = dims.iter().map(|&d| d.max(1)).collect();
     byte_len(dtype, &positive).ok_or_else(too_large)?;
     Ok((dims, bytes))
 }
 
-/// Writes tensors in the format that the path's extension names; `.npy` takes exactly one.
+/// Writes tensors in the format that the path's extension names. `.npy` takes exactly one.
 pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<(), FileError> {
     let tensors: Vec<(&str, &Tensor)> = tensors.into_iter().collect();
     let mut names = HashSet::new();
@@ -340,13 +341,13 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
     })
 }
 
-/// Writes a file that may be there already: the tensors to write may be mapped from it, and a write that fails leaves it as it was.
-/// A link stays a link, and the file keeps its permissions.
+/// Writes a file that may exist already. The tensors to write may be mapped from it, so a failed write leaves it
+/// unchanged. A link stays a link, and the file keeps its permissions.
 fn replace_file(path: &Path, write: impl FnOnce(&Path) -> Result<(), FileProblem>) -> Result<(), FileProblem> {
     let Some((target, old)) = path.canonicalize().and_then(|p| Ok((p.clone(), p.metadata()?))).ok() else {
         return write(path);
     };
-    // A pipe or a device is written to, not replaced.
+    // A pipe or device is written to, not replaced.
     if !old.is_file() {
         return write(path);
     }
@@ -357,7 +358,7 @@ fn replace_file(path: &Path, write: impl FnOnce(&Path) -> Result<(), FileProblem
         .and_then(|()| std::fs::set_permissions(&beside, old.permissions()).map_err(io))
         .and_then(|()| std::fs::rename(&beside, &target).map_err(io));
     if done.is_err() {
-        // What was written so far serves nobody.
+        // Remove the incomplete file.
         let _ = std::fs::remove_file(&beside);
     }
     done

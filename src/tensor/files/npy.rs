@@ -1,7 +1,7 @@
-//! NumPy's `.npy`, versions 1 to 3 (numpy/lib/format.py): a signature, the length of the header, and the header, a Python
-//! dict with the keys `descr`, `fortran_order` and `shape`; then the elements.
+//! NumPy's `.npy`, versions 1 to 3 (numpy/lib/format.py): a signature, the length of the header, the header (a Python
+//! dict with the keys `descr`, `fortran_order` and `shape`), and the elements.
 //!
-//! NumPy has no bfloat16: it is written as float32, which holds every value of it.
+//! NumPy has no bfloat16. It is written as float32, which can represent all of its values.
 
 use super::{Problem, checked_sizes};
 use crate::tensor::Tensor;
@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-/// How every file begins.
+/// The signature.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
-/// The longest header that is read: structured types can make it long, shapes cannot.
+/// The maximal length of a header. Structured types can make headers long, shapes cannot.
 const MAX_HEADER: u64 = 1 << 20;
 
 /// NumPy's type characters and sizes.
@@ -28,31 +28,31 @@ const TYPES: &[(&str, DType)] = &[
     ("b1", DType::B8),
 ];
 
-/// What a header says, checked against the bytes that follow it.
+/// The contents of a header, checked against the size of the file.
 #[derive(Debug)]
 pub(super) struct Header {
     descr: String,
     fortran: bool,
     shape: Vec<u64>,
-    /// Where the elements begin.
+    /// The offset of the elements.
     pub offset: usize,
-    /// How many bytes there are from there.
+    /// The number of bytes from there on.
     have: u64,
 }
 
-/// In which order elements, and the bytes of each, are stored.
+/// The order in which elements, and the bytes of each, are stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementOrder {
-    /// The first index runs fastest.
+    /// Whether the first index varies fastest.
     fortran: bool,
-    /// The most significant byte is the first.
+    /// Whether the most significant byte is first.
     swapped: bool,
 }
 
-/// The beginning of a file of at most this many bytes more than its header, as far as the header's length needs it.
+/// The number of leading bytes that determine the header's length.
 const LEAD: u64 = 12;
 
-/// The header's bytes of a file that is read from `from`: all that [`parse_header`] looks at.
+/// Reads all bytes of a file that [`parse_header`] needs.
 pub(super) fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     from.by_ref().take(LEAD).read_to_end(&mut bytes)?;
@@ -63,7 +63,7 @@ pub(super) fn read_lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the header's text begins and how long it is said to be, if the bytes begin as a file of a known version.
+/// The offset of the header's text and its stated length, if the bytes start like a file of a known version.
 fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
     let (width, text) = match bytes.get(6)? {
         1 => (2, 10),
@@ -74,7 +74,7 @@ fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
     Some((text, len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64)))
 }
 
-/// Reads the header at the beginning of `bytes`, which are at least the [`read_lead`] of a file of `have` bytes.
+/// Parses the header at the start of `bytes`, which are at least the [`read_lead`] of a file of `have` bytes.
 pub(super) fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
         return Err(Problem::Header("it does not begin as a .npy file does".into()));
@@ -107,7 +107,7 @@ pub(super) fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     })
 }
 
-/// A reader of the header's dict.
+/// A parser of the header's dict.
 struct Dict<'a> {
     rest: &'a str,
 }
@@ -141,7 +141,7 @@ impl<'a> Dict<'a> {
         }
     }
 
-    /// The text that is to be read next, for messages.
+    /// The upcoming text, for messages.
     fn upcoming_text(&self) -> String {
         self.rest.chars().take(20).collect()
     }
@@ -175,7 +175,7 @@ impl<'a> Dict<'a> {
         Ok(&body[..end])
     }
 
-    /// The element type: a string; a list describes a structured type, whose text is passed over.
+    /// The element type: a string. A list describes a structured type, whose text is skipped.
     fn parse_descr(&mut self) -> Result<String, String> {
         if !self.rest.starts_with('[') {
             return self.parse_string().map(str::to_owned);
@@ -227,7 +227,7 @@ impl<'a> Dict<'a> {
 }
 
 impl Header {
-    /// The order of the element type's bytes, and NumPy's name of the type without it.
+    /// The byte order of the element type, and NumPy's name of the type without it.
     fn byte_order(&self) -> (char, &str) {
         match self.descr.chars().next() {
             Some(c @ ('<' | '>' | '|' | '=')) => (c, &self.descr[1..]),
@@ -235,14 +235,14 @@ impl Header {
         }
     }
 
-    /// The element type, or NumPy's name of a type that is not supported.
+    /// The element type, or NumPy's name of an unsupported type.
     pub(super) fn dtype(&self) -> Result<DType, String> {
         let (_, name) = self.byte_order();
         let found = TYPES.iter().find(|t| t.0 == name);
         found.map(|t| t.1).ok_or_else(|| self.descr.clone())
     }
 
-    /// The sizes and the elements' bytes, all of which are there.
+    /// The sizes, and the number of the elements' bytes, all of which exist.
     pub(super) fn checked_shape(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
         let (shape, len) = checked_sizes(dtype, &self.shape)?;
         if len as u64 > self.have {
@@ -264,7 +264,7 @@ impl Header {
 }
 
 impl ElementOrder {
-    /// Whether it is that of tensors.
+    /// Whether this is the order of tensors: row-major and native.
     pub(super) fn is_plain(self) -> bool {
         !self.fortran && !self.swapped
     }
@@ -273,7 +273,7 @@ impl ElementOrder {
     pub(super) fn copy_row_major(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
         if self.fortran {
             for (i, dst) in to.chunks_exact_mut(size).enumerate() {
-                // Row-major index `i` to column-major.
+                // Convert the row-major index `i` to a column-major one.
                 let (mut rest, mut at, mut below) = (i, 0, from.len() / size);
                 for &d in shape.iter().rev() {
                     below /= d;

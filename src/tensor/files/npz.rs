@@ -1,4 +1,4 @@
-//! NumPy's `.npz`: a zip archive of `.npy` files, the names of the arrays being the files' without the extension.
+//! NumPy's `.npz`: a zip archive of `.npy` files. An array has the name of its file without the extension.
 
 use super::array::{Array, Bytes, MappedArchive};
 use super::{Contents, FileKind, FileProblem, HEAD, Problem, npy, open_zip, whole_file};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// Reads an archive's headers. Stored entries are used where they are (their checksums are not computed), compressed ones are
-/// unpacked when their elements are asked for.
+/// Reads an archive's headers. Stored entries are used in place, without computing their checksums; compressed ones are
+/// unpacked when their elements are requested.
 pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
     let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole_file(zip(e)))?;
@@ -45,13 +45,13 @@ pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     Ok(file)
 }
 
-/// What the archive is, if it holds something else than arrays.
+/// The kind of the archive, if it contains something other than arrays.
 fn other_kind(archive: &MappedArchive) -> Option<FileKind> {
     let names: Vec<_> = archive.file_names().filter_map(Result::ok).collect();
     let pickle = |name: &str| {
         let mut head = vec![];
         let mut archive = archive.clone();
-        // What cannot be read is told by its name alone.
+        // Entries that cannot be read are judged by their names only.
         let _ = archive
             .by_name(name)
             .map(|e| e.take(HEAD as u64).read_to_end(&mut head));
@@ -61,7 +61,7 @@ fn other_kind(archive: &MappedArchive) -> Option<FileKind> {
     (kind != FileKind::Npz && !names.is_empty()).then_some(kind)
 }
 
-/// Where the bytes of an entry are, if they are neither compressed nor encrypted and lie in the file.
+/// The offset and length of an entry's bytes, if they are neither compressed nor encrypted and within the file.
 fn stored_range<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Option<(usize, usize)> {
     if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
         return None;
@@ -73,13 +73,13 @@ fn stored_range<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Opti
     (start.checked_add(len)? <= file).then_some((start, len))
 }
 
-/// Writes an archive of tensors of different names, uncompressed as `numpy.savez` does.
+/// Writes an archive of tensors with distinct names, uncompressed as `numpy.savez` does.
 pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
     let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
     let zip = |e: zip::result::ZipError| whole_file(Problem::Zip(e.to_string()));
     let mut archive = ZipWriter::new(BufWriter::new(File::create(path).map_err(io)?));
     for (name, tensor) in tensors {
-        // Sizes above 4 GB need the larger form of the entry.
+        // Sizes above 4 GB need the 64-bit form of the entry.
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(tensor.bytes().len() >= 1 << 31);

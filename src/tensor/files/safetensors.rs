@@ -1,7 +1,8 @@
 //! `.safetensors`: eight bytes with the length of the header, the header (JSON: name to dtype, shape and offsets), and the
 //! tensors' bytes without gaps.
 //!
-//! Read here and not by the `safetensors` crate, because errors have to name the tensor and the numbers; written by it.
+//! This reads the format itself rather than through the `safetensors` crate, because errors must name the tensor and
+//! the numbers. The crate writes it.
 
 use super::{Array, Contents, FileProblem, Problem, checked_sizes, whole_file};
 use crate::tensor::Tensor;
@@ -12,7 +13,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The longest header, as in the format's own implementation.
+/// The maximal length of a header, as in the format's own implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// The format's names of the element types.
@@ -110,7 +111,7 @@ fn parse_info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
     }
 }
 
-/// Checks that the tensors fill the `have` bytes after the header without gaps and overlaps.
+/// Checks that the tensors fill the `have` bytes after the header without gaps or overlaps.
 fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
     let mut order: Vec<&Info> = infos.iter().collect();
     order.sort_by_key(|i| (i.begin, i.end));
@@ -143,7 +144,7 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
     Ok(())
 }
 
-/// A tensor as the crate writes it.
+/// A tensor in the form that the crate writes.
 struct SafetensorView<'a>(&'a Tensor, safetensors::Dtype);
 
 impl safetensors::View for SafetensorView<'_> {
@@ -161,7 +162,7 @@ impl safetensors::View for SafetensorView<'_> {
     }
 }
 
-/// Writes tensors of different names.
+/// Writes tensors with distinct names.
 pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
     let mut views = vec![];
     for &(name, tensor) in tensors {

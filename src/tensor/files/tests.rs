@@ -1,11 +1,11 @@
-//! Round trips, what NumPy and safetensors write, and files that lie.
+//! Tests of round trips, of files written by NumPy and safetensors, and of malformed files.
 
 use super::*;
 use crate::tensor::{Scalar, Storage, contiguous_strides};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes as a mapping.
+/// Bytes as a memory mapping.
 fn map_of(bytes: &[u8]) -> Arc<Mmap> {
     let mut map = memmap2::MmapMut::map_anon(bytes.len().max(1)).expect("memory");
     map[..bytes.len()].copy_from_slice(bytes);
@@ -23,7 +23,7 @@ fn problem(bytes: &[u8]) -> String {
     }
 }
 
-/// The path of a file that is removed at the end.
+/// The path of a file that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -149,7 +149,7 @@ fn compressed_arrays_are_unpacked_when_they_are_asked_for() {
     assert_eq!((array.dtype(), array.shape()), (DType::I16, &[2, 3][..]));
     let t = Tensor::from_slice::<i16>(&[2, 3], &[1, 2, 3, 4, 5, 6]);
     assert_eq!(array.read().expect("elements"), t);
-    // Its checksum, after the signature, versions, flags, method and time.
+    // The entry's checksum, after the signature, versions, flags, method and time.
     let mut broken = bytes.clone();
     let central = (0..bytes.len())
         .rfind(|&i| bytes[i..].starts_with(b"PK\x01\x02"))
@@ -225,7 +225,7 @@ fn broken_npy_files_say_what_is_wrong() {
     }
 }
 
-/// A `.safetensors` file with this header and `data` bytes.
+/// A `.safetensors` file with this header and `data` bytes of tensors.
 fn safe(header: &str, data: usize) -> Vec<u8> {
     [
         &(header.len() as u64).to_le_bytes()[..],
@@ -328,14 +328,14 @@ fn missing_and_empty_files_are_errors() {
 
 #[test]
 fn shapes_hold_their_strides() {
-    // What `sizes` lets through, `contiguous_strides` can multiply.
+    // `contiguous_strides` can multiply whatever `checked_sizes` accepts.
     let (shape, bytes) = checked_sizes(DType::F32, &[0, 5, 7]).expect("a shape");
     assert_eq!((bytes, contiguous_strides(&shape)), (0, vec![35, 7, 1]));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Files with some bytes changed, or cut short: a result or an error, never a panic.
+    /// Files that were modified or truncated yield a result or an error, never a panic.
     #[test]
     fn damaged_files_do_not_panic(
         which in 0..3usize,
@@ -356,7 +356,7 @@ proptest! {
         }
         if let Ok(f) = parse_bytes(&bytes) {
             for t in f.tensors.values() {
-                // The bytes are really there.
+                // All bytes exist.
                 prop_assert_eq!(t.bytes().len(), byte_len(t.dtype(), t.shape()).expect("checked"));
             }
         }

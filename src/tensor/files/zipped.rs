@@ -1,15 +1,16 @@
-//! Zip archives as readers of this crate open them.
+//! Opens zip archives with the settings that this crate needs.
 
 use std::io::Cursor;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config};
 use zip::result::ZipResult;
 
-/// Opens the zip archive that `bytes` are, from their first byte on.
+/// Opens the zip archive in `bytes`, which starts at the first byte.
 ///
-/// The reader must not guess where the archive begins. Its guess takes the directory to end where the end record begins; torch
-/// writes records of the 64-bit form between the two even where the plain record says everything, so the guess is 76 bytes too
-/// late. It is not noticed where an entry's header happens to lie there, which depends on the lengths of the entries' names.
+/// The reader must not guess where the archive starts. Its guess assumes that the directory ends where the end record
+/// starts. But torch writes records of the 64-bit form between the two even where the plain record suffices, so the
+/// guess is 76 bytes too late. The error goes unnoticed if an entry's header happens to be at that position, which
+/// depends on the lengths of the entries' names.
 pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
     let config = Config {
         archive_offset: ArchiveOffset::Known(0),
@@ -23,18 +24,18 @@ mod tests {
     use std::io::{Read, Write};
     use zip::write::SimpleFileOptions;
 
-    /// How the directory of an archive ends.
+    /// The end of an archive's directory.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum End {
-        /// With the plain record alone.
+        /// Only the plain record.
         Plain,
-        /// With the records of the 64-bit form, and all values in the plain one too, as torch writes it.
+        /// Records of the 64-bit form, with all values in the plain record too, as torch writes it.
         Both,
-        /// With the records of the 64-bit form, and none of their values in the plain one.
+        /// Records of the 64-bit form, with no values in the plain record.
         Only64,
     }
 
-    /// An archive of `entries` in a folder `stem`.
+    /// An archive of `entries` files in a folder `stem`.
     fn archive(stem: &str, entries: usize, end: End) -> Vec<u8> {
         let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
         let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);

@@ -1,8 +1,8 @@
-//! What to do with a file of the wrong kind.
+//! Advice on files of the wrong kind.
 
 use super::{FileKind, Pickled};
 
-/// What a file was given as.
+/// What the user passed a file as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRole {
     /// A model.
@@ -21,7 +21,7 @@ const INPUTS: &str = ".npy, .npz and .safetensors files hold tensors";
 const WEIGHTS: &str = "write the weights with `safetensors.torch.save_file(model.state_dict(), \"model.safetensors\")`";
 
 impl FileKind {
-    /// What to do with the file `name` of this kind that was given as `role`.
+    /// What to do with the file `name` of this kind that was passed as `role`.
     pub fn advice(&self, role: FileRole, name: &str) -> String {
         let text = self.advice_for_any_role().unwrap_or_else(|| {
             let text = match role {
@@ -34,7 +34,7 @@ impl FileKind {
         text.replace("FILE", name)
     }
 
-    /// What to do whatever the file was given as.
+    /// Advice that applies to any role.
     fn advice_for_any_role(&self) -> Option<String> {
         Some(match self {
             FileKind::Packed(_, command) => format!("unpack it: `{command} FILE`"),

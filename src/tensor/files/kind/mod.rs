@@ -1,7 +1,8 @@
-//! What a file is, told by its first bytes: a user may give any file, and is to read what it is and what to do with it.
+//! Recognises the kind of a file by its first bytes. A user may pass any file, and the error must tell what it is and
+//! what to do with it.
 //!
-//! Kinds that begin with a signature are rows of a table ([`signatures`]). The others show themselves by their structure: the
-//! protocol buffers of ONNX, the length before the header of safetensors, pickles, texts.
+//! Kinds with a signature are rows of a table ([`signatures`]). The others are recognised by their structure: the
+//! protocol buffers of ONNX, the header length of safetensors, pickles, texts.
 
 mod advice;
 mod pickle;
@@ -14,21 +15,21 @@ pub use advice::FileRole;
 pub use pickle::Pickled;
 use std::fmt;
 
-/// As many bytes of a file are enough to tell its kind.
+/// This many bytes of a file are enough to recognise its kind.
 pub const HEAD: usize = 1 << 16;
 
-/// What a compiled model begins with. The line ends show a file that was changed as if it were text.
+/// The first bytes of a compiled model. The line ends reveal that a file was converted as if it were text.
 pub const COMPILED_MAGIC: &[u8; 8] = b"\x8aFXC\r\n\x1a\n";
 
-/// A text is told from other bytes by as many of its first.
+/// The number of leading bytes by which text is recognised.
 const SAMPLE: usize = 1 << 13;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// No bytes.
     Empty,
-    /// A zip archive; its entries say more ([`FileKind::of_entries`]).
+    /// A zip archive. The names of its entries tell more ([`FileKind::of_entries`]).
     Zip,
     /// A compiled model of fxc.
     Compiled,
@@ -38,25 +39,25 @@ pub enum FileKind {
     Inductor,
     /// An archive of `torch.jit.save`.
     TorchScript,
-    /// What `torch.save` wrote, or another pickle.
+    /// A file that `torch.save` wrote, or another pickle.
     Pickle(Pickled),
-    /// Arrays of NumPy in a zip archive.
+    /// A zip archive of NumPy arrays.
     Npz,
-    /// One array of NumPy.
+    /// One NumPy array.
     Npy,
     /// Hugging Face's format of weights.
     Safetensors,
     /// Weights for llama.cpp.
     Gguf,
-    /// A model of ONNX.
+    /// An ONNX model.
     Onnx,
-    /// A model of another program; says which kind.
+    /// A model of another program: its kind.
     Model(&'static str),
-    /// HDF5, which Keras keeps weights in.
+    /// HDF5, the format of Keras weights.
     Hdf5,
-    /// Data of another program; says which kind.
+    /// Data of another program: its kind.
     Data(&'static str),
-    /// An image; says which kind.
+    /// An image: its kind.
     Image(&'static str),
     /// A compressed or packed file: the kind, and the command that unpacks it.
     Packed(&'static str, &'static str),
@@ -64,20 +65,20 @@ pub enum FileKind {
     Program(&'static str),
     /// The pointer that Git LFS leaves in place of a file.
     LfsPointer,
-    /// A page of the web.
+    /// A web page.
     Html,
     /// A JSON document.
     Json,
-    /// Text of an encoding other than UTF-8; says which.
+    /// Text in an encoding other than UTF-8: its name.
     Encoded(&'static str),
     /// Text.
     Text,
-    /// Bytes of no known kind.
+    /// Bytes of an unknown kind.
     Binary,
 }
 
 impl FileKind {
-    /// The kind of a file that begins with `head`: all of it, or at least [`HEAD`] bytes.
+    /// The kind of a file that starts with `head`: the whole file, or at least its first [`HEAD`] bytes.
     pub fn of_head(head: &[u8]) -> FileKind {
         if head.is_empty() {
             return FileKind::Empty;
@@ -100,10 +101,10 @@ impl FileKind {
         protobuf::model_kind(head).unwrap_or(FileKind::Binary)
     }
 
-    /// The kind of a zip archive with entries of these names. `pickle` gives the bytes of an entry that is a pickle.
+    /// The kind of a zip archive with entries of these names. `pickle` returns the bytes of an entry that is a pickle.
     pub fn of_entries<'a>(names: impl Iterator<Item = &'a str> + Clone, pickle: impl Fn(&str) -> Vec<u8>) -> FileKind {
         let find = |is: &dyn Fn(&'a str) -> bool| names.clone().find(|&n| is(n));
-        // Entries lie in a folder that is named after the file, or at the top.
+        // Entries are in a folder named after the file, or at the top level.
         let inner = |n: &'a str| n.split_once('/').map_or(n, |(_, rest)| rest);
         let below = |n: &'a str, path: &str| n.starts_with(path) || inner(n).starts_with(path);
         if find(&|n| below(n, "models/") && n.ends_with(".json")).is_some() {
@@ -129,7 +130,7 @@ impl FileKind {
 }
 
 impl fmt::Display for FileKind {
-    /// What the file is: `an ONNX model`.
+    /// Writes the kind with its article: `an ONNX model`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FileKind::Empty => "an empty file",
@@ -160,7 +161,7 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// Whether the bytes begin as a `.safetensors` file: the length of a header, and its opening brace.
+/// Whether the bytes start like a `.safetensors` file: the length of a header, and its opening brace.
 fn is_safetensors(head: &[u8]) -> bool {
     let Some((length, rest)) = head.split_first_chunk::<8>() else {
         return false;
@@ -174,7 +175,7 @@ fn unicode_encoding(head: &[u8]) -> Option<&'static str> {
         return Some("UTF-32");
     }
     let sample = &head[..head.len().min(SAMPLE) & !1];
-    // How many of the characters are letters, digits and signs of ASCII: the other byte of each is zero.
+    // The number of printable ASCII characters: their other byte is zero.
     let plain = |at: usize| {
         let is = |p: &&[u8]| p[1 - at] == 0 && matches!(p[at], b'\t' | b'\n' | b'\r' | b' '..=b'~');
         sample.chunks_exact(2).filter(is).count()
@@ -189,7 +190,8 @@ fn unicode_encoding(head: &[u8]) -> Option<&'static str> {
     enough.then_some("UTF-16")
 }
 
-/// Whether bytes are text in UTF-8, or nearly: in a text of another 8-bit encoding, few bytes stand for letters that differ.
+/// Whether the bytes are UTF-8 text, or nearly: in a text of another 8-bit encoding, few bytes represent letters that
+/// differ.
 fn is_text(head: &[u8]) -> bool {
     let sample = &head[..head.len().min(SAMPLE)];
     let mut odd = sample
@@ -205,7 +207,7 @@ fn is_text(head: &[u8]) -> bool {
     odd * 10 <= sample.len()
 }
 
-/// The kind of a text, where that is one that fxc reads nothing of.
+/// The kind of a text, if fxc cannot read texts of that kind.
 fn of_text(head: &[u8]) -> FileKind {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let begins = |s: &str| {
@@ -229,7 +231,7 @@ fn of_text(head: &[u8]) -> FileKind {
     if begins("<") && head.windows(10).any(|w| w == b"ir_version") {
         return FileKind::Onnx;
     }
-    // No text of a graph begins with a brace, and none with a bracket around more than a name.
+    // No text of a graph starts with a brace, or with a bracket around more than a name.
     match text {
         [b'{', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'}')) => FileKind::Json,
         [b'[', rest @ ..] if matches!(rest.trim_ascii_start().first(), Some(b'"' | b'{' | b'[')) => FileKind::Json,

@@ -1,8 +1,8 @@
-//! Python's pickles, which `torch.save` writes: what the object is, as far as its first bytes say.
+//! Recognises Python's pickles, which `torch.save` writes, and the class of the object as far as the first bytes tell.
 
 use std::fmt;
 
-/// What a pickle holds.
+/// The contents of a pickle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pickled {
     /// Tensors, alone or by name.
@@ -32,7 +32,7 @@ mod op {
     pub(super) const MEMOIZE: u8 = 0x94;
 }
 
-/// What the file holds that begins with `head`, if it is a pickle of protocol 2 or later.
+/// The contents of the file that starts with `head`, if it is a pickle of protocol 2 or later.
 pub(super) fn of_stream(head: &[u8]) -> Option<Pickled> {
     match head {
         [op::PROTO, 2..=5, ..] => Some(of_object(head)),
@@ -40,9 +40,9 @@ pub(super) fn of_stream(head: &[u8]) -> Option<Pickled> {
     }
 }
 
-/// What the pickle holds that begins with `head`.
+/// The contents of the pickle that starts with `head`.
 pub(super) fn of_object(head: &[u8]) -> Pickled {
-    // The first class that is named is that of the object; containers of tensors name what makes tensors, after themselves.
+    // The first named class is that of the object. Containers come before the functions that rebuild their tensors.
     match find_classes(head).find(|c| !is_container(c)) {
         Some(c) if is_tensor(&c) => Pickled::Tensors,
         Some(c) => Pickled::Object(c),
@@ -62,7 +62,7 @@ fn is_tensor(class: &str) -> bool {
     storage || class == "torch.Size" || makers.iter().any(|p| class.starts_with(p))
 }
 
-/// The classes and functions that a pickle names, in its order.
+/// The classes and functions that a pickle names, in order.
 fn find_classes(head: &[u8]) -> impl Iterator<Item = String> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -73,7 +73,7 @@ fn find_classes(head: &[u8]) -> impl Iterator<Item = String> {
                     let Some(class) = parse_global(&head[at..]) else {
                         continue;
                     };
-                    // The two lines.
+                    // Skip the two lines.
                     at += class.len() + 2;
                     return Some(class);
                 }
@@ -88,7 +88,7 @@ fn find_classes(head: &[u8]) -> impl Iterator<Item = String> {
     })
 }
 
-/// `module\nname\n`.
+/// Parses `module\nname\n`.
 fn parse_global(rest: &[u8]) -> Option<String> {
     let mut lines = rest.get(..rest.len().min(512))?.split(|b| *b == b'\n');
     let (module, name) = (dotted_name(lines.next()?)?, dotted_name(lines.next()?)?);
@@ -96,14 +96,14 @@ fn parse_global(rest: &[u8]) -> Option<String> {
     Some(format!("{module}.{name}"))
 }
 
-/// The two strings that were put on the stack last.
+/// The last two strings that were pushed on the stack.
 fn stack_global(before: &[u8]) -> Option<String> {
     let (name, before) = last_string(before)?;
     let (module, _) = last_string(before)?;
     Some(format!("{module}.{name}"))
 }
 
-/// The string whose opcode ends where `before` does, and what precedes it.
+/// The string whose opcode ends at the end of `before`, and the bytes before it.
 fn last_string(before: &[u8]) -> Option<(&str, &[u8])> {
     let before = before.strip_suffix(&[op::MEMOIZE]).unwrap_or(before);
     (2..before.len().min(256)).find_map(|back| {

@@ -1,8 +1,9 @@
-//! Protocol buffers, which have no signature: a message is told by the numbers and the wire types of its fields.
+//! Recognises protocol buffers. They have no signature, so a message is recognised by the numbers and wire types of its
+//! fields.
 
 use super::FileKind;
 
-/// How a field is encoded.
+/// The wire type of a field.
 #[derive(Clone, Copy, PartialEq)]
 enum Wire {
     Varint,
@@ -27,7 +28,7 @@ const ONNX: &[(u64, Wire)] = &[
 const ONNX_VERSION: u64 = 1;
 const ONNX_GRAPH: u64 = 7;
 
-/// The kind of the model whose message begins with `head`.
+/// The kind of model whose message starts with `head`.
 pub(super) fn model_kind(head: &[u8]) -> Option<FileKind> {
     let fields = read_fields(head);
     let known = |table: &[(u64, Wire)]| fields.iter().all(|f| table.contains(&(f.0, f.1)));
@@ -36,15 +37,15 @@ pub(super) fn model_kind(head: &[u8]) -> Option<FileKind> {
         return Some(FileKind::Onnx);
     }
     match &fields[..] {
-        // `schema_version` 1, and meta graphs.
+        // `schema_version` 1, then meta graphs.
         [(1, Wire::Varint, 1), (2, Wire::Bytes, n), ..] if *n > 1000 => {
             Some(FileKind::Model("a TensorFlow SavedModel"))
         }
-        // `node`s, whose first field is a name.
+        // `node`s whose first field is a name.
         [(1, Wire::Bytes, _), (1, Wire::Bytes, _), ..] if head.get(2) == Some(&0x0a) => {
             Some(FileKind::Model("a TensorFlow graph"))
         }
-        // `specificationVersion` and `description`, then one of the kinds of models.
+        // `specificationVersion` and `description`, then a kind of model.
         [
             (1, Wire::Varint, 1..=20),
             (2, Wire::Bytes, _),
@@ -55,8 +56,8 @@ pub(super) fn model_kind(head: &[u8]) -> Option<FileKind> {
     }
 }
 
-/// The number and the encoding of each field of the message, and its value or length, as far as `head` goes. None of bytes that are
-/// no message.
+/// The number, wire type, and value or length of each field of the message, as far as `head` reaches. Empty if the
+/// bytes are not a message.
 fn read_fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
     let mut out = vec![];
     let mut at = 0;

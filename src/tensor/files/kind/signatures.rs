@@ -1,11 +1,11 @@
-//! The signatures that files begin with.
+//! Signatures: the bytes that files of a kind start with.
 
 use super::{COMPILED_MAGIC, FileKind};
 
-/// A signature: where it is, its bytes, and the kind of file.
+/// A signature: its offset, its bytes, and the kind of file.
 type FileSignature = (usize, &'static [u8], FileKind);
 
-/// The first row that fits counts.
+/// The first matching row wins.
 const ROWS: &[FileSignature] = &[
     (0, b"PK\x03\x04", FileKind::Zip),
     (0, b"PK\x05\x06", FileKind::Zip),
@@ -62,10 +62,10 @@ const ROWS: &[FileSignature] = &[
     (0, b"\0asm", FileKind::Program("a WebAssembly module")),
 ];
 
-/// The kind that a signature shows.
+/// The kind of the file by its signature.
 pub(super) fn find(head: &[u8]) -> Option<FileKind> {
     let is = |(at, bytes, _): &&FileSignature| head.get(*at..).is_some_and(|h| h.starts_with(bytes));
-    // Two letters are a signature only together with the size of the file, which is in the header.
+    // Two letters are a signature only together with the header's reserved bytes, which are zero.
     if head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4]) {
         return Some(FileKind::Image("a BMP image"));
     }

@@ -1,14 +1,14 @@
-//! Kinds told by first bytes, and advice for each.
+//! Tests of recognising files by their first bytes, and of the advice for each kind.
 
 use super::*;
 
-/// A protocol buffer's field of bytes.
+/// A field of bytes of a protocol buffer.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
 }
 
 fn onnx() -> Vec<u8> {
-    // ir_version, producer_name, producer_version, and a graph that is longer than what there is of it.
+    // ir_version, producer_name, producer_version, and a truncated graph.
     let head = [vec![8, 10], field(2, b"pytorch"), field(3, b"2.15.0")].concat();
     [&head[..], b"\x3a\xff\xff\xff\x0f\x0a\x05graph"].concat()
 }
@@ -122,7 +122,7 @@ fn archives_are_told_by_their_entries() {
     assert_eq!(of(&["word/document.xml"], b""), FileKind::Zip);
 }
 
-/// No bytes are a reason to panic, or to take long.
+/// Arbitrary bytes never cause a panic, nor take long.
 #[test]
 fn any_bytes_have_a_kind() {
     let mut random = crate::tensor::SplitMix::new(3);
