@@ -35,6 +35,16 @@ class Model(CompiledModel):
         return model
 
     @property
+    def inputs(self) -> list[tuple[str, str | None]]:
+        """The graph's inputs with their types as fxc writes them (`f32[N, 64]`); a type that is not declared is None."""
+        return _fxc.describe(self)[0]
+
+    @property
+    def outputs(self) -> list[tuple[str, str | None]]:
+        """The results in flattened order with their types, as far as these follow from those of the inputs."""
+        return _fxc.describe(self)[1]
+
+    @property
     def code(self) -> str:
         """The graph as Python, as torch writes `gm.code`."""
         return _fxc.print_form(self, "code")

@@ -272,15 +272,15 @@ impl<'py> Reader<'py> {
     }
 
     fn read_tensor(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
+        if ndarray::is_array(value) {
+            let array = ndarray::read(value)?;
+            return Ok(Some(self.add(array)));
+        }
         if let Some(torch) = self.torch
             && torch.is_tensor(value)?
         {
             self.has_torch = true;
             let array = torch.read(value)?;
-            return Ok(Some(self.add(array)));
-        }
-        if ndarray::is_array(value) {
-            let array = ndarray::read(value)?;
             return Ok(Some(self.add(array)));
         }
         let plain = value.is_none() || value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();

@@ -163,14 +163,20 @@ pub(crate) fn interruptible<R: Send>(
     }
 }
 
-/// Runs work of the library without the interpreter's lock.
-pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
+/// An error in a process that was forked off while another thread was within the library: it must not wait for a lock.
+pub(crate) fn refuse_after_busy_fork() -> PyResult<()> {
     if FORKED_BUSY.load(Relaxed) {
         return Err(PyRuntimeError::new_err(
             "this process was forked while another thread was running fxc, which leaves its locks held; \
              fork when no model runs, or start processes with the method \"spawn\"",
         ));
     }
+    Ok(())
+}
+
+/// Runs work of the library without the interpreter's lock.
+pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
+    refuse_after_busy_fork()?;
     BUSY.fetch_add(1, Relaxed);
     let within = Within;
     let result = py.detach(work);

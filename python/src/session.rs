@@ -2,7 +2,7 @@
 
 use crate::args::{Library, Signature};
 use crate::model::{ModelState, lock};
-use crate::process::Era;
+use crate::process::{Era, refuse_after_busy_fork};
 use crate::results::Maker;
 use crate::{errors, inputs, ndarray, torch};
 use fxc::Tensor;
@@ -42,6 +42,7 @@ impl Session {
 
     /// Does something with the session. In a process that was forked off the code is made again, and the state goes over.
     fn with<R>(&self, py: Python<'_>, work: impl FnOnce(&mut fxc::Session) -> PyResult<R>) -> PyResult<R> {
+        refuse_after_busy_fork()?;
         let mut live = lock(py, &self.live);
         if !live.era.is_of_this_process() || live.session.is_none() {
             let code = self.model.code(py)?;

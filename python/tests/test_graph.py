@@ -182,6 +182,7 @@ def test_a_call_is_profiled(tmp_path: pathlib.Path) -> None:
 
 def test_a_model_shows_itself_in_a_notebook(tmp_path: pathlib.Path) -> None:
     model = fxc.loads(MLP)
+    assert model.inputs == [("x", "f32[N, 4]"), ("w", "f32[4, 4]")] and model.outputs == [("output.0", "f32[N, 4]")]
     html = model._repr_html_()
     assert "f32[N, 4]" in html and "<svg" in html and "output.0" in html
     assert "step 0" in model.to_svg(tmp_path / "model.svg", fused=True)

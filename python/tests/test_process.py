@@ -108,12 +108,12 @@ text = '''graph main {
     %y = call_function torch.matmul(%x, %x)
     output %y
 }'''
-model = fxc.loads(text, threads=1)
+session = fxc.loads(text, threads=1).session()
 x = np.zeros((1200, 1200), np.float32)
 go = True
 def work():
     while go:
-        model(x)
+        session(x)
 thread = threading.Thread(target=work)
 thread.start()
 time.sleep(0.2)
@@ -123,7 +123,7 @@ for _ in range(8):
     child = os.fork()
     if child == 0:
         try:
-            model(x)
+            session(x)
             os._exit(0)
         except RuntimeError as e:
             os._exit(7 if "forked" in str(e) and "spawn" in str(e) else 1)
