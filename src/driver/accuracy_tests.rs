@@ -1,11 +1,11 @@
-//! Compiled numbers against f64, and compiled runs that end with an error.
+//! Tests of the accuracy of compiled code against f64, and of compiled runs that fail.
 
 use super::{Dims, Fill, Function, Given, Provided, Request, Session, bind, fill};
 use crate::interp::RuntimeValue;
 use crate::tensor::Tensor;
 use crate::types::{DType, Val};
 
-/// What the compiled graph gives for `x`, or `None` if it ends with an error.
+/// The compiled graph's result for `x`, or `None` if the run fails.
 fn run(text: &str, x: Tensor) -> Option<RuntimeValue> {
     let mut s = Session::new();
     let Ok(model) = s.load_text("test", text) else {
@@ -52,7 +52,7 @@ fn running_sums_lose_little() {
             let before = if place > 0 { sums[i - inner] } else { 0.0 };
             sums[i] = before + x.get(i).to_f64();
             let error = (y.get(i).to_f64() - sums[i]).abs() / sums[i];
-            // Within the first block of a row the roundings of f32 add up.
+            // Within the first block of a row, the rounding errors of f32 add up.
             let most = if place < 1000 { 3e-7 } else { 1.2e-7 };
             assert!(error < most, "{shape:?} at {i}: {error:e}");
         }

@@ -1,4 +1,5 @@
-//! Models from files of compiled models: their inputs at once, their code for the types of a call, their graphs if these are needed.
+//! Models from compiled files: the inputs are read at once, code when a call needs it for its types, graphs only if
+//! necessary.
 
 use super::load::{self, LoadOptions, LoadedModel};
 use super::ready::Ready;
@@ -22,47 +23,47 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The ending of files of compiled models. A file that has it and is none, and one that is one and does not have it, are refused: machine
-/// code is not loaded by accident.
+/// The extension of compiled files. A file with it that is not a compiled model is refused, and so is a compiled model
+/// without it: machine code must not be loaded by accident.
 const COMPILED_ENDING: &str = "fxc";
 
-/// A file of a compiled model whose header, table and manifest were read.
+/// A compiled model's file whose header, table and manifest have been read.
 pub struct CompiledFile {
     container: Container,
     manifest: Manifest,
 }
 
-/// What a file says of a section: its name, the native part that it belongs to, and how many bytes it has.
+/// A section of a file: its name, the native part that it belongs to, and its size in bytes.
 pub struct SectionInfo {
-    /// What it holds.
+    /// The name of its contents.
     pub name: &'static str,
     /// Whether it belongs to a native part.
     pub of_part: bool,
-    /// The native part; 0 for sections of none.
+    /// The native part, or 0 if it belongs to none.
     pub part: u32,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: usize,
 }
 
-/// What a file says of a native part.
+/// The description of a native part.
 pub struct PartInfo {
-    /// Why it cannot run in this process; `None` if it can.
+    /// Why it cannot run in this process, or `None` if it can.
     pub unfit: Option<String>,
-    /// The build of fxc that made it.
+    /// The build of fxc that compiled it.
     pub build: String,
     /// The architecture and system.
     pub platform: String,
-    /// The features that the processor must have.
+    /// The features that the processor must support.
     pub features: Vec<String>,
     /// The types of the inputs.
     pub inputs: Vec<String>,
     /// The values of symbolic sizes.
     pub sizes: Vec<(String, i64)>,
-    /// How many steps are kernels.
+    /// The number of steps that are kernels.
     pub kernels: usize,
-    /// How many are contractions.
+    /// The number of steps that are contractions.
     pub contractions: usize,
-    /// Bytes of intermediate values.
+    /// The size of intermediate values in bytes.
     pub arena: usize,
 }
 
@@ -102,7 +103,7 @@ impl CompiledFile {
         self.manifest.native.iter().map(info).collect()
     }
 
-    /// Its sections.
+    /// The file's sections.
     pub fn sections(&self) -> Vec<SectionInfo> {
         let info = |s: &Section| SectionInfo {
             name: s.kind.name(),
@@ -113,7 +114,8 @@ impl CompiledFile {
         self.container.sections().iter().map(info).collect()
     }
 
-    /// Checks the checksums of all sections, the weights' too, which reads all of the file, and the programs that this build can read.
+    /// Verifies the checksums of all sections, including the weights', which reads the whole file. Also checks the
+    /// programs that this build can read.
     pub fn verify(&self) -> Result<(), Diagnostic> {
         let mut sections = self.container.sections().iter();
         sections.try_for_each(|s| self.container.check(s).map(drop))?;
@@ -126,7 +128,7 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// A model that has the inputs alone: see [`LoadedModel::file`].
+    /// The model with its inputs only: see [`LoadedModel::file`].
     pub(super) fn to_model(self: &Arc<CompiledFile>, sources: &mut Sources) -> Result<LoadedModel, Diagnostics> {
         let text = self.container.read_text(SectionKind::Signature)?;
         let (tree, _, mut found) = load::parse_text(sources, self.container.name(), text);
@@ -144,7 +146,7 @@ impl CompiledFile {
         })
     }
 
-    /// The graphs with their weights.
+    /// Reads the graphs with their weights.
     pub(super) fn read_graph(&self, sources: &mut Sources, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
         let text = match self.container.read_text(SectionKind::Graph) {
             Ok(text) => text,
@@ -162,7 +164,7 @@ impl CompiledFile {
         (Some(model), found)
     }
 
-    /// [`CompiledFile::read_graph`] for a model of which only the inputs were read.
+    /// [`CompiledFile::read_graph`] for a model whose inputs only have been read.
     pub fn read_module(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
         match self.read_graph(sources, &LoadOptions::default()) {
             (Some(model), found) if !found.has_errors() => Ok(model.module),
@@ -190,8 +192,9 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// What runs on inputs of these types, with the module that says how inputs and results are to be taken: the file's code, if some of
-    /// it fits. If none does, this is reported, and the model is to be compiled anew.
+    /// Returns the executable for inputs of these types, and the module that determines how inputs and results are
+    /// converted, if some of the file's code fits. Otherwise reports that none does, and the model must be compiled
+    /// again.
     pub(super) fn load_ready(
         &self,
         session: &mut Session,
@@ -229,7 +232,7 @@ impl CompiledFile {
         Ok(Some((module, Ready::from_executable(executable))))
     }
 
-    /// Says why the file's code is not used: a note, or the error of a session that compiles nothing.
+    /// Reports why the file's code is not used: as a note, or as an error if the session must not compile.
     fn refuse_or_note(&self, session: &mut Session, why: String) -> Staged<()> {
         let name = self.container.name();
         if session.no_fallback {
@@ -244,7 +247,7 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// The part for inputs of these types that uses most of the processor, or why there is none.
+    /// The part for inputs of these types that uses most features of the processor, or why there is none.
     fn find_part(
         &self,
         types: &[Type],
@@ -258,7 +261,7 @@ impl CompiledFile {
         let host = session.target.unwrap_or_else(Target::native);
         let mut best: Option<(usize, u32)> = None;
         let mut why = None;
-        // Parts of another build may have keys that this one cannot read.
+        // Parts of another build may have keys that this build cannot read.
         for (i, entry) in self.manifest.native.iter().enumerate() {
             if let Some(unfit) = entry.why_unfit(host) {
                 why.get_or_insert(unfit);
@@ -318,12 +321,12 @@ impl CompiledFile {
     }
 }
 
-/// The build of fxc that this is, as files name it.
+/// The name of this build of fxc in files.
 pub fn build_name() -> &'static str {
     BUILD
 }
 
-/// What decides how code looks; `None` if the options are of a kind that files do not name.
+/// The options that affect the code; `None` if files cannot represent them.
 pub(super) fn code_options(passes: &PassOptions, exact: bool) -> Option<CodeOptions> {
     let plain = PassOptions::default();
     let nameable = passes.limit.is_none() && passes.fold_limit == plain.fold_limit;
@@ -334,7 +337,7 @@ pub(super) fn code_options(passes: &PassOptions, exact: bool) -> Option<CodeOpti
     })
 }
 
-/// An input's type as a person reads it.
+/// An input's type as text.
 pub(super) fn show_type(ty: &Type) -> String {
     ty.to_string()
 }
@@ -350,12 +353,12 @@ fn read_json<T: DeserializeOwned>(container: &Container, kind: SectionKind) -> R
     })
 }
 
-/// Whether a path has the ending of compiled models.
+/// Whether a path has the extension of compiled models.
 pub fn has_compiled_ending(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == COMPILED_ENDING)
 }
 
-/// A compiled model is code, and is loaded only from a file that says so by its name.
+/// Checks the extension: a compiled model contains code, so it is only loaded from a file whose name says so.
 fn check_ending(path: &Path) -> Result<(), Diagnostic> {
     if has_compiled_ending(path) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Calls of a function on tensors alone, as they come in a loop: nothing is looked up by name, nothing is checked again.
+//! Calls of a function on tensors alone, as in a loop: nothing is looked up by name or checked again.
 
 use super::function::{CallResult, Function, Version, returns_tuple, split_results};
 use super::inputs::bind::{BoundInputs, type_of};
@@ -11,15 +11,15 @@ use crate::tensor::{View, ViewMut};
 use crate::types::{DType, Type, Val};
 use smallvec::SmallVec;
 
-/// How a call's tensors become an executable's inputs.
+/// Maps a call's tensors to an executable's inputs.
 pub(super) struct DirectInputs {
     types: Vec<(DType, Vec<usize>)>,
-    /// For each input of the executable, which of the call's it is.
+    /// For each input of the executable, the position of the call's input.
     positions: Vec<usize>,
 }
 
 impl DirectInputs {
-    /// `None` if some input is not a tensor, or some of the module is not compiled.
+    /// `None` if some input is not a tensor, or part of the module is not compiled.
     pub(super) fn find(module: &GraphModule, ready: &Ready, types: &[Type]) -> Option<DirectInputs> {
         let executable = ready.whole_executable()?;
         let types: Option<Vec<_>> = types
@@ -48,8 +48,8 @@ impl DirectInputs {
 }
 
 impl Function {
-    /// Calls the model on dense tensors, one per input, if code for their types is there. `None` if it is not: then
-    /// [`Function::call`] makes it.
+    /// Calls the model on dense tensors, one per input, if there is code for their types. Otherwise returns `None`;
+    /// [`Function::call`] then compiles it.
     pub fn call_direct(&mut self, session: &mut Session, inputs: &[View<'_>]) -> Option<Staged<CallResult>> {
         let is_tuple = returns_tuple(self.module());
         let version = self.direct_version(inputs)?;
@@ -65,8 +65,8 @@ impl Function {
         })
     }
 
-    /// [`Function::call_direct`] with the tensors of the result in memory of the caller's. `None` also where the call changes an input:
-    /// its new value is a result that the caller has no memory for.
+    /// [`Function::call_direct`], with the result's tensors in the caller's memory. Also returns `None` if the call
+    /// changes an input: its new value is a result for which the caller has no memory.
     pub fn call_direct_into(
         &mut self,
         session: &mut Session,
@@ -92,7 +92,7 @@ impl Function {
         Some(Ok(()))
     }
 
-    /// The version for these inputs, made the last one, with the present state.
+    /// The version for these inputs, which becomes the last one used, with the current state.
     fn direct_version(&mut self, inputs: &[View<'_>]) -> Option<&mut Version> {
         let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
         let found = self.versions.iter().rposition(fits)?;

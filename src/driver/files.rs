@@ -1,4 +1,4 @@
-//! Files, with errors as diagnostics.
+//! File access, with errors as diagnostics.
 
 use super::compiled_file::has_compiled_ending;
 use crate::diag::{Code, Diagnostic};
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 const KINDS: &str = ".npy, .npz and .safetensors files hold tensors";
 
-/// The longest text that is read: places in it are 32-bit.
+/// The maximal length of a text: source positions are 32-bit.
 const LONGEST: usize = 1 << 30;
 
-/// What a model is read from.
+/// The content of a model's file.
 pub enum Content {
-    /// A text, perhaps with bytes that are not UTF-8.
+    /// A text, which may contain bytes that are not UTF-8.
     Text(Vec<u8>),
     /// A zip archive.
     Archive,
@@ -24,8 +24,8 @@ pub enum Content {
     Compiled,
 }
 
-/// The content of the file at `path` or, for `-`, of standard input, if it may be a model. A file of another kind is told by its
-/// first bytes, and nothing else of it is read (E0703).
+/// Reads the file at `path` (standard input for `-`) if it may be a model. The first bytes of a file of another kind
+/// suffice to recognise it, and nothing else of it is read (E0703).
 pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let cannot = |e: &std::io::Error| match path {
         "-" => Diagnostic::new(
@@ -57,7 +57,7 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
                 .note("it is mapped, which needs a file");
             return Err(d.help("give the file's name instead of `-`"));
         }
-        // A damaged file may have lost what shows its format; the reader says what is wrong.
+        // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
         kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => return Ok(Content::Compiled),
         FileKind::Text => {}
         kind => return Err(not_a_model(path, &kind)),
@@ -68,14 +68,14 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
         let title = format!("`{}` is too large: a text may have {LONGEST} bytes", display_name(path));
         return Err(Diagnostic::new(Code::E0701, title));
     }
-    // Some formats begin with a line of text.
+    // Some binary formats start with a line of text.
     match bytes.contains(&0) {
         true => Err(not_a_model(path, &FileKind::Binary)),
         false => Ok(Content::Text(bytes)),
     }
 }
 
-/// What a file, or standard input, is called in messages.
+/// The name of a file, or of standard input, in messages.
 pub fn display_name(path: &str) -> &str {
     match path {
         "-" => "<stdin>",
@@ -92,13 +92,13 @@ fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     d.help(kind.advice(FileRole::Model, name))
 }
 
-/// Writes a file whole.
+/// Writes a whole file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     std::fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))
 }
 
-/// Replaces a file: whoever reads it sees the old text or the new one, and a write that fails leaves the old one. A link stays a
-/// link, and the file keeps its permissions.
+/// Replaces a file atomically: a reader sees either the old content or the new one, and a failed write leaves the old
+/// one. A link stays a link, and the file keeps its permissions.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     let failed = |e: std::io::Error| unwritable_file(path, &plain_io_error(&e));
     let target = path.canonicalize().map_err(failed)?;
@@ -109,23 +109,23 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
         .and_then(|()| std::fs::set_permissions(&beside, permissions))
         .and_then(|()| std::fs::rename(&beside, &target));
     written.map_err(|e| {
-        // What is left of it is of no use to anybody.
+        // Remove the incomplete file.
         let _ = std::fs::remove_file(&beside);
         failed(e)
     })
 }
 
-/// A finding that a file cannot be read (E0701).
+/// The error for a file that cannot be read (E0701).
 pub fn unreadable_file(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0701, format!("cannot read `{}`: {why}", path.display()))
 }
 
-/// The error of a file that cannot be written.
+/// The error for a file that cannot be written (E0702).
 pub fn unwritable_file(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0702, format!("cannot write `{}`: {why}", path.display()))
 }
 
-/// An I/O error without Rust's `(os error 2)`.
+/// The text of an I/O error without Rust's `(os error 2)`.
 pub fn plain_io_error(e: &std::io::Error) -> String {
     without_number(&e.to_string())
 }
@@ -134,8 +134,9 @@ fn without_number(text: &str) -> String {
     text.split_once(" (os error").map_or(text, |(head, _)| head).to_string()
 }
 
-/// The tensors of an `.npy`, `.npz` or `.safetensors` file in its order; the content says which it is. The only one of an
-/// `.npy` file is named after the file. An error if fxc does not compute with the elements of one.
+/// Reads the tensors of an `.npy`, `.npz` or `.safetensors` file in file order. The content determines the format. The
+/// only tensor of an `.npy` file is named after the file. Returns an error if fxc does not support the element type of
+/// one.
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
     let read = |(name, array): Opened| match array {
         Ok(a) => a.read().map(|t| (name, t)),
@@ -147,10 +148,11 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
     open_arrays(path)?.into_iter().map(read).collect()
 }
 
-/// An array by name; of one whose elements fxc does not compute with, the name of their type.
+/// A name and its array, or the name of an element type that fxc does not support.
 pub type Opened = (String, Result<FileArray, String>);
 
-/// [`read_tensors`] as far as headers go: what they say can be held against what is wanted before memory is taken.
+/// [`read_tensors`] without the elements, so that headers can be compared with what is expected before memory is
+/// allocated.
 pub fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
     let file = files::open(path).map_err(|e| to_diagnostic(&e))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -167,7 +169,7 @@ pub fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
     Ok(file.arrays.iter().map(array).chain(unsupported).collect())
 }
 
-/// An array of a file, whose elements are read when they are wanted.
+/// An array in a file, whose elements are read on request.
 #[derive(Clone, Debug)]
 pub struct FileArray {
     path: PathBuf,
@@ -181,8 +183,8 @@ impl FileArray {
         TensorType::with_fixed_shape(self.array.dtype(), self.array.shape())
     }
 
-    /// The array with its elements; an error if the file is malformed (E0507), or if they need more memory than the system has
-    /// (E0509).
+    /// Reads the elements. Returns an error if the file is malformed (E0507), or if the elements need more memory than
+    /// the system has (E0509).
     pub fn read(&self) -> Result<Tensor, Diagnostic> {
         self.array.read().map_err(|problem| {
             to_diagnostic(&FileError {
@@ -194,7 +196,7 @@ impl FileArray {
     }
 }
 
-/// What is said of a file that cannot be read.
+/// The diagnostic for a file that cannot be read.
 fn to_diagnostic(e: &FileError) -> Diagnostic {
     match &e.problem {
         Problem::Io(why) => unreadable_file(&e.path, &without_number(why)),

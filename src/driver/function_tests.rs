@@ -195,7 +195,7 @@ fn what_has_no_compiled_form_is_interpreted() {
             %y = call_function operator.mul(%x, 2)
             output (%j, %y)
         }";
-    // In the second model it comes before a size that depends on values.
+    // In the second model the loop comes before a size that depends on values.
     let sized = "%w = call_function operator.getitem(%y, 0)
             %z = call_function torch.nonzero(%w)
             output (%w, %z)";

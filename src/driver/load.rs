@@ -1,4 +1,4 @@
-//! From a path or a text to a module of graphs.
+//! Loads a module of graphs from a path or a text.
 
 use super::compiled_file::{CompiledFile, has_compiled_ending};
 use super::files::{self, Content};
@@ -15,29 +15,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How a model is read.
+/// Options for reading a model.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Whether an exported program stays as it was exported: its parameters are inputs, and its weights are not read.
+    /// Whether an exported program keeps its exported form: its parameters are inputs, and its weights are not read.
     pub lifted: bool,
-    /// The file to read the weights from, whatever the model names or holds.
+    /// The file to read the weights from. It overrides what the model names or contains.
     pub weights: Option<PathBuf>,
 }
 
-/// What was read.
+/// A model that was read.
 pub struct LoadedModel {
-    /// What the user called it.
+    /// The name by which the user called it.
     pub name: String,
-    /// The graphs, with weights mapped where they were found.
+    /// The graphs. Weights are mapped where they were found.
     pub module: GraphModule,
-    /// The text's syntax tree; `None` for an archive.
+    /// The syntax tree of the text; `None` for an archive.
     pub tree: Option<ast::File>,
-    /// The compiled model whose inputs, and nothing else, the module has: its code and its graphs are read when a call needs them.
+    /// The compiled model's file, if only the inputs of `module` have been read from it. Its code and graphs are read
+    /// when a call needs them.
     pub file: Option<Arc<CompiledFile>>,
 }
 
 impl LoadedModel {
-    /// A module that a program has made.
+    /// A module that a program built.
     pub fn new(name: impl Into<String>, module: GraphModule) -> LoadedModel {
         LoadedModel {
             name: name.into(),
@@ -49,7 +50,7 @@ impl LoadedModel {
 }
 
 impl Session {
-    /// [`Session::load`] to run the model: of a compiled model, only the inputs are read before a call.
+    /// [`Session::load`] for running: only the inputs of a compiled model are read before a call.
     pub fn load_to_run(&mut self, path: &str) -> Staged<LoadedModel> {
         let is_file = path != "-" && has_compiled_ending(Path::new(path));
         if !is_file || self.weights.is_some() || self.lifted {
@@ -66,7 +67,7 @@ impl Session {
         Ok(model)
     }
 
-    /// The graphs of a compiled model.
+    /// Reads the graphs of a compiled model.
     pub(super) fn read_module(&mut self, file: &CompiledFile) -> Staged<GraphModule> {
         file.read_module(&mut self.sources).map_err(|found| {
             self.diagnostics.extend(found);
@@ -114,14 +115,14 @@ fn load_archive(path: &Path, how: &LoadOptions) -> (Option<LoadedModel>, Diagnos
     }
 }
 
-/// The syntax tree of a text, and the file it was entered as.
+/// The syntax tree of a text, and the file under which it was registered.
 pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, FileId, Diagnostics) {
     let file = sources.add(name, text);
     let (tree, found) = syntax::parse(sources, file);
     (tree, file, found)
 }
 
-/// Reads a model from a text. `dir` is where its weights file is looked for.
+/// Reads a model from a text. `dir` is searched for its weights file.
 pub fn load_text(
     sources: &mut Sources,
     name: &str,
@@ -161,7 +162,7 @@ pub fn load_text(
     )
 }
 
-/// Reads the weights from the file that was given, or else from the one that the text names.
+/// Reads the weights from the given file, or otherwise from the one that the text names.
 fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &LoadOptions) -> Diagnostics {
     match (&how.weights, &module.weights) {
         (Some(given), _) => {
@@ -177,8 +178,8 @@ fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &LoadOption
     }
 }
 
-/// What else is wrong with a file of which parts could not be read or built, in the order of the text: one run reports all
-/// there is.
+/// Finds further errors in a file of which parts could not be read or built, in text order, so that one run reports
+/// everything.
 fn survey_file(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics) -> Diagnostics {
     let Some(mut gaps) = Gaps::from_findings(tree, &found) else {
         return found;
@@ -204,7 +205,7 @@ fn survey_file(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics
     found
 }
 
-/// Makes the module the program that was exported (`lifted`), or the one with attributes, whichever it is not.
+/// Converts the module to its exported form (`lifted`) or to the one with attributes.
 fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Result<(), Diagnostic> {
     let says = |i: &ast::Item| match i {
         ast::Item::Graph(g) => g.signature.as_ref().map(|s| s.span),
@@ -215,7 +216,7 @@ fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Re
         return Ok(());
     };
     let (fitted, help) = match (&module.exported, lifted) {
-        // That it fits is checked here, whoever asks for it later.
+        // Check here that the signature fits, whoever uses it later.
         (Some(_), _) => {
             let mut exported = module.clone();
             let fitted = graph::lift(&mut exported);
@@ -236,7 +237,7 @@ fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Re
     })
 }
 
-/// The file's name without its directory and ending.
+/// The file's name without directory and extension.
 fn file_stem(name: &str) -> String {
     Path::new(name)
         .file_stem()

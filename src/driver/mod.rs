@@ -1,12 +1,12 @@
-//! The stages strung together: the only place that knows their order.
+//! Runs the stages in order. No other module knows the order.
 //!
 //! ```text
 //! path ─load─▶ Model ─check─▶ typed ─optimize─▶ canonical ─lower─▶ Program ─compile─▶ Executable
 //! ```
 //!
-//! A [`Session`] holds what a run reads and finds; each of its methods is one stage. [`Observer`]s see every stage's
-//! product. A [`Function`] is a model to be called at any sizes. Around it: tensors in files ([`files`]), inputs by name ([`bind`]), results compared ([`compare`]), and the
-//! text of every stage ([`text`]).
+//! A [`Session`] holds the sources and findings of a run; each of its methods is one stage. [`Observer`]s see every
+//! stage's product. A [`Function`] is a model that can be called at any sizes. Other parts: tensors in files
+//! ([`files`]), inputs by name ([`bind`]), comparison of results ([`compare`]), and the text of every stage ([`text`]).
 
 #[cfg(test)]
 mod accuracy_tests;

@@ -1,4 +1,4 @@
-//! The routines that programs name, from the op table.
+//! Resolves the routines that programs name, using the op table.
 
 use crate::diag::Diagnostic;
 use crate::op::{self, Call, Meaning};

@@ -1,4 +1,4 @@
-//! Running a compiled or interpreted graph on bound inputs.
+//! Runs a compiled or interpreted graph on bound inputs.
 
 use super::inputs::bind::{self, BoundInputs, Value};
 use crate::diag::{Code, Diagnostic};
@@ -8,7 +8,7 @@ use crate::runtime::Executable;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Val};
 
-/// The tensors that an executable takes, in its order, from the values of the graph's placeholders.
+/// The tensors that an executable takes, in order, from the values of the graph's placeholders.
 pub fn executable_inputs(
     executable: &Executable,
     graph: &Graph,
@@ -20,7 +20,7 @@ pub fn executable_inputs(
         let n = placeholders.iter().find(is)?;
         bound.values.get(placeholders.iter().position(|p| p == n)?)?.as_leaf()
     };
-    // An item of a nested input. Few models have one, and calls are to be short.
+    // An item of a nested input. Few models have one, and calls must be fast.
     let item = |name: &str| {
         let of = |(n, v): (&NodeId, &'_ Value)| {
             bind::named_tensors(graph[*n].target(), v)
@@ -40,7 +40,8 @@ pub fn executable_inputs(
         .collect()
 }
 
-/// For each tensor that an executable takes the position of its placeholder; `None` if one is an item of a nested input.
+/// For each tensor that an executable takes, the position of its placeholder; `None` if one is an item of a nested
+/// input.
 pub(super) fn input_positions(executable: &Executable, graph: &Graph) -> Option<Vec<usize>> {
     let placeholders = graph.placeholders();
     let position = |name: &str| {
@@ -52,12 +53,12 @@ pub(super) fn input_positions(executable: &Executable, graph: &Graph) -> Option<
     wanted.map(|i| position(&i.name)).collect()
 }
 
-/// What the interpreter gives for a checked module (at any level).
+/// The interpreter's result for a checked module at any level.
 pub fn interpret_module(module: &GraphModule, bound: &BoundInputs) -> Result<Value, Diagnostic> {
     interp::run(module, bound.values.clone())
 }
 
-/// The results a user sees: without the leading new values of buffers and inputs.
+/// The results that the user sees: without the leading new values of buffers and inputs.
 pub fn user_result(graph: &Graph, result: Value) -> Value {
     match result {
         Val::Tuple(v) if !graph.mutations.is_empty() => Val::Tuple(v.into_iter().skip(graph.mutations.len()).collect()),
@@ -74,7 +75,7 @@ pub fn named_results(result: &Value) -> Vec<(String, Tensor)> {
         .collect()
 }
 
-/// What a person is shown of a result: a line for each tensor and number, with its place in the structure.
+/// A summary of a result for people: a line for each tensor and number, with its position in the structure.
 pub fn result_overview(result: &Value) -> String {
     let mut items = vec![];
     collect_places(result, String::new(), &mut items);
@@ -101,7 +102,7 @@ pub fn result_overview(result: &Value) -> String {
     text
 }
 
-/// The items of a structure with their places, as Python writes them: `["prob"]`, `[1]["k"]`.
+/// The items of a structure with their positions in Python syntax: `["prob"]`, `[1]["k"]`.
 fn collect_places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Value)>) {
     match v {
         Val::List(v) | Val::Tuple(v) => {
@@ -121,7 +122,7 @@ fn collect_places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Va
     }
 }
 
-/// A tensor in a line: its range and mean, so that two runs can be told apart at a glance.
+/// A one-line summary of a tensor: its range and mean, so that two runs can be compared at a glance.
 pub fn tensor_summary(t: &Tensor) -> String {
     let n = t.numel();
     if n == 0 {
@@ -187,7 +188,8 @@ pub fn as_f64(s: Scalar) -> f64 {
     }
 }
 
-/// How many rows of `scores` (`[N, C]`) have their largest element at the class that `labels` (`[N]`) gives.
+/// The number of rows of `scores` (`[N, C]`) whose largest element is at the class given by `labels` (`[N]`), and the
+/// number of rows.
 pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Diagnostic> {
     let fits = scores.rank() == 2 && labels.rank() == 1 && scores.shape()[0] == labels.shape()[0];
     if !fits || labels.dtype().is_float() || scores.shape()[1] == 0 {

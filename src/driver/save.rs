@@ -1,4 +1,4 @@
-//! Compiled models written to files.
+//! Writes compiled models to files.
 
 use super::compile::Request;
 use super::compiled_file::{code_options, has_compiled_ending, show_type};
@@ -20,26 +20,26 @@ use crate::types::Val;
 use std::io;
 use std::path::Path;
 
-/// What is to be in a file besides the model.
+/// The contents of a file besides the model.
 pub struct SaveRequest<'a> {
     /// How to compile it.
     pub request: &'a Request,
     /// The processors to compile for.
     pub targets: &'a [Target],
-    /// The types of inputs, with the sizes that they bind; values are not looked at.
+    /// The types of the inputs, with the sizes that they bind. Values are ignored.
     pub inputs: &'a [BoundInputs],
 }
 
-/// What was written.
+/// A summary of the written file.
 pub struct Saved {
-    /// How many native parts.
+    /// The number of native parts.
     pub parts: usize,
-    /// The file's length.
+    /// The file's length in bytes.
     pub bytes: u64,
 }
 
-/// Compiles a model and writes it to a file with its code. What has no form in a file is reported, and compiled anew by whoever reads the
-/// file: a graph of which a part is interpreted.
+/// Compiles a model and writes it to a file with its code. A graph that is partly interpreted cannot be stored as code:
+/// this is reported, and readers of the file compile the model again.
 pub fn save_compiled(session: &mut Session, model: LoadedModel, save: &SaveRequest, path: &Path) -> Staged<Saved> {
     if !has_compiled_ending(path) {
         let d = unwritable_file(path, "a compiled model's name ends in .fxc");
@@ -124,7 +124,7 @@ impl SaveWriter<'_> {
         written
     }
 
-    /// Writes the parts for one processor. They share what is the same at several sizes.
+    /// Writes the parts for one processor. Parts for several sizes share what they have in common.
     fn write_for_target(
         &mut self,
         session: &mut Session,
@@ -186,7 +186,7 @@ fn native_entry(
     }
 }
 
-/// The inputs of a module without what is computed of them: what calls are checked against. Its result says only whether the module's is
+/// The inputs of a module without the computation, for checking calls. The result only tells whether the module returns
 /// a tuple.
 fn signature_module(module: &GraphModule) -> GraphModule {
     let mut inputs = Graph::new();

@@ -1,4 +1,4 @@
-//! A compilation: the stages in order, the findings of all of them, and who watches.
+//! A compilation: the stages in order, their findings, and observers.
 
 use super::inputs::bind::Dims;
 use super::load::{self, LoadedModel};
@@ -23,41 +23,41 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Findings that stop the work were reported to the session's [`Diagnostics`].
+/// Findings that stop the work have been reported to the session's [`Diagnostics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported;
 
 /// A stage's result.
 pub type Staged<T> = Result<T, Reported>;
 
-/// One run of the compiler: what it read, what it found, who watches.
+/// One run of the compiler: its sources, findings and observers.
 #[derive(Default)]
 pub struct Session {
-    /// Everything read as text.
+    /// All texts that were read.
     pub sources: Sources,
-    /// What was found, each finding once, in the order of the stages.
+    /// The findings, each once, in the order of the stages.
     pub diagnostics: Diagnostics,
-    /// Whether convolutions are the sums of their products, and no algorithm that rounds differently takes their place: see
+    /// Whether convolutions must be the sums of their products rather than use algorithms that round differently: see
     /// [`math::Native::exact`].
     pub exact: bool,
-    /// Whether exported programs stay as they were exported, for printing: see [`load::load_model`].
+    /// Whether exported programs keep their exported form, for printing: see [`load::load_model`].
     pub lifted: bool,
-    /// Whether nodes that nothing uses are reported in traced graphs too, of which nobody wrote the nodes.
+    /// Whether to report unused nodes also in traced graphs, whose nodes nobody wrote by hand.
     pub lints: bool,
-    /// The features of the processor to compile for; `None` for the machine's.
+    /// The processor features to compile for; `None` for those of the machine.
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
-    /// Whether a compiled model whose code does not fit is an error, rather than compiled anew.
+    /// Whether it is an error if the code of a compiled model does not fit. Otherwise the model is compiled again.
     pub no_fallback: bool,
-    /// Whether code is kept as it can be written to a file.
+    /// Whether to keep code in the form in which it can be written to a file.
     pub(super) keep_images: bool,
-    /// Stops the work at its next stage, pass or step.
+    /// Cancels the work before its next stage, pass or step.
     pub cancel: CancelToken,
     observers: Vec<Box<dyn Observer + Send>>,
-    /// The threads of the last executable, for the next with as many.
+    /// The threads of the last executable, for reuse by the next one with the same number.
     pool: Option<Arc<Pool>>,
-    /// The tensor IR after each step of the last lowering, if it is kept.
+    /// The tensor IR after each step of the last lowering, if requested.
     tensor_ir: Option<Vec<(&'static str, String)>>,
 }
 
@@ -67,7 +67,7 @@ impl Session {
         Session::default()
     }
 
-    /// Lets `observer` watch the stages from now on.
+    /// Adds an observer of all further stages.
     pub fn observe(&mut self, observer: impl Observer + Send + 'static) {
         self.observers.push(Box::new(observer));
     }
@@ -96,14 +96,15 @@ impl Session {
             .for_each(|o| o.after_stage(stage, product, time));
     }
 
-    /// Takes a stage's findings; fails if one is an error.
+    /// Takes over a stage's findings. Fails if one is an error.
     fn take_findings(&mut self, found: Diagnostics) -> Staged<()> {
         let failed = found.has_errors();
         self.diagnostics.extend(found);
         if failed { Err(Reported) } else { Ok(()) }
     }
 
-    /// Does `work` without what it warns of, which was said before; only where compiling ends is said each time.
+    /// Does `work` without its warnings, which were reported before. Only what stopped compilation is reported every
+    /// time.
     pub(super) fn quietly<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
@@ -113,7 +114,7 @@ impl Session {
         done
     }
 
-    /// Does `work`, and gives what is found instead of reporting it if it fails.
+    /// Does `work`. If it fails, returns its findings instead of reporting them.
     pub(super) fn catch_findings<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
@@ -127,12 +128,13 @@ impl Session {
         }
     }
 
-    /// Does `work` if it can be done; why it cannot be done is not said.
+    /// Does `work` if possible. Does not report why it fails.
     pub(super) fn try_work<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Option<T> {
         self.catch_findings(work).ok()
     }
 
-    /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The kind is told by the content.
+    /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The content determines the
+    /// kind.
     pub fn load(&mut self, path: &str) -> Staged<LoadedModel> {
         let model = self.load_any(path)?;
         if model.module.graphs.is_empty() {
@@ -157,14 +159,14 @@ impl Session {
         Ok(rules)
     }
 
-    /// The rules of a syntax tree, checked.
+    /// Compiles and checks the rules of a syntax tree.
     pub fn check_rules(&mut self, tree: &ast::File) -> Staged<Vec<Rule>> {
         let (rules, found) = rewrite::compile(tree);
         self.take_findings(found)?;
         Ok(rules)
     }
 
-    /// [`Session::load`] of a file that may hold rules and no graph.
+    /// [`Session::load`] for a file that may hold rules but no graph.
     pub fn load_any(&mut self, path: &str) -> Staged<LoadedModel> {
         let start = Instant::now();
         let how = load::LoadOptions {
@@ -178,12 +180,12 @@ impl Session {
         Ok(model)
     }
 
-    /// [`Session::load`] of a text that is not in a file; `name` is what diagnostics call it.
+    /// [`Session::load`] for a text that is not in a file. Diagnostics refer to it as `name`.
     pub fn load_text(&mut self, name: &str, text: &str) -> Staged<LoadedModel> {
         self.load_text_in(name, text, None)
     }
 
-    /// [`Session::load_text`] of a text whose weights are looked for in a directory.
+    /// [`Session::load_text`] with a directory that is searched for the weights file.
     pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<LoadedModel> {
         let start = Instant::now();
         let how = load::LoadOptions {
@@ -197,14 +199,14 @@ impl Session {
         Ok(model)
     }
 
-    /// Lints the module and gives every node its type. `inputs` are the types of the entry graph's inputs where they
-    /// are known better than the file declares them.
+    /// Lints the module and infers the type of every node. `inputs` are the types of the entry graph's inputs where
+    /// more is known than the file declares.
     pub fn check(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<()> {
         self.check_cancelled()?;
         let start = Instant::now();
         let linted = graph::lint(module);
         let sound = !linted.has_errors();
-        // What lint finds wrong with a node is all that is said of it; the others have types.
+        // Nodes with lint findings get no further findings; the other nodes get types.
         let mut gaps = Gaps::default();
         gaps.add_findings(&linted);
         let inconsistent = linted.iter().any(|d| matches!(d.code, Code::E0107 | Code::E0109));
@@ -266,23 +268,23 @@ impl Session {
         self.finish_optimize(module, report, start)
     }
 
-    /// Keeps the tensor IR of later lowerings as text, or no longer.
+    /// Whether to keep the tensor IR of later lowerings as text.
     pub fn keep_tensor_ir(&mut self, keep: bool) {
         self.tensor_ir = keep.then(Vec::new);
     }
 
-    /// The tensor IR as the last lowering read it, and after each of its steps, if it was kept.
+    /// The tensor IR as the last lowering read it, and after each of its steps, if requested.
     pub fn tensor_ir(&self) -> &[(&'static str, String)] {
         self.tensor_ir.as_deref().unwrap_or_default()
     }
 
-    /// Lowers an optimised module's entry graph, with its sizes bound by `dims`.
+    /// Lowers an optimised module's entry graph. `dims` binds its sizes.
     pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
         let graph = module.entry().ok_or(Reported)?;
         self.lower_graph(module, graph, dims)
     }
 
-    /// [`Session::lower`] of a graph that refers to the module's attributes.
+    /// [`Session::lower`] for a graph that refers to the module's attributes.
     pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
         self.try_lower(module, graph, dims).map_err(|e| {
             self.report(e.into_diagnostic());
@@ -290,7 +292,7 @@ impl Session {
         })
     }
 
-    /// [`Session::lower_graph`], which tells what is refused from what is wrong and reports neither.
+    /// [`Session::lower_graph`], but distinguishes what is refused from what is wrong, and reports neither.
     pub(super) fn try_lower(
         &mut self,
         module: &GraphModule,
@@ -316,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
+    /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the text of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         self.check_cancelled()?;
@@ -354,7 +356,7 @@ impl Session {
         }
     }
 
-    /// The kernels of a program as the bytes of an object file: see [`codegen::emit_object()`].
+    /// Compiles the kernels of a program to the bytes of an object file: see [`codegen::emit_object()`].
     pub fn compile_object(&mut self, program: &Program) -> Staged<Vec<u8>> {
         let object = codegen::emit_object(&program.kernels, self.codegen_options(false));
         object.map_err(|e| {
@@ -366,7 +368,7 @@ impl Session {
     }
 }
 
-/// How many threads a request for `threads` means: 0 is one per processor.
+/// The number of threads for a request of `threads`: 0 means one per processor.
 pub fn thread_count(threads: usize) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -374,18 +376,18 @@ pub fn thread_count(threads: usize) -> usize {
     }
 }
 
-/// The entry graph's inputs with their symbolic sizes replaced: the types to compile for when no inputs are given.
+/// The types of the entry graph's inputs with symbolic sizes replaced: the types to compile for without inputs.
 pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let types = declared_types(module, dims).into_iter();
-    // An input that is not a tensor is compiled in, with its default.
+    // An input that is not a tensor is compiled in with its default.
     let default = |p: NodeId| infer::literal_value(graph[p].args().first()?);
     let types = types.zip(graph.placeholders()).map(|(t, p)| default(p).unwrap_or(t));
     types.collect()
 }
 
-/// The declared types of the entry graph's inputs with the sizes in `dims` put in: what holds for every call with these
-/// sizes, whatever numbers it is given.
+/// The declared types of the entry graph's inputs with the sizes in `dims` replaced. They hold for every call with
+/// these sizes, whatever its numbers.
 pub fn declared_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));

@@ -1,12 +1,12 @@
-//! Graphs whose sizes depend on values: what comes before these is compiled, what follows is interpreted.
+//! Compiles the part of a graph before sizes that depend on values, and interprets the rest.
 //!
 //! ```text
 //! x ──▶ backbone ──▶ scores ──▶ nonzero ──▶ rows ──▶ result
 //!       └─── compiled ───┘      └──── interpreted ───┘
 //! ```
 //!
-//! `nonzero`, `unique`, `masked_select`, `item` and the like give tensors whose sizes (or numbers that are sizes) are known
-//! only once they have run. Such nodes and everything that uses them form the tail of the graph.
+//! `nonzero`, `unique`, `masked_select`, `item` and the like return tensors whose sizes (or numbers that are sizes) are
+//! only known after they have run. Such nodes and all that depend on them form the tail of the graph.
 
 use super::inputs::bind::{BoundInputs, Value};
 use super::run::executable_inputs;
@@ -19,7 +19,7 @@ use crate::runtime::Executable;
 use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
 
-/// The tail of a graph: the nodes whose types are known only from values, and what uses them.
+/// The tail of a graph: the nodes whose types depend on values, and all nodes that depend on them.
 pub(super) struct InterpretedTail {
     nodes: HashSet<NodeId>,
     /// The first node whose type depends on values.
@@ -27,7 +27,7 @@ pub(super) struct InterpretedTail {
 }
 
 impl InterpretedTail {
-    /// The tail of a graph whose nodes have types for fixed input sizes, if it has one.
+    /// The tail of a graph whose nodes have types for fixed input sizes, if there is one.
     pub(super) fn from_graph(graph: &Graph) -> Option<InterpretedTail> {
         let mut nodes = HashSet::new();
         let mut first = None;
@@ -41,14 +41,14 @@ impl InterpretedTail {
         Some(InterpretedTail { nodes, first: first? })
     }
 
-    /// The whole graph as a tail, for one that cannot be compiled; `None` if nothing is called.
+    /// The whole graph as a tail, for a graph that cannot be compiled; `None` if it has no calls.
     pub(super) fn whole_graph(graph: &Graph) -> Option<InterpretedTail> {
         let nodes: HashSet<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
         let first = graph.iter().find(|n| nodes.contains(n))?;
         Some(InterpretedTail { nodes, first })
     }
 
-    /// What is said about it, once.
+    /// The warning about the tail, which is reported once.
     pub(super) fn warning(&self, graph: &Graph) -> Diagnostic {
         let node = &graph[self.first];
         let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
@@ -67,7 +67,7 @@ impl InterpretedTail {
         }
     }
 
-    /// What is said if the tail is all there is, and code is wanted.
+    /// The error if the tail is the whole graph and code was requested.
     pub(super) fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
         let title = "no part of the graph is compiled";
         let missing = self.missing_types(graph);
@@ -79,15 +79,15 @@ impl InterpretedTail {
         untyped::explain_missing(graph, &missing, Diagnostic::new(Code::E0601, title))
     }
 
-    /// The inputs and attributes of which the tail's nodes know too little.
+    /// The inputs and attributes whose missing types the tail's nodes depend on.
     fn missing_types(&self, graph: &Graph) -> Vec<Untyped> {
         let mut missing = untyped::find_untyped(graph);
         missing.retain(|u| graph[u.node].users().any(|n| self.nodes.contains(&n)));
         missing
     }
 
-    /// The graph without the tail, and the nodes whose values the tail uses, which are its results. `None` if the tail is
-    /// all that is computed.
+    /// The graph without the tail, and the nodes whose values the tail uses, which become its results. `None` if the
+    /// tail is everything that is computed.
     pub(super) fn head_graph(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
         let output = graph.output();
         let in_tail = |n: NodeId| self.nodes.contains(&n) || Some(n) == output;
@@ -106,7 +106,7 @@ impl InterpretedTail {
         let mut tail: Vec<NodeId> = graph.iter().filter(|&n| in_tail(n)).collect();
         tail.reverse();
         for n in tail {
-            // Its users came later and are gone.
+            // Its users came later and have been erased.
             head.erase_node(n).ok()?;
         }
         head.set_insert_point(crate::graph::InsertPoint::End);
@@ -115,7 +115,7 @@ impl InterpretedTail {
     }
 }
 
-/// Whether a type leaves nothing open: sizes and numbers are known.
+/// Whether all sizes and numbers of a type are known.
 fn is_fixed(ty: &Type) -> bool {
     match ty {
         Val::Leaf(t) => t.fixed_shape().is_some(),
@@ -127,14 +127,14 @@ fn is_fixed(ty: &Type) -> bool {
     }
 }
 
-/// A graph in two parts.
+/// A graph split into a compiled head and an interpreted tail.
 pub(super) struct SplitExecutable {
     tail: InterpretedTail,
-    /// The part that is compiled, if there is anything in it, and the nodes whose values are its results.
+    /// The compiled part, unless it is empty, and the nodes whose values are its results.
     head: Option<(Executable, Vec<NodeId>)>,
 }
 
-/// Gives the values that the head computed, and lets the interpreter compute the others.
+/// Hooks that provide the values that the head computed, so that the interpreter computes only the others.
 struct Computed {
     values: HashMap<NodeId, Value>,
     skip: HashSet<NodeId>,
@@ -142,7 +142,7 @@ struct Computed {
 
 impl Hooks for Computed {
     fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
-        // Graphs that the entry calls number their nodes as it does.
+        // The nodes of graphs that the entry calls may have the same ids as its own.
         if !at.module.entry().is_some_and(|entry| std::ptr::eq(entry, at.graph)) {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl Hooks for Computed {
 }
 
 impl SplitExecutable {
-    /// A tail after what was compiled of the same graph.
+    /// A tail, with the head that was compiled from the same graph.
     pub(super) fn new(tail: InterpretedTail, head: Option<(Executable, Vec<NodeId>)>) -> SplitExecutable {
         SplitExecutable { tail, head }
     }
@@ -169,12 +169,13 @@ impl SplitExecutable {
         self.head.as_mut().map(|h| &mut h.0)
     }
 
-    /// How many operations are not compiled.
+    /// The number of operations that are not compiled.
     pub(super) fn interpreted_count(&self) -> usize {
         self.tail.nodes.len()
     }
 
-    /// Runs the module's entry graph: the head compiled, the rest in `interpreter`, which has the module's buffers.
+    /// Runs the module's entry graph: the head as compiled code, the rest in `interpreter`, which holds the module's
+    /// buffers.
     pub(super) fn run(
         &mut self,
         module: &GraphModule,
@@ -208,7 +209,7 @@ mod tests {
     use crate::driver::{Dims, Fill, Function, Given, Provided, Request, Session, bind, fill};
     use crate::types::{DType, Val};
 
-    /// Nodes of each graph are numbered from zero: those of `more` have the numbers of what the head computed.
+    /// Node ids of each graph start at zero: those of `more` equal ids of nodes that the head computed.
     #[test]
     fn called_graphs_compute_their_own_nodes() {
         let text = "graph main {

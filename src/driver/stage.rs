@@ -1,4 +1,4 @@
-//! The stages by name, and what may watch them.
+//! The stages by name, and the trait for observing them.
 
 use crate::graph::GraphModule;
 use crate::pass::PassRun;
@@ -10,22 +10,22 @@ use std::time::Duration;
 /// The stages of a compilation, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// Bytes to a module of graphs: parsing and building, or reading an archive; weights are mapped.
+    /// Turns bytes into a module of graphs: parses and builds a text, or reads an archive. Maps weights.
     Load,
-    /// Lint and inference: every node gets its type.
+    /// Lints the module and infers the type of every node.
     Check,
-    /// The passes.
+    /// Runs the passes.
     Optimize,
-    /// Fusion, schedules, memory plan.
+    /// Fuses, schedules and plans memory.
     Lower,
-    /// Machine code.
+    /// Generates machine code.
     Compile,
-    /// Packed weights, and memory. Packing needs all weights, so reading their file is a part of it.
+    /// Packs weights and allocates memory. Packing needs all weights, so it includes reading their file.
     Pack,
 }
 
 impl Stage {
-    /// All of them.
+    /// All stages.
     pub const ALL: [Stage; 6] = [
         Stage::Load,
         Stage::Check,
@@ -35,7 +35,7 @@ impl Stage {
         Stage::Pack,
     ];
 
-    /// Its name in reports.
+    /// The stage's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Load => "load",
@@ -48,7 +48,7 @@ impl Stage {
     }
 }
 
-/// What a stage made.
+/// The product of a stage.
 #[derive(Clone, Copy)]
 pub enum StageProduct<'a> {
     /// After `Load` (untyped), `Check` (typed) and `Optimize` (canonical).
@@ -59,19 +59,19 @@ pub enum StageProduct<'a> {
     Executable(&'a Executable),
 }
 
-/// Watches a compilation: prints, measures, verifies.
+/// Observes a compilation, to print, measure or verify.
 pub trait Observer {
-    /// Called when a stage is done, with what it made and how long it took.
+    /// Called after a stage, with its product and duration.
     fn after_stage(&mut self, _stage: Stage, _product: StageProduct, _time: Duration) {}
 
-    /// Called when a pass has run (whether or not it changed anything), with the module as it left it.
+    /// Called after a pass (whether or not it changed anything), with the resulting module.
     fn after_pass(&mut self, _run: &PassRun, _module: &GraphModule) {}
 }
 
-/// Records how long each stage took.
+/// Records the duration of each stage.
 #[derive(Clone, Debug, Default)]
 pub struct Timer {
-    /// In the order the stages ran.
+    /// In the order in which the stages ran.
     pub times: Vec<(Stage, Duration)>,
 }
 
@@ -92,12 +92,12 @@ impl Timer {
     }
 }
 
-/// What an observer that others hold too has seen. (A panic elsewhere leaves it whole: each report is one call.)
+/// Locks a shared observer. (After a panic elsewhere it is still consistent, since each report is a single call.)
 pub fn lock_observer<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
     observer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A shared observer, which its owner can read while the session has it too.
+/// A shared observer, which its owner can read while the session uses it.
 impl<O: Observer> Observer for Arc<Mutex<O>> {
     fn after_stage(&mut self, stage: Stage, product: StageProduct, time: Duration) {
         lock_observer(self).after_stage(stage, product, time);

@@ -1,5 +1,5 @@
-//! Finding what is to blame for a wrong result: the first pass after which the interpreter gives something else, or the
-//! first node that compiled code computes differently.
+//! Finds the cause of a wrong result: the first pass after which the interpreter's result differs, or the first node
+//! that compiled code computes differently.
 
 use super::compare::{Difference, Tolerance, compare};
 use crate::diag::Diagnostic;
@@ -14,18 +14,18 @@ use crate::tensor::Tensor;
 use crate::types::Val;
 use std::collections::HashMap;
 
-/// A result that is not what it should be.
+/// The cause of a wrong result.
 #[derive(Clone, Debug)]
 pub struct Blame {
     /// The pass or node.
     pub name: String,
     /// The result or node whose value differs.
     pub value: String,
-    /// How far.
+    /// The difference.
     pub difference: Difference,
 }
 
-/// Runs `passes` one by one over a checked module, with the interpreter after each. `None` if no result changes.
+/// Runs `passes` one by one over a checked module, and the interpreter after each. Returns `None` if no result changes.
 pub fn find_bad_pass(
     session: &mut Session,
     mut module: GraphModule,
@@ -60,7 +60,7 @@ fn interpreted_results(
     module: &GraphModule,
     bound: &BoundInputs,
 ) -> Staged<Vec<(String, Tensor)>> {
-    // Every run draws the same random numbers.
+    // Make every run draw the same random numbers.
     random::seed(0);
     let result = interpret_module(module, bound).map_err(|d| report_error(session, d))?;
     Ok(match module.entry() {
@@ -74,7 +74,7 @@ fn report_error(session: &mut Session, d: Diagnostic) -> Reported {
     Reported
 }
 
-/// Keeps what every node of the entry graph gives.
+/// Records the value of every node of the entry graph.
 #[derive(Default)]
 struct NodeValues {
     tensors: HashMap<NodeId, Tensor>,
@@ -83,7 +83,7 @@ struct NodeValues {
 
 impl Hooks for NodeValues {
     fn after_node(&mut self, graph: &Graph, node: NodeId, result: &RuntimeValue) -> Result<(), Diagnostic> {
-        // Passes have inlined every call, so that only the entry graph is run.
+        // Passes have inlined every call, so only the entry graph runs.
         let bound = *self.depth_of.get_or_insert(graph.id_bound());
         if let Val::Leaf(t) = result
             && graph.id_bound() == bound
@@ -94,21 +94,20 @@ impl Hooks for NodeValues {
     }
 }
 
-/// What [`find_bad_node`] found.
+/// The result of [`find_bad_node`].
 #[derive(Clone, Debug)]
 pub enum BisectOutcome {
-    /// The compiled results are the interpreter's.
+    /// The compiled results equal the interpreter's.
     Agree {
-        /// How many nodes were compiled as results of their own.
+        /// The number of nodes that were compiled as results.
         nodes: usize,
     },
-    /// This node is the first that compiled code computes differently, with the graph up to it compiled.
+    /// The first node that compiled code computes differently, with the graph up to it compiled.
     Differ(Blame),
 }
 
-/// Compiles the optimised graph up to one node after another, by bisection where results differ, and compares with what
-/// the interpreter gives for that node. With `every`, all nodes are looked at, so that a difference that later nodes hide is
-/// found too.
+/// Compiles the optimised graph up to one node at a time and compares the node's value with the interpreter's, by
+/// bisection where results differ. With `every`, checks all nodes, which also finds a difference that later nodes hide.
 pub fn find_bad_node(
     session: &mut Session,
     module: &GraphModule,
@@ -138,7 +137,7 @@ pub fn find_bad_node(
             nodes: candidates.len(),
         });
     }
-    // A difference stays in what is computed from it: look for the first node that has it.
+    // A difference propagates to what is computed from it: look for the first node that has it.
     let mut looked = 0;
     let last = candidates.len().checked_sub(1);
     let Some(mut hi) = last else {
@@ -162,7 +161,7 @@ pub fn find_bad_node(
     Ok(BisectOutcome::Differ(blame))
 }
 
-/// Whether compiled code gives something else for node `n`, with nothing compiled but what it needs.
+/// Compares node `n` with the interpreter, compiling only what `n` needs.
 fn blame_node(
     session: &mut Session,
     module: &GraphModule,
@@ -182,7 +181,7 @@ fn blame_node(
     for m in graph.ids().into_iter().rev() {
         let draws = graph.is_before(m, n) && graph::is_impure(graph, m, None);
         if graph[m].op().is_call() && graph[m].users().len() == 0 && !draws {
-            // Nothing uses it: it came after the node.
+            // It came after the node, so it has no users left.
             let _ = graph.erase_node(m);
         }
     }

@@ -1,29 +1,29 @@
-//! How far two results are apart.
+//! Measures the difference between two results.
 
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 
-/// Limits: `|got - want| <= atol + rtol * |want|`, as `numpy.allclose`, with NaN equal to NaN.
+/// A tolerance: `|got - want| <= atol + rtol * |want|`, as in `numpy.allclose`, with NaN equal to NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Relative to the element wanted.
+    /// Relative to the expected element.
     pub rtol: f64,
     /// Absolute.
     pub atol: f64,
 }
 
-/// What comparing two tensors found.
+/// The result of comparing two tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Why they cannot be compared at all: another dtype or shape.
+    /// Why they cannot be compared: different dtypes or shapes.
     pub mismatch: Option<String>,
-    /// Elements outside of the tolerance.
+    /// The number of elements outside the tolerance.
     pub outside: usize,
-    /// All elements.
+    /// The number of all elements.
     pub count: usize,
-    /// The largest difference; infinite where only one is NaN or infinite.
+    /// The largest difference; infinite if only one of the two elements is NaN or infinite.
     pub max_abs: f64,
-    /// The largest difference by the largest finite magnitude wanted.
+    /// The largest difference divided by the largest finite magnitude expected.
     pub relative: f64,
     /// The linear index of the worst element.
     pub worst: usize,
@@ -36,7 +36,7 @@ impl Difference {
     }
 }
 
-/// Compares `got` with `want`. Integers and bools must be equal whatever the tolerance.
+/// Compares `got` with `want`. Integers and bools must be equal, whatever the tolerance.
 pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
     let mut d = Difference {
         mismatch: None,
@@ -46,7 +46,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
         relative: 0.0,
         worst: 0,
     };
-    // bf16 results are saved as f32, which numpy knows.
+    // bf16 results are saved as f32, which numpy supports.
     let same = got.dtype() == want.dtype() || (got.dtype() == DType::BF16 && want.dtype() == DType::F32);
     if !same || got.shape() != want.shape() {
         d.mismatch = Some(format!("{} instead of {}", got.ty(), want.ty()));
@@ -72,7 +72,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
         let diff = if diff.is_nan() { f64::INFINITY } else { diff };
         let outside = exact || !y.is_finite() || diff > tolerance.atol + tolerance.rtol * y.abs();
         d.outside += outside as usize;
-        // Large integers may differ by less than f64 tells.
+        // Large integers may differ by less than f64 resolves.
         if diff > d.max_abs || (outside && d.outside == 1 && d.max_abs == 0.0) {
             (d.max_abs, d.worst) = (diff, i);
         }
@@ -94,7 +94,7 @@ fn scalar_to_f64(s: Scalar) -> f64 {
     }
 }
 
-/// The place of linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
+/// The index of the element with linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
 pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
     let mut rest = i;
     let mut at: Vec<usize> = shape

@@ -1,8 +1,8 @@
-//! Finding the nodes at which two ways of running a graph disagree: torch's `net_min_base` minimizer.
+//! Finds the nodes at which two ways of running a graph disagree: torch's `net_min_base` minimizer.
 //!
 //! [`minimize`] runs parts of a graph in both ways on the same values, which the interpreter computes, and compares the
-//! results; [`Traverse`] says which parts. [`bisect`](super::bisect) is the same for passes and compiled code from the command
-//! line.
+//! results. [`Traverse`] selects the parts. [`bisect`](super::bisect) does the same for passes and compiled code, on
+//! the command line.
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, transform};
@@ -11,20 +11,20 @@ use crate::types::Val;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Which parts of a graph are looked at.
+/// How a graph is divided into parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traverse {
-    /// Each call by itself; all that disagree are found.
+    /// Each call by itself. Finds all that disagree.
     Sequential,
-    /// Halves of halves: what disagrees is divided until it is one call.
+    /// Bisection: a part that disagrees is halved until it is a single call.
     Binary,
-    /// From the first call to one after another, until the results disagree; that call is found.
+    /// All calls up to one, which is advanced until the results disagree. Finds that call.
     Accumulate,
-    /// Binary from the end, then from the beginning: the least run of calls whose results disagree.
+    /// Bisection of the end, then of the start. Finds the smallest run of calls whose results disagree.
     Block,
-    /// Runs of calls between these, which are not looked at.
+    /// The runs between these calls, which are not checked.
     Skip(Vec<NodeId>),
-    /// Just the calls from the first to the last of these.
+    /// Only the calls from the first to the last of these.
     Defined(Vec<NodeId>),
 }
 
@@ -44,10 +44,11 @@ struct Minimizer<'a, 'b> {
     agree: Agree<'b>,
 }
 
-/// The calls of the entry graph at which `run_a` and `run_b` disagree, in order; none if they agree wherever was looked.
+/// Returns the calls of the entry graph at which `run_a` and `run_b` disagree, in order. Empty if no checked part
+/// disagrees.
 ///
 /// # Errors
-/// What running the whole reports. A part that one of the two cannot run counts as disagreeing.
+/// Whatever running the whole graph reports. A part that one of the two cannot run counts as a disagreement.
 pub fn minimize(
     module: &GraphModule,
     inputs: Vec<RuntimeValue>,
@@ -97,7 +98,7 @@ pub fn minimize(
 }
 
 impl Minimizer<'_, '_> {
-    /// Whether the two ways disagree on the part of these calls.
+    /// Whether the two ways disagree on these calls.
     fn differs(&mut self, part: &Range<usize>) -> bool {
         let inside = &self.calls[part.clone()];
         let tensors = |n: &NodeId| self.values.get(n).is_some_and(|v| matches!(v, Val::Leaf(_)));
@@ -125,7 +126,7 @@ impl Minimizer<'_, '_> {
         }
     }
 
-    /// The calls that disagree, by halving what does.
+    /// Finds the calls that disagree by bisection.
     fn search_binary(&mut self, part: Range<usize>) -> Vec<Range<usize>> {
         let mut out = vec![];
         let mut todo = vec![part];
@@ -146,14 +147,14 @@ impl Minimizer<'_, '_> {
                 }
             }
             if todo.len() == before {
-                // Only together do they disagree.
+                // They disagree only together.
                 out.push(part);
             }
         }
         out
     }
 
-    /// The least run of calls whose results disagree: the end is found with the beginning fixed, then the beginning.
+    /// Finds the smallest run of calls whose results disagree: first its end with the start fixed, then its start.
     fn search_block(&mut self, part: Range<usize>) -> Option<Range<usize>> {
         if part.is_empty() || !self.differs(&part) {
             return None;
@@ -178,7 +179,7 @@ impl Minimizer<'_, '_> {
         Some(low..end)
     }
 
-    /// The runs between skipped calls that disagree.
+    /// Finds the runs between skipped calls that disagree.
     fn search_between(&mut self, skipped: &[NodeId]) -> Vec<Range<usize>> {
         let mut out = vec![];
         let mut start = 0;
@@ -202,7 +203,7 @@ mod tests {
     use crate::interp::{self, Hooked, Hooks, RunningNode};
     use crate::tensor::Tensor;
 
-    /// A backend that is wrong about `sin` and `sqrt`.
+    /// A backend that computes `sin` and `sqrt` wrongly.
     struct Wrong;
     impl Hooks for Wrong {
         fn call_method(&mut self, at: RunningNode<'_>) -> Hooked {

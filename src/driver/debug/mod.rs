@@ -1,4 +1,4 @@
-//! Finding what is to blame for a wrong result.
+//! Finds the cause of a wrong result.
 
 pub mod bisect;
 pub mod compare;

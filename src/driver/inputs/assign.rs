@@ -1,26 +1,26 @@
-//! What is given, matched by name to the values that a graph takes.
+//! Assigns provided values to the values that a graph takes, by name.
 //!
-//! A nested input is given by its items, `cache.keys.0`. torch's exporter flattens nested inputs and joins the parts of their names
-//! with underscores (`cache_keys_0`), which the same spelling means too.
+//! A nested input is given by its items: `cache.keys.0`. torch's exporter flattens nested inputs and joins the parts of
+//! their names with underscores (`cache_keys_0`); the same spelling matches these too.
 
 use super::bind::{Given, InputBinder, InputPlace, Provided, Value, default_value, quoted_list};
 use crate::diag::{Code, Diagnostic, Severity, nearest};
 use crate::graph::NodeId;
 use crate::types::{Type, Val};
 
-/// What is given for one input.
+/// What is provided for one input.
 #[derive(Clone, Debug)]
 pub(super) enum Slot {
     /// Nothing.
     Empty,
-    /// One thing for all of it.
+    /// A single value for all of it.
     Whole(Provided),
-    /// Its items by their paths.
+    /// Values for its items, by path.
     Parts(Vec<(Vec<String>, Provided)>),
 }
 
 impl Slot {
-    /// Who gave it, if anybody has.
+    /// The origin of the value at `path`, if there is one.
     fn origin_of(&self, path: &[String]) -> Option<&str> {
         match self {
             Slot::Empty => None,
@@ -31,13 +31,13 @@ impl Slot {
     }
 }
 
-/// The parts of a name: of `cache.keys[0]` and `cache["keys"][0]` the three words.
+/// The parts of a name: three words for both `cache.keys[0]` and `cache["keys"][0]`.
 pub(super) fn name_parts(name: &str) -> Vec<String> {
     let words = name.split(['.', '[', ']', '"', '\'']).filter(|w| !w.is_empty());
     words.map(str::to_string).collect()
 }
 
-/// A path as torch's exporter names a flattened input.
+/// The name that torch's exporter gives a flattened input with this path.
 fn join_path(path: &[String]) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     path.join("_").chars().map(letter).collect()
@@ -52,7 +52,7 @@ pub(super) fn is_nested<T>(ty: &Val<T>) -> bool {
     matches!(ty, Val::List(_) | Val::Tuple(_) | Val::Dict(_))
 }
 
-/// The items of a nested value, with what each is called.
+/// The items of a nested value with their names.
 fn named_items<T>(v: &Val<T>) -> Vec<(String, &Val<T>)> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
@@ -69,7 +69,7 @@ fn key_text<T>(k: &Val<T>) -> String {
     }
 }
 
-/// The values without items in a value or a type, with their paths.
+/// The leaves of a value or type with their paths.
 pub(super) fn leaves_with_paths<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
     let mut out = vec![];
     let mut open: Vec<(Vec<String>, &Val<T>)> = vec![(vec![], v)];
@@ -85,7 +85,7 @@ pub(super) fn leaves_with_paths<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
     out
 }
 
-/// A value of the structure of `ty`, around the values that `next` gives for its leaves in order.
+/// A value with the structure of `ty`. `next` returns the values of the leaves in order.
 pub(super) fn rebuild_value(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) -> Option<Value> {
     let mut all = |v: &[Type]| v.iter().map(|t| rebuild_value(t, next)).collect::<Option<Vec<_>>>();
     match ty {
@@ -100,7 +100,8 @@ pub(super) fn rebuild_value(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) 
     }
 }
 
-/// The structure that paths show, of an input that declares none: lists where the names count from 0, else dicts.
+/// The structure of an input without a declared one, as its paths imply: lists where the names count from 0, otherwise
+/// dicts.
 fn infer_structure(paths: &[&[String]]) -> Type {
     if paths.iter().any(|p| p.is_empty()) {
         return Val::Unknown;
@@ -123,9 +124,9 @@ fn infer_structure(paths: &[&[String]]) -> Type {
 }
 
 impl InputBinder<'_> {
-    /// The input, and the path within it, that a name means.
+    /// The input, and the path within it, to which a name refers.
     pub(super) fn find(&self, name: &str) -> Option<(usize, Vec<String>)> {
-        // What a call left of an input that it changed is written under `input.NAME`.
+        // The value that a call leaves in an input that it changes is written as `input.NAME`.
         let whole = |name: &str| self.placeholder_index(name).map(|i| (i, vec![]));
         if let Some(found) = whole(name).or_else(|| whole(name.strip_prefix("input.")?)) {
             return Some(found);
@@ -141,7 +142,7 @@ impl InputBinder<'_> {
         open.then(|| (i, rest.to_vec()))
     }
 
-    /// What is given for each placeholder, in order.
+    /// The values provided for each placeholder, in order.
     pub(super) fn assign(&mut self, provided: Vec<Provided>) -> Vec<Slot> {
         let mut slots = vec![Slot::Empty; self.placeholders.len()];
         let mut extra = vec![];
@@ -162,7 +163,7 @@ impl InputBinder<'_> {
                 let help = format!("`fxc run --repeat {}` calls the model with each in turn", all.len());
                 let d = given_twice(&p.name, &origins).help(help);
                 self.out.push(d);
-                // It is not missing.
+                // So that it does not count as missing.
                 slots[i] = Slot::Whole(p);
             } else if path.is_empty() {
                 slots[i] = Slot::Whole(p);
@@ -178,7 +179,7 @@ impl InputBinder<'_> {
         slots
     }
 
-    /// The items of a list or dict that is written out for an input which torch's exporter has flattened.
+    /// The items of a list or dict literal for an input that torch's exporter has flattened.
     pub(super) fn spread(&self, p: &Provided) -> Option<Vec<Provided>> {
         let Given::Value(v) = &p.given else { return None };
         let prefix = format!("{}_", join_path(&name_parts(&p.name)));
@@ -223,7 +224,7 @@ impl InputBinder<'_> {
         self.out.push(d.help(how_to_give(place)));
     }
 
-    /// Reports values whose names match no input. `given` says which inputs have a value.
+    /// Reports values whose names match no input. `given` tells which inputs have a value.
     pub(super) fn report_extra(&mut self, given: &[bool], extra: &[Provided]) {
         let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
         // These are reported as missing.
@@ -236,7 +237,7 @@ impl InputBinder<'_> {
             .collect();
         let mut unread: Vec<&Provided> = vec![];
         for p in extra {
-            // Already said with the input that is missing, if the name was meant for it.
+            // If the name resembles a missing input, the error for that input already mentions it.
             if nearest(&p.name, missing.iter().copied()).is_some() {
                 continue;
             }
@@ -259,7 +260,7 @@ impl InputBinder<'_> {
         self.report_unread(&unread, &names);
     }
 
-    /// Warns once for each file about its arrays that match no input.
+    /// Warns once per file about its arrays that match no input.
     fn report_unread(&mut self, unread: &[&Provided], names: &[&str]) {
         let mut origins: Vec<&str> = unread.iter().map(|p| &*p.origin).collect();
         origins.dedup();
@@ -280,7 +281,7 @@ impl InputBinder<'_> {
         }
     }
 
-    /// Values for all placeholders: first those that are there (they bind sizes), then those to be made.
+    /// Values for all placeholders: first the provided ones (they bind sizes), then those to generate.
     pub(super) fn bind_values(&mut self, slots: Vec<Slot>) -> Option<Vec<Value>> {
         let placeholders = self.placeholders.clone();
         let mut wanted = vec![];
@@ -307,7 +308,7 @@ impl InputBinder<'_> {
         wanted.into_iter().map(one).collect()
     }
 
-    /// The values to find for an input, and the structure that they are in.
+    /// The values to find for an input, and their structure.
     fn wanted_values(&mut self, n: NodeId, slot: Slot) -> (Type, Vec<Want>) {
         let place = self.input_place(n);
         let parts = match slot {
@@ -358,7 +359,7 @@ impl InputBinder<'_> {
     }
 }
 
-/// A value to find.
+/// A value that must be found.
 struct Want {
     place: InputPlace,
     given: Option<Provided>,

@@ -1,4 +1,4 @@
-//! From what a user gives to the inputs of a graph: by name, checked against the declared types, sizes solved.
+//! Binds what a user provides to the inputs of a graph: by name, checked against the declared types, with sizes solved.
 
 use super::assign::leaves_with_paths;
 use super::fill::Fill;
@@ -12,46 +12,47 @@ use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
 use std::collections::BTreeMap;
 
-/// A run-time value, as the interpreter takes it.
+/// A run-time value, as the interpreter uses it.
 pub type Value = Val<Tensor>;
 
-/// The value of each symbolic size that is known.
+/// The values of the known symbolic sizes.
 pub type Dims = BTreeMap<String, i64>;
 
-/// Where a value comes from that is given by itself, for messages.
+/// The origin, in messages, of values that are given directly.
 pub const COMMAND_LINE: &str = "the command line";
 
-/// What is given for an input.
+/// A value provided for an input.
 #[derive(Clone, Debug)]
 pub enum Given {
     /// A value.
     Value(Value),
-    /// A value written out, of this type: `x:i64[2]=[1, 2]`.
+    /// A literal value of this type: `x:i64[2]=[1, 2]`.
     Typed(Value, Type),
-    /// A word that is not a value by itself: a string, for an input that takes one.
+    /// A word that is not a literal: a string, for an input that takes one.
     Word(String),
-    /// An array of a file. Its elements are read if its type is what the graph declares, so that no memory is taken for others.
+    /// An array in a file. Its elements are only read if its type matches what the graph declares, so that no memory is
+    /// allocated for others.
     File(FileArray),
-    /// An array of a file whose elements, of this type, fxc does not compute with.
+    /// An array in a file with an element type that fxc does not support: the type's name.
     Unsupported(String),
-    /// A tensor to be made, of this type or else of the one that the graph declares.
+    /// A tensor to generate, of this type or otherwise the one that the graph declares.
     Fill(Fill, Option<TensorType>),
-    /// No value, but the type that one will have: see [`declare`](super::types::declare_types).
+    /// Only the type of the value: see [`declare`](super::types::declare_types).
     Type(Type),
-    /// One after the other in as many calls: see [`Sequence`](super::sequence::Sequence).
+    /// One value per call, for a sequence of calls: see [`Sequence`](super::sequence::Sequence).
     Each(Vec<Provided>),
 }
 
-/// Something given by name.
+/// A value provided for a named input.
 #[derive(Clone, Debug)]
 pub struct Provided {
-    /// The placeholder it is for, by its target or its node's name.
+    /// The placeholder that it is for: its target or its node's name.
     pub name: String,
-    /// What.
+    /// The value.
     pub given: Given,
-    /// Where it came from, for messages: `images.npz`, `the command line`.
+    /// The value's origin, for messages: `images.npz`, `the command line`.
     pub origin: String,
-    /// Whether it is an error if no placeholder has the name (a file may hold more than a graph needs).
+    /// Whether an unknown name is an error. (A file may hold more than a graph needs.)
     pub must_match: bool,
 }
 
@@ -62,19 +63,19 @@ pub struct BoundInputs {
     pub values: Vec<Value>,
     /// Their types, with all sizes known.
     pub types: Vec<Type>,
-    /// The sizes they bind.
+    /// The sizes that they bind.
     pub dims: Dims,
 }
 
-/// Matches what is given to the placeholders of the module's entry graph. `dims` are the sizes that the user gave. All
-/// that does not fit is reported.
+/// Matches provided values to the placeholders of the module's entry graph. `dims` are the sizes that the user gave.
+/// Reports everything that does not fit.
 pub fn bind_inputs(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Option<BoundInputs>, Diagnostics) {
     let Some(graph) = module.entry() else {
         return (None, Diagnostics::new());
     };
     let mut b = InputBinder::new(module, graph, dims);
     b.check_dims();
-    // A type is not a value: `types::declare` has seen to it.
+    // A type is not a value: `types::declare` has handled it.
     let values = provided.into_iter().filter(|p| !matches!(p.given, Given::Type(_)));
     let slots = b.assign(values.collect());
     let values = b.bind_values(slots);
@@ -97,14 +98,14 @@ pub fn bind_inputs(module: &GraphModule, provided: Vec<Provided>, dims: Dims) ->
     }
 }
 
-/// The names by which the items of an input of type `ty` are given; its own name if it has none.
+/// The names by which the items of an input of type `ty` are provided; the input's own name if it has no items.
 pub fn item_names(name: &str, ty: Option<&Type>) -> Vec<String> {
     let Some(ty) = ty else { return vec![name.to_string()] };
     let full = |path: Vec<String>| [&[name.to_string()], &path[..]].concat().join(".");
     leaves_with_paths(ty).into_iter().map(|(path, _)| full(path)).collect()
 }
 
-/// The tensors of an input's value, by the names of the items that they are.
+/// The tensors of an input's value, by item name.
 pub fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
     let of = |(path, v): (Vec<String>, &'a Value)| match v {
         Val::Leaf(t) => Some(([&[name.to_string()], &path[..]].concat().join("."), t)),
@@ -126,18 +127,19 @@ pub(super) struct InputBinder<'a> {
     pub(super) out: Diagnostics,
 }
 
-/// A value that a graph takes: an input, or an item of one.
+/// A value that a graph takes: an input or an item of one.
 #[derive(Clone, Debug)]
 pub(super) struct InputPlace {
-    /// What the user calls it: `x`, `cache.0`.
+    /// The user's name for it: `x`, `cache.0`.
     pub name: String,
-    /// Its type, if it is declared.
+    /// The declared type, if any.
     pub ty: Option<Type>,
     /// The value that the exporter fixed.
     pub constant: Option<Value>,
     /// Where it is declared.
     pub span: Option<Span>,
-    /// Whether an op takes a tensor here, though the graph declares no type: a list of numbers is one then.
+    /// Whether an op takes a tensor here although the graph declares no type. If so, a list of numbers becomes a
+    /// tensor.
     pub is_tensor: bool,
 }
 
@@ -154,13 +156,13 @@ impl<'a> InputBinder<'a> {
 }
 
 impl InputBinder<'_> {
-    /// The placeholder that `name` means, by its target or else by its node's name.
+    /// The placeholder with this target or otherwise this node name.
     pub(super) fn placeholder_index(&self, name: &str) -> Option<usize> {
         let by = |is: &dyn Fn(NodeId) -> bool| self.placeholders.iter().position(|&n| is(n));
         by(&|n| self.graph[n].target() == name).or_else(|| by(&|n| self.graph[n].name() == name))
     }
 
-    /// An input as a whole.
+    /// The place of a whole input.
     pub(super) fn input_place(&self, n: NodeId) -> InputPlace {
         let node = &self.graph[n];
         // The inputs of an exported program have no defaults: a value is that of the example that was traced.
@@ -174,7 +176,7 @@ impl InputBinder<'_> {
         }
     }
 
-    /// `--dim` names sizes that exist and values within their ranges.
+    /// Checks that `--dim` names existing sizes and gives values within their ranges.
     fn check_dims(&mut self) {
         let known = sizes::input_symbols(self.graph);
         for name in self.dims.keys() {
@@ -188,7 +190,7 @@ impl InputBinder<'_> {
         }
     }
 
-    /// The sizes meet the conditions that the program was traced under.
+    /// Checks that the sizes satisfy the conditions under which the program was traced.
     fn check_guards(&mut self) {
         let size = |v: &str| self.dims.get(v).copied();
         for guard in &self.module.guards {
@@ -249,7 +251,7 @@ pub(super) fn default_value(arg: &Arg) -> Option<Value> {
     arg.try_map(&mut |_: &NodeId| Err(())).ok()
 }
 
-/// Whether something that reads `n` takes a tensor there.
+/// Whether a user of `n` takes a tensor in its place.
 fn is_used_as_tensor(graph: &Graph, n: NodeId) -> bool {
     let is_n = |a: &Val<NodeId>| a.as_leaf() == Some(&n);
     let takes_tensor = |ty: &ParamType| match ty {

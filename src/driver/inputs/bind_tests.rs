@@ -1,4 +1,4 @@
-//! Binding inputs: what fits, and what is said of what does not.
+//! Tests of binding inputs: what fits, and the errors for what does not.
 
 use super::*;
 use crate::types::{DType, Dim};

@@ -3,7 +3,7 @@
 use crate::tensor::{Scalar, SplitMix, Tensor};
 use crate::types::DType;
 
-/// How a generated tensor is filled.
+/// The values of a generated tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
     /// Zeros.
@@ -12,25 +12,25 @@ pub enum Fill {
     Ones,
     /// 0, 1, 2, … in row-major order.
     Arange,
-    /// Uniform in [0, 1) for floats, 0 to 9 for integers, a fair coin for bools; the same for the same seed.
+    /// Uniform in [0, 1) for floats, 0 to 9 for integers, a fair coin for bools. Equal seeds give equal values.
     Uniform(u64),
-    /// Normal with mean 0 and deviation 1 for floats; else as `Uniform`.
+    /// Normal with mean 0 and standard deviation 1 for floats; otherwise like `Uniform`.
     Normal(u64),
-    /// Integers in `0..below`: places in something of that size.
+    /// Integers in `0..below`: indices into something of that size.
     Index {
         /// The seed.
         seed: u64,
-        /// How many places there are.
+        /// The exclusive upper bound.
         below: u64,
     },
-    /// Offsets of bags: they rise evenly along the last dim from 0, and stay below `count`.
+    /// Offsets of bags: they increase evenly along the last dim from 0 and stay below `count`.
     Offsets {
-        /// How many indices the bags divide among themselves.
+        /// The number of indices that the bags share.
         count: u64,
     },
 }
 
-/// A tensor filled as asked.
+/// A tensor filled as requested.
 pub fn filled_tensor(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
     let float = dtype.is_float();
     let mut rng = match fill {

@@ -1,4 +1,4 @@
-//! Values as the inputs of a graph want them: types compared, sizes bound.
+//! Fits values to the inputs of a graph: compares types and binds sizes.
 
 use super::assign::is_nested;
 use super::bind::{COMMAND_LINE, Given, InputBinder, InputPlace, Provided, Value, type_of};
@@ -10,7 +10,7 @@ use crate::tensor::Scalar;
 use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 impl InputBinder<'_> {
-    /// The value that `p` gives for a place.
+    /// The value that `p` provides for a place.
     pub(super) fn provided_value(&mut self, place: &InputPlace, p: &Provided) -> Option<Value> {
         if let Some(constant) = &place.constant {
             return self.match_constant(place, constant, p);
@@ -26,17 +26,17 @@ impl InputBinder<'_> {
                 None
             }
             Given::Fill(fill, ty) => self.make(place, *fill, ty.as_ref()),
-            // A type alone and `--each` were handled before values are bound.
+            // Bare types and `--each` were handled before values are bound.
             Given::Type(_) | Given::Each(_) => None,
         }
     }
 
-    /// The value that the exporter fixed, if that is what is given, as Python compares values.
+    /// The value that the exporter fixed, if the given value equals it as Python compares values.
     fn match_constant(&mut self, place: &InputPlace, constant: &Value, p: &Provided) -> Option<Value> {
         let given = match &p.given {
             Given::Value(v) | Given::Typed(v, _) => Some(v.clone()),
             Given::Word(w) => Some(Val::str(w)),
-            // Files hold numbers as tensors without dimensions.
+            // Files store numbers as tensors without dimensions.
             Given::File(array) if array.ty().rank() == Some(0) => match array.read() {
                 Ok(t) => Some(scalar_to_val(t.get(0))),
                 Err(d) => {
@@ -89,7 +89,7 @@ impl InputBinder<'_> {
         None
     }
 
-    /// A value that was written with its type.
+    /// Fits a literal with a type annotation.
     fn fit_typed(&mut self, place: &InputPlace, v: &Value, ty: &Type, origin: &str) -> Option<Value> {
         let made = match ty {
             Val::Leaf(t) => {
@@ -112,7 +112,7 @@ impl InputBinder<'_> {
         self.out.push(Diagnostic::new(Code::E0508, title).note(why));
     }
 
-    /// The elements of an array whose type fits.
+    /// Reads the elements of an array if its type fits.
     fn read_array(&mut self, place: &InputPlace, array: &FileArray, origin: &str) -> Option<Value> {
         let ty = array.ty();
         let fits = match &place.ty {
@@ -135,7 +135,7 @@ impl InputBinder<'_> {
         }
     }
 
-    /// The value as the place's declared type wants it; binds sizes.
+    /// Converts the value to the place's declared type; binds sizes.
     pub(super) fn fit_value(&mut self, place: &InputPlace, v: Value, origin: &str) -> Option<Value> {
         let undeclared = |v: Value| match literal::natural_tensor(&v).filter(|_| place.is_tensor) {
             Some(t) => Val::Leaf(t),
@@ -180,7 +180,7 @@ impl InputBinder<'_> {
         }
     }
 
-    /// The items of a list, tuple or dict as the declared ones want them.
+    /// Converts the items of a list, tuple or dict to the declared types.
     fn fit_items(&mut self, place: &InputPlace, declared: &Type, v: Value, origin: &str) -> Option<Value> {
         let item = |name: String, ty: &Type| InputPlace {
             name: format!("{}.{name}", place.name),
@@ -271,7 +271,7 @@ impl InputBinder<'_> {
         true
     }
 
-    /// Makes `d` equal `size`, binding its one unknown variable if it has one.
+    /// Makes `d` equal `size` by binding its unknown variable, if it has exactly one.
     pub(super) fn unify(&mut self, d: &Dim, size: i64, origin: &str) -> Result<(), String> {
         if *d == Dim::Unknown {
             return Ok(());
@@ -303,7 +303,7 @@ impl InputBinder<'_> {
     }
 }
 
-/// What is said of an array whose elements fxc does not compute with.
+/// The error for an array whose element type fxc does not support.
 pub(super) fn unsupported_array(name: &str, ty: &str, origin: &str) -> Diagnostic {
     let complex = ty.contains("c8") || ty.contains("c16") || ty.starts_with('C');
     let what = if complex { "complex elements" } else { "elements" };
@@ -320,7 +320,7 @@ fn scalar_to_val(s: Scalar) -> Value {
     }
 }
 
-/// How a tensor of type `x` becomes one of the dtype that is wanted, where it comes from.
+/// How to convert a tensor of type `x` to the wanted dtype at its origin.
 fn conversion_hint(name: &str, want: &TensorType, x: &TensorType, origin: &str) -> String {
     let torch = want.dtype.torch_name();
     let in_numpy = !(want.dtype == DType::BF16 || want.dtype.is_float8());

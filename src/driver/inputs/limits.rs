@@ -1,5 +1,5 @@
-//! Which integers an input takes, told by what the graph does with it: rows of an embedding, places along a dim, classes,
-//! offsets of bags. Generated inputs keep within them.
+//! Determines which integers an input takes from its uses in the graph: rows of an embedding, indices along a dim,
+//! classes, offsets of bags. Generated inputs stay within these limits.
 
 use super::fill::Fill;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
@@ -11,12 +11,12 @@ use crate::pass::{PassManager, PassOptions};
 use crate::types::{Category, Dim, Type, Val};
 use std::collections::{BTreeMap, HashSet};
 
-/// The least limit found for an input.
+/// The tightest limit found for an input.
 #[derive(Clone, Copy, Default)]
 struct Limit {
-    /// Values are below this.
+    /// The exclusive upper bound of the values.
     below: Option<u64>,
-    /// Values rise along the last dim, up to this many indices.
+    /// Values increase along the last dim, up to this number of indices.
     offsets: Option<u64>,
 }
 
@@ -31,8 +31,8 @@ impl Limit {
     }
 }
 
-/// How to fill the integer inputs of the entry graph that stand for places in something, by the inputs' names; `seed` tells
-/// their random numbers apart. A graph that does not check has none.
+/// How to fill the integer inputs of the entry graph that are indices, by input name. `seed` varies their random
+/// numbers. Empty for a graph that does not check.
 pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
     let mut module = module.clone();
     let wrong = infer::infer(&mut module, &InferOptions::default()).has_errors();
@@ -66,7 +66,7 @@ pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
     out
 }
 
-/// The limit of a placeholder: the least of all calls that it reaches with its elements unchanged.
+/// The limit of a placeholder: the tightest one of all calls that its elements reach unchanged.
 fn limit_of(graph: &Graph, p: NodeId) -> Limit {
     let mut out = Limit::default();
     let mut seen = HashSet::from([p]);
@@ -86,7 +86,7 @@ fn limit_of(graph: &Graph, p: NodeId) -> Limit {
     out
 }
 
-/// What the canonical call `user` wants of its operand `n`.
+/// The limit that the canonical call `user` imposes on its operand `n`.
 fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let mut out = Limit::default();
     let Some(op) = op::by_name(graph[user].target()) else {
@@ -98,7 +98,7 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let is = |name: &str| named_arg(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
     let size = |name: &str, dim: i64| named_arg(&args, op, name).and_then(|a| dim_size(graph, a.as_leaf()?, dim));
     let bags = op.name.contains("embedding_bag");
-    // torch.nn.functional calls them `input`, ATen `indices`.
+    // torch.nn.functional names the parameter `input`, ATen `indices`.
     let indices = ["indices", "input"]
         .into_iter()
         .find(|i| op.schema.index_of(i).is_some());
@@ -132,7 +132,7 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     out
 }
 
-/// `x[i, :, j]`: each tensor of the list is for the dim at its place.
+/// `x[i, :, j]`: each tensor of the list indexes the dim at its position.
 fn of_list(graph: &Graph, indices: Option<&Val<NodeId>>, x: Option<&Val<NodeId>>, n: NodeId) -> Limit {
     let (Some(items), Some(x)) = (indices.and_then(|i| i.items()), x.and_then(|x| x.as_leaf())) else {
         return Limit::default();
@@ -153,7 +153,7 @@ fn shape_of<'a>(graph: &'a Graph, n: &NodeId) -> Option<&'a [Dim]> {
     ty.as_leaf()?.shape.as_deref()
 }
 
-/// A known size, from the end if `dim` is negative.
+/// The size of a dim, if known. A negative `dim` counts from the end.
 fn dim_size(graph: &Graph, n: &NodeId, dim: i64) -> Option<u64> {
     let shape = shape_of(graph, n)?;
     let dim = if dim < 0 { dim + shape.len() as i64 } else { dim };

@@ -1,4 +1,4 @@
-//! Values written out: numbers, strings, and lists of them, as Python writes them.
+//! Literal values: numbers, strings, and lists of them, in Python syntax.
 
 use super::bind::Value;
 use crate::diag::Diagnostics;
@@ -7,11 +7,11 @@ use crate::syntax;
 use crate::tensor::{Scalar, Tensor, byte_len, is_available};
 use crate::types::{DType, Dim, ScalarKind, Type, Val, promote_types};
 
-/// How inputs are written.
+/// Help text: how to write inputs.
 pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
      NAME=[1, 2]; NAME:TYPE says the type of an input, such as x:f32[2,3]";
 
-/// The value that `text` writes, if it is a number, `None`, `True`, `False`, a string in quotes, or a list, tuple or dict of such.
+/// Parses a literal: a number, `None`, `True`, `False`, a quoted string, or a list, tuple or dict of these.
 pub fn parse(text: &str) -> Option<Value> {
     match text {
         "None" => return Some(Val::None),
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<Value> {
     if !text.trim_start().starts_with(['[', '(', '{', '"', '\'']) {
         return None;
     }
-    // By itself a brace would open the body of a graph.
+    // Outside of a list, a brace would open the body of a graph.
     let (tree, found) = syntax::parse_value(FileId(0), &format!("[{text}]"));
     let tree = tree.filter(|_| !found.has_errors())?;
     let mut found = Diagnostics::new();
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Option<Value> {
     }
 }
 
-/// Whether a value is made of numbers and strings alone.
+/// Whether a value consists of numbers and strings only.
 fn is_plain(v: &Value) -> bool {
     match v {
         Val::None | Val::Bool(_) | Val::Int(Dim::Const(_)) | Val::Float(_) | Val::Str(_) => true,
@@ -48,7 +48,7 @@ fn is_plain(v: &Value) -> bool {
     }
 }
 
-/// Whether Python's `==` holds between two values; `None` equals nothing else.
+/// Whether two values are equal by Python's `==`; `None` only equals itself.
 pub fn is_python_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => {
@@ -62,7 +62,8 @@ pub fn is_python_equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The tensor that nested lists of numbers write; a number alone fills all of `shape`. The error says what does not fit.
+/// The tensor that nested lists of numbers denote. A single number fills all of `shape`. The error says what does not
+/// fit.
 pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
     let lists = list_lengths(v);
     let shape = shape.unwrap_or(&lists);
@@ -85,7 +86,7 @@ pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Ten
     Ok(Tensor::from_scalars(dtype, shape, &elements))
 }
 
-/// The tensor that `torch.tensor` makes of nested lists of numbers; `None` for what is not a list of them.
+/// The tensor that `torch.tensor` makes of nested lists of numbers; `None` if the value is not such a list.
 pub fn natural_tensor(v: &Value) -> Option<Tensor> {
     fn infer_dtype(v: &Value) -> Option<DType> {
         match v {
@@ -105,7 +106,7 @@ pub fn natural_tensor(v: &Value) -> Option<Tensor> {
     to_tensor(v, infer_dtype(v)?, None).ok()
 }
 
-/// The lengths of nested lists, outermost first, as their first items show them.
+/// The lengths of nested lists, outermost first, according to their first items.
 fn list_lengths(v: &Value) -> Vec<usize> {
     let mut out = vec![];
     let mut at = v;
@@ -131,7 +132,7 @@ fn visit_elements(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Res
     }
 }
 
-/// The number as an element: an integer must be one of the dtype, and a float is none of an integer's.
+/// The number as an element. An integer must be in the dtype's range, and integer dtypes accept no floats.
 fn to_element(v: &Value, dtype: DType) -> Option<Scalar> {
     match v {
         Val::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
@@ -143,7 +144,7 @@ fn to_element(v: &Value, dtype: DType) -> Option<Scalar> {
     }
 }
 
-/// The value as one of a Python type: `k:float=3` is `3.0`.
+/// Converts the value to a Python type: `k:float=3` is `3.0`.
 pub fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
     match (ty, v) {
         (Val::Any(ScalarKind::Float), v) => v.as_f64().map(Val::Float),

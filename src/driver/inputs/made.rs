@@ -1,4 +1,4 @@
-//! Inputs that are made up: their types, and their elements.
+//! Generated inputs: their types and elements.
 
 use super::bind::{COMMAND_LINE, InputBinder, InputPlace, Value};
 use super::fill::{Fill, filled_tensor};
@@ -7,7 +7,7 @@ use crate::tensor::{byte_len, is_available};
 use crate::types::{Dim, TensorType, Val};
 
 impl InputBinder<'_> {
-    /// A generated tensor.
+    /// Generates a tensor.
     pub(super) fn make(&mut self, place: &InputPlace, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
         let declared = place.ty.as_ref().and_then(|t| t.as_leaf());
         let Some(ty) = given.or(declared) else {
@@ -26,7 +26,7 @@ impl InputBinder<'_> {
         self.fit_value(place, Val::Leaf(t), COMMAND_LINE)
     }
 
-    /// There is no type to make an input of.
+    /// The error for an input without a type to generate.
     pub(super) fn cannot_be_made(&self, place: &InputPlace) -> Diagnostic {
         let name = &place.name;
         let (title, label, help) = match &place.ty {
@@ -51,7 +51,7 @@ impl InputBinder<'_> {
         place.map_or(String::new(), |place| format!(", or `--dim {place}=8`"))
     }
 
-    /// The sizes of a tensor of type `ty`, with those that are known put in.
+    /// The sizes of a tensor of type `ty`, with known symbols replaced.
     pub(super) fn resolve_sizes(&mut self, place: &InputPlace, ty: &TensorType) -> Option<Vec<usize>> {
         let dims = &self.dims;
         let eval = |d: &Dim| d.eval(&|v| dims.get(v).copied()).and_then(|x| usize::try_from(x).ok());

@@ -1,4 +1,4 @@
-//! Inputs by name: what a user gives, what is made up instead, and which integers a graph takes.
+//! Inputs by name: values that a user provides or that are generated, and the range of integers that a graph takes.
 
 mod assign;
 pub mod bind;

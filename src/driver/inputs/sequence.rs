@@ -1,4 +1,4 @@
-//! Inputs of several calls in a row: what stays, and what each call takes the next value of.
+//! Inputs of several consecutive calls: which stay the same, and which take the next value in each call.
 
 use super::bind::{Given, Provided, Value};
 use super::fill::filled_tensor;
@@ -7,20 +7,20 @@ use crate::diag::{Code, Diagnostic};
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len, is_available};
 use crate::types::{TensorType, Val};
 
-/// What a number of calls are given.
+/// The inputs of a number of calls.
 pub struct Sequence {
     calls: usize,
     /// Given to every call.
     fixed: Vec<Provided>,
-    /// A tensor whose leading dimension counts the calls.
+    /// Tensors whose leading dimension counts the calls.
     rows: Vec<(Provided, Tensor)>,
-    /// Something for each call.
+    /// A value per call.
     each: Vec<Vec<Provided>>,
 }
 
 impl Sequence {
-    /// What is `provided` for `calls` calls, if the user says how many. Inputs named in `divided` have a leading dimension that
-    /// counts the calls, and [`Given::Each`] holds something for each.
+    /// The inputs `provided` for `calls` calls, or for as many as they imply if that is `None`. The leading dimension
+    /// of inputs named in `divided` counts the calls, and [`Given::Each`] holds a value per call.
     pub fn new(provided: Vec<Provided>, divided: &[String], calls: Option<usize>) -> Result<Sequence, Diagnostic> {
         let mut out = Sequence {
             calls: calls.unwrap_or(1),
@@ -55,24 +55,24 @@ impl Sequence {
         Ok(out)
     }
 
-    /// How many calls there are.
+    /// The number of calls.
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// Whether calls are given different things.
+    /// Whether the inputs vary between calls.
     pub fn varies(&self) -> bool {
         !self.rows.is_empty() || !self.each.is_empty()
     }
 
-    /// Whether the input `name` is given anew to each call.
+    /// Whether the input `name` gets a new value in each call.
     pub fn renews(&self, name: &str) -> bool {
         let rows = self.rows.iter().map(|(p, _)| &p.name);
         let each = self.each.iter().filter_map(|v| v.first()).map(|p| &p.name);
         rows.chain(each).any(|n| n == name)
     }
 
-    /// What call number `i` is given.
+    /// The inputs of call number `i`.
     pub fn at(&self, i: usize) -> Vec<Provided> {
         let row = |(p, t): &(Provided, Tensor)| Provided {
             given: Given::Value(Val::Leaf(row_at(t, i))),
@@ -84,7 +84,7 @@ impl Sequence {
     }
 }
 
-/// The number of calls that all say.
+/// The number of calls, if all sources agree on it.
 fn agreed_count(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
     let Some((first, calls)) = counts.first() else {
         return Ok(1);
@@ -102,7 +102,7 @@ fn agreed_count(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
     }
 }
 
-/// All that is given for an input whose leading dimension counts the calls.
+/// The whole tensor for an input whose leading dimension counts the calls.
 fn whole_tensor(p: &Provided) -> Result<Tensor, Diagnostic> {
     let name = &p.name;
     let untyped = || {
@@ -125,7 +125,7 @@ fn whole_tensor(p: &Provided) -> Result<Tensor, Diagnostic> {
     }
 }
 
-/// The part of a tensor at `i` of its leading dimension.
+/// The slice of a tensor at index `i` of its leading dimension.
 fn row_at(t: &Tensor, i: usize) -> Tensor {
     let shape = &t.shape()[1..];
     let len = t.byte_count() / t.shape()[0].max(1);
@@ -133,7 +133,7 @@ fn row_at(t: &Tensor, i: usize) -> Tensor {
     Tensor::from_storage(t.dtype(), shape, Storage::Owned(bytes))
 }
 
-/// The results of several calls, each tensor stacked along a new leading dimension; other values are those of the last call.
+/// Stacks the results of several calls along a new leading dimension. Other values are those of the last call.
 pub fn stack_results(results: &[Value]) -> Result<Value, Diagnostic> {
     let Some(last) = results.last() else {
         return Ok(Val::None);

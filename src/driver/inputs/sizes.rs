@@ -1,7 +1,7 @@
-//! Symbolic sizes that a user gives, by name (`N=8`) or by a dimension of an input (`x[0]=8`).
+//! Symbolic sizes from the user, by name (`N=8`) or by a dimension of an input (`x[0]=8`).
 //!
-//! An archive does not hold the names of `torch.export.Dim("seq")`: its sizes are `s27`, `s77`, … A dimension of an input names
-//! a size without looking it up.
+//! An archive does not contain the names of `torch.export.Dim("seq")`: its sizes are `s27`, `s77`, … A dimension of an
+//! input identifies a size without knowing its name.
 
 use super::bind::{Dims, InputBinder};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
@@ -9,8 +9,8 @@ use crate::graph::{Graph, GraphModule};
 use crate::types::Val;
 use indexmap::IndexMap;
 
-/// The size of each symbol that `given` determines. Reports inputs and dimensions that do not exist, and sizes that
-/// contradict what the graph declares. Names of symbols are taken over as they are; [`super::bind::bind_inputs`] checks them.
+/// The size of each symbol that `given` determines. Reports unknown inputs and dimensions, and sizes that contradict
+/// what the graph declares. Names of symbols are returned unchecked; [`super::bind::bind_inputs`] checks them.
 pub fn resolve_dims(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
     let (by_axis, by_name): (Vec<_>, Vec<_>) = given
         .iter()
@@ -28,7 +28,8 @@ pub fn resolve_dims(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Dia
     (binder.dims, binder.out)
 }
 
-/// The sizes of a graph's inputs by symbol, each with the first dimension of an input that is this size: `x[1]`.
+/// The symbolic sizes of a graph's inputs. Each maps to the first dimension of an input that has exactly this size:
+/// `x[1]`.
 pub(crate) fn input_symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
     let mut found: IndexMap<String, Option<String>> = IndexMap::new();
     for p in graph.placeholders() {
@@ -48,7 +49,7 @@ pub(crate) fn input_symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
     found
 }
 
-/// A size that no input has (E0505), with the sizes that there are.
+/// The error for a size that no input has (E0505). It lists the known sizes.
 pub(crate) fn unknown_size(name: &str, module: &GraphModule, known: &IndexMap<String, Option<String>>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
     if known.is_empty() {
@@ -73,7 +74,7 @@ pub(crate) fn unknown_size(name: &str, module: &GraphModule, known: &IndexMap<St
     }
 }
 
-/// Binds the size of one dimension, which is written as `INPUT[AXIS]`.
+/// Binds the size of one dimension, given as `INPUT[AXIS]`.
 fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diagnostic> {
     let fail = |title: String| Diagnostic::new(Code::E0505, title);
     let (input, axis) = name
@@ -120,8 +121,8 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
     })
 }
 
-/// The sizes to compile for when there are no inputs: those given, and for others the least of their range but not
-/// below 2 (a size of 1 broadcasts and would not show what the code does). Also says which were assumed.
+/// The sizes to compile for without inputs: the given ones, and for others the minimum of their range but at least 2 (a
+/// size of 1 broadcasts and would not show what the code does). Also returns which sizes were assumed.
 pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Diagnostic> {
     let mut assumed = vec![];
     let Some(graph) = module.entry() else {

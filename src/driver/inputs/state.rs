@@ -1,4 +1,4 @@
-//! The state of a model: buffers that calls have changed, given back to it.
+//! The state of a model: restores buffers that calls have changed.
 
 use super::bind::{Given, Provided, Value, type_of};
 use super::fill::filled_tensor;
@@ -9,12 +9,12 @@ use crate::graph::{Attribute, AttributeKind, GraphModule, Mutation, Opcode};
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{TensorType, Val};
 
-/// What stands before the name of a buffer.
+/// The prefix of a buffer's name.
 const BUFFER: &str = "buffer.";
-/// What stands before the name of an input.
+/// The prefix of an input's name.
 const INPUT: &str = "input.";
 
-/// What a changed buffer or input is called in files: `buffer.running_mean`.
+/// The name of a changed buffer or input in files: `buffer.running_mean`.
 pub fn mutation_label(m: &Mutation) -> String {
     match m {
         Mutation::Buffer(path) => format!("{BUFFER}{path}"),
@@ -22,7 +22,7 @@ pub fn mutation_label(m: &Mutation) -> String {
     }
 }
 
-/// What an array of a state file sets. A buffer may be named with or without `buffer.`; results are skipped.
+/// The target of an array in a state file. A buffer may be named with or without `buffer.`; results are skipped.
 pub fn name_in_state(name: &str) -> Option<String> {
     let labelled = name.starts_with(BUFFER) || name.starts_with(INPUT);
     match name.strip_prefix("output.") {
@@ -32,8 +32,8 @@ pub fn name_in_state(name: &str) -> Option<String> {
     }
 }
 
-/// Takes what is given for buffers (`buffer.NAME`) out of `provided` and makes it their values. What is given for an input of
-/// that very name stays. Returns the buffers that were given values, as [`mutation_label`] calls them.
+/// Takes the values for buffers (`buffer.NAME`) out of `provided` and assigns them to the buffers. A value for an input
+/// of the same name stays. Returns the buffers that were assigned, with names as from [`mutation_label`].
 pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {
     let (mut restored, mut out) = (vec![], Diagnostics::new());
     let mut rest = vec![];
@@ -67,7 +67,7 @@ pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -
     (restored, out)
 }
 
-/// The value that a program gives a buffer, if there is such a buffer and it is of this type.
+/// The value that a program assigns to a buffer, if there is such a buffer and the type matches.
 pub fn accept_value(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
     if !has_attribute(module, path) {
         return Err(unknown_buffer(module, path));
@@ -86,7 +86,7 @@ fn is_input(module: &GraphModule, name: &str) -> bool {
     graph.is_some_and(|g| g.placeholders().iter().any(|&n| g[n].target() == name))
 }
 
-/// Whether the module has such an attribute, or reads it.
+/// Whether the module has this attribute, or reads it.
 fn has_attribute(module: &GraphModule, path: &str) -> bool {
     let reads = |g: &crate::graph::Graph| !g.find_nodes(Opcode::GetAttr, Some(path)).is_empty();
     module.attributes.contains_key(path) || module.graphs.values().any(reads)
@@ -100,7 +100,7 @@ fn unknown_buffer(module: &GraphModule, path: &str) -> Diagnostic {
     }
 }
 
-/// Makes `t` the value of an attribute.
+/// Sets the value of an attribute.
 pub fn set_attribute(module: &mut GraphModule, path: &str, t: Tensor) {
     let made = || Attribute {
         kind: AttributeKind::Buffer,
@@ -111,7 +111,7 @@ pub fn set_attribute(module: &mut GraphModule, path: &str, t: Tensor) {
     module.attributes.entry(path.into()).or_insert_with(made).value = Some(t.clone());
 }
 
-/// The value that is given, if it is of the buffer's type.
+/// The given value, if it has the buffer's type.
 fn buffer_value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor, Diagnostic> {
     let attribute = module.attributes.get(path);
     let declared = attribute.and_then(|a| a.ty.as_ref()?.as_leaf().cloned());

@@ -1,4 +1,4 @@
-//! Types that a user gives for the inputs of a graph: from there on the graph declares them.
+//! Types that a user gives for the inputs of a graph: the graph then declares them.
 
 use super::assign::is_nested;
 use super::bind::{Dims, Given, InputBinder, InputPlace, Provided, type_of};
@@ -8,9 +8,9 @@ use crate::graph::GraphModule;
 use crate::pass;
 use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
-/// Makes the entry graph declare the types of what is provided, and fixes the sizes that follow from them. A file or a
-/// value gives its own type. Returns the Python numbers that are given, by placeholder; [`Val::Unknown`] stands for all
-/// else.
+/// Makes the entry graph declare the types of the provided values, and fixes the sizes that follow from them. A file or
+/// value provides its own type. Returns the Python numbers among the values, by placeholder; [`Val::Unknown`] for all
+/// others.
 pub fn declare_types(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
     let Some(graph) = module.entry() else {
         return (vec![], Diagnostics::new());
@@ -50,7 +50,7 @@ fn write_types(module: &mut GraphModule, types: Vec<Option<Type>>) {
 
 struct Declarer<'a> {
     binder: InputBinder<'a>,
-    /// The type of each placeholder, as far as it is known.
+    /// The types of the placeholders, as far as known.
     types: Vec<Option<Type>>,
     numbers: Vec<Type>,
 }
@@ -67,7 +67,7 @@ impl Declarer<'_> {
         }
         place.ty = Some(declared.clone());
         if let Some(constant) = &place.constant {
-            // The value is that of the graph, or is refused.
+            // The value equals the graph's, or is rejected.
             let same = matches!(&p.given, Given::Type(t) if *t == kind_of(type_of(constant)));
             if !same {
                 self.binder.provided_value(&place, p);
@@ -81,14 +81,14 @@ impl Declarer<'_> {
                     Some(t) => type_of(&t),
                     None => return,
                 },
-                // A list that the graph declares nothing of is a tensor where an op takes one.
+                // A list without a declared type is a tensor if an op takes one here.
                 Val::Unknown if path.is_empty() && place.is_tensor => {
                     literal::natural_tensor(v).map_or_else(|| type_of(v), |t| Val::Leaf(t.ty()))
                 }
                 _ => type_of(v),
             },
             Given::Typed(_, t) => t.clone(),
-            // What these are is said where they are bound.
+            // These are reported when they are bound.
             Given::Word(_) | Given::Unsupported(_) | Given::Each(_) => return,
             Given::File(array) => Val::Leaf(array.ty()),
             Given::Type(t) => t.clone(),
@@ -118,7 +118,7 @@ impl Declarer<'_> {
         }
     }
 
-    /// The type that is both the one declared and the one given, if there is one.
+    /// The unification of the declared and the given type, if they agree.
     fn unify_types(&mut self, place: &InputPlace, declared: Option<Type>, given: Type, origin: &str) -> Option<Type> {
         let Some(declared) = declared.filter(|t| *t != Val::Unknown) else {
             return Some(kind_of(given));
@@ -127,7 +127,7 @@ impl Declarer<'_> {
         match (&declared, &given) {
             (_, Val::Unknown) => Some(declared),
             (Val::Leaf(want), Val::Leaf(t)) => self.both_tensors(place, want, t, origin).map(Val::Leaf),
-            // A number is given for a 0-d tensor, or the other way round.
+            // A number may be given for a 0-d tensor, and vice versa.
             (Val::Leaf(t), Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(_)) if scalar(t) => Some(declared),
             (Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(_), Val::Leaf(t)) if scalar(t) => Some(declared),
             (Val::List(a) | Val::Tuple(a), Val::List(b) | Val::Tuple(b)) if a.len() == b.len() => {
@@ -194,7 +194,7 @@ impl Declarer<'_> {
     }
 }
 
-/// The type at `path` of an input's, which is made if the input declares none. `None` if the input has no such item.
+/// The type at `path` of an input's type, created if the input declares none. `None` if the input has no such item.
 fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
     let mut at = ty.get_or_insert(Val::Unknown);
     for name in path {
@@ -207,7 +207,7 @@ fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mu
         at = match at {
             Val::List(v) | Val::Tuple(v) => {
                 let i: usize = name.parse().ok()?;
-                // Items of what declares none are given in their order.
+                // Without a declaration, items are given in order.
                 if i == v.len() {
                     v.push(Val::Unknown);
                 }
@@ -227,7 +227,7 @@ fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mu
     Some(at)
 }
 
-/// What a graph declares of a value: of a number its kind, of a tensor its type.
+/// The type that a graph declares for a value: the kind of a number, the type of a tensor.
 fn kind_of(given: Type) -> Type {
     match given {
         Val::Int(_) => Val::Any(ScalarKind::Int),

@@ -1,22 +1,23 @@
-//! The difference of two texts, line by line: what a pass changed.
+//! Line-by-line diffs of two texts, to show what a pass changed.
 
-/// At most this many lines are compared on each side; longer texts are shown as replaced.
+/// The maximal number of lines to compare on each side. Longer texts are shown as replaced.
 const LONGEST: usize = 4000;
 
-/// A unified diff: lines of `before` that are gone with `-`, lines of `after` that are new with `+`, and `context` lines
-/// around them. Empty if the texts are equal.
+/// A unified diff: removed lines of `before` with `-`, new lines of `after` with `+`, and `context` lines around them.
+/// Empty if the texts are equal.
 pub fn unified_diff(before: &str, after: &str, context: usize) -> String {
     show_lines(&diff_lines(before, after), context)
 }
 
-/// The difference as `diff -u` writes it, for people and for `patch`: hunks with their places, `context` lines around changes.
+/// The diff in the format of `diff -u`, for people and for `patch`: hunks with their positions, and `context` lines
+/// around changes.
 pub fn patch_text(before: &str, after: &str, context: usize) -> String {
     let lines = diff_lines(before, after);
     let changed: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].0 != ' ').collect();
     let mut out = String::new();
     let mut rest = &changed[..];
     while let Some(&first) = rest.first() {
-        // Changes whose surroundings touch stand in one hunk.
+        // Changes whose contexts touch share a hunk.
         let n = rest
             .windows(2)
             .position(|w| w[1] - w[0] > 2 * context + 1)
@@ -39,7 +40,7 @@ pub fn patch_text(before: &str, after: &str, context: usize) -> String {
     out
 }
 
-/// The lines of both texts: those of both with a space, those of one with `-` or `+`. None if the texts are equal.
+/// The lines of both texts: common lines with a space, others with `-` or `+`. Empty if the texts are equal.
 fn diff_lines<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
@@ -59,14 +60,14 @@ fn diff_lines<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
     lines
 }
 
-/// The lines of both, by a longest common subsequence.
+/// The diff of the lines between a common start and end, by a longest common subsequence.
 fn diff_middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
     if a.len().max(b.len()) > LONGEST {
         let gone = a.iter().map(|l| ('-', *l));
         return gone.chain(b.iter().map(|l| ('+', *l))).collect();
     }
     let width = b.len() + 1;
-    // common[i][j]: the longest common subsequence of a[i..] and b[j..].
+    // common[i][j]: the length of the longest common subsequence of a[i..] and b[j..].
     let mut common = vec![0u16; (a.len() + 1) * width];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {

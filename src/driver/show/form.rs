@@ -1,4 +1,4 @@
-//! A model as text or as a drawing, in one of its forms.
+//! Writes a model as text or as a drawing, in any of its forms.
 
 use super::{json, model_explorer, netron, text};
 use crate::driver::inputs::bind::Dims;
@@ -37,7 +37,7 @@ pub enum PrintForm {
 }
 
 impl PrintForm {
-    /// The form of this name, as the command line writes it.
+    /// The form with this name on the command line.
     pub fn from_name(name: &str) -> Option<PrintForm> {
         Some(match name {
             "fxir" => PrintForm::Fxir,
@@ -56,7 +56,8 @@ impl PrintForm {
     }
 }
 
-/// The module in that form, where drawings show the groups of the entry graph's nodes. Empty if there is no graph.
+/// Writes the module in the given form. Drawings show the groups of the entry graph's nodes. Empty if there is no
+/// graph.
 pub fn write_form(m: &GraphModule, form: PrintForm, groups: &Groups) -> String {
     let none = Groups::new();
     let of = |name: &str| {
@@ -83,7 +84,7 @@ pub fn write_form(m: &GraphModule, form: PrintForm, groups: &Groups) -> String {
         PrintForm::Program => graph::readable::print_program(m),
         PrintForm::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
         PrintForm::Dot => each(&|name, g| ended(graph::dot::with_groups(g, name, Some(m), of(name)))),
-        // One drawing is one file: the entry graph's.
+        // A drawing shows only the entry graph, since one drawing is one file.
         PrintForm::Svg => m
             .entry()
             .map(|g| graph::svg::svg(g, &m.name, groups))
@@ -94,8 +95,8 @@ pub fn write_form(m: &GraphModule, form: PrintForm, groups: &Groups) -> String {
     }
 }
 
-/// Optimises and lowers the module, and gives the step that computes each node. `inputs` are the types of the inputs, with all sizes
-/// known.
+/// Optimises and lowers the module. Returns the step that computes each node. `inputs` are the types of the inputs,
+/// with all sizes known.
 pub fn fused_groups(session: &mut Session, module: &mut GraphModule, dims: &Dims, inputs: &[Type]) -> Staged<Groups> {
     session.check(module, inputs)?;
     session.optimize(module, &PassOptions::default())?;

@@ -1,4 +1,4 @@
-//! Graphs as JSON, for programs that read them.
+//! Writes graphs as JSON, for other programs.
 //!
 //! `{"name", "graphs": [{"name", "entry", "nodes": [{"name", "op", "target", "args", "kwargs", "type", "users", "modules", "from",
 //! "custom", "loc"}]}],

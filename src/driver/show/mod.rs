@@ -1,4 +1,4 @@
-//! What the stages make, for people and for other programs: texts, differences, JSON of graphs.
+//! Forms of the stages' products for people and other programs: texts, diffs, JSON of graphs.
 
 pub mod diff;
 pub mod form;

@@ -1,8 +1,9 @@
-//! Graphs as JSON that Model Explorer opens: a collection of graphs in its own form.
+//! Writes graphs as JSON for Model Explorer: a collection of graphs in its own format.
 //!
 //! `{"label", "graphs": [{"id", "nodes": [{"id", "label", "namespace", "subgraphIds", "attrs", "incomingEdges",
-//! "outputsMetadata", "inputsMetadata"}], "groupNodeAttributes"}]}`. A node's namespace is the module it was traced in, or
-//! the step of the compiled program that computes it, so that the drawing opens layer by layer; the entry graph comes first.
+//! "outputsMetadata", "inputsMetadata"}], "groupNodeAttributes"}]}`. A node's namespace is the module in which it was
+//! traced, or the step of the compiled program that computes it, so that the drawing can be expanded layer by layer.
+//! The entry graph comes first.
 
 use crate::graph::svg::Groups;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode, pyrepr};
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The collection. `groups` are the groups of the entry graph's nodes; without them, modules are.
+/// The collection. `groups` are the groups of the entry graph's nodes; without them, nodes are grouped by module.
 pub fn from_module(m: &GraphModule, groups: &Groups) -> Value {
     let entry = m.entry_name();
     let mut names: Vec<&Arc<str>> = m.graphs.keys().collect();
@@ -74,7 +75,7 @@ fn key_value(key: &str, value: &str) -> Value {
     json!({"key": key, "value": value})
 }
 
-/// What the side panel shows of a node.
+/// The attributes of a node in the side panel.
 fn node_attrs(g: &Graph, n: NodeId) -> Vec<Value> {
     let node = &g[n];
     let mut out = vec![key_value("op", node.op().name())];
@@ -102,7 +103,7 @@ fn node_attrs(g: &Graph, n: NodeId) -> Vec<Value> {
     out
 }
 
-/// The edges to a node, one for each place in which a value stands, and what these are called.
+/// The edges to a node, one for each use of a value, and the names of these.
 fn incoming_edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
     let names = parameter_names(m, g, n);
     let (mut edges, mut inputs) = (vec![], vec![]);
@@ -127,7 +128,7 @@ fn incoming_edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Val
     (edges, inputs)
 }
 
-/// The parameters' names by the position of their argument.
+/// The names of the parameters by argument position.
 pub(in crate::driver) fn parameter_names(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
     let node = &g[n];
     let resolved = (node.op() != Opcode::CallModule && node.op().is_call())
@@ -139,7 +140,7 @@ pub(in crate::driver) fn parameter_names(m: &GraphModule, g: &Graph, n: NodeId) 
     let Callee::Op(spelling) = &resolved.callee else {
         return HashMap::new();
     };
-    // The spelling says where each argument goes: what is bound are their positions.
+    // The spelling determines the parameter of each argument, so bind the positions.
     let positions: Vec<Val<usize>> = (0..node.args().len()).map(Val::Leaf).collect();
     let named: Vec<(&str, Val<usize>)> = resolved.kwargs.iter().map(|(k, _)| (&**k, Val::None)).collect();
     let named: Vec<(&str, &Val<usize>)> = named.iter().map(|(k, v)| (*k, v)).collect();

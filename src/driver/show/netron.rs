@@ -1,7 +1,7 @@
-//! Graphs as JSON that Netron opens: ONNX's `ModelProto` in the JSON form that Netron reads.
+//! Writes graphs as JSON for Netron: ONNX's `ModelProto` in the JSON form that Netron reads.
 //!
-//! The nodes are the graph's own, in a domain of their own (`fxc`): the file shows the graph and is not a model that an ONNX
-//! runtime could run. Attributes are initializers whose data stand elsewhere; graphs that others call are functions.
+//! The nodes are those of the graph, in their own domain (`fxc`). The file shows the graph and is not a model that an
+//! ONNX runtime can run. Attributes become initializers with external data; called graphs become functions.
 
 use super::model_explorer::parameter_names;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode, pyrepr};
@@ -95,7 +95,7 @@ fn node_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     })
 }
 
-/// An argument as `AttributeProto`: a number, a text, a list of these, and anything else as Python writes it.
+/// An argument as `AttributeProto`: a number, a text, a list of these, and anything else in Python syntax.
 fn attribute_object(g: &Graph, name: &str, a: &Arg) -> Value {
     let ints = |v: &[Arg]| v.iter().map(|x| x.as_int()).collect::<Option<Vec<i64>>>();
     match a {
@@ -122,7 +122,7 @@ fn value_info(g: &Graph, n: NodeId) -> Value {
     }
 }
 
-/// `TypeProto`. What is not a tensor and no list of tensors has none.
+/// `TypeProto`. Only tensors and lists of tensors have one.
 fn value_type(t: &Type) -> Value {
     match t {
         Val::Leaf(t) => tensor_type(t),
@@ -147,7 +147,7 @@ fn tensor_type(t: &TensorType) -> Value {
     json!({"tensor_type": out})
 }
 
-/// `TensorProto.DataType`; complex numbers of halves have none.
+/// `TensorProto.DataType`. There is none for complex numbers of halves.
 fn elem_type(d: DType) -> i32 {
     match d {
         DType::F32 => 1,
@@ -174,7 +174,7 @@ fn elem_type(d: DType) -> i32 {
     }
 }
 
-/// A parameter, buffer or constant: its type, and that its data stand in another file.
+/// A parameter, buffer or constant: its type, and that its data is external.
 fn initializer_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     let path = g[n].target();
     let declared = m.attributes.get(path);
@@ -193,7 +193,7 @@ fn initializer_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
         "doc_string": path,
         "data_type": ty.as_ref().map_or(0, |t| elem_type(t.dtype)),
         "dims": ty.as_ref().map(dims).unwrap_or_default(),
-        // Elsewhere, with no place said: Netron would look for it.
+        // External data without a location, for which Netron would look.
         "raw_data": "",
         "data_location": 1,
     })

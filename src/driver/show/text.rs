@@ -1,4 +1,4 @@
-//! The text of every stage: what `--emit` writes and the snapshots hold.
+//! The text form of every stage: `--emit` writes it and the snapshots contain it.
 
 use crate::code::CompiledKernels;
 use crate::driver::stage::Stage;
@@ -11,22 +11,22 @@ use crate::syntax::{self, ast};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A text that some stage can be written as.
+/// A text form of some stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Artifact {
     /// The syntax tree, as canonical FXIR.
     Ast,
-    /// The graphs as they were built, as FXIR.
+    /// The graphs as built, as FXIR.
     Graph,
-    /// The same with the types that inference found.
+    /// The graphs with inferred types, as FXIR.
     Typed,
     /// The graph after the passes, as FXIR.
     Optimized,
-    /// The same as Python that runs under PyTorch.
+    /// The graph after the passes, as Python that runs under PyTorch.
     OptimizedCode,
-    /// The tensor IR, as read and after each step of lowering that changes it.
+    /// The tensor IR, as read and after each lowering step that changes it.
     Tir,
-    /// What the kernels compute together, what apart, and why.
+    /// The fusion report: what the kernels compute together, what separately, and why.
     Fusion,
     /// The program and its kernels, as Python that runs.
     Kernels,
@@ -41,7 +41,7 @@ pub enum Artifact {
 }
 
 impl Artifact {
-    /// All, in the order of the stages.
+    /// All artifacts, in the order of the stages.
     pub const ALL: [Artifact; 12] = [
         Artifact::Ast,
         Artifact::Graph,
@@ -57,7 +57,7 @@ impl Artifact {
         Artifact::Asm,
     ];
 
-    /// Its name on the command line.
+    /// The artifact's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Artifact::Ast => "ast",
@@ -75,14 +75,14 @@ impl Artifact {
         }
     }
 
-    /// The artifact of this name.
+    /// The artifact with this name.
     pub fn from_name(name: &str) -> Option<Artifact> {
         Self::ALL.into_iter().find(|a| a.name() == name)
     }
 }
 
 impl Artifact {
-    /// The stage that makes what the artifact shows.
+    /// The stage that produces what the artifact shows.
     pub fn stage(self) -> Stage {
         match self {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
@@ -94,7 +94,7 @@ impl Artifact {
     }
 }
 
-/// The step of a program that computes each node of the graph it was lowered from: `step 3`.
+/// The step of a program that computes each node of the graph from which it was lowered: `step 3`.
 pub fn step_groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
     let named: HashMap<&str, graph::NodeId> = graph.iter().map(|n| (graph[n].name(), n)).collect();
     let mut out = graph::svg::Groups::new();
@@ -121,7 +121,7 @@ pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
             .unwrap_or_default(),
         Artifact::OptimizedCode => {
             let mut spelled = m.clone();
-            // What torch has no name for is taken apart; what is not a composite stays as it is, and Python will say so.
+            // Ops without a torch name are decomposed. Those that are not composite stay, and Python will report them.
             let apart = decompose(&mut spelled, |op| !op.forms.is_empty() || op.custom.is_some());
             debug_assert!(apart.is_ok());
             let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));
@@ -136,7 +136,7 @@ pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
     }
 }
 
-/// The tensor IR as it was read, and after each step of lowering that changed it.
+/// The tensor IR as it was read, and after each lowering step that changed it.
 pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
     let mut out = String::new();
     for (i, (step, text)) in steps.iter().enumerate() {
@@ -149,7 +149,7 @@ pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
     out
 }
 
-/// The text of a program: Python that runs, or what fusion did and why.
+/// The text of a program: Python that runs, or the fusion report.
 pub fn write_program(p: &Program, artifact: Artifact) -> String {
     if artifact == Artifact::Fusion {
         return p.fusion.to_string();
@@ -181,7 +181,7 @@ pub fn write_executable(e: &Executable, artifact: Artifact) -> String {
     out
 }
 
-/// How much code a kernel has, how wide its vectors are, and why not wider.
+/// The code size of a kernel, its vector width, and why it is not wider.
 fn size_of(kernels: &CompiledKernels, i: usize) -> String {
     let width = kernels.vector_bytes(i);
     let registers = match width {
