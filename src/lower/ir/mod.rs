@@ -255,6 +255,7 @@ pub struct Tir {
 }
 
 impl Tir {
+    /// The value `v`.
     pub fn value(&self, v: ValueId) -> &ValueDef {
         &self.values[v.0 as usize]
     }
