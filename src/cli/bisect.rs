@@ -1,4 +1,4 @@
-//! `fxc bisect`: the first pass or node that is to blame for a wrong result.
+//! `fxc bisect`: finds the first pass or node that causes a wrong result.
 
 use super::inputs::{InputArgs, ToleranceArgs, on_inputs};
 use super::model::ModelArgs;
@@ -54,7 +54,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     }
 }
 
-/// How far a value is from what it should be.
+/// Describes how far a value is from the expected one.
 pub(super) fn how_far(b: &Blame) -> String {
     let d = &b.difference;
     match &d.mismatch {

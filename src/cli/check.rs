@@ -1,4 +1,4 @@
-//! `fxc check`: everything that is wrong with models, without compiling them.
+//! `fxc check`: reports everything that is wrong with models, without compiling them.
 
 use super::inputs::{InputArgs, is_input};
 use super::weights::WeightsFile;
@@ -94,7 +94,7 @@ fn check_file(app: &mut App, path: &str, inputs: &InputArgs) -> Outcome {
     Ok(())
 }
 
-/// How much of a checked module has types, and what the others lack.
+/// Describes how many nodes of a checked module have types, and what the others lack.
 fn describe_types(m: &GraphModule) -> String {
     let (graphs, all) = (m.graphs.len(), m.graphs.values().map(|g| g.len()).sum::<usize>());
     let typed = |n: &Node| !matches!(n.meta.ty, None | Some(Val::Unknown));
@@ -124,7 +124,7 @@ fn describe_types(m: &GraphModule) -> String {
     format!("{head}: {known} of {all} have types; {why}")
 }
 
-/// The weights that `fxc run` needs and nothing gives.
+/// The weights that `fxc run` needs and that have no values.
 fn without_values(m: &GraphModule) -> Option<String> {
     let declared = m.attributes.iter().filter(|(_, a)| a.value.is_none()).map(|(k, _)| k);
     let read = m.graphs.values().flat_map(|g| g.iter().map(move |n| &g[n]));
@@ -144,16 +144,16 @@ fn without_values(m: &GraphModule) -> Option<String> {
     Some(format!("`{first}`{others} without values: {help}"))
 }
 
-/// How often suggestions are applied to what came of suggestions: some show only when others are gone.
+/// The maximal number of rounds of suggestions: some suggestions only appear after others have been applied.
 const ROUNDS: usize = 20;
 
-/// Applies the safe suggestions of a text. `only_show`: as a diff, without writing.
+/// Applies the safe suggestions for a text. With `only_show`, prints them as a diff instead of writing.
 fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     if path == "-" {
         let d = Diagnostic::new(Code::E0702, "standard input cannot be written back");
         return Err(d.help("give the file's name instead of `-`").into());
     }
-    // Archives and other bytes hold no text to mend.
+    // Archives and other binary files have no text to change.
     let Ok(files::Content::Text(bytes)) = files::read_model(path) else {
         return Ok(());
     };
@@ -173,8 +173,8 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     Ok(())
 }
 
-/// The text with its safe suggestions applied, and those of the result. A round that makes more errors than it mends is not
-/// taken.
+/// Applies the safe suggestions for the text, then those for the result, and so on. Drops a round that adds more errors
+/// than it fixes.
 fn mend_text(path: &str, text: &str) -> String {
     let mut text = text.to_string();
     let mut found = find_problems(path, &text);
@@ -195,12 +195,12 @@ fn count_errors(found: &Diagnostics) -> usize {
     found.iter().filter(|d| d.is_error()).count()
 }
 
-/// What is wrong with a text. It is the first file of its session, whose places suggestions name.
+/// The findings for a text. It is the first file of its session, which the spans of suggestions refer to.
 fn find_problems(path: &str, text: &str) -> Diagnostics {
     let mut session = Session::new();
     let directory = Path::new(path).parent().map(Path::to_path_buf);
     if let Ok(mut model) = session.load_text_in(path, text, directory) {
-        // What is wrong is in the session's list.
+        // The findings are in the session's list.
         let _ = model.tree.as_ref().map(|tree| session.check_rules(tree).is_ok());
         let _ = session.check(&mut model.module, &[]);
     }

@@ -1,4 +1,4 @@
-//! `fxc compile`: what the compiler makes of a model, in a few lines.
+//! `fxc compile`: compiles a model and reports in a few lines what was done.
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::{ModelArgs, SizeList, parse_sizes};
@@ -98,10 +98,10 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The modules that stages gave.
+/// The modules after each stage.
 type Modules = Arc<Mutex<Vec<(Stage, GraphModule)>>>;
 
-/// Keeps the modules that stages give.
+/// An observer that keeps the modules after each stage.
 struct Keeper(Modules);
 
 impl Observer for Keeper {
@@ -112,12 +112,13 @@ impl Observer for Keeper {
     }
 }
 
-/// Whether an artifact is a graph as FXIR, which runs if it names a file with the values of its weights.
+/// Whether an artifact is a graph as FXIR, which can be run if it names a file with the values of its weights.
 fn is_fxir(a: Artifact) -> bool {
     matches!(a, Artifact::Graph | Artifact::Typed | Artifact::Optimized)
 }
 
-/// The text of a module for the file `output`, beside which its values go if the source's file has not all of them.
+/// The text of a module for the file `output`. Its values are written beside that file unless the source's weights file
+/// has all of them.
 fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option<&str>) -> Result<String, Stop> {
     let to = FxirDestination {
         source,
@@ -129,7 +130,7 @@ fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: O
     Ok(graph::print(&m))
 }
 
-/// What was done, in a few lines.
+/// Reports what was done, in a few lines.
 fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
     let Some(ready) = &made.ready else {
         return Err(nothing_compiled().into());
@@ -167,7 +168,7 @@ fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], 
     Ok(())
 }
 
-/// What the compiled part consists of.
+/// Prints the steps of the compiled part.
 fn print_steps(app: &App, program: &Program) {
     let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
     app.show_progress(&format!(

@@ -1,4 +1,4 @@
-//! `fxc completions`: what shells complete.
+//! `fxc completions`: shell completion scripts.
 
 use super::{Outcome, output};
 

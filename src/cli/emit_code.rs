@@ -1,4 +1,4 @@
-//! `fxc emit-code`: the text of a stage.
+//! `fxc emit-code`: writes the code of a stage.
 
 use super::inputs::{InputArgs, compiled_types, general_types};
 use super::model::ModelArgs;
@@ -61,7 +61,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
     let given = args.model.resolve_dims(app, &model.module)?;
     let (dims, assumed) = sizes::assumed_dims(&model.module, given.clone())?;
-    // Python of the graph is for every size and number that it takes; kernels are for those that are given or assumed.
+    // Python of the graph works for all sizes and numbers that the graph takes; kernels only for the given or assumed
+    // ones.
     let every = matches!(args.stage, CodeStage::Graph | CodeStage::Optimized);
     let request = Request {
         inputs: Some(match every {

@@ -1,4 +1,4 @@
-//! `fxc explain`: what a finding means.
+//! `fxc explain`: explains a finding.
 
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic, nearest};

@@ -1,4 +1,4 @@
-//! `fxc fmt`: canonical text.
+//! `fxc fmt`: formats FXIR canonically.
 
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
@@ -40,7 +40,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     }
 }
 
-/// Formats one file; whether that changes it.
+/// Formats one file. Returns whether that changed it.
 fn format_file(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
     let text = read_text(path)?;
     let (tree, _, found) = load::parse_text(&mut app.session.sources, path, &text);
@@ -71,12 +71,12 @@ fn read_text(path: &str) -> Result<String, Stop> {
             .into());
     };
     String::from_utf8(bytes).map_err(|_| {
-        // Bytes that are not UTF-8 would be lost in the file written back.
+        // Bytes that are not UTF-8 would be lost in the rewritten file.
         Diagnostic::new(Code::E0701, format!("`{path}` is not UTF-8 text")).into()
     })
 }
 
-/// The lines that differ, as `diff` writes them, around the common beginning and end.
+/// The lines that differ, in the format of `diff`, between the common start and end.
 fn diff_lines(path: &str, old: &str, new: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();

@@ -1,4 +1,4 @@
-//! `fxc info`: what is in a compiled model.
+//! `fxc info`: describes a compiled model.
 
 use super::{App, Outcome, output};
 use crate::driver::{CompiledFile, PartInfo, build_name};

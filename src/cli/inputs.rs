@@ -59,33 +59,33 @@ pub(super) struct InputArgs {
     pub state: Option<PathBuf>,
 }
 
-/// What was read for a run.
+/// The inputs that were read for a run.
 #[derive(Default)]
 pub(super) struct Inputs {
-    /// What is given for inputs.
+    /// The values provided for inputs.
     pub provided: Vec<Provided>,
-    /// The buffers that were given values, which the module has now.
+    /// The buffers that were assigned values. The module has these values now.
     pub restored: Vec<(String, Tensor)>,
-    /// The array of the inputs file that holds the labels; it is not an input of the graph.
+    /// The array of the inputs file with the labels, which is not an input of the graph.
     pub aside: Option<Tensor>,
 }
 
 impl InputArgs {
-    /// Whether they say something of the model, for which its graphs must be read.
+    /// Whether these arguments change the model, so that its graphs must be read.
     pub(super) fn change_model(&self) -> bool {
         self.training || self.state.is_some()
     }
 
-    /// Makes the graph declare the types of all that is given, for commands that do not run it. Returns the Python
-    /// numbers that are given, by placeholder; [`Val::Unknown`] stands for all else.
+    /// Makes the graph declare the types of all provided values, for commands that do not run it. Returns the Python
+    /// numbers among them, by placeholder; [`Val::Unknown`] for all others.
     pub(super) fn declare_inputs(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
         self.set_mode(app, module);
         let provided = self.take_inputs(app, module, None)?.provided;
         declare_provided(app, module, &provided)
     }
 
-    /// Puts the modules that compute otherwise in training into that mode, or says that they are not in it where the text
-    /// cannot tell.
+    /// Puts the modules that compute differently in training into that mode. Otherwise warns that they are in
+    /// evaluation mode if the text cannot tell.
     fn set_mode(&self, app: &mut App, module: &mut GraphModule) {
         let printed = module.printed;
         let mut modes = module
@@ -114,7 +114,7 @@ impl InputArgs {
         }
     }
 
-    /// Makes the graph declare the types that are given without a value. Returns the names of the inputs that have one.
+    /// Makes the graph declare the types that are given without a value. Returns the names of these inputs.
     pub(super) fn declare_types(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<String>, Stop> {
         self.set_mode(app, module);
         let mut provided = self.on_command_line()?;
@@ -123,7 +123,8 @@ impl InputArgs {
         Ok(provided.into_iter().map(|p| p.name).collect())
     }
 
-    /// Everything given: what is for buffers becomes the module's, and the array named `set_aside` of the files stands by itself.
+    /// Takes all provided values. Values for buffers are assigned to the module, and the array named `set_aside` of the
+    /// files is kept separately.
     pub(super) fn take_inputs(
         &self,
         app: &mut App,
@@ -153,7 +154,7 @@ impl InputArgs {
         }
     }
 
-    /// What the files hold. An input that several files hold is given once, with a value of each.
+    /// The arrays of the files. An input that several files contain is provided once, with a value from each.
     fn of_files(&self, set_aside: Option<&str>) -> Result<(Vec<Provided>, Option<Tensor>), Stop> {
         let mut provided: Vec<Provided> = vec![];
         let mut aside = None;
@@ -208,12 +209,12 @@ fn declare_provided(app: &mut App, module: &mut GraphModule, provided: &[Provide
     if wrong { Err(Stop::Reported) } else { Ok(numbers) }
 }
 
-/// The types to compile for: those that the graph declares with `dims` put in, and the numbers that are given.
+/// The types to compile for: the declared types of the graph with `dims` replaced, and the given numbers.
 pub(super) fn compiled_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
     with_numbers(input_types(module, dims), numbers)
 }
 
-/// The types of a graph for every call: those that it declares with the sizes in `dims` put in, and the numbers that are given.
+/// The types of a graph for every call: the declared ones with the sizes in `dims` replaced, and the given numbers.
 pub(super) fn general_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
     with_numbers(declared_types(module, dims), numbers)
 }
@@ -223,14 +224,14 @@ fn with_numbers(declared: Vec<Type>, numbers: Vec<Type>) -> Vec<Type> {
     declared.into_iter().zip(numbers).map(known).collect()
 }
 
-/// Whether an argument is an input rather than the name of a model.
+/// Whether an argument is an input rather than the path of a model.
 pub(super) fn is_input(text: &str) -> bool {
     let name = text.split([':', '=']).next().unwrap_or_default();
     let letter = |c: char| c.is_ascii_alphanumeric() || "_.*[]\"'".contains(c);
     name.len() < text.len() && !name.is_empty() && name.chars().all(letter) && !Path::new(text).exists()
 }
 
-/// Matches what was read to the graph's inputs.
+/// Matches the provided values to the graph's inputs.
 pub(super) fn bind_provided(
     app: &mut App,
     module: &GraphModule,
@@ -280,7 +281,7 @@ fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
     Ok(on_command_line(name, given))
 }
 
-/// An array of a file, if it is of the type that is written with it.
+/// An array in a file, if it has the type written with it.
 fn of_type(array: FileArray, ty: &Type) -> Result<Given, String> {
     let found = array.ty();
     let same = |d: &Dim, f: &Dim| d.as_const().is_none() || d == f;
@@ -335,8 +336,8 @@ fn parse_fill(value: &str) -> Result<Option<Fill>, String> {
     })
 }
 
-/// The only array of a file, or the one named after the last colon (`in.npz:x`). `None` if there is no such file and the text
-/// does not look like one.
+/// The only array of a file, or the one named after the last colon (`in.npz:x`). `None` if there is no such file and
+/// the text does not look like a path.
 fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     let (path, name) = match value.rsplit_once(':') {
         Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
@@ -378,7 +379,7 @@ fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     }
 }
 
-/// Random numbers for every input that needs a value; integers that stand for places are places that there are.
+/// Random numbers for every input that needs a value. Integers that are indices stay in range.
 fn random_inputs(module: &GraphModule) -> Vec<Provided> {
     let Some(graph) = module.entry() else {
         return vec![];
@@ -397,8 +398,8 @@ fn random_inputs(module: &GraphModule) -> Vec<Provided> {
         .collect()
 }
 
-/// What is given for a graph whose inputs declare their types, with random numbers for those that are given by their type
-/// alone (`typed`).
+/// The values provided for a graph whose inputs declare their types, with random numbers for the inputs that are given
+/// by type only (`typed`).
 pub(super) fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
     let wanted = |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
     let made: Vec<Provided> = random_inputs(module).into_iter().filter(wanted).collect();
@@ -410,7 +411,7 @@ fn is_value(p: &Provided) -> bool {
     !matches!(p.given, Given::Type(_))
 }
 
-/// A model checked for the inputs it is to run on; those that are not given are random.
+/// A model checked for the inputs it will run on. Inputs without a value are random.
 pub(super) fn on_inputs(
     app: &mut App,
     args: &ModelArgs,

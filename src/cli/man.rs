@@ -27,7 +27,7 @@ pub(super) fn main(args: &Args, command: clap::Command) -> Outcome {
     };
     for sub in command.get_subcommands() {
         let name = format!("fxc-{}", sub.get_name());
-        // clap_mangen wants a name that lives as long as the program; there is one per command.
+        // clap_mangen needs a name with a static lifetime. There is one per command.
         let named = sub.clone().name(&*Box::leak(name.clone().into_boxed_str()));
         files::write(&Path::new(dir).join(format!("{name}.1")), &page(named)?)?;
     }

@@ -106,13 +106,13 @@ enum Command {
 
 /// Why a command ends early.
 pub enum Stop {
-    /// What is wrong is in the session's diagnostics.
+    /// The problem has been reported to the session's diagnostics.
     Reported,
-    /// This is wrong.
+    /// The problem.
     Error(Box<Diagnostic>),
-    /// There are findings, and the command has said so itself: exit code 1.
+    /// There are findings, and the command has printed them itself: exit code 1.
     Findings,
-    /// Nobody reads the output any more.
+    /// The reader has closed the output.
     Quiet,
 }
 
@@ -128,22 +128,22 @@ impl From<Diagnostic> for Stop {
     }
 }
 
-/// How a command ends.
+/// The result of a command.
 pub type Outcome = Result<(), Stop>;
 
-/// A command's surroundings: the session, and how findings are shown.
+/// The context of a command: the session, and how to show findings.
 pub struct App {
     /// Sources and findings.
     pub session: Session,
     format: DiagnosticFormat,
     color: bool,
-    /// How many of the session's findings are on the screen already.
+    /// The number of the session's findings that have been shown.
     shown: usize,
-    /// How many are summed up already.
+    /// The number of findings that have been counted in a summary.
     summed: usize,
-    /// What the summary names: the model.
+    /// The name of the model, for the summary.
     subject: String,
-    /// Lines of progress that are said once.
+    /// Lines of progress that have been shown and are not repeated.
     said: Vec<String>,
 }
 
@@ -173,19 +173,19 @@ impl App {
         }
     }
 
-    /// Names what is being worked on, for the summary.
+    /// Sets the name of the current model, for the summary.
     pub fn set_subject(&mut self, name: &str) {
         self.subject = name.to_string();
     }
 
-    /// A line of progress on standard error; only for people.
+    /// Shows a line of progress on standard error, only in the human format.
     pub fn show_progress(&self, line: &str) {
         if self.format == DiagnosticFormat::Human {
             output::write_progress(line);
         }
     }
 
-    /// [`progress`](App::show_progress) of a line that is true of the whole command.
+    /// [`progress`](App::show_progress) for a line that holds for the whole command and is shown once.
     pub fn say_once(&mut self, line: &str) {
         if !self.said.iter().any(|s| s == line) {
             self.show_progress(line);
@@ -193,7 +193,8 @@ impl App {
         }
     }
 
-    /// Shows the findings made so far, before output that follows from them. SARIF is one document, so it waits.
+    /// Shows the findings so far, before output that depends on them. SARIF is a single document, so it waits until the
+    /// end.
     pub fn show_findings(&mut self) {
         if self.format != DiagnosticFormat::Sarif {
             self.write_new();
@@ -203,12 +204,12 @@ impl App {
     fn write_new(&mut self) {
         let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.shown).collect();
         let text = render::render(&self.session.sources, &new, self.format, self.color);
-        // Nobody may be reading standard error; there is nowhere left to say so.
+        // Standard error may be closed. Then there is nowhere left to report that.
         let _ = std::io::stderr().write_all(text.as_bytes());
         self.shown = self.session.diagnostics.len();
     }
 
-    /// Shows what is left and sums up; gives the exit code.
+    /// Shows the remaining findings and the summary. Returns the exit code.
     fn finish(mut self, outcome: Outcome) -> ExitCode {
         let (quiet, findings) = match outcome {
             Ok(()) | Err(Stop::Reported) => (false, false),
@@ -230,11 +231,11 @@ impl App {
         }
     }
 
-    /// Shows the findings made since the last call and sums them up: what is known of one model among several.
+    /// Shows and summarizes the findings since the last call, for commands that take several models.
     pub fn sum_up(&mut self) {
         self.show_findings();
         let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.summed).collect();
-        // Of a file that cannot be read there is nothing to sum up.
+        // If a file could not be read, there is nothing to summarize.
         let about_model = !self.subject.is_empty() && new.iter().any(|d| !is_failure(d.code));
         if matches!(self.format, DiagnosticFormat::Human | DiagnosticFormat::Short)
             && about_model
@@ -246,7 +247,7 @@ impl App {
     }
 }
 
-/// Whether a finding means that the work could not be done, rather than that the input is wrong.
+/// Whether a finding means that the work could not be done rather than that the input is wrong.
 fn is_failure(code: Code) -> bool {
     matches!(code, Code::E0701 | Code::E0702 | Code::E0703)
 }
@@ -259,7 +260,7 @@ fn exit_code(list: &Diagnostics) -> u8 {
     worst.max().unwrap_or(0)
 }
 
-/// The program: parses the arguments, runs the command, gives the exit code.
+/// Runs the program: parses the arguments and runs the command. Returns the exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut app = App::new(&cli);

@@ -1,4 +1,4 @@
-//! Options that every command which compiles has in common.
+//! Options that all commands which compile have in common.
 
 use super::weights::Dump;
 use super::{App, Stop, output};
@@ -75,16 +75,16 @@ pub(super) enum Changed {
     Diff,
 }
 
-/// Shows what passes do, on standard error.
+/// An observer that shows what passes do, on standard error.
 struct PassPrinter {
     after: Vec<String>,
     changed: Option<Changed>,
     dump: Option<Dump>,
     time: bool,
     remarks: bool,
-    /// How many passes have run.
+    /// The number of passes that have run.
     count: usize,
-    /// The graph before the next pass, where differences are shown.
+    /// The graph before the next pass, if differences are shown.
     last: String,
 }
 
@@ -160,14 +160,14 @@ fn parse_pass_or_all(name: &str) -> Result<String, String> {
     }
 }
 
-/// Sizes that change together, and the values they take.
+/// Sizes that change together, and their values.
 #[derive(Clone, Debug)]
 pub(super) struct SizeList {
     pub names: Vec<String>,
     pub sizes: Vec<i64>,
 }
 
-/// `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch its own).
+/// Parses `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch a name of its own).
 pub(super) fn parse_sizes(text: &str) -> Result<SizeList, String> {
     let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
     let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
@@ -178,7 +178,7 @@ pub(super) fn parse_sizes(text: &str) -> Result<SizeList, String> {
     })
 }
 
-/// `NAME=SIZE`.
+/// Parses `NAME=SIZE`.
 pub(super) fn parse_dim(text: &str) -> Result<(String, i64), String> {
     let (name, size) = text.split_once('=').ok_or("write it as NAME=SIZE, such as N=8")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
@@ -186,12 +186,12 @@ pub(super) fn parse_dim(text: &str) -> Result<(String, i64), String> {
 }
 
 impl ModelArgs {
-    /// The sizes given.
+    /// The given sizes, by symbol.
     pub(super) fn resolve_dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
         given_dims(app, module, &self.dims)
     }
 
-    /// How to optimise.
+    /// The options of the passes.
     pub(super) fn pass_options(&self) -> pass::PassOptions {
         pass::PassOptions {
             verify_each: self.verify_each,
@@ -214,7 +214,7 @@ impl ModelArgs {
         Ok(app.session.load(&self.model)?)
     }
 
-    /// [`ModelArgs::load`] of a model that is to run as it is: of a compiled one, only the inputs are read.
+    /// [`ModelArgs::load`] for a model that runs unchanged: only the inputs of a compiled model are read.
     pub(super) fn load_to_run(&self, app: &mut App) -> Result<LoadedModel, Stop> {
         self.prepare(app);
         Ok(app.session.load_to_run(&self.model)?)
@@ -224,7 +224,7 @@ impl ModelArgs {
         app.set_subject(&self.model);
         app.session.exact = self.exact;
         app.session.no_fallback = self.no_fallback;
-        // Only `fxc compile -o` compiles for more than one.
+        // Only `fxc compile -o` compiles for several.
         app.session.target = self.target.last().and_then(|t| t.0);
         let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
         if shows || self.time_passes || self.remarks {
@@ -240,13 +240,13 @@ impl ModelArgs {
         }
     }
 
-    /// [`sizes::assumed_dims`] with the sizes given.
+    /// [`sizes::assumed_dims`] with the given sizes.
     pub(super) fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
         Ok(sizes::assumed_dims(module, self.resolve_dims(app, module)?)?)
     }
 }
 
-/// The sizes that `--dim` gives, by symbol.
+/// The sizes given by `--dim`, by symbol.
 pub(super) fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
     let (dims, found) = sizes::resolve_dims(module, given);
     let failed = found.has_errors();

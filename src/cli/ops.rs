@@ -1,4 +1,4 @@
-//! `fxc ops`: the op table, for people and as the page docs/ops.md.
+//! `fxc ops`: the op table, as a list for people and as the page docs/ops.md.
 
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic};
@@ -45,7 +45,7 @@ pub(super) fn main(args: &Args) -> Outcome {
     output::write_stdout(text.as_bytes())
 }
 
-/// The rows that a name means: a canonical name, a spelling, `aten.add` for all its overloads, a class of `torch.nn`.
+/// The rows for a name: a canonical name, a spelling, `aten.add` for all its overloads, a class of `torch.nn`.
 fn find_ops(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     let found = op::lookup::find(name);
     if !found.is_empty() {
@@ -86,7 +86,7 @@ fn effect_name(o: &Op) -> &'static str {
     }
 }
 
-/// All that a row says.
+/// The full description of a row.
 fn describe_op(o: &Op) -> String {
     let mut out = format!(
         "{}\n    {}\n    {} · {}\n",
@@ -114,7 +114,7 @@ fn describe_op(o: &Op) -> String {
     out
 }
 
-/// The parameters of a form's spellings, where they are not the row's.
+/// The parameters of a form's spellings, if they differ from the row's.
 fn own_schema(form: &Form) -> Option<ParamList<'_>> {
     form.schema.as_ref().map(|s| ParamList(&s.params))
 }
@@ -143,7 +143,7 @@ pub(super) fn markdown_page(ops: &[&Op]) -> String {
     out
 }
 
-/// The kinds of meanings, as [`kind_name`] gives them, with what they are.
+/// The kinds of meanings, as [`kind_name`] returns them, and what they mean.
 const KINDS: [(&str, &str); 8] = [
     ("pointwise", "a scalar expression for each element"),
     ("reduction", "a combination of the elements along dimensions"),
@@ -174,7 +174,7 @@ fn write_op(out: &mut String, o: &Op) {
     out.push('\n');
 }
 
-/// The section of what the table leaves out; `tests/torch/opinfo.py` reads it.
+/// The section on what the table leaves out, which `tests/torch/opinfo.py` reads.
 fn left_out_section() -> String {
     let mut out = String::from("\n## Outside the table\n\nWhat of torch the table leaves out, by reason:\n\n");
     for (why, names) in op::outside::OUTSIDE {

@@ -1,4 +1,4 @@
-//! `fxc opt`: the passes, watched.
+//! `fxc opt`: runs and observes passes.
 
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;

@@ -1,4 +1,4 @@
-//! Writing artifacts: to standard output, or to a file that is replaced whole.
+//! Writes artifacts: to standard output, or to a file that is replaced as a whole.
 
 use super::Stop;
 use crate::diag::{Code, Diagnostic};
@@ -6,7 +6,7 @@ use crate::driver::files;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// Writes to standard output. A reader that has gone away (`fxc ops | head`) ends the program quietly.
+/// Writes to standard output. If the reader has closed the pipe (`fxc ops | head`), the program ends quietly.
 pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -19,7 +19,7 @@ pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
     }
 }
 
-/// Writes an artifact to `path`, or to standard output where it is `None` or `-`.
+/// Writes an artifact to `path`, or to standard output if that is `None` or `-`.
 pub(super) fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
     match path {
         None | Some("-") => write_stdout(bytes),
@@ -27,7 +27,7 @@ pub(super) fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Sto
     }
 }
 
-/// Writes a line of progress to standard error. Nobody may be reading it; that is not an error.
+/// Writes a line of progress to standard error. It is not an error if that is closed.
 pub(super) fn write_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

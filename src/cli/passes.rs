@@ -1,4 +1,4 @@
-//! `fxc passes`: every pass with its reason.
+//! `fxc passes`: lists every pass with its purpose.
 
 use super::{Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};

@@ -1,4 +1,4 @@
-//! `fxc print`: a graph in one of its forms.
+//! `fxc print`: writes a graph in one of several forms.
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::{given_dims, parse_dim};
@@ -46,7 +46,7 @@ pub(super) struct Args {
 /// `fxc print`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     app.set_subject(&args.model);
-    // Torch's own texts show an exported program as it was exported.
+    // Torch's own text formats show an exported program in its exported form.
     app.session.lifted = matches!(
         args.format,
         PrintForm::Torch | PrintForm::Code | PrintForm::Readable | PrintForm::Program | PrintForm::Tabular
@@ -80,7 +80,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     output::write_artifact(args.output.as_deref(), write_module(&module, args.format)?.as_bytes())
 }
 
-/// Optimises and lowers the module, and gives the step that computes each node.
+/// Optimises and lowers the module. Returns the step that computes each node.
 fn fusion_groups(
     app: &mut App,
     module: &mut GraphModule,
@@ -93,12 +93,12 @@ fn fusion_groups(
     Ok(form::fused_groups(&mut app.session, module, &dims, &types)?)
 }
 
-/// The module in that form.
+/// The module in the given form.
 pub(super) fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, Stop> {
     write_grouped(m, form, &Groups::new())
 }
 
-/// The module in that form, where drawings show the groups of the entry graph's nodes.
+/// The module in the given form. Drawings show the groups of the entry graph's nodes.
 fn write_grouped(m: &GraphModule, form: PrintForm, groups: &Groups) -> Result<String, Stop> {
     let text = form::write_form(m, form, groups);
     if text.is_empty() {

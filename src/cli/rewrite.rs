@@ -1,4 +1,4 @@
-//! `fxc rewrite`: rules of a user applied to a model.
+//! `fxc rewrite`: applies a user's rules to a model.
 
 use super::inputs::InputArgs;
 use super::print::{PrintForm, write_module};

@@ -1,4 +1,4 @@
-//! `fxc run`: a model on inputs.
+//! `fxc run`: runs a model on inputs.
 
 use super::inputs::{InputArgs, ToleranceArgs, bind_provided};
 use super::model::ModelArgs;
@@ -136,7 +136,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     if agree { Ok(()) } else { Err(Stop::Reported) }
 }
 
-/// What the calls of a run are given.
+/// The inputs of the calls of a run.
 struct Calls {
     sequence: Sequence,
     dims: Dims,
@@ -187,8 +187,8 @@ fn run_interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Call
     })
 }
 
-/// Calls a model as often as `sequence` says, each time with its own inputs and with the others as the calls leave them. What the
-/// last call gives, or all of them give, with all that any call has changed.
+/// Calls a model as often as `sequence` says. Each call gets its own inputs; the other inputs keep the values that
+/// earlier calls left. Returns the result of the last call, or of all, and everything that any call changed.
 fn in_turn(
     app: &mut App,
     args: &Args,
@@ -238,7 +238,7 @@ fn accuracy_line(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String
     ))
 }
 
-/// Compares results with those wanted, says how far they are apart, and reports those that differ.
+/// Compares results with the expected ones, prints how far apart they are, and reports those that differ.
 fn check_expected(
     app: &mut App,
     got: &[(String, Tensor)],

@@ -1,4 +1,4 @@
-//! `fxc compile -o FILE.fxc`: a model with its code in a file.
+//! `fxc compile -o FILE.fxc`: writes a model with its code to a file.
 
 use super::compile::Args;
 use super::inputs::compiled_types;
@@ -12,7 +12,7 @@ use crate::tensor::shown_bytes;
 use crate::types::Type;
 use std::path::Path;
 
-/// Compiles the model for the sizes and processors that were asked for, and writes it.
+/// Compiles the model for the requested sizes and processors, and writes it.
 pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, numbers: Vec<Type>, path: &Path) -> Outcome {
     let inputs = inputs_of_parts(app, args, &model.module, &numbers)?;
     let request = Request {
@@ -40,7 +40,7 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, numbers: Vec<T
     Ok(())
 }
 
-/// The types of inputs to compile for: one for each combination of the sizes given with `--at`.
+/// The types of inputs to compile for: one entry for each combination of the sizes given with `--at`.
 fn inputs_of_parts(
     app: &mut App,
     args: &Args,

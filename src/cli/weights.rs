@@ -1,4 +1,4 @@
-//! Weights on the command line: the file to read them from, and the file to write beside a graph.
+//! Weights on the command line: the file to read them from, and the file to write next to a graph.
 
 use super::{App, Outcome};
 use crate::diag::{Diagnostic, words};
@@ -21,7 +21,7 @@ pub(super) struct WeightsFile {
 }
 
 impl WeightsFile {
-    /// Makes models loaded from now on have these weights.
+    /// Makes models that are loaded from now on use these weights.
     pub(super) fn apply(&self, app: &mut App) {
         app.session.weights = self.path.clone();
     }
@@ -36,23 +36,23 @@ pub(super) struct WeightsSource {
 }
 
 impl WeightsSource {
-    /// Makes models loaded from now on have these weights.
+    /// Makes models that are loaded from now on use these weights.
     pub(super) fn apply(&self, app: &mut App) {
         app.session.weights = self.path.clone();
     }
 }
 
-/// The weights files that texts of a command name.
+/// The weights files that the texts of a command refer to.
 #[derive(Default)]
 pub(super) struct Held {
-    /// The values that the weights file of the model's text holds.
+    /// The values in the weights file of the model's text.
     values: HashSet<Arc<str>>,
-    /// Files that are not to be written beside a text, because another text names them.
+    /// Weights files that must not be overwritten, because another text refers to them.
     taken: RefCell<HashSet<PathBuf>>,
 }
 
 impl Held {
-    /// Of a model as it was loaded: an archive's values are in no file that FXIR could name.
+    /// For a model as it was loaded. FXIR cannot refer to the values of an archive.
     pub(super) fn from_module(m: &GraphModule) -> Held {
         let values = m.attributes.iter().filter(|(_, a)| graph::print::is_stored(a));
         let names = values.map(|(n, _)| n.clone());
@@ -62,12 +62,12 @@ impl Held {
         }
     }
 
-    /// Notes a file that texts other than those of the command name.
+    /// Records a file that is named by texts other than those of the command.
     fn note_file(&self, file: &Path) {
         self.taken.borrow_mut().insert(canonical_path(file));
     }
 
-    /// The weights file beside a text: named after it, and no file that belongs to another text.
+    /// The weights file next to a text: it is named after the text, and belongs to no other text.
     fn file_beside(&self, text: &str) -> PathBuf {
         let first = Path::new(text).with_extension("safetensors");
         let others = (1..).map(|i| match i {
@@ -80,30 +80,31 @@ impl Held {
     }
 }
 
-/// A file's path, the same however it is written.
+/// A canonical form of a file's path.
 fn canonical_path(file: &Path) -> PathBuf {
     let dir = file.parent().filter(|d| !d.as_os_str().is_empty());
     let dir = std::fs::canonicalize(dir.unwrap_or(Path::new(".")));
     dir.unwrap_or_default().join(file.file_name().unwrap_or_default())
 }
 
-/// Where FXIR and its weights go.
+/// The destination of FXIR and its weights.
 pub(super) struct FxirDestination<'a> {
     /// The model's path.
     pub source: &'a str,
     /// The FXIR file; `None` or `-` for standard output.
     pub output: Option<&'a str>,
-    /// The weights file that was asked for.
+    /// The requested weights file.
     pub weights: Option<&'a str>,
-    /// How a text with all values is had, which is said where the text has not; `None` where it is to be looked at rather than run.
+    /// How the user can get a text with all values, for a hint if this text lacks some; `None` if the text is for
+    /// reading rather than running.
     pub how: Option<&'static str>,
 }
 
-/// How commands with `-o` and `--weights` write a text with all values.
+/// The hint for commands with `-o` and `--weights`.
 pub(super) const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE`";
 
-/// Makes a module that is going to be written as FXIR name a file with its weights. That is the file it was read with, if that
-/// has all of them; else the one asked for, or one beside the FXIR file, which is written now.
+/// Makes a module that will be written as FXIR name a file with its weights. This is the file that it was read with, if
+/// that has all of them. Otherwise it is the requested file or one next to the FXIR file, which this function writes.
 pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
     let file = to.output.filter(|o| *o != "-");
     let stored: Vec<&str> = m
@@ -136,17 +137,17 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     Ok(())
 }
 
-/// FXIR files of one directory and the weights file that they share.
+/// Several FXIR files in one directory, and the weights file that they share.
 pub(super) struct Dump {
     dir: PathBuf,
     source: String,
     held: Held,
-    /// What the shared file holds.
+    /// The contents of the shared file.
     kept: IndexMap<Arc<str>, Tensor>,
 }
 
 impl Dump {
-    /// Nothing yet, in a directory that is made with the first file.
+    /// An empty dump. The directory is created with the first file.
     pub(super) fn new(dir: &Path, source: &str) -> Dump {
         Dump {
             dir: dir.to_path_buf(),
@@ -156,7 +157,7 @@ impl Dump {
         }
     }
 
-    /// Notes what the weights file of the source holds.
+    /// Records the contents of the source's weights file.
     pub(super) fn note_loaded(&mut self, m: &GraphModule) {
         self.held = Held::from_module(m);
     }
@@ -182,7 +183,7 @@ impl Dump {
         files::write(&path, graph::print(&m).as_bytes())
     }
 
-    /// The name of the file with these values: the one that all share, unless a value has changed under its name.
+    /// The name of a file with these values: the shared one, unless a value has changed but kept its name.
     fn store_values(&mut self, stored: Vec<(Arc<str>, Tensor)>, name: &str) -> Result<String, Diagnostic> {
         let changed = stored.iter().any(|(n, v)| self.kept.get(n).is_some_and(|k| k != v));
         let file = if changed { name } else { "weights" };
@@ -198,7 +199,7 @@ impl Dump {
     }
 }
 
-/// The path of the weights file as the FXIR names it: relative to the FXIR file if both are in one directory.
+/// The path of the weights file for the FXIR text: relative to the FXIR file if both are in the same directory.
 fn relative_path(path: &str, output: Option<&str>) -> String {
     let dir = |p: &str| Path::new(p).parent().map(Path::to_path_buf).unwrap_or_default();
     match output.filter(|o| *o != "-") {
@@ -212,7 +213,7 @@ fn relative_path(path: &str, output: Option<&str>) -> String {
     }
 }
 
-/// A path that is relative to the source must be found from where the text is written, too.
+/// Adjusts a weights path relative to the source so that it is also valid from the directory of the output.
 fn carry_weights(m: &mut GraphModule, source: &str, output: Option<&str>) {
     let Some((path, span)) = m.weights.take() else { return };
     let dir = Path::new(source).parent().unwrap_or(Path::new(""));

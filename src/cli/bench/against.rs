@@ -1,4 +1,4 @@
-//! `fxc bench export.pt2 --against core.pt2`: two models called in turn on the same inputs.
+//! `fxc bench export.pt2 --against core.pt2`: calls two models alternately on the same inputs.
 
 use super::{Args, Subject};
 use crate::cli::{App, Outcome, Stop, output};
@@ -6,8 +6,8 @@ use crate::driver::LoadedModel;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Calls both models in turn, so that a slow phase of the machine hits both, and compares the shortest times: of what is the same
-/// work these are the ones that nothing else on the machine made longer.
+/// Calls both models alternately, so that a slow phase of the machine affects both, and compares the shortest times: of
+/// repetitions of the same work, these were delayed least by other processes.
 pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -> Outcome {
     let mut subjects = [Subject::new(app, args, model)?, other_subject(app, args, other)?];
     let mut times: [Vec<Duration>; 2] = Default::default();
@@ -53,7 +53,7 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -
 
 fn other_subject(app: &mut App, args: &Args, path: &str) -> Result<Subject, Stop> {
     app.set_subject(path);
-    // The weights that were given are the first model's.
+    // The given weights are those of the first model.
     app.session.weights = None;
     let model = app.session.load(path)?;
     Subject::new(app, args, model)

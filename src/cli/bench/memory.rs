@@ -1,20 +1,21 @@
-//! What memory a compiled model takes.
+//! Measures the memory of a compiled model.
 
 use crate::driver::Ready;
 use crate::runtime::Executable;
 use serde_json::json;
 
-/// Bytes by what they are for.
+/// Bytes by purpose.
 #[derive(Default)]
 pub(super) struct MemoryReport {
-    /// Constants that the program refers to, in the form that the file has them, each memory once: a table that is also a product's weight
-    /// counts once, and a table of which some rows are read counts whole.
+    /// Constants that the program refers to, in the form in which the file has them. Each memory counts once: a table
+    /// that is also the weight of a product counts once, and a table of which some rows are read counts as a whole.
     weights: usize,
-    /// Those of them that contractions read in an order of their own. The pages of the originals are let go when they are packed.
+    /// The part of the weights that contractions read in a packed order. The pages of the originals are released when
+    /// they are packed.
     packed: usize,
     arena: usize,
     code: usize,
-    /// The most that the process has had resident, where the system tells.
+    /// The maximal resident memory of the process, if the system reports it.
     peak: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! `fxc bench`: how long calls take, and how much memory they need.
+//! `fxc bench`: measures the duration of calls and their memory.
 
 mod against;
 mod memory;
@@ -53,7 +53,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Loads the model; of a compiled one as much as calls need.
+    /// Loads the model. Of a compiled model, only reads what calls need.
     pub(super) fn load_model(&self, app: &mut App) -> Result<LoadedModel, Stop> {
         match self.inputs.change_model() {
             true => self.model.load(app),
@@ -70,7 +70,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Compiles a model for the inputs that were given.
+    /// Compiles a model for the given inputs.
     pub(super) fn new(app: &mut App, args: &Args, mut model: LoadedModel) -> Result<Subject, Stop> {
         let typed = args.inputs.declare_types(app, &mut model.module)?;
         let provided = args.inputs.take_inputs(app, &mut model.module, None)?.provided;
@@ -100,7 +100,7 @@ impl Subject {
     }
 }
 
-/// What was measured.
+/// The measurements.
 struct Measured {
     first: Duration,
     sorted: Vec<Duration>,
@@ -168,8 +168,8 @@ fn measure_calls(subject: &mut Subject, start: Instant, args: &Args) -> Result<M
     Ok(Measured { first, sorted, profile })
 }
 
-/// Time since the process began. A caller that starts processes to measure them passes its own clock in the environment
-/// (`T0`, seconds since 1970), which includes starting the process.
+/// The time since the process started. A caller that measures processes passes its own clock in the environment (`T0`,
+/// seconds since 1970), which includes the start of the process.
 fn since_process_start(start: Instant) -> Duration {
     let given = std::env::var("T0").ok().and_then(|t| t.parse::<f64>().ok());
     let now = SystemTime::now()
@@ -215,7 +215,7 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
     out
 }
 
-/// Where a row's step comes from in the user's Python.
+/// The location of a row's step in the user's Python.
 fn places_of(ready: &Ready, row: &str) -> String {
     let program = ready.executable().map(Executable::program);
     program.map_or(String::new(), |p| p.places_of(row))

@@ -1,4 +1,4 @@
-//! `fxc bench --sweep N=1,3,8`: one function called at several sizes.
+//! `fxc bench --sweep N=1,3,8`: calls one function at several sizes.
 
 use super::Args;
 use crate::cli::inputs::bind_provided;
@@ -8,8 +8,8 @@ use crate::driver::{Function, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Calls the model at each size: how long it takes to be ready for that, how long the first call then takes (its memory is
-/// new), and how long others do.
+/// Calls the model at each size. Measures the time until it is ready for the size, the first call (whose memory is
+/// new), and further calls.
 pub(super) fn run(app: &mut App, args: &Args, sweep: &SizeList) -> Outcome {
     let mut model = args.load_model(app)?;
     args.inputs.declare_types(app, &mut model.module)?;
