@@ -1,4 +1,4 @@
-//! Compiled models: what runs from a file is what runs without it; what is damaged or does not fit is said so.
+//! Compiled models: a file's results equal those of its model, and damaged or unsuitable files are reported.
 
 use crate::mutants::{Random, rounds, survives};
 use crate::support::{Dir, Ran, codes, examples, files, fxc_in, root};
@@ -8,7 +8,7 @@ use fxc::{Error, Input, Model, Options, Tensor};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Values for all inputs of a model, with every open size 2; `None` if the model declares no type of one.
+/// Values for all inputs of a model, with every symbolic size 2; `None` if the model does not declare the type of one.
 fn inputs_of(model: &Model) -> Option<Vec<Tensor>> {
     let inputs = model.inputs().into_iter().map(|i| {
         let Val::Leaf(t) = i.ty? else { return None };
@@ -23,7 +23,7 @@ fn inputs_of(model: &Model) -> Option<Vec<Tensor>> {
     inputs.collect()
 }
 
-/// Options that bind every open size of a model to 2.
+/// Options that bind every symbolic size of a model to 2.
 fn options(model: &Model) -> Options {
     let mut names = BTreeSet::new();
     let types = model.inputs().into_iter().filter_map(|i| i.ty);
@@ -40,7 +40,7 @@ fn options(model: &Model) -> Options {
         .fold(Options::new().threads(2), |o, name| o.dim(name, 2))
 }
 
-/// The results of two calls, of which the second finds what the first left in buffers.
+/// The results of two calls. The second finds what the first left in buffers.
 fn two_calls(model: &Model, options: &Options, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
     fxc::manual_seed(0);
     let mut session = model.compile(options)?.session();
@@ -52,13 +52,14 @@ fn two_calls(model: &Model, options: &Options, inputs: &[Tensor]) -> Result<Vec<
     Ok(all)
 }
 
-/// Saves a model compiled, and holds calls of the file against calls of the model. Gives how many native parts the file has.
+/// Saves a model in compiled form and compares calls of the file with calls of the model. Returns the number of native
+/// parts in the file.
 fn round_trip(path: &Path, dir: &Dir) -> usize {
     let Ok(model) = Model::open(path) else { return 0 };
     let (options, Some(inputs)) = (options(&model), inputs_of(&model)) else {
         return 0;
     };
-    // Without types, or with inputs that it refuses, it does not run in any form.
+    // Without types, or with inputs that it rejects, the model cannot run in any form.
     let Ok(want) = two_calls(&model, &options, &inputs) else {
         return 0;
     };
@@ -79,7 +80,7 @@ fn round_trip(path: &Path, dir: &Dir) -> usize {
         "{}",
         path.display()
     );
-    // The graphs are those that were saved.
+    // The file has the graphs that were saved.
     let text = |m: &Model| {
         fxc::graph::print(m.module())
             .lines()
@@ -117,7 +118,7 @@ graph main {
     output {\"z\": %z}
 }";
 
-/// A model with a weight, a product and a call of a function of fxc's, for two numbers of rows and two processors.
+/// A model with a weight, a product and a call of one of fxc's functions, for two numbers of rows and two processors.
 fn rows(dir: &Dir) -> String {
     let text = ROWS.replace("weights \"w.safetensors\"\n", "").replace(
         "param w : f32[4, 4]",
@@ -176,7 +177,7 @@ fn a_file_has_code_for_several_sizes_and_processors() {
     let anew = run("rows.fxc", "5", &[]);
     assert_eq!((anew.code, codes(&anew.err)), (0, vec!["L0004".to_string()]));
     assert_eq!(anew.out, run("rows.fxir", "5", &[]).out);
-    // Options that the code was not made with, and what needs the graphs.
+    // Options with which the code was not compiled, and options that need the graphs.
     for more in [&["--fast-math"][..], &["--exact"], &["--skip-pass", "cse"]] {
         let anew = run("rows.fxc", "3", more);
         assert_eq!(
@@ -192,7 +193,7 @@ fn a_file_has_code_for_several_sizes_and_processors() {
             "{more:?}"
         );
     }
-    // Sizes are checked against what the model declares, as without a file.
+    // Sizes are checked against the model's declarations, as without a file.
     assert_eq!(
         codes(&run("rows.fxc", "10", &[]).err),
         codes(&run("rows.fxir", "10", &[]).err)
@@ -231,7 +232,7 @@ fn commands_take_a_compiled_model_as_they_take_the_model() {
     assert_eq!(bench.code, 0, "{}", bench.err);
 }
 
-/// A section of a file: where its entry in the table is, its kind, and its bytes.
+/// A section of a file: the offset of its table entry, its kind, and its bytes.
 struct Section {
     entry: usize,
     kind: u32,
@@ -256,7 +257,7 @@ fn sections(b: &[u8]) -> Vec<Section> {
     (0..count).map(one).collect()
 }
 
-/// Makes all checksums those of the bytes as they are now.
+/// Recomputes all checksums.
 fn mend_checksums(b: &mut [u8]) {
     let all = sections(b);
     for s in &all {
@@ -270,7 +271,7 @@ fn mend_checksums(b: &mut [u8]) {
     b[60..64].copy_from_slice(&crc);
 }
 
-/// A file with one text replaced by another as long, and checksums that hold.
+/// A file with one text replaced by another of the same length, with valid checksums.
 fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let mut out = bytes.to_vec();
@@ -384,7 +385,7 @@ fn names_and_contents_agree() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Reads all of a file that may be damaged: what is in it, its inputs, its graphs. Whether anything is found wrong.
+/// Reads all of a possibly damaged file: its description, its inputs, its graphs. Returns whether any damage is found.
 fn finds_damage(path: &Path) -> bool {
     let mut session = Session::new();
     let name = path.display().to_string();
@@ -428,7 +429,7 @@ fn damaged_files_are_diagnostics() {
     }
 }
 
-/// What a checksum does not find is found by who reads it: numbers out of range, lengths beyond all memory.
+/// Readers find the errors that checksums cannot reveal: numbers out of range, lengths beyond all memory.
 #[test]
 fn changed_files_whose_checksums_hold_are_results_or_diagnostics() {
     let dir = Dir::new("artifacts");
@@ -447,7 +448,7 @@ fn changed_files_whose_checksums_hold_are_results_or_diagnostics() {
             let at = s.entry + 8 + r.below(16);
             b[at] ^= 1 << r.below(8);
         }
-        // A table that points elsewhere has no checksums to mend.
+        // If the table has wrong offsets, there are no checksums to recompute.
         let sound = sections(&b).iter().all(|s| s.bytes.end <= b.len());
         if sound {
             mend_checksums(&mut b);

@@ -1,11 +1,11 @@
-//! What checks something raises the same error compiled as interpreted, wherever it stands.
+//! Checks raise the same error in compiled code as in the interpreter, in any context.
 
 use crate::support::{Dir, fxc};
 use fxc::internals::op::{self, Effect};
 use std::collections::HashSet;
 
-/// Graphs that must fail with a message: the rows that check, inputs, the body of a graph of `x` and `s` (whose elements are zero)
-/// and the message. Rows that check by a flag among their arguments stand here, too.
+/// Graphs that must fail with a message: the row that checks, the inputs, the body of a graph of `x` and `s` (whose
+/// elements are zero) and the message. Rows that only check if an argument is set are included.
 const FAILING: &[(&str, &str, &str)] = &[
     ("_assert_tensor", "%c = call_function torch._assert(%s, \"m1\")", "m1"),
     (
@@ -147,7 +147,7 @@ const FAILING: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Whole files around a body that must fail.
+/// Complete files around a body that must fail.
 fn files(body: &str) -> Vec<(&'static str, String)> {
     let y = if body.contains("%y =") {
         ""
@@ -191,7 +191,7 @@ fn files(body: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The exit code and the title of the error.
+/// The exit code and title of the error.
 fn raised(file: &str, place: &str, more: &[&str]) -> (i32, String) {
     let dims: &[&str] = if place == "symbolic" { &["--dim", "N=3"] } else { &[] };
     let ran = fxc(&[&["run", file, "x=zeros", "--message-format", "short"], dims, more].concat());
@@ -206,13 +206,13 @@ fn checks_are_never_lost() {
         let mut wanted = None;
         for (place, text) in files(body) {
             if place == "unused" && row.is_empty() {
-                // What only computes is dropped where nothing uses it.
+                // Ops that only compute are dropped if they are unused.
                 continue;
             }
             let file = dir.file(&format!("{n}-{place}.fxir"), &text);
             let wanted = wanted.get_or_insert_with(|| raised(&file, place, &["--interpret"]));
             let compiled = raised(&file, place, &[]);
-            // A size that an assertion fixes is part of the input's type.
+            // If an assertion fixes a size, it becomes part of the input's type.
             let fixed = place == "symbolic" && compiled.1.starts_with("E0301]: the input `x` is declared");
             assert!(
                 fixed || compiled == *wanted,

@@ -1,4 +1,4 @@
-//! `fxc bench` beside its plain form: sizes in turn, and two models in turn.
+//! Options of `fxc bench`: several sizes in turn, and two models in turn.
 
 use crate::support::{Dir, fxc};
 
@@ -18,7 +18,7 @@ fn a_sweep_measures_each_size() {
     let rows: Vec<Vec<&str>> = ran.out.lines().map(|l| l.split_whitespace().collect()).collect();
     let sizes: Vec<&str> = rows.iter().map(|r| r[0]).collect();
     assert_eq!(sizes, ["N", "1", "3", "8"], "{}", ran.out);
-    // Being ready, the first call, the median and the shortest.
+    // The time until ready, the first call, the median and the shortest.
     let times = |r: &[&str]| r[1..].iter().map(|t| t.parse().unwrap()).collect::<Vec<f64>>();
     assert!(
         rows[1..]
@@ -33,7 +33,7 @@ fn a_sweep_measures_each_size() {
     );
 }
 
-/// Two names of one size take each value together.
+/// Two names of one size take their values together.
 #[test]
 fn sizes_are_swept_together() {
     let dir = Dir::new("together");

@@ -1,4 +1,4 @@
-//! Commands from end to end: exit codes, formats, files, pipes, damaged and hostile input.
+//! Commands end to end: exit codes, formats, files, pipes, damaged and hostile input.
 
 use crate::support::{Dir, codes, command, files, fxc, fxc_in, root};
 use std::io::{Read, Write};
@@ -24,7 +24,8 @@ fn exit_codes_are_those_documented() {
     assert_eq!(fxc(&["run", &good]).code, 1);
 }
 
-/// What `torch.manual_seed(0)` draws for a transpose, whose memory lies in another order than its dims.
+/// The numbers that torch draws after `torch.manual_seed(0)` for a transpose, whose memory order differs from the order
+/// of its dims.
 #[test]
 fn draws_go_in_the_order_of_memory() {
     let dir = Dir::new("draws");
@@ -277,7 +278,7 @@ fn damaged_weights_are_findings() {
     let mut header = whole.clone();
     header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(check(&header), (1, vec!["E0407".to_string()]));
-    // Another shape: the header is JSON, so an edit of the same length keeps the file whole.
+    // Change the shape. The header is JSON, so an edit of the same length keeps the file valid.
     let from = b"\"shape\":[64,128]";
     let at = whole.windows(from.len()).position(|w| w == from).expect("fc1.weight");
     let mut shape = whole.clone();
@@ -353,7 +354,7 @@ fn compile_reports_and_emits() {
     assert!(std::fs::metadata(&asm).unwrap().len() > 0);
 }
 
-/// Whether the machine has what every target needs.
+/// Whether the machine has the features that every target needs.
 fn is_v2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::is_x86_feature_detected!("sse4.2") && std::is_x86_feature_detected!("popcnt");

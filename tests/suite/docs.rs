@@ -1,4 +1,4 @@
-//! Documents that are generated, and commands that documents give.
+//! Tests of generated documents and of the commands in documents.
 
 use crate::support::{fences, fxc, root};
 
@@ -15,7 +15,7 @@ fn the_page_of_ops_is_current() {
     );
 }
 
-/// What the table of stages names as a stage's entry is defined in its folder.
+/// The entry points in the table of stages are defined in their folders.
 #[test]
 fn entries_of_stages_exist() {
     let mut seen = 0;
@@ -43,7 +43,8 @@ fn entries_of_stages_exist() {
     assert!(seen > 20, "{seen} entries");
 }
 
-/// The folders and files that documents name in backticks, from the root or from `src/`, and lone names of source files.
+/// The folders and files that documents name in backticks exist: paths from the root or from `src/`, and bare names of
+/// source files.
 #[test]
 fn paths_in_documents_exist() {
     let sources = crate::layers::rust_files(&root().join("src"));
@@ -65,7 +66,7 @@ fn paths_in_documents_exist() {
             let path = word.strip_suffix('/').unwrap_or(word);
             let is_file = [".rs", ".md", ".py", ".lalrpop"].iter().any(|e| word.ends_with(e));
             let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/.-".contains(&b));
-            // `model.py` and the like are the user's.
+            // `model.py` and the like are the user's files.
             let ours = word.contains('/') || word.ends_with(".rs");
             if !plain || !ours || !(is_file || word.ends_with('/')) {
                 continue;
@@ -80,7 +81,7 @@ fn paths_in_documents_exist() {
     assert!(seen > 80, "{seen} paths");
 }
 
-/// The table of larger folders names parts by their last word.
+/// The table of larger folders names parts by their last component.
 fn is_folder_of_table(name: &str) -> bool {
     let src = root().join("src");
     let large = [
@@ -89,7 +90,7 @@ fn is_folder_of_table(name: &str) -> bool {
     large.iter().any(|d| src.join(d).join(name).is_dir())
 }
 
-/// The commands of a document's shell blocks that start fxc, as arguments.
+/// The arguments of the commands in a document's shell blocks that start fxc.
 fn commands(path: &str) -> Vec<Vec<String>> {
     let blocks = fences(&read(path)).into_iter().filter(|(info, _)| info == "sh");
     let lines: Vec<String> = blocks
@@ -134,7 +135,8 @@ fn commands_of_the_examples_run() {
     }
 }
 
-/// Every FXIR block of the language's page parses and builds. Blocks that show fragments or errors say `fxir,ignore`.
+/// Every FXIR block of the language page can be parsed and built. Blocks with fragments or errors are marked
+/// `fxir,ignore`.
 #[test]
 fn examples_of_the_language_page_parse() {
     use fxc::source::Sources;
@@ -151,7 +153,8 @@ fn examples_of_the_language_page_parse() {
     }
 }
 
-/// Every model of the page of rules, followed by what `fxc rewrite FILE --remarks` prints of it: remarks, then the graph.
+/// For every model of the page of rules, `fxc rewrite FILE --remarks` prints the block that follows it: remarks, then
+/// the graph.
 #[test]
 fn examples_of_the_page_of_rules_do_what_it_says() {
     let dir = crate::support::Dir::new("rules");
@@ -176,7 +179,7 @@ fn examples_of_the_page_of_rules_do_what_it_says() {
 #[path = "../../examples/custom_op.rs"]
 mod custom_op;
 
-/// The op of the example is found by checking, inference and the compiler, and its results are those of its own code.
+/// Checking, inference and the compiler find the op of the example, and its results come from its own code.
 #[test]
 fn the_example_of_a_custom_op_runs() {
     custom_op::add_op();
@@ -185,7 +188,7 @@ fn the_example_of_a_custom_op_runs() {
         panic!("{} results", results.len())
     };
     assert_eq!((gelu.shape(), scales.shape()), (&[3, 4][..], &[3][..]));
-    // Every row was divided by its largest magnitude: gelu(1) or gelu(-1) is among its elements.
+    // Every row was divided by its largest magnitude, so gelu(1) or gelu(-1) is among its elements.
     let data = gelu.as_slice::<f32>();
     let has = |row: &[f32]| {
         row.iter()
@@ -194,7 +197,7 @@ fn the_example_of_a_custom_op_runs() {
     assert!(data.chunks(4).all(has), "{data:?}");
 }
 
-/// Whether `shown`, in which `…` stands for any lines and for the end of a line, is what a command wrote.
+/// Whether `text`, the output of a command, matches `shown`. There, `…` stands for any lines or for the rest of a line.
 pub fn is_excerpt(shown: &str, text: &str) -> bool {
     let mut lines = text.lines();
     let mut gap = false;
@@ -219,7 +222,7 @@ pub fn is_excerpt(shown: &str, text: &str) -> bool {
     gap || lines.all(str::is_empty)
 }
 
-/// Every command of the tour writes what the page shows.
+/// Every command of the tour prints what the page shows.
 #[test]
 fn the_tour_shows_what_is_written() {
     let page = read("docs/tour.md");
@@ -228,7 +231,8 @@ fn the_tour_shows_what_is_written() {
         let (command, text) = block.split_once('\n').unwrap();
         let args = command.strip_prefix("$ fxc ").expect("a command of fxc");
         let ran = fxc(&args.split_whitespace().collect::<Vec<_>>());
-        // Reports go to standard error: after what is asked for, but for the passes', which come before it.
+        // Reports go to standard error. They come after the requested output, except for those of the passes, which
+        // come before it.
         let [first, last] = [format!("{}{}", ran.out, ran.err), format!("{}{}", ran.err, ran.out)];
         assert!(
             is_excerpt(text, &first) || is_excerpt(text, &last),
@@ -242,7 +246,7 @@ fn the_tour_shows_what_is_written() {
     assert!(source.ends_with(&graph), "the graph is not that of the example");
 }
 
-/// Every command of the page on inputs prints what the page shows; its files are the blocks that name one.
+/// Every command of the page on inputs prints what the page shows. Its files are the blocks with a file name.
 #[test]
 fn the_page_of_inputs_shows_what_is_written() {
     let dir = crate::support::Dir::new("inputs");
@@ -274,7 +278,7 @@ fn excerpts_are_told_from_other_texts() {
     assert!(!is_excerpt("…\nx\n…\n", "a\nb\n"));
 }
 
-/// The row that ARCHITECTURE.md shows stands in the table, word for word.
+/// The row that ARCHITECTURE.md shows is in the table, word for word.
 #[test]
 fn rows_that_are_shown_are_in_the_table() {
     let words = |s: &str| s.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! Graphs for other programs: SVG, and JSON in the forms that Model Explorer and Netron publish.
+//! Graphs for other programs: SVG, and JSON in the published formats of Model Explorer and Netron.
 
 use crate::support::{Dir, fxc, root};
 use serde_json::Value;
@@ -94,8 +94,8 @@ fn explorer_graph(graph: &Value, graphs: &HashSet<&str>) {
     }
 }
 
-/// The messages of `onnx.proto` (ModelProto, GraphProto, NodeProto, AttributeProto, ValueInfoProto, TensorProto), by which
-/// Netron's `onnx.JsonReader` goes.
+/// The messages of `onnx.proto` (ModelProto, GraphProto, NodeProto, AttributeProto, ValueInfoProto, TensorProto), which
+/// Netron's `onnx.JsonReader` follows.
 #[test]
 fn netron_reads_onnx_in_json() {
     for model in MODELS {
@@ -111,7 +111,7 @@ fn netron_reads_onnx_in_json() {
                 "functions",
             ],
         );
-        // What Netron tells the format by.
+        // Netron recognises the format by these.
         assert!(m.get("framework").is_none() && m["graph"].is_object() && m["opset_import"].is_array());
         let graph = &m["graph"];
         keys(graph, &["name", "node", "input", "output", "initializer", "value_info"]);

@@ -1,10 +1,10 @@
-//! Graphs that the compiler writes on the way run from their files: with the values of what passes folded.
+//! The intermediate graphs that the compiler writes can be run from their files, with the values that passes folded.
 
 use crate::output::{CONV_BN, ok, weights};
 use crate::support::{Dir, root};
 use std::path::Path;
 
-/// Every file is a model that gives what `model` gives for the same inputs.
+/// Every file is a model that returns the same as `model` for the same inputs.
 fn same(model: &str, inputs: &[&str], files: &[String]) {
     let want = ok(&[&["run", model], inputs].concat()).out;
     assert!(!files.is_empty());
@@ -28,7 +28,7 @@ fn graphs_of_stages_and_passes_run_from_their_files() {
     let archive = root().join("tests/data/mlp.pt2").display().to_string();
     let mlp = ["--inputs", "tests/data/mlp.safetensors"];
     for (name, model, inputs) in [("conv", &model, &["x=rand:1"][..]), ("mlp", &archive, &mlp)] {
-        // A compilation is for known sizes.
+        // A compilation is for fixed sizes.
         let sizes = if name == "mlp" { &["--dim", "x[0]=5"][..] } else { &[] };
         let path = |what: &str| dir.0.join(name).join(what).display().to_string();
         std::fs::create_dir_all(path("")).unwrap();
@@ -49,7 +49,7 @@ fn texts_of_one_directory_have_weights_files_of_their_own() {
     let model = dir.file("m.fxir", format!("weights \"m.safetensors\"\n{CONV_BN}"));
     let want = ok(&["run", &model, "x=rand:1"]).out;
     let paths = ["m.optimized", "./m.txt", "m.again"].map(|f| format!("{}/{f}", dir.0.display()));
-    // Two files that differ in nothing but what is behind the last point, and the model that must stay what it is.
+    // Two files whose names differ only in their extension, and the model, which must not change.
     let archive = root().join("tests/data/mlp.pt2").display().to_string();
     let [optimized, graph, again] = &paths;
     let emit = [format!("graph={graph}"), format!("optimized={optimized}")];

@@ -1,4 +1,4 @@
-//! Explain pages: the first FXIR example of each gives exactly its code, the later ones are mended.
+//! Explain pages: the first FXIR example of each yields exactly its code, the later ones are corrected.
 //!
 //! A fence is `fxir` (checked), `fxir,run ARGS` (run), and so for `compile`, `rewrite`, `opt`, or `fxir,ignore-WHY`.
 
@@ -36,7 +36,7 @@ fn examples_do_what_the_page_says() {
             let Some(args) = arguments(info) else { continue };
             let ran = fxc_in(&dir.0, &args);
             let mut found = codes(&ran.err);
-            // Notes beside the point are not findings.
+            // Notes with codes other than the page's are not findings.
             found.retain(|f| Code::from_name(f).is_none_or(|c| c.severity() != Severity::Note) || f == c.name());
             let want: Vec<String> = if i == 0 { vec![c.name().to_string()] } else { vec![] };
             found.dedup();

@@ -1,9 +1,9 @@
-//! Damaged files that the ui tests and explain pages name, made from sound ones.
+//! Damaged files for the ui tests and explain pages, made from valid ones.
 
 use crate::support::{Dir, fxc_in, root};
 use std::io::{Cursor, Read, Write};
 
-/// Writes them all to a directory.
+/// Writes all of them to a directory.
 pub fn write(dir: &Dir) {
     let archive = std::fs::read(root().join("tests/data/mlp.pt2")).unwrap();
     let weights = std::fs::read(root().join("examples/digits/digits.safetensors")).unwrap();
@@ -27,7 +27,7 @@ pub fn write(dir: &Dir) {
     dir.file("wrong.npz", std::fs::read(root().join("tests/ui/wrong.npz")).unwrap());
 }
 
-/// A compiled model for two rows, and the first half of it.
+/// Writes a compiled model for two rows, and the first half of its file.
 fn compiled(dir: &Dir) {
     let text = "graph main { %x : f32[N, 2] = placeholder x  %y = call_function torch.neg(%x)  output %y }";
     dir.file("rows.fxir", text);
@@ -37,7 +37,7 @@ fn compiled(dir: &Dir) {
     dir.file("cut.fxc", &bytes[..bytes.len() / 2]);
 }
 
-/// An archive with one text of one entry replaced.
+/// An archive in which one text of one entry is replaced.
 fn edited(archive: &[u8], entry: &str, from: &str, to: &str) -> Vec<u8> {
     let mut zip = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
     let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
@@ -58,7 +58,8 @@ fn edited(archive: &[u8], entry: &str, from: &str, to: &str) -> Vec<u8> {
     out.finish().unwrap().into_inner()
 }
 
-/// An archive whose one compressed array is said to have nearly 4 GiB. It has none of them: only its header can be read.
+/// An archive whose header declares a compressed array of nearly 4 GiB but contains none of it: only its header can be
+/// read.
 fn vast() -> Vec<u8> {
     let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000,), }\n";
     let length = (header.len() as u16).to_le_bytes();

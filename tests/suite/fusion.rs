@@ -1,4 +1,4 @@
-//! What is computed together: the report of fusion, the kernels, and their results, which no number of threads changes.
+//! Fusion: the report, the kernels, and their results, which do not depend on the number of threads.
 
 use crate::support::{Dir, fxc, snapshot_in};
 use fxc::internals::driver::text::Artifact;
@@ -42,7 +42,7 @@ graph one_reading {
 }
 ";
 
-/// The mean of squared differences: one long row, of a length that does not divide.
+/// The mean of squared differences: one long row of a length that is not divisible.
 const LOSS: &str = "
 graph loss {
     %x : f32[1000003] = placeholder x
@@ -54,7 +54,7 @@ graph loss {
 }
 ";
 
-/// Sums of few columns, and what is made of them.
+/// Sums of few columns, and operations on them.
 const COLUMNS: &str = "
 graph columns {
     %x : f32[40000, 8] = placeholder x
@@ -66,7 +66,7 @@ graph columns {
 }
 ";
 
-/// Softmax of two long rows: exponentials are handed from kernel to kernel.
+/// Softmax of two long rows: kernels pass exponentials to other kernels.
 const LONG_ROWS: &str = "
 graph long_rows {
     %x : f32[2, 150001] = placeholder x
@@ -85,7 +85,7 @@ graph short_rows {
 }
 ";
 
-/// What runs on the results of products, and what cannot.
+/// Operations that can be fused with products, and operations that cannot.
 const PRODUCTS: &str = "
 graph products {
     %x : f32[64, 96] = placeholder x
@@ -105,7 +105,7 @@ graph products {
 }
 ";
 
-/// A 1x1 convolution and the depthwise one after it: worth one step on a large image, not on a small one.
+/// A 1x1 convolution and the depthwise one after it: worth merging on a large image, but not on a small one.
 const BANDS: &str = "
 graph bands {
     %x : f32[1, 16, 40, 40] = placeholder x
@@ -128,8 +128,8 @@ graph bands {
 }
 ";
 
-/// Attention within shifted windows, written out: scores with a bias by head and a mask by window, which one step keeps in
-/// cache; where a plain softmax gives NaN, so does the step.
+/// Attention within shifted windows, decomposed: scores with a bias per head and a mask per window, which one step
+/// keeps in cache. Where a plain softmax yields NaN, so does the step.
 const WINDOWS: &str = "
 graph windows {
     %x : f32[1, 6, 6, 16] = placeholder x
@@ -158,7 +158,7 @@ graph windows {
 }
 ";
 
-/// Kernels that follow each other and stay apart, each pair for another reason.
+/// Consecutive kernels that are not merged, each pair for a different reason.
 const NEIGHBOURS: &str = "
 graph neighbours {
     %x : f32[4, 64] = placeholder x
@@ -183,7 +183,7 @@ graph neighbours {
 }
 ";
 
-/// Name, text, and the magnitude that errors are relative to at least.
+/// Name, text, and the minimal magnitude to which errors are relative.
 const ALL: [(&str, &str, f32); 11] = [
     ("softmax", SOFTMAX, 1e-3),
     ("beside", BESIDE, 1.0),
@@ -235,7 +235,7 @@ fn input(shape: &[usize]) -> Tensor {
     Tensor::from_slice(shape, &data)
 }
 
-/// The results of a graph on so many threads.
+/// The results of a graph on `threads` threads.
 fn run(text: &str, threads: usize) -> (Val<Tensor>, Vec<Tensor>) {
     let mut s = Session::new();
     let model = s.load_text("fusion.fxir", text);
@@ -287,7 +287,7 @@ fn results_are_the_interpreter_s_and_the_same_bits_on_any_number_of_threads() {
     }
 }
 
-/// What torch has no name for is taken apart where the optimised graph is written for PyTorch.
+/// Ops without a torch name are decomposed when the optimised graph is written for PyTorch.
 #[test]
 fn python_of_optimised_attention_has_torchs_names_only() {
     let dir = Dir::new("windows");

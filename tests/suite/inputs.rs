@@ -1,4 +1,4 @@
-//! What is given to a model, and what it keeps: every value is used or refused.
+//! Inputs and state of models: every given value is used or rejected.
 
 use crate::support::{Dir, Ran, codes, fxc_in};
 use fxc::internals::tensor::{Tensor, files};
@@ -34,7 +34,7 @@ const NESTED: &str = "graph main {
     output %y
 }
 ";
-/// As `torch.export` flattens the input of [`NESTED`].
+/// The same with the input of [`NESTED`] flattened, as `torch.export` does it.
 const FLAT: &str = "graph main {
     %d_k : f32[2] = placeholder d_k
     %d_v_0 : f32[2] = placeholder d_v_0
@@ -161,7 +161,7 @@ fn nested_inputs_are_given_by_their_items() {
     assert_eq!(refused(&dir, &["m.fxir", "d=3"]), ["E0503"]);
 }
 
-/// Without types the names show the structure.
+/// Without types, the names imply the structure.
 #[test]
 fn nested_inputs_need_no_declaration() {
     let dir = Dir::new("undeclared");
@@ -194,7 +194,7 @@ fn state_goes_out_and_back_in() {
             let twice = with(&[&first[..], &["--repeat", "2"]].concat());
             assert_eq!(second, twice);
             assert!(second.ends_with(" 6 8"), "{second}");
-            // The same names among the inputs, and in what --outputs writes.
+            // The same names among the inputs, and in the file that --outputs writes.
             assert_eq!(with(&["m.fxir", "x=[1,2]", "--inputs", &file]), second);
             let out = format!("out.{kind}");
             with(&[&first[..], &["--outputs", &out]].concat());
@@ -242,7 +242,7 @@ fn calls_in_a_row_take_their_own_inputs() {
         assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
         result(&ran).to_string()
     };
-    // The buffer sums up 1 and 2; the cache is doubled twice.
+    // The buffer accumulates 1 and 2; the cache is doubled twice.
     for mode in [&[][..], &["--interpret"], &["--check"]] {
         let files = ["m.fxir", "--inputs", "a.npz", "--inputs", "b.npz", "--repeat", "2"];
         assert!(ok(&[&files[..], mode].concat()).ends_with(" 7 7"));
@@ -253,7 +253,7 @@ fn calls_in_a_row_take_their_own_inputs() {
             stacked.contains("f32[2, 2]") && stacked.ends_with(" 3 3 7 7"),
             "{stacked}"
         );
-        // An input that is given anew does not keep what the call before left.
+        // An input that each call gets anew does not keep the value that the previous call left.
         let both = ["m.fxir", "x=ones", "cache:f32[2,2]=[[1,1],[5,5]]", "--each", "cache"];
         assert!(ok(&[&both[..], mode].concat()).ends_with(" 12 12"));
     }
@@ -270,7 +270,7 @@ fn calls_in_a_row_take_their_own_inputs() {
     );
 }
 
-/// Values that `torch.export` made part of a program, in FXIR as `fxc print` writes it of an archive.
+/// Values that `torch.export` made part of a program, in FXIR as `fxc print` writes it for an archive.
 #[test]
 fn fixed_inputs_take_their_own_value_only() {
     let dir = Dir::new("fixed");
@@ -303,7 +303,7 @@ fn fixed_inputs_take_their_own_value_only() {
     ] {
         assert_eq!(refused(&dir, &["m.fxir", "x=ones", wrong]), ["E0511"], "{wrong}");
     }
-    // A default of a graph that was not exported is only a default.
+    // In a graph that was not exported, a default is only a default.
     let own = "graph main {\n    %x : f32[1] = placeholder x\n    %k = placeholder k = 3\n    %y = call_function operator.mul(%x, %k)\n    output %y\n}\n";
     dir.file("own.fxir", own);
     assert!(result(&run(&dir, &["own.fxir", "x=ones", "k=5"])).ends_with(" 5"));

@@ -6,7 +6,7 @@ use fxc::interp;
 use fxc::types::Val;
 use std::fmt::Write;
 
-/// A stream of numbers that decides everything about a graph.
+/// A stream of numbers that determines a graph.
 struct Dice(u64);
 
 impl Dice {
@@ -37,7 +37,7 @@ impl Dice {
     }
 }
 
-/// A graph being written: its text, its values of rank 4, and its inputs.
+/// A graph under construction: its text, its values of rank 4, and its inputs.
 struct Writer {
     dice: Dice,
     constants: String,
@@ -65,7 +65,7 @@ impl Writer {
         self.values.push((name, shape));
     }
 
-    /// An input, or where `constant` a number for each element written out.
+    /// An input, or a literal with all elements if `constant`.
     fn parameter(&mut self, shape: &[usize], constant: bool) -> String {
         let name = self.name();
         let t = self.dice.tensor(shape);
@@ -169,7 +169,7 @@ impl Writer {
         );
     }
 
-    /// Detours through other orders of the dims, and borders.
+    /// Detours through other dim orders, and borders.
     fn detour(&mut self) {
         let (x, [n, c, h, w]) = self.some();
         match self.dice.roll(4) {
@@ -259,7 +259,7 @@ fn check(seed: u64) {
     agrees(&format!("seed {seed}"), &text, &inputs, 1 + seed as usize % 2);
 }
 
-/// Compiles a graph, compares its results with the interpreter's, and gives the program as text.
+/// Compiles a graph and compares its results with the interpreter's. Returns the program as text.
 fn agrees(what: &str, text: &str, inputs: &[Tensor], threads: usize) -> String {
     let mut session = Session::new();
     let model = session.load_text("islands.fxir", text);
@@ -286,8 +286,8 @@ fn agrees(what: &str, text: &str, inputs: &[Tensor], threads: usize) -> String {
     executable.program().to_string()
 }
 
-/// A 1x1 convolution, `between`, a depthwise convolution, `after`, with what else reads the first result: compiled as one step
-/// wherever nothing else does.
+/// A 1x1 convolution, `between`, a depthwise convolution, `after`, with and without other readers of the first result:
+/// compiled as one step if there are none.
 #[test]
 fn expansions_are_one_step() {
     let expansion = |between: &str, after: &str, output: &str| {
@@ -325,7 +325,7 @@ fn expansions_are_one_step() {
                 assert!(program.contains("expansion "), "{program}");
             }
         }
-        // Somebody else reads what is between them.
+        // Another op reads the intermediate result.
         for output in ["(%p, %m)", "(%p, %e)"] {
             let program = agrees(output, &expansion(relu6, after, output), &inputs, threads);
             assert!(!program.contains("expansion "), "{program}");

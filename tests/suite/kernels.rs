@@ -1,4 +1,4 @@
-//! Kernels come back from their text: those of every example, and of every archive among the fixtures.
+//! Kernels survive printing and parsing: those of every example, and of every archive among the fixtures.
 
 use crate::support::{examples, root};
 use fxc::internals::driver::{Dims, Request, Session, Stage, compile};
@@ -24,7 +24,7 @@ fn every_kernel_comes_back_from_its_text() {
     assert!(kernels > 50, "{kernels} kernels");
 }
 
-/// The kernels of a model; none of what cannot be compiled without types of inputs.
+/// The kernels of a model; none if it cannot be compiled without types of inputs.
 fn kernels_of(path: &str) -> Vec<Kernel> {
     let mut s = Session::new();
     let Ok(model) = s.load(path) else { return vec![] };

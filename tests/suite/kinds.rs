@@ -1,10 +1,10 @@
-//! Files of other formats: every command says in one message what the file is, without reading all of it.
+//! Files of other formats: every command reports the kind of the file in one message, without reading all of it.
 
 use crate::support::{Dir, Ran, codes, command, fxc_in, root};
 use std::io::Write;
 use std::process::Stdio;
 
-/// More than is read of a file to tell its kind, and more than fits in memory.
+/// More than is read of a file to recognise its kind, and more than fits in memory.
 const VAST: u64 = 1 << 38;
 
 fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     out.finish().unwrap().into_inner()
 }
 
-/// File name, content, and what is said of it.
+/// File name, content, and the expected message.
 fn samples() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let state =
         b"\x80\x02ccollections\nOrderedDict\nq\0)Rq\x01(X\x01\0\0\0wq\x02ctorch._utils\n_rebuild_tensor_v2\nq\x03";
@@ -122,7 +122,7 @@ fn every_command_tells_what_is_no_model() {
     assert_eq!(codes(&ran.err), ["E0113"]);
 }
 
-/// A file of [`VAST`] bytes, nearly all of them a hole.
+/// A sparse file of [`VAST`] bytes.
 fn vast(dir: &Dir, name: &str, head: &[u8]) -> String {
     let path = dir.file(name, head);
     std::fs::OpenOptions::new()
@@ -214,7 +214,7 @@ fn standard_input_of_another_kind_is_told() {
     );
 }
 
-/// Nobody wrote the nodes of an archive or of what torch printed by hand.
+/// Nobody wrote the nodes of archives or of printed torch graphs by hand, so unused ones are not reported.
 #[test]
 fn unused_nodes_are_the_authors() {
     let dir = Dir::new("unused");

@@ -1,9 +1,9 @@
-//! A folder under `src/` is a stage, and uses only stages before it.
+//! A folder under `src/` is a stage, and only uses stages before it.
 
 use crate::support::root;
 use std::path::{Path, PathBuf};
 
-/// The order; ARCHITECTURE.md gives the reasons.
+/// The order. ARCHITECTURE.md explains it.
 const ORDER: [&str; 27] = [
     "source", "target", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph", "import",
     "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
@@ -83,7 +83,7 @@ fn assert_ordered(stage: &str, order: &[&str]) {
             continue;
         };
         let mut used = named_after(&file, &format!("crate::{stage}::"));
-        // A part that is a file names others by `super`.
+        // A part that is a single file refers to others by `super`.
         if inner.iter().count() == 1 {
             used.extend(named_after(&file, "super::"));
         }
@@ -95,7 +95,7 @@ fn assert_ordered(stage: &str, order: &[&str]) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Stages that one does not use although they come before it: compiled models run without them.
+/// Earlier stages that a stage nevertheless does not use: compiled models run without them.
 const APART: [(&str, &[&str]); 4] = [
     (
         "program",
@@ -158,7 +158,7 @@ pub fn rust_files(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// The stages that a file names, outside of its tests and comments.
+/// The stages that a file refers to, outside of its tests and comments.
 fn uses(file: &Path) -> Vec<String> {
     named_after(file, "crate::")
 }
@@ -187,7 +187,7 @@ fn named_after(file: &Path, prefix: &str) -> Vec<String> {
             None => out.push(word(rest)),
         }
     }
-    // A lower-case word is a module; crate-level macros and items would be capitals or called.
+    // A lower-case word is a module; crate-level macros are called, and items start with a capital.
     out.retain(|w| w.chars().next().is_some_and(char::is_lowercase));
     out
 }

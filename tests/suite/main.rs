@@ -1,4 +1,4 @@
-//! Tests of the whole program. One binary, because each links all of fxc.
+//! Tests of the whole program, in a single binary, because each binary links all of fxc.
 
 mod artifacts;
 mod assertions;

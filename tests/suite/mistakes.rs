@@ -1,4 +1,4 @@
-//! Mistakes that people make: each is one finding, its suggestions mend it, and `snapshots/mistakes.snap` shows what is said.
+//! Common mistakes: each yields one finding whose suggestions correct it. `snapshots/mistakes.snap` shows the messages.
 
 use crate::support::{Dir, fxc_in, root, snapshot_in};
 use fxc::diag::{Applicability, Diagnostic, Diagnostics, fix};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 struct Case {
     name: String,
     text: String,
-    /// Whether the suggestions, those that are not safe among them, mend the file.
+    /// Whether the suggestions, including the unsafe ones, correct the file.
     fixed: bool,
     errors: usize,
 }
@@ -70,7 +70,7 @@ fn errors(d: &Diagnostics) -> Vec<&Diagnostic> {
     d.iter().filter(|d| d.is_error()).collect()
 }
 
-/// A finding in a few lines.
+/// Writes a finding in a few lines.
 fn say(out: &mut String, text: &str, d: &Diagnostic) {
     let label = d.labels.iter().find(|l| l.primary).or(d.labels.first());
     let at = label.map_or(String::new(), |l| {
@@ -96,7 +96,7 @@ fn say(out: &mut String, text: &str, d: &Diagnostic) {
     }
 }
 
-/// The text with the first suggestion of every finding applied, until there is none.
+/// Applies the first suggestion of every finding until there is none.
 fn with_suggestions(text: &str) -> String {
     let mut text = text.to_string();
     for _ in 0..10 {
@@ -136,7 +136,7 @@ fn every_mistake_is_one_finding_and_its_suggestions_mend_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is marked safe takes away its own finding and brings no other.
+/// Every suggestion marked safe removes its own finding and causes no other.
 #[test]
 fn every_safe_suggestion_mends_its_finding() {
     let mut wrong = vec![];
@@ -186,7 +186,7 @@ fn check_fix_writes_what_is_safe_and_diff_only_shows_it() {
         .map(|e| e.unwrap().file_name())
         .collect();
     assert_eq!(left, ["a.fxir"], "nothing is left beside the file");
-    // What is not safe is left alone.
+    // Unsafe suggestions are not applied.
     dir.file("a.fxir", want.replace("relu", "rleu"));
     let unsure = fxc_in(&dir.0, &["check", "a.fxir", "--fix"]);
     assert!(
@@ -196,7 +196,7 @@ fn check_fix_writes_what_is_safe_and_diff_only_shows_it() {
     );
 }
 
-/// Suggestions for very many unknown names are found without comparing each with each, which would take minutes here.
+/// Finding suggestions for a large number of unknown names does not compare all pairs, which would take minutes here.
 #[test]
 fn thousands_of_unknown_names_are_reported() {
     let n = 2_000;
@@ -211,7 +211,7 @@ fn thousands_of_unknown_names_are_reported() {
     }
 }
 
-/// A name or a line of a quarter of a megabyte is cut wherever it is shown.
+/// Names and lines of a quarter of a megabyte are truncated in all messages.
 #[test]
 fn no_message_is_longer_than_can_be_read() {
     let dir = Dir::new("long-names");

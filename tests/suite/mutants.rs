@@ -1,6 +1,7 @@
-//! Damaged texts and files, and everything that can be done with a model that is read from one.
+//! Damaged texts and files, and a function that does everything with a model that was read from one.
 //!
-//! The numbers are the same in every run; `FXC_MUTANTS=20 cargo test --test suite no_panic` makes twenty times as many.
+//! The random numbers are the same in every run. `FXC_MUTANTS=20 cargo test --test suite no_panic` makes twenty times
+//! as many mutants.
 
 use fxc::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use fxc::internals::driver::{Dims, Fill, Function, Given, LoadedModel, Provided, Request, Session, bind::bind_inputs};
@@ -10,7 +11,7 @@ use fxc::types::{DType, Dim, TensorType, Val};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Linear congruential numbers.
+/// A linear congruential generator.
 pub struct Random(pub u64);
 
 impl Random {
@@ -27,13 +28,13 @@ impl Random {
     }
 }
 
-/// `n` rounds, or as many times more as the environment asks for.
+/// `n` rounds, times the factor in the environment.
 pub fn rounds(n: usize) -> usize {
     let times = std::env::var("FXC_MUTANTS").ok().and_then(|t| t.parse().ok());
     n * times.unwrap_or(1)
 }
 
-/// `work` on a mutant; if it panics, the test fails and shows the mutant.
+/// Runs `work` on a mutant. If it panics, the test fails and shows the mutant.
 pub fn survives(what: &dyn Fn() -> String, work: impl FnOnce()) {
     let result = catch_unwind(AssertUnwindSafe(work));
     assert!(result.is_ok(), "this panics:\n{}", what());
@@ -78,7 +79,7 @@ const PIECES: [&str; 36] = [
     "prim::",
 ];
 
-/// A text with some pieces lost, doubled or put in.
+/// A text with some pieces removed, duplicated or inserted.
 pub fn text(text: &str, r: &mut Random) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..1 + r.below(4) {
@@ -105,8 +106,8 @@ pub fn text(text: &str, r: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A text with one of its numbers, sizes for the most part, replaced by one at a limit. The text stays well formed, so that what
-/// reads it is not the last to see it.
+/// A text with one of its numbers, usually a size, replaced by an extreme one. The text stays well formed, so that it
+/// gets past the parser.
 pub fn number(text: &str, r: &mut Random) -> String {
     let is_number = |w: &str| w.starts_with(|c: char| c.is_ascii_digit());
     let words: Vec<&str> = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()).collect();
@@ -136,7 +137,8 @@ pub fn number(text: &str, r: &mut Random) -> String {
     out
 }
 
-/// Bytes with some flipped, overwritten by numbers at a limit, cut out or cut off. Headers come first in most formats, and are hit most.
+/// Bytes with some flipped, overwritten by extreme numbers, cut out or truncated. Most formats start with a header, so
+/// the start is changed most often.
 pub fn bytes(whole: &[u8], r: &mut Random) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for _ in 0..1 + r.below(3) {
@@ -162,7 +164,7 @@ pub fn bytes(whole: &[u8], r: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// JSON with one of its values replaced, by something odd or by another of its values.
+/// JSON with one of its values replaced by an unusual one or by another of its values.
 pub fn json(whole: &Value, r: &mut Random) -> Value {
     fn each<'a>(v: &'a Value, path: &str, out: &mut Vec<(String, &'a Value)>) {
         out.push((path.to_string(), v));
@@ -208,8 +210,8 @@ pub fn json(whole: &Value, r: &mut Random) -> Value {
     out
 }
 
-/// Checks a model, prints it and, if it is small, optimises, interprets, compiles and runs it. What is found wrong is reported
-/// to the session.
+/// Checks and prints a model. If it is small, also optimises, interprets, compiles and runs it. Errors are reported to
+/// the session.
 pub fn exercise(s: &mut Session, mut model: LoadedModel, run: bool) {
     if s.check(&mut model.module, &[]).is_err() {
         return;
@@ -261,7 +263,7 @@ fn sizes(module: &GraphModule) -> Dims {
     out
 }
 
-/// Whether no value of the module's graphs is large, as far as their types say, and none runs for an unknown time.
+/// Whether no value of the module's graphs is large, according to their types, and no graph runs for an unknown time.
 fn is_small(module: &GraphModule) -> bool {
     let dims = sizes(module);
     let size = |d: &Dim| d.eval(&|v| dims.get(v).copied());
@@ -281,7 +283,8 @@ fn is_small(module: &GraphModule) -> bool {
     })
 }
 
-/// A graph of one call of `op` with arguments that its schema allows, many of them at a limit or beyond what the op takes.
+/// A graph with one call of `op`. Its arguments conform to the schema; many of them are at or beyond the limits of what
+/// the op accepts.
 pub fn call(op: &Op, r: &mut Random) -> GraphModule {
     let mut g = Graph::new();
     let mut kwargs = vec![];

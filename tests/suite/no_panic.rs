@@ -1,5 +1,5 @@
-//! Any bytes give a result or a diagnostic: mutants of every text and of every kind of file in the repository go through all
-//! stages.
+//! All bytes yield a result or a diagnostic: mutants of every text and every kind of file in the repository go through
+//! all stages.
 
 use crate::mutants::{self, Random, exercise, rounds, survives};
 use crate::support::{Dir, examples, files, root};
@@ -15,7 +15,7 @@ use std::path::Path;
 use zip::read::{ArchiveOffset, Config};
 use zip::write::SimpleFileOptions;
 
-/// Every way in which findings are shown.
+/// Shows the findings in every format.
 fn show(s: &Session) {
     let list: Vec<_> = s.diagnostics.iter().collect();
     for format in [
@@ -65,7 +65,7 @@ fn mutants_of_every_text_are_results_or_diagnostics() {
     }
 }
 
-/// Sizes at the limits go through the passes, the interpreter, the compiler and the runtime.
+/// Extreme sizes go through the passes, the interpreter, the compiler and the runtime.
 #[test]
 fn graphs_with_odd_numbers_are_results_or_diagnostics() {
     let mut texts = texts_of("tests/ui", ".fxir");
@@ -79,7 +79,7 @@ fn graphs_with_odd_numbers_are_results_or_diagnostics() {
     }
 }
 
-/// Every op of the table, with arguments that its schema allows and torch refuses or nobody gives.
+/// Every op of the table, with arguments that its schema allows but torch rejects or nobody passes.
 #[test]
 fn calls_of_every_op_are_results_or_diagnostics() {
     let mut r = Random(13);
@@ -96,7 +96,7 @@ fn calls_of_every_op_are_results_or_diagnostics() {
     }
 }
 
-/// Numbers of what an op makes that no memory holds, and that overflow where they are multiplied.
+/// Sizes of created tensors that exceed all memory, or overflow in products.
 #[test]
 fn calls_with_vast_numbers_are_results_or_diagnostics() {
     for (input, call) in [
@@ -121,14 +121,14 @@ fn calls_with_vast_numbers_are_results_or_diagnostics() {
     }
 }
 
-/// Calls of graphs need graphs; polynomials of a degree of 2^62 are computed term by term, as torch does, which takes years.
+/// Calls of graphs need graphs. Polynomials of degree 2^62 are computed term by term, as in torch, which takes years.
 fn runs_by_itself(op: &Op) -> bool {
     !matches!(op.meaning, Meaning::Control(_)) && !op.name.contains("polynomial")
 }
 
 /// The entries of an archive.
 fn entries(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
-    // As fxc opens archives: the reader's guess of where one begins is wrong for some of torch's.
+    // As in fxc: the reader's guess of where an archive starts is wrong for some of torch's.
     let config = Config {
         archive_offset: ArchiveOffset::Known(0),
     };

@@ -1,4 +1,4 @@
-//! The compiler names rows of the op table by `OpId`, so that a name which no row has is a compile error.
+//! The compiler refers to rows of the op table by `OpId`, so that an unknown name is a compile error.
 
 use crate::layers::rust_files;
 use crate::support::root;
@@ -6,12 +6,13 @@ use fxc::internals::op::OpId;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Stages that know ops. Earlier stages know the names of Python and torch, later stages know programs.
+/// The stages that know ops. Earlier stages know names of Python and torch, later stages know programs.
 const STAGES: [&str; 9] = [
     "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "driver",
 ];
 
-/// Files that compare strings with words that are also names of rows: how many, and what the words are.
+/// Files that compare strings with words that are also names of rows: the number of comparisons, and what the words
+/// are.
 const WORDS: [(&str, usize, &str); 12] = [
     ("graph/fxir/statements.rs", 7, "Python's functions"),
     ("graph/purity.rs", 1, "methods of torch that write"),
@@ -27,7 +28,7 @@ const WORDS: [(&str, usize, &str); 12] = [
     ("rewrite/condition.rs", 6, "functions of the language of conditions"),
 ];
 
-/// Whether the string that ends one part of a line and begins the next is compared with, or looked up in the table.
+/// Whether the string between `before` and `after` in a line is compared or looked up in the table.
 fn is_compared(before: &str, after: &str) -> bool {
     let (before, after) = (before.trim_end(), after.trim_start());
     let pattern = after.starts_with("=>") || after.starts_with("| \"") || before.ends_with('|');

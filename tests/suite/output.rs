@@ -1,11 +1,11 @@
-//! What fxc writes runs: optimised FXIR with its weights, Python of graphs with numbers among their inputs, functions whose arguments
-//! nest; and the machine code that is shown is what runs.
+//! The output of fxc can be run: optimised FXIR with its weights, Python of graphs with numbers among their inputs,
+//! functions with nested arguments. The machine code that is shown is the code that runs.
 
 use crate::support::{Dir, fxc};
 use fxc::internals::import::write_tensors;
 use fxc::internals::tensor::Tensor;
 
-/// A convolution and a batch normalisation, as torch's modules.
+/// A convolution and a batch normalisation as torch modules.
 pub const CONV_BN: &str = "module conv = Conv2d(3, 8, kernel_size=(3, 3))
 module bn = BatchNorm2d(8)
 graph main {
@@ -16,7 +16,7 @@ graph main {
 }
 ";
 
-/// Writes the weights of [`CONV_BN`] and gives their path.
+/// Writes the weights of [`CONV_BN`]. Returns their path.
 pub fn weights(dir: &Dir, name: &str) -> String {
     let some = |shape: &[usize]| {
         let n = shape.iter().product();
@@ -72,7 +72,7 @@ fn optimised_models_run_from_their_files() {
         );
         assert_eq!(ok(&["run", &out, "x=rand:1"]).out, want, "{name}");
     }
-    // From an archive, whose weights FXIR cannot name; `print` and `rewrite` do the same.
+    // From an archive, whose weights FXIR cannot refer to. `print` and `rewrite` do the same.
     let rules = dir.file(
         "r.fxir",
         "rewrite r(%a) { %r = call_function tanh(%a) output %r } => { %r = call_function sigmoid(%a) output %r }",
@@ -118,7 +118,7 @@ fn weights_can_be_given_to_every_command() {
     ] {
         ok(&[command, &[&bare, "--weights-from", &w]].concat());
     }
-    // Given weights take the place of those that a model has, and are never passed over.
+    // Given weights override those of a model, and are never ignored.
     let given = ok(&[
         "run",
         "tests/data/mlp.pt2",
@@ -133,7 +133,7 @@ fn weights_can_be_given_to_every_command() {
     assert!(ran.err.contains("E0407"), "{}", ran.err);
 }
 
-/// torch's trace of `x * n + s` with `concrete_args={"flag": False}`, where the checks stand before parameters.
+/// torch's trace of `x * n + s` with `concrete_args={"flag": False}`, where checks come before parameters.
 const CONCRETE: &str = "graph():
     %x : [num_users=1] = placeholder[target=x]
     %flag_1 : [num_users=1] = placeholder[target=flag_1]
@@ -259,7 +259,7 @@ fn nested_arguments_print_back() {
         }
         assert_eq!(ok(&["fmt", "--check", &fxir]).code, 0);
     }
-    // A graph that has lost an input cannot be called so any more.
+    // A graph that has lost an input can no longer be called this way.
     let ran = ok(&[
         "opt",
         &dir.0.join("concrete.py").display().to_string(),
@@ -334,7 +334,7 @@ fn rules_stop_where_they_are_told_to() {
     let ran = ok(&["rewrite", &model, "--rules", &wrap, "--once"]);
     assert_eq!(count(&ran.out, "neg(%"), 2, "{}", ran.out);
     assert!(!ran.err.contains("stopped"), "{}", ran.err);
-    // What a rule may take further, it does.
+    // A rule is applied to its own results.
     let unroll = dir.file(
         "unroll.fxir",
         "rewrite unroll(%a, $n) { %m = call_function mul(%a, $n) output %m }
@@ -384,7 +384,7 @@ fn the_machine_code_shown_is_what_runs() {
             );
         }
     }
-    // A kernel without a wide form says why.
+    // For a kernel without a wide form, the reason is given.
     let narrow = dir.file(
         "n.fxir",
         "graph main { %x : f32[64, 256] = placeholder x %a = call_function torch.lgamma(%x) output %a }",

@@ -1,5 +1,5 @@
-//! Places in the user's Python: whatever form a model comes in, if it says where its nodes are from, so does every diagnostic,
-//! remark, kernel and row of a profile.
+//! Locations in the user's Python: if a model, in any form, says where its nodes are from, so does every diagnostic,
+//! remark, kernel and profile row.
 
 use crate::support::{Dir, fxc_in};
 
@@ -56,7 +56,7 @@ const SCRIPT: &str = r"graph(%self : __torch__.M,
   return (%softmax)
 ";
 
-/// As torch2fxir writes it.
+/// The same as torch2fxir writes it.
 const FXIR: &str = r#"graph main {
     %x : f32[4, 8] = placeholder x
     %relu = call_function torch.relu(%x)  loc("model.py":9 in forward)
@@ -82,7 +82,7 @@ rewrite nearly(%x) {
 }
 ";
 
-/// What stands in `text` after a line that holds `what`, with that line.
+/// Checks that `text`, the output for `what`, contains all of `wanted`.
 #[track_caller]
 fn says(what: &str, text: &str, wanted: &[&str]) {
     for w in wanted {
@@ -129,11 +129,11 @@ fn every_report_names_the_line() {
     ] {
         write(name, text);
         reports(&dir, name);
-        // By way of FXIR nothing is lost.
+        // Nothing is lost in conversion to FXIR.
         let again = format!("{name}.again.fxir");
         assert_eq!(fxc_in(&dir.0, &["print", name, "-o", &again]).code, 0);
         reports(&dir, &again);
-        // What does not fit is told with its line, and so is what does nothing.
+        // Diagnostics of errors and of unused nodes give the line.
         let wrong = format!("wrong.{name}");
         write(&wrong, &text.replace("-1", "7"));
         let ran = fxc_in(&dir.0, &["check", &wrong]);

@@ -1,4 +1,5 @@
-//! The README's answers: their commands run on what its Python blocks wrote (`tests/torch/readme.py --record`).
+//! The README's examples: their commands run on the files that its Python blocks wrote (`tests/torch/readme.py
+//! --record`).
 
 use crate::docs::is_excerpt;
 use crate::support::{Dir, Ran, fences, fxc_in, root};
@@ -7,14 +8,14 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// The section that a heading of the second level starts.
+/// The section of the second level with this heading.
 fn section(page: &str, title: &str) -> String {
     let start = page.find(&format!("\n## {title}\n")).expect(title) + 1;
     let end = page[start..].find("\n## ").map_or(page.len(), |n| start + n);
     page[start..end].to_string()
 }
 
-/// A folder with the recorded files and those that blocks of the page name.
+/// A folder with the recorded files and the files that blocks of the page define.
 fn folder(name: &str, blocks: &[(String, String)]) -> Dir {
     let dir = Dir::new(name);
     let recorded = root().join("tests/data/readme");
@@ -67,7 +68,7 @@ fn the_answers_show_what_is_written() {
     assert!(shown > 12, "{shown}");
 }
 
-/// The commands of the table of questions end well.
+/// The commands in the table of questions succeed.
 #[test]
 fn the_commands_for_troubles_run() {
     let page = section(&read("README.md"), "Questions people ask next");
@@ -84,7 +85,7 @@ fn the_commands_for_troubles_run() {
     }
 }
 
-/// The files are those of the page's Python. If not: `python tests/torch/readme.py --record`.
+/// The recorded files come from the page's current Python blocks. If not: `python tests/torch/readme.py --record`.
 #[test]
 fn the_recorded_files_are_of_these_blocks() {
     let blocks = fences(&read("README.md"));

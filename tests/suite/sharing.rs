@@ -1,4 +1,4 @@
-//! Memory that executables of one process share, and what a process takes.
+//! Memory that executables of one process share, and the memory of a process.
 
 use crate::support::{Dir, fxc};
 use fxc::internals::driver::{Request, Session, Stage, compile};
@@ -43,7 +43,7 @@ fn weights(dir: &Dir, tensors: &[(&str, &[usize])]) {
     files::write(&path, named).expect("the file is written");
 }
 
-/// The model compiled for a batch, in a session of its own.
+/// The model compiled for a batch size, in a session of its own.
 fn executable(path: &str, batch: i64) -> Executable {
     let mut s = Session::new();
     let model = s.load(path).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
@@ -91,7 +91,7 @@ fn a_file_that_is_read_twice_has_its_weights_packed_once() {
     let x = Tensor::from_slice(&[2, 32, 12, 12], &[0.5f32; 2 * 32 * 144]);
     let [a, b] = [&mut one, &mut other].map(|e| e.run(std::slice::from_ref(&x)).expect("runs"));
     assert!(a.leaves()[0].bit_eq(b.leaves()[0]));
-    // Another file in its place is another model.
+    // Another file at the same path is another model.
     weights(
         &dir,
         &[
@@ -109,7 +109,7 @@ fn a_file_that_is_read_twice_has_its_weights_packed_once() {
     );
 }
 
-/// The most memory of a run, and the bytes of its weights, in MiB.
+/// The peak memory of a run and the size of its weights, in MiB.
 fn peak(model: &str) -> Option<(f64, f64)> {
     let ran = fxc(&[
         "bench",
@@ -129,7 +129,7 @@ fn peak(model: &str) -> Option<(f64, f64)> {
     Some((v["peak_rss_mb"].as_f64()?, mib("weights")))
 }
 
-/// Six convolutions whose transformed weights would take 1.7 MiB more each, where there is room for four.
+/// Six convolutions whose transformed weights would take 1.7 MiB more each; there is room for four.
 #[test]
 fn transformed_weights_are_kept_as_far_as_there_is_room() {
     let dir = Dir::new("room");
@@ -157,7 +157,7 @@ fn transformed_weights_are_kept_as_far_as_there_is_room() {
     );
 }
 
-/// Rows of a table in a file are copied as indices name them, and nothing else of it is in memory.
+/// Rows of a table in a file are copied as indices refer to them. The rest of the table is not in memory.
 #[test]
 fn tables_are_read_row_by_row() {
     let dir = Dir::new("tables");
@@ -194,7 +194,7 @@ fn tables_are_read_row_by_row() {
     }
 }
 
-/// A weight is not in memory twice: not as a whole beside its packed form, and not while it is packed.
+/// No weight is in memory twice: neither as a whole besides its packed form, nor during packing.
 #[test]
 fn originals_leave_memory_while_they_are_packed() {
     let measured = [64, 6144].map(|columns| {
@@ -213,7 +213,7 @@ fn originals_leave_memory_while_they_are_packed() {
     assert!(rest < 8.0, "{rest} MiB more than the weights: {measured:?}");
 }
 
-/// The outputs of a graph's kernels that are written past the caches.
+/// For each output of a graph's kernels, whether it is written with streaming stores, past the caches.
 fn streams(text: &str) -> Vec<bool> {
     let mut s = Session::new();
     let model = s.load_text("streams.fxir", text);
@@ -238,7 +238,7 @@ fn only_large_results_that_are_not_read_next_pass_the_caches() {
     let rows = LARGE / 4096;
     assert_eq!(streams(&graph(rows / 2, neg)), [false], "it stays in the cache");
     assert_eq!(streams(&graph(rows, neg)), [true], "nobody reads it");
-    // The second sum wants columns of what the first kernel writes, so it is another kernel.
+    // The second sum reduces columns of what the first kernel writes, so it is a separate kernel.
     let two = "    %s = call_function torch.softmax(%x, -1)\n    %y = call_function torch.softmax(%s, 0)\n";
     assert!(!streams(&graph(rows, two))[0], "the next kernel reads it");
     assert!(

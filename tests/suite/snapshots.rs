@@ -1,4 +1,4 @@
-//! Every stage of every example, as text, beside its source.
+//! Snapshots of every stage of every example as text, next to its source.
 
 use crate::support::{examples, root, snapshot_in};
 use fxc::diag::render::{DiagnosticFormat, render};
@@ -8,7 +8,8 @@ use fxc::internals::driver::{Dims, Fill, Given, Provided, Request, Session, Stag
 use fxc::types::{DType, TensorType};
 use std::collections::BTreeMap;
 
-/// Texts of the driver; kernels and their CLIF come after them. Machine code depends on the machine, so it has no snapshot.
+/// Texts from the driver. Kernels and their CLIF come after them. Machine code depends on the machine, so it has no
+/// snapshot.
 const ARTIFACTS: [Artifact; 6] = [
     Artifact::Ast,
     Artifact::Graph,
@@ -89,7 +90,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     Some(texts)
 }
 
-/// An outline of the kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
+/// An outline of the kernels in Cranelift's IR with vectors of 16 bytes. Without fused multiplication it would differ.
 fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
     if fxc::internals::target::Target::native().isa() == fxc::internals::target::Isa::Portable {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
@@ -106,8 +107,8 @@ fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
     Some(kernels.iter().enumerate().map(one).collect())
 }
 
-/// The blocks of a function with how often each instruction stands in them: what shows that a loop is in vectors, or that code was
-/// hoisted. (`snapshots/kernel_*_clif.snap` are whole functions.)
+/// The blocks of a function with the count of each instruction, which shows whether a loop is vectorized or code was
+/// hoisted. (`snapshots/kernel_*_clif.snap` contain whole functions.)
 fn outline(clif: &str) -> String {
     let mut out = String::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -119,7 +120,7 @@ fn outline(clif: &str) -> String {
         out.push_str(&list.join(", "));
     };
     for line in clif.lines() {
-        // Comments give the values of constants.
+        // Comments contain the values of constants.
         let line = line.split(';').next().unwrap_or_default().trim();
         if let Some((block, _)) = line.strip_prefix("block").and_then(|l| l.split_once(['(', ':'])) {
             finish(&mut counts, &mut out);

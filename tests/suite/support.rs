@@ -1,15 +1,15 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the program did.
+/// The result of running the program.
 pub struct Ran {
     pub code: i32,
     pub out: String,
@@ -29,7 +29,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs fxc in the repository.
+/// Runs fxc in the repository's root.
 pub fn fxc(args: &[&str]) -> Ran {
     fxc_in(root(), args)
 }
@@ -39,7 +39,7 @@ pub fn fxc_in(dir: &Path, args: &[&str]) -> Ran {
     command(dir, args).output().expect("the program starts").into()
 }
 
-/// fxc, not started yet.
+/// A command for fxc, not started yet.
 pub fn command(dir: &Path, args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_fxc"));
     c.current_dir(dir)
@@ -50,12 +50,12 @@ pub fn command(dir: &Path, args: &[&str]) -> Command {
     c
 }
 
-/// A directory that is removed at the end.
+/// A directory that is removed when this is dropped.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
     pub fn new(name: &str) -> Dir {
-        // Tests run side by side: each has a directory of its own, whatever it calls it.
+        // Tests run in parallel: each has its own directory, whatever its name.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let n = MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("fxc-test-{}-{n}-{name}", std::process::id()));
@@ -63,7 +63,7 @@ impl Dir {
         Dir(path)
     }
 
-    /// Writes a file in it and gives its path as text.
+    /// Writes a file to it. Returns the path as text.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, content).unwrap();
@@ -77,7 +77,7 @@ impl Drop for Dir {
     }
 }
 
-/// The files of a directory with this ending, sorted.
+/// The files of a directory with this extension, sorted.
 pub fn files(dir: &str, ending: &str) -> Vec<PathBuf> {
     let mut list: Vec<PathBuf> = std::fs::read_dir(root().join(dir))
         .unwrap_or_else(|e| panic!("{dir}: {e}"))
@@ -89,7 +89,7 @@ pub fn files(dir: &str, ending: &str) -> Vec<PathBuf> {
     list
 }
 
-/// The files of a directory and of those below it with this ending.
+/// The files of a directory and its subdirectories with this extension.
 pub fn files_below(dir: &str, ending: &str) -> Vec<PathBuf> {
     let mut list = vec![];
     let mut open = vec![root().join(dir)];
@@ -116,7 +116,7 @@ pub fn examples() -> Vec<String> {
         .collect()
 }
 
-/// The fenced blocks of a Markdown text: what comes after the fence, and the block.
+/// The fenced blocks of a Markdown text: the text after the fence, and the block.
 pub fn fences(text: &str) -> Vec<(String, String)> {
     let mut out = vec![];
     let mut lines = text.lines();
@@ -138,7 +138,7 @@ pub fn codes(json: &str) -> Vec<String> {
     json.lines().map(code).collect()
 }
 
-/// Insta's settings for a folder of the repository's snapshots.
+/// Writes a snapshot to a folder of the repository with Insta.
 pub fn snapshot_in(folder: &str, name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(root().join("snapshots").join(folder));

@@ -1,13 +1,13 @@
-//! Every file of `tests/ui/` shows a finding. Its name begins with the code; its first line may say how it is run
-//! (`# run: ARGS`, or a whole command, `# fxc ARGS`, which may name a file of `fixtures`), else it is checked. The
-//! snapshot in `snapshots/ui/` has the source and what a person sees.
+//! Every file of `tests/ui/` shows a finding. Its name starts with the code. Its first line may specify how it is run
+//! (`# run: ARGS`, or a whole command, `# fxc ARGS`, which may name a file of `fixtures`); otherwise it is checked. The
+//! snapshot in `snapshots/ui/` contains the source and the output.
 
 use crate::fixtures;
 use crate::support::{Dir, codes, files, fxc_in, root, snapshot_in};
 use fxc::diag::Code;
 use std::path::Path;
 
-/// What no file leads to: mistakes of programs that edit graphs, and faults of fxc itself.
+/// Codes that no file can cause: errors of programs that edit graphs, and internal errors of fxc.
 const NO_INPUT: [Code; 5] = [Code::E0107, Code::E0109, Code::E0512, Code::E0602, Code::E0603];
 
 fn arguments<'a>(text: &'a str, file: &'a str) -> Vec<&'a str> {

@@ -1,4 +1,4 @@
-//! Graphs that declare no types: what the command line says of them, and what is said where nothing does.
+//! Graphs without type declarations: the command line may provide types, and the errors if nothing does.
 
 use crate::support::{Dir, fxc, root};
 use fxc::diag::{Code, Diagnostic};
@@ -103,8 +103,8 @@ fn given_types_find_errors_and_bind_sizes() {
     }
 }
 
-/// What torch gives for modules of every class whose constructor says the sizes of its weights, without weights, and what it
-/// refuses.
+/// torch's results for modules of every class whose constructor implies the sizes of its weights, without weights, and
+/// torch's errors.
 #[test]
 fn modules_declare_the_sizes_of_their_weights() {
     let dir = Dir::new("sizes");
@@ -126,7 +126,7 @@ fn modules_declare_the_sizes_of_their_weights() {
             .any(|d| d["severity"] == "error" && d["line"].as_u64() == Some(line));
         assert_eq!(refused, case[2] == "error", "{case:?}");
     }
-    // Types are printed of a file without errors.
+    // `fxc print --typed` only prints types of a file without errors.
     let fit = || (0..cases.len()).filter(|&n| cases[n][2] != "error");
     let good = dir.file("good.fxir", fit().map(|n| graphs[n].as_str()).collect::<String>());
     let printed = fxc(&["print", "--typed", &good]);
@@ -216,7 +216,7 @@ fn missing_types_are_the_reason_that_is_stated() {
     );
 }
 
-/// Without a momentum, running statistics are means over all batches, which the module counts.
+/// Without a momentum, running statistics are means over all batches. The module counts the batches.
 #[test]
 fn statistics_without_momentum_are_means_over_all_batches() {
     let dir = Dir::new("cumulative");
@@ -229,7 +229,7 @@ fn statistics_without_momentum_are_means_over_all_batches() {
     let counted = dir.file("bn.fxir", text("const bn.num_batches_tracked : i64[] = 3\n"));
     let ran = fxc(&["run", &counted, "x=arange", "--repeat", "2"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    // Of the batch, the mean is 0.5 and the variance that divides by one less 0.5: (7 * 3 + 0.5 * 2) / 5, (2 * 3 + 0.5 * 2) / 5.
+    // The batch has mean 0.5 and unbiased variance 0.5: (7 * 3 + 0.5 * 2) / 5, (2 * 3 + 0.5 * 2) / 5.
     for (name, want) in [
         ("num_batches_tracked", "5"),
         ("running_mean", "4.4"),
@@ -284,7 +284,7 @@ fn training_mode_is_said_and_set() {
     );
     let ran = fxc(&["run", &bn, "x=arange"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    // Mean 0.5 and variance 0.25 of the batch.
+    // The batch has mean 0.5 and variance 0.25.
     let values = |name: &str| {
         ran.out
             .lines()
@@ -292,19 +292,20 @@ fn training_mode_is_said_and_set() {
             .map(|l| l.split("  ").last().unwrap().trim())
     };
     assert_eq!(values("output.0"), Some("-1.49996 2.49996"), "{}", ran.out);
-    // 0.9 of what they were and 0.1 of the batch's.
+    // 0.9 times the old value plus 0.1 times the batch's.
     assert_eq!(values("buffer.bn.running_mean"), Some("6.35"), "{}", ran.out);
     assert_eq!(values("buffer.bn.running_var"), Some("2.75"), "{}", ran.out);
     let lstm = dir.file(
         "lstm.fxir",
         "module l = LSTM(3, 4, 2, dropout=0.5, training=True)\n%x : f32[5, 3] = placeholder x\n%y = call_module l(%x)\noutput %y\n",
     );
-    // Dropout between layers is drawn as torch draws it: the class has a training mode.
+    // Dropout between layers is drawn as in torch: the class has a training mode.
     let ran = fxc(&["check", &lstm]);
     assert!(ran.code == 0 && !ran.err.contains("evaluation"), "{}", ran.err);
 }
 
-/// Calls with one argument replaced by something of another kind: what `check` accepts runs, but for what only values tell.
+/// Calls with one argument replaced by another kind: whatever `check` accepts runs, except for errors that depend on
+/// values.
 #[test]
 fn check_accepts_nothing_that_run_refuses() {
     let text = std::fs::read_to_string(root().join("tests/data/opinfo.json")).unwrap();
@@ -361,7 +362,7 @@ fn check_accepts_nothing_that_run_refuses() {
         let (Some(bound), _) = bind::bind_inputs(&model.module, provided.collect(), Dims::new()) else {
             continue;
         };
-        // An index out of range, a matrix that has no inverse, more memory than there is.
+        // An index out of range, a singular matrix, or not enough memory.
         let by_value = |d: &Diagnostic| matches!(d.code, Code::E0502 | Code::E0509 | Code::E0306);
         if let Err(d) = Interpreter::new(&model.module).run(bound.values.clone()) {
             if !by_value(&d) {
