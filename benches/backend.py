@@ -1,0 +1,90 @@
+"""`torch.compile` by fxc beside Inductor, each in a process of its own: python benches/backend.py [NAME …] [--threads N] [--against inductor]
+
+Printed are, for each model: the seconds that Dynamo and AOTAutograd take before any backend compiles (floor), the seconds of the
+first call, the best milliseconds of a call, and the most memory that the process had. Needs torch, torchvision, transformers and the
+package fxc, built for release.
+"""
+import argparse
+import resource
+import subprocess
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+MODELS = ["resnet50", "bert", "gpt2"]
+
+
+def build(name):
+    import torch
+
+    if name == "resnet50":
+        import torchvision
+
+        return torchvision.models.resnet50(), (torch.randn(1, 3, 224, 224),)
+    import transformers
+
+    if name == "bert":
+        return transformers.BertModel(transformers.BertConfig()), (torch.randint(1000, (1, 128)),)
+    return transformers.GPT2Model(transformers.GPT2Config(use_cache=False)), (torch.randint(1000, (1, 64)),)
+
+
+def floor(began):
+    """A backend that runs AOTAutograd's graph in PyTorch, and notes when it was given it."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(gm, inputs):
+        began.append(time.perf_counter())
+        return torch.fx.Interpreter(gm).run
+
+    return aot_autograd(fw_compiler=compiler)
+
+
+def measure(name, which, threads, calls):
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    model, args = build(name)
+    model.eval()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # what Dynamo does once in a process
+    began = []
+    backend = floor(began) if which == "floor" else which
+    call = model if which == "eager" else torch.compile(model, backend=backend)
+    with torch.no_grad():
+        start = time.perf_counter()
+        call(*args)
+        first = time.perf_counter() - start
+        best = float("inf")
+        for _ in range(0 if which == "floor" else calls):
+            begin = time.perf_counter()
+            call(*args)
+            best = min(best, time.perf_counter() - begin)
+    if which == "floor":
+        print(f"{name:10} {which:10} {began[0] - start:8.2f} {'':>8} {'':>8}")
+        return
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    print(f"{name:10} {which:10} {first:8.2f} {best * 1e3:8.2f} {peak:8.0f}")
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("names", nargs="*")
+    ap.add_argument("--threads", type=int, default=1)
+    ap.add_argument("--calls", type=int, default=20)
+    ap.add_argument("--against", default="inductor", help="another backend, by name")
+    ap.add_argument("--one", help="measures one backend in this process")
+    a = ap.parse_intermixed_args()
+    if a.one:
+        measure(a.names[0], a.one, a.threads, a.calls)
+        return
+    print(f"{'model':10} {'backend':10} {'first s':>8} {'ms':>8} {'MB':>8}", flush=True)
+    for name in a.names or MODELS:
+        for which in ["eager", "floor", "fxc", a.against]:
+            options = ["--threads", str(a.threads), "--calls", str(a.calls), "--one", which]
+            subprocess.run([sys.executable, __file__, name, *options], check=True)
+
+
+if __name__ == "__main__":
+    main()
