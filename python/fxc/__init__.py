@@ -30,6 +30,7 @@ from ._fxc import (
 )
 from ._graph import Remark, Rewritten, passes, rewrite
 from ._model import Model, check, load, loads
+from ._predictor import Predictor
 from ._profile import Profile, Step
 from ._report import stats
 
@@ -46,6 +47,7 @@ __all__ = [
     "Literal",
     "Model",
     "Node",
+    "Predictor",
     "Profile",
     "Remark",
     "Rewritten",

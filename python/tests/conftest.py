@@ -7,6 +7,12 @@ import importlib.util
 import pytest
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+#: Packages without which a test is skipped, and what it then did not run.
+OPTIONAL = {
+    "ray": ("no Ray cluster was started", "ray[data] pyarrow"),
+    "dask": ("the example with Dask did not run", "dask[array]"),
+    "nbclient": ("the notebooks did not run", "nbclient nbformat ipykernel"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,3 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not HAS_TORCH:
         terminalreporter.write_line("SKIPPED: nothing was compared with PyTorch; `pip install torch` brings what that needs")
+    for package, (what, install) in OPTIONAL.items():
+        if importlib.util.find_spec(package) is None:
+            terminalreporter.write_line(f"SKIPPED: {what}; `pip install {install}` brings what that needs")

@@ -1,0 +1,280 @@
+"""Models over the batches of a data set: Ray Data, Dask, Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _fxc
+from ._errors import InputError
+from ._model import Model, load
+from ._types import TensorType
+
+Array = npt.NDArray[Any]
+#: The rows of a trial run. Not 1, which exports and broadcasting treat specially.
+TRIAL_ROWS = 3
+#: How many unpickled predictors a process keeps.
+MOST_LOADED = 4
+_LOADED: dict[tuple[object, ...], Predictor] = {}
+_LOCK = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Input:
+    """An input of the model and the column that it is read from."""
+
+    name: str
+    column: str
+    type: TensorType | None
+    optional: bool
+
+    def reshaped(self, array: Array, rows: int, batch_dim: int) -> Array:
+        """Rows that are flat lists, as Parquet and Spark have them, get the shape of the model's rows."""
+        shape = self.type.row_shape(batch_dim) if self.type else None
+        if shape is None or array.ndim != 2 or len(shape) < 2 or array.shape[1] != np.prod(shape):
+            return array
+        return array.reshape(rows, *shape)
+
+
+class Predictor:
+    """A model that answers batches of rows; one class for Ray Data, Dask and Spark.
+
+        ds.map_batches(fxc.Predictor, fn_constructor_kwargs={"path": "model.pt2"}, batch_size=256, ...)
+
+    A call takes a dict of columns, numpy arrays with one entry for each row, and gives a dict of columns. A call with arrays, one for
+    each input, gives the result's array, or a dict if there are several; that is what Spark's `predict_batch_udf` and Dask's
+    `map_blocks` do. Batches are never written to and may have any number of rows. Construction loads and compiles the model, and
+    runs it once if its sizes are known, so that what is wrong shows there. A predictor is pickled as its arguments: a process that
+    gets one loads the file, once.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        batch_dim: int = 0,
+        inputs: Mapping[str, str] | None = None,
+        outputs: str | Sequence[str] | None = None,
+        keep: Sequence[str] | bool = (),
+        threads: int | None = None,
+        exact: bool = False,
+        fast_math: bool = False,
+        dims: Mapping[str, int] | None = None,
+        trial: bool = True,
+    ) -> None:
+        """
+        path: what `fxc.load` reads.
+        batch_dim: the dimension of the model's inputs and results that counts rows; columns count them in their first.
+        inputs: the columns of inputs, `{"x": "image"}`; an input that is not there is the column of its own name.
+        outputs: the names of the results' columns, in order. By default a dict's keys, `output`, or `output_0`, `output_1`, ….
+        keep: columns of a batch that the result has as well, or True for all.
+        threads: how many threads a call runs on; by default `OMP_NUM_THREADS`, or else the processors that the process may use.
+        exact, fast_math, dims: those of `fxc.load`. `dims` does not fix the number of rows.
+        trial: whether the model runs once at construction, if its sizes are known.
+        """
+        if batch_dim < 0:
+            raise ValueError(f"batch_dim={batch_dim} must be 0 or more")
+        self._path = os.path.abspath(os.fspath(path))
+        self._batch_dim = batch_dim
+        self._outputs = [outputs] if isinstance(outputs, str) else list(outputs) if outputs is not None else None
+        self._keep = keep if isinstance(keep, bool) else [keep] if isinstance(keep, str) else list(keep)
+        self._mapping = dict(inputs or {})
+        self._options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dict(dims or {}) or None}
+        self._model = load(self._path, **self._options)
+        self._inputs = _inputs(self._model, self._mapping)
+        for given in self._inputs:
+            self._check_batched(given)
+        for name, text in _fxc.describe(self._model)[1]:
+            self._check_answers_rows(name, TensorType.parse(text))
+        self._trial = trial
+        if trial:
+            self._run_trial()
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self._model
+
+    def __repr__(self) -> str:
+        columns = ", ".join(i.name if i.name == i.column else f"{i.name}={i.column}" for i in self._inputs)
+        return f"<fxc.Predictor {self._model.name}({columns})>"
+
+    def __call__(self, *batch: Any) -> Any:
+        """A dict of columns gives a dict of columns; arrays, one for each input, give an array, or a dict of them."""
+        if len(batch) == 1 and isinstance(batch[0], Mapping):
+            return self._columns(batch[0])
+        if not batch or not all(isinstance(a, np.ndarray) for a in batch):
+            kinds = ", ".join(type(a).__name__ for a in batch) or "nothing"
+            raise TypeError(
+                f"a predictor takes a dict of numpy arrays, or one array for each input, not {kinds}; "
+                'Ray Data gives dicts with batch_format="numpy"'
+            )
+        if len(batch) > len(self._inputs):
+            raise TypeError(f"the model `{self._model.name}` has {len(self._inputs)} inputs, but the call has {len(batch)} arrays")
+        results = self._run(list(zip(self._inputs, batch)))
+        return next(iter(results.values())) if len(results) == 1 else results
+
+    def __reduce__(self) -> tuple[object, ...]:
+        own = {"batch_dim": self._batch_dim, "inputs": self._mapping, "outputs": self._outputs, "keep": self._keep}
+        return (_again, (type(self), self._path, {**own, **self._options, "trial": self._trial}))
+
+    def _columns(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        given = []
+        for i in self._inputs:
+            if i.column in batch:
+                given.append((i, np.asarray(batch[i.column])))
+            elif not i.optional or i.name in self._mapping:
+                raise InputError(_missing_column(i, batch))
+        results = self._run(given)
+        kept = list(batch) if self._keep is True else self._keep or []
+        for column in kept:
+            if column not in batch:
+                raise InputError(f"`keep` names the column `{column}`; {_has(batch)}")
+            if column in results:
+                raise ValueError(f"a result and a kept column are both called `{column}`; give results names with outputs=[…]")
+        return {**{c: batch[c] for c in kept}, **results}
+
+    def _run(self, given: list[tuple[_Input, Array]]) -> dict[str, Array]:
+        """The results of arrays whose first dimension counts rows."""
+        given = [(i, _stacked(i, a)) for i, a in given]
+        rows = _row_count(given)
+        arrays = {i.name: np.moveaxis(i.reshaped(a, rows, self._batch_dim), 0, self._batch_dim) for i, a in given}
+        results = dict(_leaves(self._model(**arrays)))
+        if self._outputs is not None:
+            if len(self._outputs) != len(results):
+                names = ", ".join(results)
+                raise ValueError(f"outputs={self._outputs} must name the model's {len(results)} results ({names})")
+            results = dict(zip(self._outputs, results.values()))
+        return {name: self._rows_first(name, r, rows) for name, r in results.items()}
+
+    def _rows_first(self, name: str, result: Any, rows: int) -> Array:
+        shape = np.shape(result)
+        if len(shape) <= self._batch_dim or shape[self._batch_dim] != rows:
+            raise ValueError(_not_of_rows(f"the result `{name}` of {rows} rows has the shape {list(shape)}", self._batch_dim))
+        return np.moveaxis(result, self._batch_dim, 0)
+
+    def _check_batched(self, given: _Input) -> None:
+        """An input must have a dimension for rows that is open, because the last batch of a data set is smaller."""
+        if given.type is None:
+            return
+        shape, d = given.type.dims, self._batch_dim
+        what = f"the input `{given.name}` of `{self._model.name}` is {given.type}"
+        if len(shape) <= d:
+            raise ValueError(f"{what}: it has no dimension {d} that could count rows")
+        if shape[d].isdecimal() or shape[d] in (self._options["dims"] or {}):
+            raise ValueError(
+                f"{what}: its dimension {d} does not change with the number of rows; "
+                f'export with dynamic_shapes={{"{given.name}": {{{d}: torch.export.Dim("batch")}}}}, or write a name there in FXIR'
+            )
+
+    def _check_answers_rows(self, name: str, type: TensorType | None) -> None:
+        """A result must have a dimension for rows too. What its size is, only a run tells."""
+        if type and (len(type.dims) <= self._batch_dim or type.dims[self._batch_dim].isdecimal()):
+            raise ValueError(_not_of_rows(f"the result `{name}` of `{self._model.name}` is {type}", self._batch_dim))
+
+    def _run_trial(self) -> None:
+        given = []
+        for i in self._inputs:
+            if i.optional and i.name not in self._mapping:
+                continue
+            zeros = i.type.zeros(TRIAL_ROWS, self._batch_dim, self._options["dims"] or {}) if i.type else None
+            if zeros is None:
+                return
+            given.append((i, zeros))
+        self._run(given)
+
+
+def _again(cls: type[Predictor], path: str, arguments: dict[str, Any]) -> Predictor:
+    """Schedulers such as Dask's pickle a function with every task, so a process keeps what it loaded while the file is the same."""
+    state = os.stat(path) if os.path.exists(path) else None
+    key = (cls, path, repr(arguments), (state.st_mtime_ns, state.st_size, state.st_ino) if state else None)
+    with _LOCK:
+        if key not in _LOADED:
+            _LOADED[key] = cls(path, **arguments)
+            if len(_LOADED) > MOST_LOADED:
+                del _LOADED[next(iter(_LOADED))]
+        return _LOADED[key]
+
+
+def _inputs(model: Model, mapping: dict[str, str]) -> list[_Input]:
+    """The inputs by their names, with their columns."""
+    names = [n for n in model.signature_text.split(", ") if n and n != "*"]
+    described = _fxc.describe(model)[0]
+    if len(names) != len(described):
+        raise ValueError(
+            f"the model `{model.name}` is called as ({model.signature_text}), and its arguments nest "
+            f"({', '.join(n for n, _ in described)}); export a module that takes each tensor as an argument"
+        )
+    for name in mapping:
+        if name not in names:
+            raise ValueError(f"inputs={mapping} names `{name}`, but the model is called as ({model.signature_text}){_close(name, names)}")
+    optional = [bool(n.args) or t == "None" for n, (_, t) in zip(model.graph.find_nodes(op="placeholder"), described)]
+    return [
+        _Input(name, mapping.get(name, name), TensorType.parse(type), is_optional)
+        for name, (_, type), is_optional in zip(names, described, optional)
+    ]
+
+
+def _stacked(given: _Input, array: Array) -> Array:
+    """Columns of arrays of one shape as one array; Ray Data has such columns as objects at times."""
+    if array.dtype != object or not len(array):
+        return array
+    shapes = {np.shape(row) for row in array}
+    if len(shapes) > 1:
+        some = ", ".join(str(list(s)) for s in sorted(shapes, key=len)[:3])
+        raise InputError(f"the rows of the column `{given.column}` have different shapes ({some}); give them one shape first")
+    return np.stack(list(array))
+
+
+def _row_count(given: Iterable[tuple[_Input, Array]]) -> int:
+    counts = {i.column: len(a) if a.ndim else -1 for i, a in given}
+    if not counts:
+        raise InputError("no column is read by the model: without one, it cannot be told how many rows there are")
+    for column, count in counts.items():
+        if count < 0:
+            raise InputError(f"the column `{column}` is a single value, not an array with an entry for each row")
+    if len(set(counts.values())) != 1:
+        raise InputError(f"the columns differ in their numbers of rows: {counts}")
+    return next(iter(counts.values()))
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The arrays of a result, by name. A tuple's parts are numbered whatever its class, which depends on whether torch is loaded."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(part, f"{name}_{key}" if name else str(key))
+    elif isinstance(value, (tuple, list)):
+        for i, part in enumerate(value):
+            yield from _leaves(part, f"{name or 'output'}_{i}")
+    elif value is not None:
+        yield name or "output", value
+
+
+def _not_of_rows(what: str, batch_dim: int) -> str:
+    return (
+        f"{what}: its dimension {batch_dim} does not count rows. "
+        "The model answers a batch as a whole; one that answers each row is needed"
+    )
+
+
+def _missing_column(given: _Input, batch: Mapping[str, Any]) -> str:
+    hint = _close(given.column, batch) or f'; inputs={{"{given.name}": "COLUMN"}} names another'
+    return f"the input `{given.name}` reads the column `{given.column}`; {_has(batch)}{hint}"
+
+
+def _has(batch: Mapping[str, Any]) -> str:
+    return f"the batch has {', '.join(f'`{c}`' for c in batch) or 'no columns'}"
+
+
+def _close(name: str, names: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(names), n=1)
+    return f"; is `{found[0]}` meant?" if found else ""
