@@ -137,7 +137,7 @@ def report(done, o):
 def compare(ds, predict, blocks):
     """One process without Ray gives the same answers."""
     expected, rows, seconds = {}, 0, 0.0
-    for batch in ds.limit(1000).iter_batches(batch_size=256):
+    for batch in ds.limit(192).iter_batches(batch_size=64):
         predict(batch)  # the first call with a new size compiles for it
         begin = time.perf_counter()
         scores = predict(batch)["scores"]

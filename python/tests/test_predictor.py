@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
@@ -222,6 +223,15 @@ def test_exported_modules(tmp_path: pathlib.Path) -> None:
     fxc.export(Nested(), (x, x), path=tmp_path / "nested.pt2", dynamic_shapes={"pair": ({0: batch}, {0: batch})})
     with pytest.raises(ValueError, match=r"called as \(pair\), and its arguments nest"):
         fxc.Predictor(tmp_path / "nested.pt2")
+
+
+def test_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = EXAMPLES.parent / "docs" / "scale.md"
+    blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), {})
 
 
 def run_example(*arguments: str) -> str:
