@@ -13,7 +13,8 @@ const STAGES: [&str; 9] = [
 
 /// Files that compare strings with words that are also names of rows: the number of comparisons, and what the words
 /// are.
-const WORDS: [(&str, usize, &str); 12] = [
+const WORDS: [(&str, usize, &str); 13] = [
+    ("driver/show/form.rs", 1, "forms of printed models"),
     ("graph/fxir/statements.rs", 7, "Python's functions"),
     ("graph/purity.rs", 1, "methods of torch that write"),
     ("graph/torch/python.rs", 1, "Python's functions"),
