@@ -64,17 +64,17 @@ macro_rules! pass {
 #[rustfmt::skip]
 pub const PIPELINE: &[Pass] = &[
     pass!("inline", "graphs called by graphs become one graph, so that passes see across calls", inline::run),
-    pass!("functionalize", "writes become values: from then on every name is one value and order means nothing", functionalize::run),
+    pass!("functionalize", "replaces writes by values, so that every name has one value and order is irrelevant", functionalize::run),
     pass!("normalize", "functions, methods and modules in any spelling become canonical ops with bound arguments", normalize::run),
     pass!("identities", "dropout in evaluation, clones, views to the same shape: nothing is computed", identities::run),
     pass!("recurrent", "an unrolled LSTM or GRU becomes one op again, before its many equal weights are folded one by one", recurrent::run),
     pass!("simplify", "rewrite rules, in files of their own: x * 1, -(-x), views of views", simplify::run),
-    pass!("fold", "what depends on constants alone is computed now", fold::run),
+    pass!("fold", "computes values that depend only on constants", fold::run),
     pass!("cse", "equal values are computed once", cse::run),
-    pass!("dce", "what nothing uses is not computed", dce::run),
+    pass!("dce", "removes unused values", dce::run),
     pass!("batch-norm", "batch normalisation goes into the weights of the convolution or product before it", batch_norm::run),
     pass!("recognise", "attention and rolls written out op by op become the ops again, which have kernels", recognise::run),
-    pass!("clean", "what batch-norm and recognise left behind", clean),
+    pass!("clean", "cleans up after batch-norm and recognise", clean),
 ];
 
 /// Passes that run only on request: they change the interface, the names or the spelling of ops.
@@ -85,8 +85,8 @@ pub const EXTRA: &[Pass] = &[
     pass!("batch-linear", "small products of equal sizes become one batched product", batch_linear::run),
     pass!("dead-inputs", "unused inputs are removed", inputs::run),
     pass!("canonicalise", "equal graphs get one order and one set of names, so that they print equally", canonicalise::run),
-    pass!("assert-sizes", "the bounds of symbolic sizes stand in the graph as assertions", assert_sizes::run),
-    pass!("reinplace", "pointwise ops write over operands that end there, for runs under PyTorch", reinplace::run),
+    pass!("assert-sizes", "writes the bounds of symbolic sizes into the graph as assertions", assert_sizes::run),
+    pass!("reinplace", "pointwise ops overwrite operands at their last use, for runs under PyTorch", reinplace::run),
     pass!("named-arguments", "every argument by name with its default, for programs that read graphs", named_arguments::run),
     pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
 ];
@@ -95,7 +95,7 @@ pub const EXTRA: &[Pass] = &[
 #[rustfmt::skip]
 pub const LIBRARY: &[(&str, &str, &str)] = &[
     ("specialize", "fxc opt --fix, --dim; pass::specialize", "inputs become literals and sizes numbers"),
-    ("decompose", "pass::decompose", "ops become those they are made of, as far as the caller says"),
+    ("decompose", "pass::decompose", "replaces composite ops by the ops they consist of, except those the caller keeps"),
     ("split_module", "pass::split", "calls become sub-graphs by a number for each"),
     ("split_by_tags", "pass::split_by", "calls become sub-graphs by a tag for each"),
     ("split_by_size", "pass::split_by", "calls become sub-graphs of a limited size"),

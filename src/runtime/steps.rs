@@ -9,7 +9,8 @@ use crate::math::contract::{
     AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, TileTail,
 };
 use crate::program::{BufferId, BufferOperand, Step};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, View};
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Executable {
@@ -231,43 +232,12 @@ impl Executable {
 
     /// An operand as a tensor of its own.
     fn gather_operand(&self, o: &BufferOperand) -> Tensor {
-        let buffer = &self.program.buffers[o.buffer.0];
-        let size = buffer.dtype.size();
-        let mut t = Tensor::zeros(buffer.dtype, &o.shape);
-        let n = t.numel();
-        let base = self.addresses[o.buffer.0];
-        let dense = crate::tensor::contiguous_strides(&o.shape);
-        if n > 0
-            && o.shape
-                .iter()
-                .zip(dense.iter().zip(&o.strides))
-                .all(|(&n, (&a, &b))| n == 1 || a as i64 == b)
-        {
-            // SAFETY: views stay within their buffer; the tensor is new.
-            unsafe {
-                let from = base.offset(o.offset as isize * size as isize);
-                std::ptr::copy_nonoverlapping(from.cast_const(), t.bytes_mut().as_mut_ptr(), n * size);
-            }
-            return t;
-        }
-        let mut index = vec![0usize; o.shape.len()];
-        let mut at = o.offset;
-        let out = t.bytes_mut();
-        for i in 0..n {
-            // SAFETY: views stay within their buffer.
-            let from = unsafe { std::slice::from_raw_parts(base.offset(at as isize * size as isize), size) };
-            out[i * size..(i + 1) * size].copy_from_slice(from);
-            for d in (0..index.len()).rev() {
-                index[d] += 1;
-                at += o.strides[d];
-                if index[d] < o.shape[d] {
-                    break;
-                }
-                at -= o.strides[d] * o.shape[d] as i64;
-                index[d] = 0;
-            }
-        }
-        t
+        let strides: SmallVec<[isize; 6]> = o.strides.iter().map(|&s| s as isize).collect();
+        let dtype = self.program.buffers[o.buffer.0].dtype;
+        // SAFETY: operands stay within their buffer, which no step writes meanwhile.
+        let view = unsafe { View::from_raw_parts(dtype, &o.shape, Some(&strides), self.operand_address(o)) };
+        view.expect("an operand has a stride for each dim and fits its buffer")
+            .to_tensor()
     }
 }
 
