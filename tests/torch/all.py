@@ -39,6 +39,7 @@ SCRIPTS = [
     ("numpy_code.py", "ZOO"),
     ("dynamic.py", "MODELS", "TMP"),
     ("traced.py", "MODELS_DIR"),
+    ("training.py",),
     ("backend.py", "--models", "MODELS"),
     ("viewers.py", "ZOO"),
 ]
