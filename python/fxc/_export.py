@@ -141,11 +141,15 @@ def export(
     strict: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Exports a module with torch.export and writes it: as torch's archive (`.pt2`), or as FXIR with its weights beside it."""
+    """Exports a module with torch.export and writes it.
+
+    path: its ending says what is written: torch's archive (`.pt2`), FXIR with the weights beside it (`.fxir`), or a compiled model
+    (`.fxc`), which `fxc.load` starts without compiling.
+    """
     path = os.fspath(path)
     if path.endswith(".pt2"):
         _save(_program(module, args, kwargs, dynamic_shapes, strict), path)
-    elif path.endswith(".fxir"):
+    elif path.endswith((".fxir", ".fxc")):
         compile(module, *args, dynamic_shapes=dynamic_shapes, strict=strict, options={"lazy": True}, **kwargs).save(path)
     else:
-        raise ValueError(f"`{path}` has no ending that says what to write: .pt2 or .fxir")
+        raise ValueError(f"`{path}` must end in .pt2, .fxir or .fxc, which says what to write")

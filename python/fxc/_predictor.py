@@ -146,6 +146,8 @@ class Predictor:
         given = [(i, _stacked(i, a)) for i, a in given]
         rows = _row_count(given)
         arrays = {i.name: np.moveaxis(i.reshaped(a, rows, self._batch_dim), 0, self._batch_dim) for i, a in given}
+        for array in arrays.values():
+            array.flags.writeable = False  # views of the batch, which a model that writes its inputs must not change
         results = dict(_leaves(self._model(**arrays)))
         if self._outputs is not None:
             if len(self._outputs) != len(results):

@@ -3,13 +3,13 @@
 use crate::array::Array;
 use crate::torch::Torch;
 use crate::tree::Tree;
-use crate::{dlpack, ndarray, torch};
+use crate::{dlpack, ndarray, scalar, torch};
 use fxc::graph::GraphModule;
-use fxc::types::{DType, Val};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use fxc::types::Val;
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 
 /// Which library's arrays a call was given, and so which it gives.
@@ -159,6 +159,32 @@ impl Signature {
         Ok(reader.finish())
     }
 
+    /// The object that was given for each input of a call that [`Signature::read`] accepted; `None` for those left out.
+    pub(crate) fn objects<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+        let mut objects = vec![None; self.inputs.len()];
+        for (i, param) in self.params.iter().enumerate() {
+            let named = || kwargs.map(|k| k.get_item(&param.name)).transpose();
+            let value = match i < args.len() {
+                true => Some(args.get_item(i)?),
+                false => named()?.flatten(),
+            };
+            let (Some(value), mut next) = (value, param.first) else {
+                continue;
+            };
+            let tree = param.tree.as_ref().unwrap_or(&Tree::Leaf);
+            tree.flatten(&value, &param.name, &mut |leaf, _| {
+                objects[next] = Some(leaf.clone());
+                next += 1;
+                Ok(())
+            })?;
+        }
+        Ok(objects)
+    }
+
     fn read_keyword(&self, reader: &mut Reader<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let found = self.params.iter().find(|p| p.name == *key);
         let param = found.ok_or_else(|| {
@@ -292,45 +318,13 @@ impl<'py> Reader<'py> {
     }
 
     fn read_number(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
-        Ok(Some(if value.is_none() {
-            Val::None
-        } else if let Ok(b) = value.cast::<PyBool>() {
-            Val::Bool(b.is_true())
-        } else if value.is_instance_of::<PyInt>() {
-            Val::int(
-                value
-                    .extract()
-                    .map_err(|_| PyValueError::new_err("an int has more than 64 bits"))?,
-            )
-        } else if value.is_instance_of::<PyFloat>() {
-            Val::Float(value.extract()?)
-        } else if let Ok(c) = value.cast::<PyComplex>() {
-            use pyo3::types::PyComplexMethods;
-            Val::Complex(c.real(), c.imag())
-        } else if let Ok(s) = value.cast::<PyString>() {
-            Val::Str(s.to_cow()?.as_ref().into())
-        } else if is_numpy_scalar(value)? {
-            return self.read_number(&value.call_method0("item")?);
-        } else {
-            return self.read_torch_name(value);
-        }))
-    }
-
-    /// `torch.float32` and its like.
-    fn read_torch_name(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
-        let class = value.get_type();
-        if class.module()?.to_cow()? != "torch" {
-            return Ok(None);
+        if let Some(v) = scalar::from_python(value)? {
+            return Ok(Some(v));
         }
-        let text = value.str()?.to_string();
-        Ok(match &*class.name()?.to_cow()? {
-            "dtype" => {
-                let name = text.trim_start_matches("torch.").to_string();
-                DType::all().find(|d| d.torch_name() == name).map(Val::DType)
-            }
-            "device" => Some(Val::Device(text.into())),
-            _ => None,
-        })
+        match is_numpy_scalar(value)? {
+            true => self.read_number(&value.call_method0("item")?),
+            false => scalar::from_torch_name(value),
+        }
     }
 }
 

@@ -23,10 +23,12 @@ mod node;
 mod process;
 mod profile;
 mod results;
+mod scalar;
 mod session;
 mod show;
 mod torch;
 mod tree;
+mod writes;
 
 use pyo3::prelude::*;
 

@@ -2,14 +2,12 @@
 
 use crate::graph::GraphRef;
 use crate::node::PyNode;
+use crate::scalar;
 use fxc::graph::{Arg, NodeId, pyrepr};
-use fxc::types::{DType, Dim, Val};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use fxc::types::{Dim, Val};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyComplex, PyComplexMethods, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PyRange, PySlice, PyString,
-    PyTuple,
-};
+use pyo3::types::{PyComplex, PyDict, PyEllipsis, PyList, PyRange, PySlice, PyTuple};
 
 /// A value that Python has no literal for: a dtype, a device, a symbolic size, the name of another graph.
 #[pyclass(frozen, eq, module = "fxc", name = "Literal")]
@@ -84,23 +82,10 @@ pub(crate) fn from_python(graph: &GraphRef, value: &Bound<'_, PyAny>) -> PyResul
     if let Ok(literal) = value.cast::<PyLiteral>() {
         return Ok(literal.get().value.clone());
     }
-    Ok(if value.is_none() {
-        Val::None
-    } else if let Ok(b) = value.cast::<PyBool>() {
-        Val::Bool(b.is_true())
-    } else if value.is_instance_of::<PyInt>() {
-        Val::int(
-            value
-                .extract()
-                .map_err(|_| PyValueError::new_err("an int has more than 64 bits"))?,
-        )
-    } else if value.is_instance_of::<PyFloat>() {
-        Val::Float(value.extract()?)
-    } else if let Ok(c) = value.cast::<PyComplex>() {
-        Val::Complex(c.real(), c.imag())
-    } else if let Ok(s) = value.cast::<PyString>() {
-        Val::Str(s.to_cow()?.as_ref().into())
-    } else if let Ok(v) = value.cast::<PyTuple>() {
+    if let Some(v) = scalar::from_python(value)? {
+        return Ok(v);
+    }
+    Ok(if let Ok(v) = value.cast::<PyTuple>() {
         Val::Tuple(items(v.iter().collect())?)
     } else if let Ok(v) = value.cast::<PyList>() {
         Val::List(items(v.iter().collect())?)
@@ -115,26 +100,13 @@ pub(crate) fn from_python(graph: &GraphRef, value: &Bound<'_, PyAny>) -> PyResul
     } else if value.is_instance_of::<PyRange>() {
         Val::Range(Box::new(bounds(graph, value)?))
     } else {
-        return torch_literal(value);
+        let class = value.get_type().name()?;
+        let refused = || PyTypeError::new_err(format!("a {class} cannot be an argument of a node"));
+        scalar::from_torch_name(value)?.ok_or_else(refused)?
     })
 }
 
 fn bounds(graph: &GraphRef, value: &Bound<'_, PyAny>) -> PyResult<[Arg; 3]> {
     let part = |name: &str| from_python(graph, &value.getattr(name)?);
     Ok([part("start")?, part("stop")?, part("step")?])
-}
-
-/// `torch.float32`, `torch.device("cpu")` and other names of torch's.
-fn torch_literal(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
-    let class = value.get_type();
-    let text = value.str()?.to_string();
-    let name = text.trim_start_matches("torch.");
-    let found = match (&*class.module()?.to_cow()?, &*class.name()?.to_cow()?) {
-        ("torch", "dtype") => DType::all().find(|d| d.torch_name() == name).map(Val::DType),
-        ("torch", "device") => Some(Val::Device(name.into())),
-        ("torch", "layout" | "memory_format") => Some(Val::TorchName(name.into())),
-        _ => None,
-    };
-    let class = class.name()?;
-    found.ok_or_else(|| PyTypeError::new_err(format!("a {class} cannot be an argument of a node")))
 }

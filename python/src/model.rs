@@ -5,7 +5,7 @@ use crate::graph::{GraphRef, PyGraph};
 use crate::process::{Era, detached, interruptible, signal_token};
 use crate::results::Maker;
 use crate::session::{self, Session};
-use crate::{errors, inputs, tree};
+use crate::{errors, inputs, tree, writes};
 use fxc::pass::PassOptions;
 use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs};
 use pyo3::exceptions::PyValueError;
@@ -256,6 +256,7 @@ impl CompiledModel {
             .run(py, &arguments, &code.signature, |inputs| code.compiled.run(inputs));
         drop(watch);
         let outputs = run?;
+        writes::hand_back(&outputs, &code.signature, args, kwargs)?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.state.restore.as_ref())
     }
 
@@ -339,10 +340,18 @@ impl CompiledModel {
         model.module().call_spec.as_ref().map(|c| c.results.to_string())
     }
 
-    /// Writes the model as FXIR, with its weights beside it.
+    /// Writes the model as FXIR with its weights beside it, or with its code if the path ends in `.fxc`.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let model = lock(py, &self.state.model).clone();
-        let saved = detached(py, || model.save(&path))?;
+        let state = &self.state;
+        let model = lock(py, &state.model).clone();
+        let saved = match path.extension().is_some_and(|e| e == "fxc") {
+            true => {
+                let options = state.settings.options(Era::now(state.settings.threads), &state.token);
+                let _watch = Watch::start(py, &format!("compiling {}", model.module().name))?;
+                interruptible(py, &state.token, || model.save_compiled(&path, &options))?
+            }
+            false => detached(py, || model.save(&path))?,
+        };
         saved.map_err(|e| errors::raise(py, &e))
     }
 }

@@ -4,7 +4,7 @@ use crate::args::{Library, Signature};
 use crate::model::{ModelState, lock};
 use crate::process::{Era, refuse_after_busy_fork};
 use crate::results::Maker;
-use crate::{errors, inputs, ndarray, torch};
+use crate::{errors, inputs, ndarray, torch, writes};
 use fxc::Tensor;
 use fxc::graph::AttributeKind;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -74,6 +74,7 @@ impl Session {
         let outputs = self.with(py, |s| {
             self.model.run(py, &arguments, &self.signature, |inputs| s.run(inputs))
         })?;
+        writes::hand_back(&outputs, &self.signature, args, kwargs)?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())
     }
 

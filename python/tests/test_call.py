@@ -39,6 +39,31 @@ def test_a_file_is_read(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(model(np.ones((1, 2), np.float32), np.ones(2, np.float32)), [[2, 2]])
 
 
+def test_a_compiled_model_is_saved_and_loaded(tmp_path: pathlib.Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
+    graph = fxc.loads(
+        """graph main {
+        %x : f32[N, 2] = placeholder x
+        %w : f32[2, 5] = get_attr w
+        %y = call_function torch.matmul(%x, %w)
+        output {"y": %y}
+    }""",
+        lazy=True,
+    )
+    graph.add_parameter("w", weights)
+    graph.save(tmp_path / "linear.fxc")
+    model = fxc.load(tmp_path / "linear.fxc")
+    for rows in [1, 7]:
+        x = np.ones((rows, 2), np.float32)
+        np.testing.assert_allclose(model(x)["y"], x @ weights, rtol=1e-6)
+    np.testing.assert_array_equal(model.state_dict()["w"], weights)
+
+    damaged = (tmp_path / "linear.fxc").read_bytes()
+    (tmp_path / "damaged.fxc").write_bytes(damaged[: len(damaged) // 2])
+    with pytest.raises(fxc.FileError):
+        fxc.load(tmp_path / "damaged.fxc")
+
+
 BASE = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
 VIEWS = {
     "dense": BASE,

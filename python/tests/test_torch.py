@@ -56,7 +56,7 @@ def test_an_archive_is_called_like_the_module(tmp_path: pathlib.Path) -> None:
             torch.testing.assert_close(model(x=x), module(x))
         x = torch.randn(2, 4)
         torch.testing.assert_close(fxc.load(tmp_path / "net.fxir")(x), module(x))
-    with pytest.raises(ValueError, match="ending"):
+    with pytest.raises(ValueError, match="must end in"):
         fxc.export(module, torch.randn(2, 4), path=tmp_path / "net.onnx")
 
 
@@ -229,3 +229,26 @@ def test_state_is_torchs() -> None:
     assert isinstance(state["total"], torch.Tensor) and state["total"].tolist() == [2, 2]
     session.load_state_dict({"total": torch.full((2,), 5.0)})
     assert session(torch.ones(2)).tolist() == [60, 60]
+
+
+class Writer(torch.nn.Module):
+    def forward(self, x: Any, state: Any) -> Any:
+        state["total"] += x.sum()
+        return x.mul_(2) + 1
+
+
+def test_inputs_that_a_module_writes_are_written() -> None:
+    model = fxc.compile(Writer(), torch.ones(3), {"total": torch.zeros(())})
+    x, total = torch.arange(6.0)[::2].clone(), torch.zeros(())
+    version = x._version
+    assert model(x, {"total": total}).tolist() == [1, 5, 9]
+    assert x.tolist() == [0, 4, 8] and x._version > version and total.item() == 6
+
+    memory = np.arange(6, dtype=np.float32)
+    assert model(memory[::2], {"total": np.zeros((), np.float32)}).tolist() == [1, 5, 9]
+    assert memory.tolist() == [0, 1, 4, 3, 8, 5]
+
+    fixed = np.ones(3, np.float32)
+    fixed.flags.writeable = False
+    assert model(fixed, {"total": np.zeros((), np.float32)}).tolist() == [3, 3, 3]
+    assert fixed.tolist() == [1, 1, 1]

@@ -1,0 +1,54 @@
+//! Inputs that a model writes in place, as `x += 1` in `forward` does.
+
+use crate::args::{Library, Signature};
+use crate::results::Maker;
+use crate::{ndarray, torch};
+use fxc::{Outputs, Tensor};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// Copies the new values of inputs that the call changes into the arrays and tensors it was given, as the module would have written them.
+///
+/// Memory that cannot be written (a read-only array, an object that only lends its memory) stays as it is.
+pub(crate) fn hand_back(
+    outputs: &Outputs,
+    signature: &Signature,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    if outputs.changed_inputs().next().is_none() {
+        return Ok(());
+    }
+    let objects = signature.objects(args, kwargs)?;
+    for (name, value) in outputs.changed_inputs() {
+        let at = signature.inputs.iter().position(|n| n == name);
+        if let Some(object) = at.and_then(|i| objects[i].as_ref()) {
+            write(object, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a value into an array or tensor.
+fn write(object: &Bound<'_, PyAny>, value: &Tensor) -> PyResult<()> {
+    let py = object.py();
+    if ndarray::is_array(object) {
+        let flags = object.getattr(intern!(py, "flags"))?;
+        if flags.getattr(intern!(py, "writeable"))?.is_truthy()? {
+            let value = Maker::new(py, Library::Numpy)?.tensor(value.clone())?;
+            py.import(intern!(py, "numpy"))?
+                .call_method1(intern!(py, "copyto"), (object, value))?;
+        }
+        return Ok(());
+    }
+    if let Some(torch) = torch::loaded(py)?
+        && torch.is_tensor(object)?
+    {
+        let value = Maker::new(py, Library::Torch)?.tensor(value.clone())?;
+        // A detached tensor shares the memory and the version counter, and takes writes where the original requires grad.
+        let plain = object.call_method0(intern!(py, "detach"))?;
+        plain.call_method1(intern!(py, "copy_"), (value,))?;
+    }
+    Ok(())
+}
