@@ -109,7 +109,7 @@ def _objection(n: Node) -> str | None:
     if is_size(n):
         return "a number"
     if n.target is operator.getitem:
-        return None
+        return _layout_objection(n)
     if not isinstance(n.target, torch._ops.OpOverload):
         return f"{n.target} is not an op"
     if draws(n):
@@ -123,8 +123,17 @@ def _objection(n: Node) -> str | None:
                 _fx_text.value_type(i.meta.get("val"))
             elif not isinstance(i.meta.get("val"), (int, torch.SymInt)):
                 return "a number that is not an int"
-        if isinstance(n.meta["val"], torch.Tensor) and not is_view(n):
-            _fx_text.memory_order(n.meta["val"])
+    except Inexpressible as e:
+        return str(e)
+    return _layout_objection(n)
+
+
+def _layout_objection(n: Node) -> str | None:
+    """Why a node's result cannot have the strides that torch expects; torch makes views itself."""
+    if not isinstance(n.meta.get("val"), torch.Tensor) or is_view(n):
+        return None
+    try:
+        _fx_text.memory_order(n.meta["val"])
     except Inexpressible as e:
         return str(e)
     return None
@@ -138,7 +147,7 @@ def objections(graph: torch.fx.Graph) -> dict[Node, str]:
         if why is None and n.target is operator.getitem and n.args[0] in found:
             why = found[n.args[0]]
         if why is not None:
-            found[n] = why
+            _leave(n, why, found)
     for _ in range(50):
         wrong = _ask(graph, found)
         if not wrong:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from . import _fx_text, _partition, _report
-from ._errors import CompileError
+from ._errors import CompileError, InputError
 from ._fx_text import Node, is_size
 from ._fxc import Part as CompiledPart
 from ._partition import Part, Plan
@@ -305,7 +305,12 @@ class _Guarded:
                 try:
                     return self.call(args)
                 except CompileError as e:
-                    if (e.code or "").startswith("E05"):
+                    self._fail(e)
+                except OverflowError:
+                    pass  # a negative int, which the part takes for a size: this call runs in torch
+                except InputError as e:
+                    # One of torch's ops gave a dtype that differs from what torch says of it.
+                    if e.code != "E0503":
                         raise
                     self._fail(e)
             if not in_torch:

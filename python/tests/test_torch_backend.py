@@ -26,8 +26,8 @@ def fresh() -> Iterator[None]:
     assert fxc.stats()["failed parts"] == {}
 
 
-def compiled(f: Any, **options: Any) -> Any:
-    return torch.compile(f, backend=backend, options={"warn": False, **options})
+def compiled(f: Any, *, dynamic: bool | None = None, **options: Any) -> Any:
+    return torch.compile(f, backend=backend, dynamic=dynamic, options={"warn": False, **options})
 
 
 def agree(got: Any, want: Any) -> None:
@@ -246,6 +246,25 @@ def test_buffers_that_batch_normalisation_writes() -> None:
     with torch.no_grad():
         agree(c(x), other(x))
     torch.testing.assert_close(m.norm.running_mean, other.norm.running_mean)
+
+
+def test_results_with_gaps_are_torchs() -> None:
+    """The chunks are views with gaps, which `unsafe_chunk` does not declare."""
+
+    def f(x: Any) -> Any:
+        a, b = torch.unsafe_chunk((x + 1).relu(), 2, dim=1)
+        return a, b * 2 - a
+
+    x = torch.randn(3, 4)
+    for got, want in zip(compiled(f)(x), f(x)):
+        agree(got, want)
+
+
+def test_ints_that_turn_negative() -> None:
+    f = compiled(lambda x, n: (x * n + n).relu().sum(), dynamic=True)
+    x = torch.randn(3, 4)
+    for n in [5, 7, -2, 9]:
+        agree(f(x, n), (x * n + n).relu().sum())
 
 
 def test_random_numbers_are_torchs() -> None:

@@ -40,6 +40,8 @@ SCRIPTS = [
     ("dynamic.py", "MODELS", "TMP"),
     ("traced.py", "MODELS_DIR"),
     ("training.py",),
+    ("backend_ops.py",),
+    ("backend_ops.py", "--grad"),
     ("backend.py", "--models", "MODELS"),
     ("viewers.py", "ZOO"),
 ]
