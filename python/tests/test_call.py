@@ -60,7 +60,7 @@ def test_a_compiled_model_is_saved_and_loaded(tmp_path: pathlib.Path) -> None:
 
     damaged = (tmp_path / "linear.fxc").read_bytes()
     (tmp_path / "damaged.fxc").write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(fxc.FileError):
+    with pytest.raises(fxc.Error, match="E0409"):
         fxc.load(tmp_path / "damaged.fxc")
 
 
