@@ -157,7 +157,7 @@ impl Target {
     pub fn parse(text: &str) -> Result<Target, String> {
         let base = ["native"].into_iter().chain(LEVELS.iter().map(|l| l.0));
         let base = base.into_iter().find(|b| text.starts_with(b));
-        let base = base.ok_or("the targets are x86-64-v2, x86-64-v3, x86-64-v4 and native")?;
+        let base = base.ok_or("valid targets are x86-64-v2, x86-64-v3, x86-64-v4 and native")?;
         let mut target = Target::from_level(base);
         let mut rest = &text[base.len()..];
         while let Some(sign) = rest.chars().next() {
@@ -171,7 +171,7 @@ impl Target {
             rest = &rest[sign.len_utf8() + word.len()..];
         }
         match Target::native().missing_feature(target) {
-            Some(feature) => Err(format!("this machine has no {}", feature.shown())),
+            Some(feature) => Err(format!("this machine does not support {}", feature.shown())),
             None => Ok(target),
         }
     }
@@ -232,7 +232,7 @@ impl Target {
 fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
     format!(
-        "`{word}` is not a feature: after the target, `+` and `-` take {}",
+        "`{word}` is not a feature; `+` and `-` after the target accept {}",
         names.join(", ")
     )
 }

@@ -309,7 +309,7 @@ def literal(v, node=None):
     """A value as FXIR writes it. `node` writes graph nodes."""
     if isinstance(v, torch.fx.Node):
         if node is None:
-            raise Unsupported("a node where only values may stand")
+            raise Unsupported("a node where only constants are allowed")
         return node(v)
     if v is None or v is Ellipsis or isinstance(v, bool):
         return "Ellipsis" if v is Ellipsis else repr(v)
@@ -444,7 +444,7 @@ def constructor(module):
             v = hyper_parameter(module, name)
         except AttributeError:
             if name not in DEPRECATED:
-                raise Unsupported(f"`{cls.__name__}` does not keep its argument `{name}`") from None
+                raise Unsupported(f"`{cls.__name__}` does not store its argument `{name}`") from None
             continue
         if isinstance(v, torch.Tensor) and v is getattr(module, name, None):
             continue  # weights of classes, samples: written with the buffers
@@ -554,7 +554,7 @@ def custom_object(v):
     """What to say of a TorchScript object, such as the packed weight of a quantized layer; "" for other values."""
     if not isinstance(v, (torch.ScriptObject, torch.ScriptFunction, torch.jit.ScriptModule)):
         return ""
-    return ": a TorchScript object, whose contents only PyTorch's own ops read; trace the model without it"
+    return ": a TorchScript object, whose contents only PyTorch's own ops can read; trace the model without it"
 
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -705,7 +705,7 @@ class GraphWriter:
             signature = inspect.signature(forward)
             variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if any(p.kind in variable for p in signature.parameters.values()):
-                raise Unsupported(f"`{type(module).__name__}`, whose forward takes any arguments")
+                raise Unsupported(f"`{type(module).__name__}`, whose forward takes variable arguments")
             bound = signature.bind(module, *n.args, **n.kwargs).arguments
             given = {k: v for k, v in list(bound.items())[1:]}
             gm = trace_call(module, given)
@@ -833,7 +833,7 @@ def annotate(gm, inputs):
     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     if len(inputs) > len(placeholders):
-        raise Unsupported(f"{len(inputs)} example inputs: the graph takes {len(placeholders)}")
+        raise Unsupported(f"{len(inputs)} example inputs for a graph with {len(placeholders)} inputs")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # ShapeProp prints the traceback itself
@@ -883,41 +883,41 @@ def random_input(text):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("source", help="MODULE:CALLABLE that gives a torch.nn.Module")
-    p.add_argument("out", help="the .fxir file")
-    p.add_argument("--call", default="", help="the callable's arguments, as Python writes them")
+    p.add_argument("source", help="MODULE:CALLABLE that returns a torch.nn.Module")
+    p.add_argument("out", help="the .fxir file to write")
+    p.add_argument("--call", default="", help="the callable's arguments, in Python syntax")
     p.add_argument("--input", action="append", default=[], help="an input's type, such as f32[1, 3, 224, 224]")
-    p.add_argument("--training", action="store_true", help="put the module into training mode")
-    p.add_argument("--concrete-args", default="", help="forward's parameters that tracing fixes, such as `flag=False, k=3`")
+    p.add_argument("--training", action="store_true", help="put the module in training mode")
+    p.add_argument("--concrete-args", default="", help="forward's parameters to fix in tracing, such as `flag=False, k=3`")
     p.add_argument("--leaf", action="append", default=[], metavar="NAME",
-                   help="a class, or the path of a module, that tracing does not look into; may be given again")
+                   help="a class or module path that is not traced into; may be repeated")
     a = p.parse_args()
     sys.path.insert(0, os.getcwd())
     try:
         convert(a)
     except Unsupported as e:
-        raise SystemExit(f"torch2fxir: FXIR has no form for {e}") from None
+        raise SystemExit(f"torch2fxir: FXIR cannot express {e}") from None
 
 
 def convert(a):
     """What the command line asks for."""
     module, _, name = a.source.partition(":")
     if not name:
-        raise SystemExit(f"torch2fxir: `{a.source}` does not name a callable: write MODULE:CALLABLE, such as torchvision.models:resnet18")
+        raise SystemExit(f"torch2fxir: `{a.source}` does not name a callable; write MODULE:CALLABLE, such as torchvision.models:resnet18")
     try:
         build = operator.attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as e:
         raise SystemExit(f"torch2fxir: {e}") from None
     (args, kwargs), fixed = python(a.call), python(a.concrete_args)
     if fixed[0]:
-        raise SystemExit("torch2fxir: --concrete-args takes names: `flag=False`")
+        raise SystemExit("torch2fxir: --concrete-args expects keyword arguments such as `flag=False`")
     model = build(*args, **kwargs).train(a.training)
     try:
         gm = trace(model, fixed[1] or None, a.leaf)
     except Exception as e:  # whatever forward does with proxies
         raise SystemExit(f"torch2fxir: torch.fx cannot trace `{name}`: {str(e).splitlines()[0] if str(e) else type(e).__name__}\n"
-                         "--concrete-args fixes parameters that decide branches; --leaf leaves out modules that do not trace; "
-                         "torch.export.export(model, args) and torch.export.save write a .pt2, which fxc reads") from None
+                         "use --concrete-args to fix parameters that control branches, and --leaf to skip modules that cannot be traced; "
+                         "or write a .pt2, which fxc reads, with torch.export.export(model, args) and torch.export.save") from None
     inputs = tuple(random_input(t) for t in a.input) if a.input else None
     write(gm, a.out, inputs)
 
@@ -927,7 +927,7 @@ def python(arguments):
     try:
         return eval(f"(lambda *a, **k: (a, k))({arguments})", {"torch": torch, "nn": nn})
     except Exception as e:  # whatever is written there
-        raise SystemExit(f"torch2fxir: `{arguments}` are not arguments: {e}") from None
+        raise SystemExit(f"torch2fxir: `{arguments}` are not valid arguments: {e}") from None
 
 
 if __name__ == "__main__":

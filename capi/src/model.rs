@@ -95,7 +95,7 @@ fn nth(values: &[Described], index: usize) -> Result<fxc_value_info, Failure> {
     let found = values.get(index).map(Described::as_info);
     found.ok_or_else(|| {
         Failure::Argument(format!(
-            "there are {} values, but number {index} is asked for",
+            "index {index} is out of range: there are {} values",
             values.len()
         ))
     })
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn fxc_model_input(
         let (model, out) = unsafe {
             (
                 borrow(model, "the model")?,
-                borrow_mut(out, "the place for the result")?,
+                borrow_mut(out, "the pointer for the result")?,
             )
         };
         *out = nth(&model.inputs, index)?;
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn fxc_model_output(model: *mut fxc_model, index: usize, o
         let (model, out) = unsafe {
             (
                 borrow_mut(model, "the model")?,
-                borrow_mut(out, "the place for the result")?,
+                borrow_mut(out, "the pointer for the result")?,
             )
         };
         *out = nth(model.find_outputs()?, index)?;

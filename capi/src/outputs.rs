@@ -40,12 +40,12 @@ pub unsafe extern "C" fn fxc_outputs_get(
         let (all, out) = unsafe {
             (
                 &borrow(outputs, "the outputs")?.0,
-                borrow_mut(out, "the place for the result")?,
+                borrow_mut(out, "the pointer for the result")?,
             )
         };
         let found = all.get(index).ok_or_else(|| {
             Failure::Argument(format!(
-                "there are {} tensors, but number {index} is asked for",
+                "index {index} is out of range: there are {} tensors",
                 all.len()
             ))
         });

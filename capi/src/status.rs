@@ -87,7 +87,7 @@ fn report_failure(failure: Failure) -> fxc_status {
 fn report_panic(panic: Box<dyn Any + Send>) -> fxc_status {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    let message = format!("a fault in fxc, please report it: {}", text.unwrap_or("panic"));
+    let message = format!("internal error in fxc, please report it: {}", text.unwrap_or("panic"));
     set_last_error(&message, &message, "");
     fxc_status::FXC_PANIC
 }
@@ -161,7 +161,7 @@ pub(crate) unsafe fn borrow_text<'a>(p: *const c_char, what: &str) -> Result<&'a
 /// `out` is NULL or valid for writing.
 pub(crate) unsafe fn give<T>(out: *mut *mut T, value: T) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
-    let out = unsafe { borrow_mut(out, "the place for the result") }?;
+    let out = unsafe { borrow_mut(out, "the pointer for the result") }?;
     *out = Box::into_raw(Box::new(value));
     Ok(())
 }

@@ -102,7 +102,7 @@ fn find_dtype(number: fxc_dtype) -> Result<DType, Failure> {
     let found = DTYPES.iter().find(|(n, _)| *n == number);
     found
         .map(|(_, d)| *d)
-        .ok_or_else(|| Failure::Argument(format!("{number} is no dtype")))
+        .ok_or_else(|| Failure::Argument(format!("{number} is not a valid dtype")))
 }
 
 fn check_data(data: *const c_void, shape: &[usize]) -> Result<(), Failure> {

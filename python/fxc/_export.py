@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 _HINTS = [
     (
         ("data-dependent", "DataDependent", "GuardOnDataDependentSymNode"),
-        "the module chooses or sizes something by a tensor's values; write choices with torch.cond, and tell torch of sizes with "
-        "torch._check",
+        "the module has control flow or sizes that depend on a tensor's values; use torch.cond for branches, and torch._check "
+        "to constrain sizes",
     ),
     (
         ("Constraints violated", "ConstraintViolation", "were specified to be dynamic", "marked as dynamic"),
-        "dynamic_shapes promises sizes that the module fixes; torch's text says which; leave these out or follow its suggestion",
+        "dynamic_shapes declares dynamic sizes that the module fixes; torch's message names them; remove them or follow its suggestion",
     ),
     (
         ("missing a required", "takes ", "unexpected keyword", "got multiple values"),
-        "pass arguments to fxc.compile as you would call the module",
+        "pass fxc.compile the arguments of a call of the module",
     ),
     (
         ("FakeTensor", "data_ptr", "numpy()"),
-        "the module leaves torch (numpy, data_ptr, an extension); express this with torch's functions or torch.library.custom_op",
+        "the module uses code outside torch (numpy, data_ptr, an extension); rewrite it with torch functions or torch.library.custom_op",
     ),
 ]
 
@@ -42,7 +42,7 @@ def _import_torch() -> Any:
         import torch.export
     except ImportError as e:
         raise ImportError(
-            'exporting a module needs PyTorch: `pip install torch`; a model that is exported already needs none: fxc.load("model.pt2")'
+            'exporting a module requires PyTorch (`pip install torch`); loading an exported model does not: fxc.load("model.pt2")'
         ) from e
     return torch
 
@@ -51,13 +51,13 @@ def _explained(error: Exception, strict: bool) -> ExportError:
     """torch's error with what can be done about it."""
     text = str(error).strip()
     said = f"{type(error).__name__}: {text}"
-    lines = ["error: torch.export cannot follow the module"]
+    lines = ["error: torch.export failed to export the module"]
     lines += [" | " + line for line in said.splitlines()[:40]]
     hints = [hint for signs, hint in _HINTS if any(sign in said for sign in signs)]
-    other = "strict=False runs forward and records its calls" if strict else "strict=True reads the bytecode of forward"
-    hints.append(f"{other}; some modules export only that way")
+    other = "strict=False runs forward and records its calls" if strict else "strict=True analyses the bytecode of forward"
+    hints.append(f"{other}; some modules can only be exported in this mode")
     lines += [f" = help: {hint}" for hint in hints]
-    lines.append(" = note: README.md of fxc, `The model does not export`, has examples")
+    lines.append(" = note: see the examples in fxc's README.md, section `The model does not export`")
     return ExportError("\n".join(lines))
 
 
@@ -74,7 +74,7 @@ def _program(
         return module
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
-            raise TypeError(f"fxc.compile takes a module, a function or an exported program, not a {type(module).__name__}")
+            raise TypeError(f"fxc.compile expects a module, a function or an exported program, not {type(module).__name__}")
         function, module = module, torch.nn.Module()
         module.forward = function
     try:
@@ -152,4 +152,4 @@ def export(
     elif path.endswith((".fxir", ".fxc")):
         compile(module, *args, dynamic_shapes=dynamic_shapes, strict=strict, options={"lazy": True}, **kwargs).save(path)
     else:
-        raise ValueError(f"`{path}` must end in .pt2, .fxir or .fxc, which says what to write")
+        raise ValueError(f"cannot determine the format of `{path}`: the extension must be .pt2, .fxir or .fxc")

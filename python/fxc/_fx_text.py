@@ -56,7 +56,7 @@ def _expression(e: Any) -> str:
     name = type(e).__name__
     if name == "Symbol":
         if str(e).startswith("u"):
-            raise Inexpressible(f"the size {e}, which depends on values")
+            raise Inexpressible(f"the data-dependent size {e}")
         return str(e.name)
     if e.is_Integer:
         return str(int(e))
@@ -108,7 +108,7 @@ def _hint(n: Any) -> int | None:
 
 def memory_order(value: Any) -> list[int] | None:
     """The dimensions of a tensor, from the outermost in memory on, or None if that is their own order. Symbolic sizes count as in the
-    example: torch makes another graph for another order. Raises `Inexpressible` for a tensor with gaps or with elements in common."""
+    example: torch makes another graph for another order. Raises `Inexpressible` for a tensor with gaps in memory or with elements in common."""
     shape, strides = [_hint(n) for n in value.shape], [_hint(n) for n in value.stride()]
     if None in shape or None in strides or 0 in shape:
         return None
@@ -128,7 +128,7 @@ def memory_order(value: Any) -> list[int] | None:
     # Dimensions of one element may have any stride.
     order = [d for d in order if shape[d] == 1] + [d for d in order if shape[d] != 1]
     if not is_dense(order):
-        raise Inexpressible("a tensor with gaps")
+        raise Inexpressible("a tensor with gaps in memory")
     return order
 
 

@@ -14,7 +14,7 @@ from ._model import Model
 def target_name(function: Any) -> str:
     """The name by which graphs call a function of Python or torch."""
     if not callable(function):
-        raise TypeError(f"a node calls a function or its name, not a {type(function).__name__}")
+        raise TypeError(f"a node's target must be a function or its name, not {type(function).__name__}")
     module = getattr(function, "__module__", None)
     if module in ("operator", "_operator"):
         return f"operator.{function.__name__}"
@@ -41,7 +41,7 @@ class Remark:
     def __str__(self) -> str:
         if self.why_not is None:
             return f"{self.rule}: fired at `%{self.node}`"
-        return f"{self.rule}: nearly matched at `%{self.node}`: {self.why_not}"
+        return f"{self.rule}: near match at `%{self.node}`: {self.why_not}"
 
 
 @dataclass(frozen=True)

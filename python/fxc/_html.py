@@ -26,7 +26,7 @@ def model(m: Model) -> str:
     summary = f"<b>fxc.Model</b> <code>{escape(m.name)}({escape(m.signature_text)})</code>, {count} nodes"
     tables = f"<table>{_table('inputs', inputs)}{_table('results', outputs)}</table>"
     if count > MOST_NODES:
-        drawing = f'<p>{count} nodes are too many to draw here: <code>model.to_svg("model.svg")</code> writes the drawing.</p>'
+        drawing = f'<p>{count} nodes are too many to draw here; <code>model.to_svg("model.svg")</code> writes the drawing to a file.</p>'
     else:
         drawing = f"<details open><summary>graph</summary>{m.to_svg()}</details>"
     found = "".join(f"<pre>{escape(str(d))}</pre>" for d in m.warnings)

@@ -101,8 +101,8 @@ class Model(CompiledModel):
         if self.path is None or self._edited:
             why = "was edited" if self._edited else "has no file"
             raise TypeError(
-                f"the model `{self.name}` {why}, and a compiled model is pickled as the name of its file; "
-                'write it with `model.save("model.fxir")` and pickle `fxc.load("model.fxir")`'
+                f"cannot pickle the model `{self.name}`, which {why}: only the path of a model's file is pickled; "
+                'save it with `model.save("model.fxir")` and pickle `fxc.load("model.fxir")`'
             )
         return (_load_again, (os.path.abspath(self.path), self._options))
 

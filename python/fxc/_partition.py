@@ -227,7 +227,7 @@ def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
         if _is_worth_it(nodes):
             parts[depth] = Part(nodes)
         else:
-            reasons.update({n: "it stands alone between ops that torch runs" for n in nodes})
+            reasons.update({n: "a single op between ops that torch runs" for n in nodes})
     made = Plan(graph, [parts[d] for d in sorted(parts)], {}, [], set(), reasons)
     for i, p in enumerate(made.parts):
         made.part_of.update({n: i for n in p.nodes})

@@ -113,8 +113,8 @@ class Predictor:
         if not batch or not all(isinstance(a, np.ndarray) for a in batch):
             kinds = ", ".join(type(a).__name__ for a in batch) or "nothing"
             raise TypeError(
-                f"a predictor takes a dict of numpy arrays, or one array for each input, not {kinds}; "
-                'Ray Data gives dicts with batch_format="numpy"'
+                f"a predictor expects a dict of numpy arrays, or one array for each input, not {kinds}; "
+                'Ray Data passes dicts with batch_format="numpy"'
             )
         if len(batch) > len(self._inputs):
             raise TypeError(f"the model `{self._model.name}` has {len(self._inputs)} inputs, but the call has {len(batch)} arrays")
@@ -138,7 +138,7 @@ class Predictor:
             if column not in batch:
                 raise InputError(f"`keep` names the column `{column}`; {_has(batch)}")
             if column in results:
-                raise ValueError(f"a result and a kept column are both called `{column}`; give results names with outputs=[…]")
+                raise ValueError(f"a result and a kept column are both named `{column}`; rename results with outputs=[…]")
         return {**{c: batch[c] for c in kept}, **results}
 
     def _run(self, given: list[tuple[_Input, Array]]) -> dict[str, Array]:
@@ -169,11 +169,11 @@ class Predictor:
         shape, d = given.type.dims, self._batch_dim
         what = f"the input `{given.name}` of `{self._model.name}` is {given.type}"
         if len(shape) <= d:
-            raise ValueError(f"{what}: it has no dimension {d} that could count rows")
+            raise ValueError(f"{what}: it has no dimension {d} for rows")
         if shape[d].isdecimal() or shape[d] in (self._options["dims"] or {}):
             raise ValueError(
-                f"{what}: its dimension {d} does not change with the number of rows; "
-                f'export with dynamic_shapes={{"{given.name}": {{{d}: torch.export.Dim("batch")}}}}, or write a name there in FXIR'
+                f"{what}: its dimension {d} has a fixed size instead of the number of rows; "
+                f'export with dynamic_shapes={{"{given.name}": {{{d}: torch.export.Dim("batch")}}}}, or use a symbolic size in FXIR'
             )
 
     def _check_answers_rows(self, name: str, type: TensorType | None) -> None:
@@ -211,12 +211,12 @@ def _inputs(model: Model, mapping: dict[str, str]) -> list[_Input]:
     described = _fxc.describe(model)[0]
     if len(names) != len(described):
         raise ValueError(
-            f"the model `{model.name}` is called as ({model.signature_text}), and its arguments nest "
+            f"the model `{model.name}` with the parameters ({model.signature_text}) has nested arguments "
             f"({', '.join(n for n, _ in described)}); export a module that takes each tensor as an argument"
         )
     for name in mapping:
         if name not in names:
-            raise ValueError(f"inputs={mapping} names `{name}`, but the model is called as ({model.signature_text}){_close(name, names)}")
+            raise ValueError(f"inputs={mapping} names `{name}`, but the model's parameters are ({model.signature_text}){_close(name, names)}")
     optional = [bool(n.args) or t == "None" for n, (_, t) in zip(model.graph.find_nodes(op="placeholder"), described)]
     return [
         _Input(name, mapping.get(name, name), TensorType.parse(type), is_optional)
@@ -231,19 +231,19 @@ def _stacked(given: _Input, array: Array) -> Array:
     shapes = {np.shape(row) for row in array}
     if len(shapes) > 1:
         some = ", ".join(str(list(s)) for s in sorted(shapes, key=len)[:3])
-        raise InputError(f"the rows of the column `{given.column}` have different shapes ({some}); give them one shape first")
+        raise InputError(f"the rows of the column `{given.column}` have different shapes ({some}); convert them to one shape first")
     return np.stack(list(array))
 
 
 def _row_count(given: Iterable[tuple[_Input, Array]]) -> int:
     counts = {i.column: len(a) if a.ndim else -1 for i, a in given}
     if not counts:
-        raise InputError("no column is read by the model: without one, it cannot be told how many rows there are")
+        raise InputError("the model reads no column, so the number of rows is unknown")
     for column, count in counts.items():
         if count < 0:
             raise InputError(f"the column `{column}` is a single value, not an array with an entry for each row")
     if len(set(counts.values())) != 1:
-        raise InputError(f"the columns differ in their numbers of rows: {counts}")
+        raise InputError(f"the columns have different numbers of rows: {counts}")
     return next(iter(counts.values()))
 
 
@@ -263,13 +263,13 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _not_of_rows(what: str, batch_dim: int) -> str:
     return (
-        f"{what}: its dimension {batch_dim} does not count rows. "
-        "The model answers a batch as a whole; one that answers each row is needed"
+        f"{what}: its dimension {batch_dim} is not the number of rows. "
+        "The model returns one result for a whole batch; a predictor needs a result for each row"
     )
 
 
 def _missing_column(given: _Input, batch: Mapping[str, Any]) -> str:
-    hint = _close(given.column, batch) or f'; inputs={{"{given.name}": "COLUMN"}} names another'
+    hint = _close(given.column, batch) or f'; choose another column with inputs={{"{given.name}": "COLUMN"}}'
     return f"the input `{given.name}` reads the column `{given.column}`; {_has(batch)}{hint}"
 
 
@@ -279,4 +279,4 @@ def _has(batch: Mapping[str, Any]) -> str:
 
 def _close(name: str, names: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, list(names), n=1)
-    return f"; is `{found[0]}` meant?" if found else ""
+    return f"; did you mean `{found[0]}`?" if found else ""

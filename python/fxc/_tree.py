@@ -59,5 +59,5 @@ def children(value: Any, name: str, place: str) -> list[Any]:
         if node is not None:
             return list(node.flatten_fn(value)[0])
     raise TypeError(
-        f"`{place}` must be a {name}, as it was exported, but is a {type(value).__name__} that torch's pytree does not know"
+        f"`{place}` must be a {name}, as in the export, not {type(value).__name__}, which is not registered with torch's pytree"
     )

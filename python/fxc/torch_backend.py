@@ -51,10 +51,10 @@ class Settings:
         known = {f: getattr(Settings, f) for f in Settings.__dataclass_fields__}
         for key in options or {}:
             if key not in known:
-                raise ValueError(f'backend "fxc" has no option {key!r}; it has {", ".join(sorted(known))}')
+                raise ValueError(f'backend "fxc" has no option {key!r}; its options are {", ".join(sorted(known))}')
         settings = replace(Settings(), **(options or {}))
         if settings.precision not in ("strict", "fast"):
-            raise ValueError(f'the option precision is "strict" or "fast", not {settings.precision!r}')
+            raise ValueError(f'the option precision must be "strict" or "fast", not {settings.precision!r}')
         return settings
 
     def compiling(self) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def _refuse_foreign(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
         elif value.layout != torch.strided or value.is_quantized:
             why = f"with the layout {value.layout} and the dtype {value.dtype}"
         elif value.is_neg() or value.is_conj():
-            why = "whose negation or conjugation is still to be done"
+            why = "with a pending negation or conjugation"
         if why is not None:
             _report.count(refused=1)
-            text = f"fxc computes on dense tensors of the CPU: a function with a tensor {why} runs in eager PyTorch"
+            text = f"fxc only supports dense CPU tensors: a function with a tensor {why} runs in eager PyTorch"
             _report.warn_once(("refused", why), text)
             raise SkipFrame(text)
 
@@ -294,7 +294,7 @@ class _Guarded:
     def _fail(self, why: Exception) -> None:
         first = next((line for line in str(why).splitlines() if line.strip()), type(why).__name__)
         _report.note_failure(self.name, str(why))
-        _report.warn_once(("failed", self.name), f"fxc could not compile {self.name}, which runs in PyTorch: {first}")
+        _report.warn_once(("failed", self.name), f"fxc could not compile {self.name}, which runs in PyTorch instead: {first}")
         self.call = None
 
     def _runner(self) -> Any:
@@ -375,8 +375,8 @@ class _Reporting:
         shown += f" and {len(most) - 8} other ops" if len(most) > 8 else ""
         text = (
             f"PyTorch runs {sum(self.ops.values())} of {sum(self.ops.values()) + self.compiled} operations of this {self.kind} "
-            f"graph, which divide it into {self.parts} compiled parts: {shown}. In the first call they took "
-            f"{torchs * 1e3:.2g} of {all_of_it * 1e3:.2g} ms. fxc.stats() says why."
+            f"graph, which split it into {self.parts} compiled parts: {shown}. In the first call they took "
+            f"{torchs * 1e3:.2g} of {all_of_it * 1e3:.2g} ms. fxc.stats() lists the reasons."
         )
         _report.warn_once((self.name, self.kind), text)
 

@@ -152,7 +152,7 @@ impl Signature {
             if missing && !param.optional && param.tree.as_ref().is_none_or(|t| t.leaf_count() > 0) {
                 let (name, text) = (&param.name, self.text());
                 return Err(PyTypeError::new_err(format!(
-                    "the call lacks `{name}`; the model is called as ({text})"
+                    "missing argument `{name}`; the model's parameters are ({text})"
                 )));
             }
         }
@@ -189,11 +189,13 @@ impl Signature {
         let found = self.params.iter().find(|p| p.name == *key);
         let param = found.ok_or_else(|| {
             let text = self.text();
-            PyTypeError::new_err(format!("the model has no parameter `{key}`; it is called as ({text})"))
+            PyTypeError::new_err(format!(
+                "the model has no parameter `{key}`; its parameters are ({text})"
+            ))
         })?;
         if reader.slots.get(param.first).is_some_and(Option::is_some) {
             return Err(PyTypeError::new_err(format!(
-                "`{key}` is given twice, by position and by name"
+                "`{key}` is given both by position and by keyword"
             )));
         }
         reader.read_param(param, value)
@@ -202,7 +204,7 @@ impl Signature {
     fn too_many(&self, given: usize) -> PyErr {
         let (takes, text) = (self.positional, self.text());
         PyTypeError::new_err(format!(
-            "the model takes {takes} arguments by position, but {given} were given; it is called as ({text})"
+            "the model takes {takes} positional arguments, but {given} were given; its parameters are ({text})"
         ))
     }
 }
@@ -282,7 +284,7 @@ impl<'py> Reader<'py> {
         }
         let class = value.get_type().name()?;
         Err(PyTypeError::new_err(format!(
-            "`{place}` is a {class}, which is not a tensor, an array, a number or a nesting of these"
+            "`{place}` has type {class}; expected a tensor, an array, a number or a nested structure of these"
         )))
     }
 

@@ -55,7 +55,8 @@ impl Part {
             let name: String = name.extract()?;
             let array = loaded_torch(py)?.borrow(&tensor)?;
             let attribute = model.module_mut().attributes.get_mut(&*name);
-            let attribute = attribute.ok_or_else(|| PyValueError::new_err(format!("the text has no `{name}`")))?;
+            let attribute =
+                attribute.ok_or_else(|| PyValueError::new_err(format!("the text does not define `{name}`")))?;
             // The owner is a tensor of its own, so that the memory stays though the module's tensor gets another.
             let owner = Arc::new(tensor.call_method0("detach")?.unbind());
             // SAFETY: the tensor keeps its memory. A part whose weights were written is not called again, see `Weights`.
@@ -103,7 +104,7 @@ impl Part {
     fn give<'py>(&self, args: &Bound<'py, PyList>, torch: &Torch, value: Val<Tensor>) -> PyResult<Bound<'py, PyList>> {
         let py = args.py();
         let (Val::Tuple(values) | Val::List(values)) = value else {
-            return Err(PyRuntimeError::new_err("a part of a graph gives a tuple"));
+            return Err(PyRuntimeError::new_err("a part of a graph must return a tuple"));
         };
         let mut values = values.into_iter();
         let list = PyList::empty(py);
@@ -117,7 +118,7 @@ impl Part {
                         torch.make_ordered(py, t, order.as_deref())?
                     }
                     (Some(other), _) => Maker::new(py, Library::Torch)?.scalar(other)?,
-                    (None, _) => return Err(PyRuntimeError::new_err("a part of a graph gives too few results")),
+                    (None, _) => return Err(PyRuntimeError::new_err("a part of a graph returns too few results")),
                 },
             };
             list.append(item)?;

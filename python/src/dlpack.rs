@@ -138,7 +138,7 @@ pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
     let known = dtype::from_dlpack(code, bits).filter(|_| lanes == 1);
     let dtype = known.ok_or_else(|| {
         let shown = format!("DLPack code {code} of {bits} bits in {lanes} lanes");
-        PyTypeError::new_err(format!("fxc has no such element type: {shown}"))
+        PyTypeError::new_err(format!("fxc does not support the element type {shown}"))
     })?;
     let rank = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor has a negative rank"))?;
     let mut shape = SmallVec::<[usize; 6]>::with_capacity(rank);
@@ -178,7 +178,7 @@ fn device_name(kind: i32) -> String {
         14 => "a oneAPI device",
         15 => "a WebGPU device",
         18 => "a Trainium device",
-        n => return format!("device {n} of DLPack's list"),
+        n => return format!("DLPack device type {n}"),
     };
     name.to_string()
 }
@@ -218,7 +218,7 @@ fn take_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Array> {
             let managed = Managed::Versioned(t);
             if t.as_ref().version.major != MAJOR {
                 return Err(PyBufferError::new_err(
-                    "the tensor is of a version of DLPack that fxc does not know",
+                    "the tensor uses an unsupported version of DLPack",
                 ));
             }
             return describe(&t.as_ref().dl_tensor, Owner::Managed(managed));
@@ -231,7 +231,7 @@ fn take_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Array> {
         }
     }
     Err(PyBufferError::new_err(
-        "`__dlpack__` gave no DLPack capsule that is still unused",
+        "`__dlpack__` did not return an unused DLPack capsule",
     ))
 }
 
@@ -293,7 +293,8 @@ fn ordered(sizes: &[usize], order: Option<&[usize]>) -> SmallVec<[i64; 6]> {
 
 /// A capsule of a tensor of fxc's, as `__dlpack__` gives it.
 pub(crate) fn capsule<'py>(py: Python<'py>, tensor: Tensor, order: Option<&[usize]>) -> PyResult<Bound<'py, PyAny>> {
-    let exported = export(tensor, order).ok_or_else(|| PyBufferError::new_err("DLPack has no such element type"))?;
+    let exported =
+        export(tensor, order).ok_or_else(|| PyBufferError::new_err("DLPack does not support the element type"))?;
     // SAFETY: the pointer is not null; the destructor deletes a tensor that nobody took.
     unsafe {
         let raw = pyo3::ffi::PyCapsule_New(exported.as_ptr().cast(), VERSIONED.as_ptr(), Some(delete_capsule));

@@ -199,5 +199,5 @@ fn exception(py: Python<'_>, code: Option<&str>, text: &str, found: Bound<'_, Py
 #[pyfunction]
 pub(crate) fn explain(code: &str) -> PyResult<&'static str> {
     let found = Code::from_name(code).map(Code::explanation);
-    found.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(format!("there is no code `{code}`")))
+    found.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(format!("unknown code `{code}`")))
 }

@@ -60,7 +60,7 @@ impl GraphRef {
         match self.is_same(&node.graph) {
             true => Ok(node.id),
             false => Err(PyRuntimeError::new_err(
-                "the node is of another graph; copy it with `graph.node_copy(node)`",
+                "the node belongs to another graph; copy it with `graph.node_copy(node)`",
             )),
         }
     }
@@ -79,7 +79,7 @@ impl GraphRef {
 }
 
 fn gone() -> PyErr {
-    PyRuntimeError::new_err("the model no longer has this graph")
+    PyRuntimeError::new_err("this graph is no longer part of the model")
 }
 
 fn opcode(name: &str) -> PyResult<Opcode> {

@@ -101,7 +101,7 @@ pub(crate) fn from_python(graph: &GraphRef, value: &Bound<'_, PyAny>) -> PyResul
         Val::Range(Box::new(bounds(graph, value)?))
     } else {
         let class = value.get_type().name()?;
-        let refused = || PyTypeError::new_err(format!("a {class} cannot be an argument of a node"));
+        let refused = || PyTypeError::new_err(format!("a node's argument cannot have type {class}"));
         scalar::from_torch_name(value)?.ok_or_else(refused)?
     })
 }

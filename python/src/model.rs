@@ -50,7 +50,7 @@ impl Settings {
                 "skip_passes" => made.skip = value.extract()?,
                 "dims" => made.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
                 other => {
-                    let words = format!("there is no option `{other}`");
+                    let words = format!("unknown option `{other}`");
                     return Err(pyo3::exceptions::PyTypeError::new_err(words));
                 }
             }

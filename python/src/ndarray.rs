@@ -21,7 +21,7 @@ pub(crate) fn read(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     let descr = array.dtype();
     let dtype = dtype_of(&descr)?;
     if !array.is_exact_instance_of::<PyUntypedArray>() && array.hasattr(intern!(object.py(), "mask"))? {
-        let words = "a masked array has no place for its mask in a tensor; pass `array.filled(...)`";
+        let words = "a tensor cannot represent a masked array's mask; pass `array.filled(...)`";
         return Err(PyTypeError::new_err(words));
     }
     let size = dtype.size() as isize;
@@ -52,10 +52,10 @@ fn dtype_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<DType> {
     match dtype::from_ml_dtypes(&name) {
         Some(dtype) => Ok(dtype),
         None if !native && dtype::from_numpy(descr.num()).is_some() => Err(PyTypeError::new_err(format!(
-            "the array has the byte order of another machine; pass `array.astype(\"{name}\")`"
+            "the array has a foreign byte order; pass `array.astype(\"{name}\")`"
         ))),
         None => Err(PyTypeError::new_err(format!(
-            "fxc has no element type for numpy's `{name}`"
+            "fxc does not support numpy's dtype `{name}`"
         ))),
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn make(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyAny>>
 fn no_type(dtype: DType) -> PyErr {
     let name = dtype.torch_name();
     PyValueError::new_err(format!(
-        "a result is {name}, which numpy does not have; install `ml_dtypes`, which adds it, or pass torch tensors"
+        "a result has dtype {name}, which numpy does not support; install `ml_dtypes`, which adds it, or pass torch tensors"
     ))
 }
 

@@ -167,8 +167,8 @@ pub(crate) fn interruptible<R: Send>(
 pub(crate) fn refuse_after_busy_fork() -> PyResult<()> {
     if FORKED_BUSY.load(Relaxed) {
         return Err(PyRuntimeError::new_err(
-            "this process was forked while another thread was running fxc, which leaves its locks held; \
-             fork when no model runs, or start processes with the method \"spawn\"",
+            "this process was forked while another thread was running fxc, so fxc's locks are held forever; \
+             fork while no model runs, or start processes with the method \"spawn\"",
         ));
     }
     Ok(())

@@ -31,7 +31,7 @@ pub(crate) fn profile<'py>(
 ) -> PyResult<(Vec<Row>, Vec<f64>, usize)> {
     let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
     if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("profile takes the arguments of a call"));
+        return Err(PyTypeError::new_err("pass the arguments of a call to profile"));
     }
     match detached(py, || measure(&mut subject, runs))? {
         Some(Ok(m)) => Ok((m.rows, m.runs, m.interpreted)),
@@ -70,7 +70,7 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
     };
     if measured.rows.is_empty() {
         return Some(Err(
-            "nothing of the model is compiled, so there is nothing to measure".into()
+            "no part of the model is compiled, so there is nothing to measure".into()
         ));
     }
     for _ in 0..runs.max(1) {

@@ -96,7 +96,10 @@ impl<'py> Maker<'py> {
             },
             Val::Device(s) | Val::TorchName(s) => s.as_ref().into_pyobject(py)?.into_any(),
             other => {
-                let words = format!("a result is {}, which has no Python object", other.kind_name());
+                let words = format!(
+                    "a result is {}, which cannot be converted to a Python object",
+                    other.kind_name()
+                );
                 return Err(PyRuntimeError::new_err(words));
             }
         })

@@ -12,7 +12,7 @@ pub(crate) fn from_python<T>(value: &Bound<'_, PyAny>) -> PyResult<Option<Val<T>
     } else if let Ok(b) = value.cast::<PyBool>() {
         Val::Bool(b.is_true())
     } else if value.is_instance_of::<PyInt>() {
-        let too_wide = |_| PyValueError::new_err("an int has more than 64 bits");
+        let too_wide = |_| PyValueError::new_err("the int does not fit in 64 bits");
         Val::int(value.extract().map_err(too_wide)?)
     } else if value.is_instance_of::<PyFloat>() {
         Val::Float(value.extract()?)

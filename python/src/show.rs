@@ -122,7 +122,7 @@ pub(crate) fn stage_text<'py>(
     dims: BTreeMap<String, i64>,
 ) -> PyResult<String> {
     let names = Artifact::ALL.map(Artifact::name).join(", ");
-    let unknown = || PyValueError::new_err(format!("`{stage}` is no stage; there are {names}"));
+    let unknown = || PyValueError::new_err(format!("unknown stage `{stage}`; the stages are {names}"));
     let artifact = Artifact::from_name(stage).ok_or_else(unknown)?;
     let mut subject = Subject::new(&model.state, args, kwargs, dims)?;
     let texts = detached(py, || subject.texts(&[artifact]))?;
@@ -136,7 +136,7 @@ pub(crate) fn stage_text<'py>(
 #[pyfunction]
 #[pyo3(signature = (model, form, fused = false))]
 pub(crate) fn print_form(py: Python<'_>, model: &CompiledModel, form: &str, fused: bool) -> PyResult<String> {
-    let unknown = || PyValueError::new_err(format!("`{form}` is no form of a model"));
+    let unknown = || PyValueError::new_err(format!("unknown format `{form}`"));
     let form = PrintForm::from_name(form).ok_or_else(unknown)?;
     if !fused {
         let model = lock(py, &model.state.model).clone();

@@ -98,7 +98,7 @@ impl Torch {
         let py = object.py();
         let needs_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
         if needs_grad && self.is_grad_enabled.bind(py).call0()?.is_truthy()? {
-            let words = "a tensor that requires grad was given, but fxc computes no gradients; call the model under \
+            let words = "an input tensor requires grad, but fxc does not compute gradients; call the model under \
                          `torch.no_grad()`, or pass `x.detach()`";
             return Err(PyRuntimeError::new_err(words));
         }
@@ -139,7 +139,7 @@ impl Torch {
         };
         let dtype = tensor.dtype();
         let exported = dlpack::export(tensor, order)
-            .ok_or_else(|| PyValueError::new_err(format!("DLPack has no element type for {dtype}")))?;
+            .ok_or_else(|| PyValueError::new_err(format!("DLPack does not support {dtype}")))?;
         let mut out = std::ptr::null_mut();
         // SAFETY: the function takes the exported tensor, and gives a new reference or sets an exception.
         unsafe {
@@ -168,7 +168,7 @@ fn unreadable(object: &Bound<'_, PyAny>, why: PyErr) -> PyErr {
     let py = object.py();
     let layout = object.getattr("layout").and_then(|l| l.str()).map(|s| s.to_string());
     let error = PyTypeError::new_err(format!(
-        "torch does not lend the memory of this tensor (layout {})",
+        "torch does not give access to the memory of this tensor (layout {})",
         layout.as_deref().unwrap_or("unknown")
     ));
     error.set_cause(py, Some(why));

@@ -92,7 +92,7 @@ fn flatten_items<'py>(
         let (wanted, given) = (parts.len(), items.len());
         let class = value.get_type().name()?;
         return Err(PyValueError::new_err(format!(
-            "`{place}` is a {class} of {given} items, but the model was exported with {wanted}"
+            "`{place}` is a {class} with {given} items, but the model was exported with {wanted}"
         )));
     }
     let mut numbered = parts.iter().zip(items).enumerate();
@@ -111,7 +111,7 @@ fn flatten_dict<'py>(
         let key = key.to_python(py)?;
         let item = dict.get_item(&key)?.ok_or_else(|| {
             let words = format!(
-                "`{place}` has no key {}, which the model was exported with",
+                "`{place}` lacks the key {}, with which the model was exported",
                 shown(&key)
             );
             PyValueError::new_err(words)
@@ -125,7 +125,7 @@ fn flatten_dict<'py>(
             .collect();
         let extra = dict.keys().iter().map(|k| shown(&k)).find(|k| !known.contains(k));
         let words = format!(
-            "`{place}` has the key {}, but the model was exported without it",
+            "`{place}` has an extra key {}, without which the model was exported",
             extra.unwrap_or_default()
         );
         return Err(PyValueError::new_err(words));
@@ -140,9 +140,7 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
 fn wrong(value: &Bound<'_, PyAny>, place: &str, wanted: &str) -> PyErr {
     let class = value.get_type();
     let class = class.name().map_or_else(|_| "?".to_string(), |n| n.to_string());
-    PyTypeError::new_err(format!(
-        "`{place}` must be {wanted}, as it was exported, but is a {class}"
-    ))
+    PyTypeError::new_err(format!("`{place}` must be {wanted}, as in the export, not {class}"))
 }
 
 /// Whether a specification nests tuples, lists and dicts only.

@@ -72,7 +72,7 @@ def test_edits_that_break_a_graph_are_refused() -> None:
         other.call_function("torch.neg", (m,))
     with pytest.raises(IndexError):
         a.update_arg(7, m)
-    with pytest.raises(TypeError, match="cannot be an argument"):
+    with pytest.raises(TypeError, match="argument cannot have type"):
         a.args = (object(), m)
     with pytest.raises(ValueError, match="six opcodes"):
         graph.create_node("call", "torch.neg")
@@ -159,7 +159,7 @@ def test_the_stages_are_texts() -> None:
     assert "f32[3, 4]" in model.stage("kernels", X, W) and "f32[7, 4]" in model.stage("kernels", dims={"N": 7})
     assert "fused" in model.explain_fusion(X, W)
     assert "graph main" in model.print() and json.loads(model.print("json"))["graphs"][0]["name"] == "main"
-    with pytest.raises(ValueError, match="no stage; there are .*kernels"):
+    with pytest.raises(ValueError, match="unknown stage .*kernels"):
         model.stage("kernel")
     with pytest.raises(fxc.InputError):
         model.stage("kernels", X.astype(np.float64), W)

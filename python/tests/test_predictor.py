@@ -54,7 +54,7 @@ def test_columns_are_renamed_and_kept(tmp_path: pathlib.Path) -> None:
     assert list(done) == ["id", "p", "s"] and done["id"] is batch["id"]
     np.testing.assert_array_equal(done["s"], (X * (X + 1)).sum(1))
     assert list(fxc.Predictor(path, keep=True)({"x": X, "weight": X, "y": X})) == ["x", "weight", "y", "product", "sum"]
-    with pytest.raises(ValueError, match="result and a kept column are both called `x`"):
+    with pytest.raises(ValueError, match="result and a kept column are both named `x`"):
         fxc.Predictor(path, outputs=["x", "s"], keep=True)({"x": X, "weight": X})
     with pytest.raises(fxc.InputError, match="`keep` names the column `key`; the batch has `x`, `weight`"):
         fxc.Predictor(path, keep=["key"])({"x": X, "weight": X})
@@ -101,7 +101,7 @@ def test_arrays_are_answered_by_arrays(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(done["product"], X * X)
     with pytest.raises(TypeError, match="has 1 inputs, but the call has 2 arrays"):
         fxc.Predictor(DIGITS)(x, x)
-    with pytest.raises(TypeError, match='not list; Ray Data gives dicts with batch_format="numpy"'):
+    with pytest.raises(TypeError, match='not list; Ray Data passes dicts with batch_format="numpy"'):
         fxc.Predictor(DIGITS)([1, 2])
 
 
@@ -110,7 +110,7 @@ def test_another_dimension_may_count_rows(tmp_path: pathlib.Path) -> None:
     done = fxc.Predictor(path, batch_dim=1)({"x": X})
     np.testing.assert_array_equal(done["output_0"], X.cumsum(1))
     np.testing.assert_array_equal(done["output_1"], X)
-    with pytest.raises(ValueError, match=r"`x` of `model` is f32\[3, N\]: its dimension 0 does not change with the number of rows"):
+    with pytest.raises(ValueError, match=r"`x` of `model` is f32\[3, N\]: its dimension 0 has a fixed size instead of the number of rows"):
         fxc.Predictor(path)
 
 
@@ -120,23 +120,23 @@ def test_models_that_are_not_batched_are_refused(tmp_path: pathlib.Path) -> None
         with pytest.raises(ValueError, match=why):
             fxc.Predictor(path, **options)  # type: ignore[arg-type]
 
-    refused("graph main { %x : f32[8, 3] = placeholder x  output %x }", r"dimension 0 does not change.*torch.export.Dim")
-    refused("graph main { %x : f32[] = placeholder x  output %x }", "has no dimension 0 that could count rows")
+    refused("graph main { %x : f32[8, 3] = placeholder x  output %x }", r"dimension 0 has a fixed size.*torch.export.Dim")
+    refused("graph main { %x : f32[] = placeholder x  output %x }", "has no dimension 0 for rows")
     # Three features are as many as the rows of the trial.
     refused("graph main { %x : f32[N, 3] = placeholder x  %y = call_method sum(%x, dim=0)  output %y }", "`output.0` of `model` is f32.3.:")
-    refused("graph main { %x : f32[N, 3] = placeholder x  %y = call_method sum(%x)  output %y }", "answers a batch as a whole")
+    refused("graph main { %x : f32[N, 3] = placeholder x  %y = call_method sum(%x)  output %y }", "one result for a whole batch")
     refused("graph main { %x : f32[N, 3] = placeholder x  %y = call_method reshape(%x, [-1])  output %y }", "of 3 rows has the shape .9.")
-    refused(SCORE, "does not change with the number of rows", dims={"N": 8})
+    refused(SCORE, "has a fixed size instead of the number of rows", dims={"N": 8})
     refused(SCORE, "must name the model's 2 results", outputs=["only"])
-    refused(SCORE, "names `weights`, but the model is called as .*is `weight` meant", inputs={"weights": "w"})
+    refused(SCORE, "names `weights`, but the model's parameters are .*did you mean `weight`", inputs={"weights": "w"})
     refused(SCORE, "batch_dim=-1", batch_dim=-1)
 
 
 def test_batches_that_do_not_fit_are_refused(tmp_path: pathlib.Path) -> None:
     predict = fxc.Predictor(written(tmp_path, SCORE))
-    with pytest.raises(fxc.InputError, match="`weight` reads the column `weight`; the batch has `x`, `weigth`; is `weigth` meant?"):
+    with pytest.raises(fxc.InputError, match="`weight` reads the column `weight`; the batch has `x`, `weigth`; did you mean `weigth`"):
         predict({"x": X, "weigth": X})
-    with pytest.raises(fxc.InputError, match="differ in their numbers of rows"):
+    with pytest.raises(fxc.InputError, match="different numbers of rows"):
         predict({"x": X, "weight": X[:2]})
     with pytest.raises(fxc.InputError, match="must be f32.*has f64"):
         predict({"x": X, "weight": X.astype(np.float64)})
@@ -167,10 +167,10 @@ graph main {
 def test_open_sizes_put_the_trial_off(tmp_path: pathlib.Path) -> None:
     path = written(tmp_path, "graph main { %x : f32[N, K] = placeholder x  %y = call_method reshape(%x, [-1])  output %y }")
     late = fxc.Predictor(path)
-    with pytest.raises(ValueError, match="does not count rows"):
+    with pytest.raises(ValueError, match="is not the number of rows"):
         late(X)
     np.testing.assert_array_equal(late(X[:, :1]), X[:, 0])
-    with pytest.raises(ValueError, match="does not count rows"):
+    with pytest.raises(ValueError, match="is not the number of rows"):
         fxc.Predictor(path, dims={"K": 4})
 
 
@@ -221,7 +221,7 @@ def test_exported_modules(tmp_path: pathlib.Path) -> None:
     assert list(done) == ["sum", "both_0", "both_1"]
     np.testing.assert_array_equal(done["both_1"], -2 * X)
     fxc.export(Nested(), (x, x), path=tmp_path / "nested.pt2", dynamic_shapes={"pair": ({0: batch}, {0: batch})})
-    with pytest.raises(ValueError, match=r"called as \(pair\), and its arguments nest"):
+    with pytest.raises(ValueError, match=r"with the parameters \(pair\) has nested arguments"):
         fxc.Predictor(tmp_path / "nested.pt2")
 
 

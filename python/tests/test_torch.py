@@ -56,7 +56,7 @@ def test_an_archive_is_called_like_the_module(tmp_path: pathlib.Path) -> None:
             torch.testing.assert_close(model(x=x), module(x))
         x = torch.randn(2, 4)
         torch.testing.assert_close(fxc.load(tmp_path / "net.fxir")(x), module(x))
-    with pytest.raises(ValueError, match="must end in"):
+    with pytest.raises(ValueError, match="extension must be"):
         fxc.export(module, torch.randn(2, 4), path=tmp_path / "net.onnx")
 
 
@@ -67,7 +67,7 @@ def test_functions_and_programs_compile() -> None:
     x, k = torch.randn(3), torch.ones(3)
     for model in [fxc.compile(double, x, k=k), fxc.compile(torch.export.export(_module(double), (x,), {"k": k}))]:
         torch.testing.assert_close(model(x, k=k), double(x, k))
-    with pytest.raises(TypeError, match="not a int"):
+    with pytest.raises(TypeError, match="not int"):
         fxc.compile(3, x)
 
 
@@ -127,9 +127,9 @@ def test_what_torch_would_refuse_is_refused() -> None:
         model(torch.ones(2, requires_grad=True))
     with pytest.raises(fxc.InputError, match="must be f32"):
         model(torch.ones(2, dtype=torch.float64))
-    with pytest.raises(TypeError, match="lend"):
+    with pytest.raises(TypeError, match="access to the memory"):
         model(torch.ones(2).to_sparse())
-    with pytest.raises((TypeError, RuntimeError), match="meta|lend"):
+    with pytest.raises((TypeError, RuntimeError), match="meta|access to the memory"):
         model(torch.ones(2, device="meta"))
 
 
@@ -169,7 +169,7 @@ def test_structures_come_back_in_their_classes(tmp_path: pathlib.Path) -> None:
         assert torch.equal(got["pair"].first, want["pair"].first) and got["list"][1][1] is None
         assert torch.equal(got["list"][1][0], want["list"][1][0])
         torch.testing.assert_close(model(d=arguments[0], pair=arguments[1])["sum"], want["sum"])
-    with pytest.raises(ValueError, match=r"`d` has no key 'b'"):
+    with pytest.raises(ValueError, match=r"`d` lacks the key 'b'"):
         model({"a": one}, arguments[1])
     with pytest.raises(TypeError, match=r"`d\['b'\]` must be a list"):
         model({"a": one, "b": one}, arguments[1])
@@ -208,7 +208,7 @@ def test_failures_of_export_are_explained() -> None:
     with pytest.raises(fxc.ExportError, match="torch.cond") as e:
         fxc.compile(lambda x: x if x.sum() > 0 else -x, torch.ones(2))
     assert e.value.__cause__ is not None
-    with pytest.raises(fxc.ExportError, match="as you would call the module"):
+    with pytest.raises(fxc.ExportError, match="the arguments of a call of the module"):
         fxc.compile(Net(), torch.ones(2, 4), maks=torch.ones(2, 3))
 
 

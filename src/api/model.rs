@@ -80,8 +80,8 @@ impl Model {
         if module.attributes.values().any(print::is_stored) {
             let weights = path.with_extension("safetensors");
             if weights == path {
-                let d = files::unwritable_file(path, "its weights would have the same name");
-                return Err(d.help("a model is saved as text: give it another ending, such as `.fxir`"));
+                let d = files::unwritable_file(path, "its weights file would have the same name");
+                return Err(d.help("a model is saved as text: use another extension, such as `.fxir`"));
             }
             import::write_weights(&module, &weights, |_, a| print::is_stored(a))?;
             let name = weights.file_name().unwrap_or_default();

@@ -82,7 +82,7 @@ impl ModelWorker {
         let mut names = self.names.iter().cloned();
         let given: Option<Vec<_>> = inputs.iter().map(|i| i.to_provided(&mut names)).collect();
         let Some(given) = given else {
-            let title = format!("the model takes {count} inputs, but more are given by position");
+            let title = format!("the model takes {count} inputs, but more positional inputs were given");
             self.session.report(Diagnostic::new(Code::E0501, title));
             return Err(self.take_error());
         };

@@ -30,13 +30,17 @@ pub(super) fn check_program(p: &Program) -> Checked {
     ensure!(outputs.iter().all(Option::is_some), "a result has no buffer");
     for input in &p.inputs {
         if let Some(state) = &input.state {
-            let (dtype, shape) = input.ty.as_ref().ok_or("a buffer without a type")?;
+            let (dtype, shape) = input.ty.as_ref().ok_or("a buffer has no type")?;
             let same = *dtype == state.dtype() && shape == state.shape();
-            ensure!(same, "the value of `{}` is of another type", input.name);
+            ensure!(same, "the value of `{}` has the wrong type", input.name);
         }
     }
     check_output(p)?;
-    ensure!(p.nodes.len() == p.steps.len(), "names of {} steps", p.nodes.len());
+    ensure!(
+        p.nodes.len() == p.steps.len(),
+        "{} step names are recorded",
+        p.nodes.len()
+    );
     p.steps.iter().try_for_each(|s| check_step(p, s))
 }
 
@@ -44,7 +48,7 @@ fn bytes(p: &Program, b: BufferId) -> Checked<usize> {
     let buffer = p
         .buffers
         .get(b.0)
-        .ok_or_else(|| format!("buffer {} of {}", b.0, p.buffers.len()))?;
+        .ok_or_else(|| format!("buffer {} is out of range of {}", b.0, p.buffers.len()))?;
     byte_len(buffer.dtype, &buffer.shape).ok_or_else(|| format!("buffer `{}` is too large", buffer.name))
 }
 
@@ -63,12 +67,12 @@ fn check_buffer(p: &Program, i: usize, outputs: &mut [Option<usize>]) -> Checked
         },
         BufferPlace::Pieces => true,
     };
-    ensure!(fits, "buffer `{}` does not fit its place", b.name);
+    ensure!(fits, "buffer `{}` does not fit in its memory", b.name);
     Ok(())
 }
 
 fn check_output(p: &Program) -> Checked {
-    let output = p.output.as_ref().ok_or("there is no result")?;
+    let output = p.output.as_ref().ok_or("the program has no result")?;
     for (b, shape) in output.leaves() {
         let size = bytes(p, *b)?;
         let buffer = &p.buffers[b.0];
@@ -105,8 +109,12 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
     let k = p
         .kernels
         .get(kernel)
-        .ok_or_else(|| format!("kernel {kernel} of {}", p.kernels.len()))?;
-    ensure!(k.params().count() == buffers.len(), "`{}` has other buffers", k.name);
+        .ok_or_else(|| format!("kernel {kernel} is out of range of {}", p.kernels.len()))?;
+    ensure!(
+        k.params().count() == buffers.len(),
+        "the buffers of `{}` do not match its kernel",
+        k.name
+    );
     for ((_, param), b) in k.params().zip(buffers) {
         let wanted = byte_len(param.dtype, &param.shape);
         let have = bytes(p, *b)?;
@@ -122,7 +130,11 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
 /// A kernel that runs on pieces of a result: flat, and without scratch memory.
 fn check_tail(p: &Program, tail: &KernelTail) -> Checked {
     let k = check_call(p, tail.kernel, &tail.buffers)?;
-    ensure!(k.scratch_layout().1 == 0, "the tail `{}` takes scratch memory", k.name);
+    ensure!(
+        k.scratch_layout().1 == 0,
+        "the epilogue `{}` uses scratch memory",
+        k.name
+    );
     Ok(())
 }
 
@@ -131,7 +143,7 @@ fn check_operand(p: &Program, o: &BufferOperand) -> Checked {
     let b = &p.buffers[o.buffer.0];
     ensure!(
         o.shape.len() == o.strides.len(),
-        "an operand in `{}` has other strides",
+        "an operand of `{}` has the wrong strides",
         b.name
     );
     let (mut lo, mut hi) = (o.offset as i128, o.offset as i128);
@@ -142,7 +154,7 @@ fn check_operand(p: &Program, o: &BufferOperand) -> Checked {
     let numel: usize = b.shape.iter().product();
     let empty = o.shape.contains(&0);
     let within = empty || matches!(b.place, BufferPlace::Pieces) || (lo >= 0 && hi < numel as i128);
-    ensure!(within, "an operand is not within `{}`", b.name);
+    ensure!(within, "an operand is out of the bounds of `{}`", b.name);
     Ok(())
 }
 
@@ -172,12 +184,19 @@ fn check_contract(p: &Program, what: &Contract) -> Checked {
                 + 1
         }
     };
-    ensure!(operands.len() >= needed, "{} of {needed} operands", operands.len());
+    ensure!(
+        operands.len() >= needed,
+        "expected {needed} operands, found {}",
+        operands.len()
+    );
     if let Contract::Expansion(_, _, between) = what {
         bytes(p, between.buffer)?;
         let mut tail = between.tail.iter();
         let fits = |t: &KernelTail| t.buffers.len() <= MAX_BETWEEN_BUFFERS && check_tail(p, t).is_ok();
-        ensure!(tail.all(fits), "the kernel between two convolutions does not fit");
+        ensure!(
+            tail.all(fits),
+            "the kernel between two convolutions does not match them"
+        );
     }
     Ok(())
 }
@@ -185,7 +204,7 @@ fn check_contract(p: &Program, what: &Contract) -> Checked {
 fn check_control(p: &Program, parts: &ControlCall<BufferOperand>, graphs: &[Program]) -> Checked {
     ensure!(
         parts.graphs.len() == graphs.len(),
-        "{} programs of graphs",
+        "the number of graph programs, {}, is wrong",
         graphs.len()
     );
     parts.values().try_for_each(|v| check_value(p, v))?;

@@ -134,7 +134,7 @@ impl Container {
             Unsound::Damaged(why) => damaged(&name, why),
             Unsound::Newer(version) => {
                 let title = format!("`{name}` has format {version}, but this fxc reads formats up to {FORMAT_VERSION}");
-                Diagnostic::new(Code::E0409, title).help("use a newer fxc, or compile the model again with this one")
+                Diagnostic::new(Code::E0409, title).help("use a newer fxc, or recompile the model with this one")
             }
         })?;
         Ok(Container { map, name, sections })
@@ -179,7 +179,7 @@ impl Container {
         match crc_of(bytes) == section.crc {
             true => Ok(bytes),
             false => {
-                let why = format!("the checksum of the {} section does not hold", section.kind.name());
+                let why = format!("the checksum of the {} section does not match", section.kind.name());
                 Err(damaged(&self.name, why))
             }
         }
@@ -195,7 +195,7 @@ impl Container {
         };
         range
             .filter(within)
-            .ok_or_else(|| damaged(&self.name, "a record names bytes outside of the data sections"))
+            .ok_or_else(|| damaged(&self.name, "a record refers to bytes outside the data sections"))
     }
 }
 
@@ -207,26 +207,26 @@ enum Unsound {
 
 fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
     use Unsound::Damaged;
-    let header = map.get(..HEADER).ok_or(Damaged("it ends within its header"))?;
+    let header = map.get(..HEADER).ok_or(Damaged("its header is truncated"))?;
     if !header.starts_with(COMPILED_MAGIC) {
-        return Err(Damaged("it does not begin as a compiled model"));
+        return Err(Damaged("its header is not that of a compiled model"));
     }
     // The version comes first: all that follows may be another in a newer format.
     if u32_at(header, 8) > FORMAT_VERSION {
         return Err(Unsound::Newer(u32_at(header, 8)));
     }
     if crc_of(&header[..HEADER - 4]) != u32_at(header, HEADER - 4) || u32_at(header, 8) == 0 {
-        return Err(Damaged("the checksum of its header does not hold"));
+        return Err(Damaged("the checksum of its header does not match"));
     }
     if u64_at(header, 24) != map.len() as u64 {
-        return Err(Damaged("it is shorter or longer than its header says"));
+        return Err(Damaged("its length does not match its header"));
     }
     let size = (u32_at(header, 12) as usize).checked_mul(ENTRY);
     let at = usize::try_from(u64_at(header, 16)).ok();
     let table = at.zip(size).and_then(|(at, size)| map.get(at..at.checked_add(size)?));
-    let table = table.ok_or(Damaged("its table is not within it"))?;
+    let table = table.ok_or(Damaged("its section table is out of bounds"))?;
     if crc_of(table) != u32_at(header, 32) {
-        return Err(Damaged("the checksum of its table does not hold"));
+        return Err(Damaged("the checksum of its section table does not match"));
     }
     let entry = |e: &[u8]| {
         // Kinds that are not known are of a later minor change, and are left alone.
@@ -245,7 +245,7 @@ fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
         });
     sections
         .collect::<Option<Vec<_>>>()
-        .ok_or(Damaged("a section is not within it"))
+        .ok_or(Damaged("a section is out of bounds"))
 }
 
 /// Writes a file beside its place, and puts it there when it is whole.

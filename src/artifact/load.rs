@@ -131,7 +131,7 @@ fn map_packs(
     let count = program.tensors().len();
     let map = |r: &PackRecord| {
         if r.tensor >= count {
-            return Err(damaged(file.name(), "a packed weight of no constant"));
+            return Err(damaged(file.name(), "a packed weight belongs to no constant"));
         }
         let bytes = AlignedBytes::mapped(file.map(), file.large_bytes(r.place.0, r.place.1)?);
         bytes
@@ -157,7 +157,7 @@ impl LoadedCode {
         let all = all_kernels(program);
         let sound = all.len() == kernels.len() && kernels.iter().all(|&f| (f as usize) < functions.len());
         if !sound {
-            return Err(unsound("its kernels have other functions"));
+            return Err(unsound("its functions do not match its kernels"));
         }
         let room = |(k, &f): (&&Kernel, &u32)| k.scratch_layout().1 <= functions[f as usize].scratch;
         if !all.iter().zip(kernels).all(room) {
@@ -165,7 +165,7 @@ impl LoadedCode {
         }
         let functions = functions.into_iter().map(|f| f.into_loaded(code));
         let functions: Option<Vec<LoadedFunction>> = functions.collect();
-        let functions = functions.ok_or_else(|| unsound("a function is not within the code"))?;
+        let functions = functions.ok_or_else(|| unsound("a function is outside the code"))?;
         // SAFETY: the code has the checksum that was written with it, by the build of fxc that this is, for features that this
         // processor has. Whoever opens a compiled model trusts it as code: docs/security.md.
         let loaded = unsafe { load_functions(code, functions) };
@@ -214,7 +214,7 @@ impl CompileKernels for LoadedCode {
         for k in kernels {
             let found = self.0.get(&structural_key(k)).ok_or_else(|| CodeError {
                 kernel: k.name.clone(),
-                message: "the file has no code for it".into(),
+                message: "the file contains no code for this kernel".into(),
             })?;
             let known = functions.iter().position(|f| Arc::ptr_eq(f, found));
             which.push(known.unwrap_or(functions.len()));

@@ -106,16 +106,20 @@ impl NativeEntry {
     /// Why the part cannot run in this process on a processor with the features of `host`; `None` if it can.
     pub(crate) fn why_unfit(&self, host: Target) -> Option<String> {
         if self.build != BUILD {
-            return Some(format!("it is of fxc {}, and this is {BUILD}", self.build));
+            return Some(format!("it was compiled by fxc {}, but this is {BUILD}", self.build));
         }
         if self.platform != platform() {
-            return Some(format!("it is for {}, and this is {}", self.platform, platform()));
+            return Some(format!(
+                "it was compiled for {}, but this is {}",
+                self.platform,
+                platform()
+            ));
         }
         let Some(target) = self.target() else {
-            return Some("it needs a feature that this version does not know".into());
+            return Some("it requires a processor feature that this version does not know".into());
         };
         let missing = target.features().find(|&f| !host.has(f));
-        missing.map(|f| format!("it needs {}, which the processor does not have", f.shown()))
+        missing.map(|f| format!("it requires {}, which this processor lacks", f.shown()))
     }
 }
 

@@ -39,5 +39,5 @@ pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FXC
 /// The finding that a file is not what its format prescribes.
 pub(crate) fn damaged(name: &str, why: impl std::fmt::Display) -> Diagnostic {
     let title = format!("`{name}` is damaged: {why}");
-    Diagnostic::new(Code::E0409, title).help("compile the model again: `fxc compile MODEL -o FILE.fxc`")
+    Diagnostic::new(Code::E0409, title).help("recompile the model: `fxc compile MODEL -o FILE.fxc`")
 }

@@ -138,7 +138,7 @@ impl NativeWriter {
         let mut records = vec![];
         for pack in executable.packed_constants() {
             let tensor = places.get(&pack.constant).copied();
-            let tensor = tensor.ok_or_else(|| WriteError::NoForm("a packed weight of no constant".into()))?;
+            let tensor = tensor.ok_or_else(|| WriteError::NoForm("a packed weight belongs to no constant".into()))?;
             let at = match self.packs.get(&(Arc::as_ptr(&pack.bytes) as usize)) {
                 Some((_, at)) => *at,
                 None => {
@@ -193,7 +193,7 @@ impl<'a> CodeLayout<'a> {
         out.add(executable);
         match out.functions.iter().all(|f| f.image.is_some()) {
             true => Ok(out),
-            false => Err(WriteError::NoForm("code that refers to this process".into())),
+            false => Err(WriteError::NoForm("code with addresses of this process".into())),
         }
     }
 

@@ -7,7 +7,7 @@ use super::{App, Outcome};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::bisect::{self, Blame};
 
-/// Find the first node that compiled code computes differently than the interpreter
+/// Find the first node whose compiled result differs from the interpreter's
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -16,7 +16,7 @@ pub(super) struct Args {
     weights: WeightsFile,
     #[command(flatten)]
     inputs: InputArgs,
-    /// Look at every node, not only where the last result differs
+    /// Check every node, even if the final result agrees
     #[arg(long)]
     every: bool,
     #[command(flatten)]
@@ -58,9 +58,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
 pub(super) fn how_far(b: &Blame) -> String {
     let d = &b.difference;
     match &d.mismatch {
-        Some(why) => format!("it is {why}"),
+        Some(why) => format!("the value is {why}"),
         None => format!(
-            "{} of {} elements are outside of the tolerance, by {:.1e} at most",
+            "{} of {} elements exceed the tolerance, by at most {:.1e}",
             d.outside, d.count, d.max_abs
         ),
     }

@@ -13,27 +13,27 @@ use crate::types::Val;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Check models without compiling them: syntax, graph, ops, types, shapes
+/// Check models without compiling them: syntax, graph, ops, types and shapes
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The models; then inputs, of which the types count: NAME:TYPE (x:f32[2,3]) or NAME=VALUE as `fxc run` takes it
+    /// The models, followed by inputs, of which only the types matter: NAME:TYPE (x:f32[2,3]), or NAME=VALUE as for `fxc run`
     #[arg(required = true, value_name = "MODEL|NAME:TYPE")]
     models: Vec<String>,
-    /// A file of tensors named after the models' inputs, of which the types count: .npz, .npy or .safetensors
+    /// A file of tensors named after the models' inputs, of which only the types matter: .npz, .npy or .safetensors
     #[arg(long = "inputs", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Modules are in training mode, as for `fxc run`
+    /// Check with modules in training mode, as for `fxc run`
     #[arg(long)]
     training: bool,
-    /// Also report unused nodes in archives and in what torch printed, where only the author of the model can remove them
+    /// Also report unused nodes in archives and in graphs printed by torch, where only the model's author can remove them
     #[arg(long)]
     lints: bool,
     #[command(flatten)]
     weights: WeightsFile,
-    /// Apply the suggestions that are marked safe: write the mended texts back, and report what is left
+    /// Apply the suggestions that are marked safe, write the corrected text back, and report the remaining problems
     #[arg(long)]
     fix: bool,
-    /// Show what --fix would change, as a unified diff on standard output; write nothing
+    /// Print the changes that --fix would make as a unified diff, without writing the files
     #[arg(long)]
     diff: bool,
 }
@@ -51,7 +51,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         state: None,
     };
     if models.is_empty() {
-        return Err(Diagnostic::new(Code::E0703, "there is no model to check").into());
+        return Err(Diagnostic::new(Code::E0703, "no model was given to check").into());
     }
     app.session.lints = args.lints;
     for path in &models {
@@ -111,7 +111,7 @@ fn describe_types(m: &GraphModule) -> String {
         format!("{}, {}", count(graphs, "graph"), count(all, "node")),
     );
     if known == all {
-        return format!("{head}: all types found");
+        return format!("{head}: all types inferred");
     }
     let missing = m.entry().into_iter().find_map(|g| {
         let all = untyped::find_untyped(g);
@@ -120,7 +120,7 @@ fn describe_types(m: &GraphModule) -> String {
         let what = untyped::what_is_missing(g, &missing);
         Some(format!("{what}: {}", untyped::how_to_give(g, first)))
     });
-    let why = missing.unwrap_or_else(|| "the others depend on values".to_string());
+    let why = missing.unwrap_or_else(|| "the others are data-dependent".to_string());
     format!("{head}: {known} of {all} have types; {why}")
 }
 
@@ -136,12 +136,12 @@ fn without_values(m: &GraphModule) -> Option<String> {
     names.retain(|n| seen.insert(*n));
     let first = names.first()?;
     let others = match names.len() - 1 {
-        0 => String::new(),
-        1 => " and 1 other weight".to_string(),
-        n => format!(" and {n} other weights"),
+        0 => " has no value".to_string(),
+        1 => " and 1 other weight have no values".to_string(),
+        n => format!(" and {n} other weights have no values"),
     };
-    let help = "`weights \"FILE.safetensors\"` in the text names the file that `fxc run` needs";
-    Some(format!("`{first}`{others} without values: {help}"))
+    let help = "`fxc run` needs a weights file: add `weights \"FILE.safetensors\"` to the text";
+    Some(format!("`{first}`{others}: {help}"))
 }
 
 /// The maximal number of rounds of suggestions: some suggestions only appear after others have been applied.
@@ -150,8 +150,8 @@ const ROUNDS: usize = 20;
 /// Applies the safe suggestions for a text. With `only_show`, prints them as a diff instead of writing.
 fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     if path == "-" {
-        let d = Diagnostic::new(Code::E0702, "standard input cannot be written back");
-        return Err(d.help("give the file's name instead of `-`").into());
+        let d = Diagnostic::new(Code::E0702, "--fix cannot write to standard input");
+        return Err(d.help("pass the file's name instead of `-`").into());
     }
     // Archives and other binary files have no text to change.
     let Ok(files::Content::Text(bytes)) = files::read_model(path) else {

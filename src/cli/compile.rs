@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Compile a model through all stages, and report what was done
+/// Compile a model through all stages and print a summary
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,16 +27,16 @@ pub(super) struct Args {
     /// Write the text of a stage: ast, graph, code, dot, typed, optimized, tir, fusion, kernels, clif, asm
     #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
     emit: Vec<(Artifact, Option<String>)>,
-    /// Write what each kernel computes and moves, and why other operations are not in it: `--emit fusion`
+    /// Print what each kernel computes and moves, and why other operations were not fused into it (same as `--emit fusion`)
     #[arg(long)]
     explain_fusion: bool,
-    /// Threads to compile for; as many as the machine has by default
+    /// Number of threads to compile for [default: all of the machine's]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     pub(super) threads: usize,
-    /// Write the model with its code to a file, which `fxc run` and `fxc bench` take in the model's place
+    /// Write the model with its compiled code to a file, which `fxc run` and `fxc bench` accept as a model
     #[arg(short, long, value_name = "FILE.fxc", conflicts_with_all = ["emit", "explain_fusion"], help_heading = "Compiled models")]
     output: Option<PathBuf>,
-    /// Sizes that the file has code for: N=1,8, or N,M=1,8 for two names of one size. Of several --at, all combinations
+    /// Sizes to compile code for: N=1,8, or N,M=1,8 for two names of the same size. Several --at options are combined
     #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = parse_sizes, requires = "output", help_heading = "Compiled models")]
     pub(super) at: Vec<SizeList>,
 }
@@ -124,7 +124,7 @@ fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: O
         source,
         output,
         weights: None,
-        how: Some("`--emit STAGE=FILE` writes them beside the file"),
+        how: Some("use `--emit STAGE=FILE` to write them to separate files"),
     };
     keep_values(app, &mut m, held, &to)?;
     Ok(graph::print(&m))
@@ -144,7 +144,10 @@ fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], 
         .join(", ");
     app.show_progress(&args.model.model.to_string());
     if !assumed.is_empty() {
-        app.show_progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
+        app.show_progress(&format!(
+            "  sizes    {} assumed; set them with --dim",
+            assumed.join(", ")
+        ));
     }
     app.show_progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
     app.show_progress(&format!(

@@ -2,7 +2,7 @@
 
 use super::{Outcome, output};
 
-/// Write a completion script for a shell
+/// Generate a shell completion script
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The shell

@@ -10,7 +10,7 @@ use crate::{import, program};
 use clap::ValueEnum;
 use std::path::Path;
 
-/// Write the code of a stage: Python of the graph, or of the kernels
+/// Generate code: Python for the graph, or the compiled kernels
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -19,28 +19,28 @@ pub(super) struct Args {
     inputs: InputArgs,
     #[command(flatten)]
     source: WeightsSource,
-    /// Which code
+    /// The kind of code
     #[arg(long, default_value = "graph")]
     stage: CodeStage,
-    /// Where to; standard output by default
+    /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// Also write what the code reads: parameters, buffers and constants; for kernels under the program's names
+    /// Also write the parameters, buffers and constants that the code reads; for kernels, under the program's names
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum CodeStage {
-    /// The graph as Python, as torch writes gm.code
+    /// The graph as Python, in the form of torch's gm.code
     Graph,
-    /// The optimised graph as Python, in torch's functions
+    /// The optimised graph as Python, with calls of torch functions
     Optimized,
-    /// The whole program as Python that runs with numpy and computes what the native code computes
+    /// The whole program as Python with numpy, which computes the same results as the native code
     Kernels,
     /// The kernels in Cranelift's IR
     Clif,
-    /// The kernels' machine code as it runs, with the width of its vectors and the node and place that each part comes from
+    /// The kernels' machine code, annotated with vector widths and the node and source location of each part
     Asm,
     /// The kernels as an object file for a linker or a disassembler: functions `kernel0`, `kernel1`, … and their constants
     Object,

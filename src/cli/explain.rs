@@ -3,12 +3,12 @@
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic, nearest};
 
-/// Explain a code: what it means, an example, how to mend it
+/// Explain an error code: its meaning, an example and the correction
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The code, such as E0201; without one, the table of codes
+    /// The code, such as E0201; without it, fxc lists all codes
     code: Option<String>,
-    /// All pages, one after the other
+    /// Print all explanations
     #[arg(long, conflicts_with = "code")]
     all: bool,
 }
@@ -21,11 +21,11 @@ pub(super) fn main(args: &Args) -> Outcome {
     match Code::from_name(name) {
         Some(c) => output::write_stdout(c.explanation().as_bytes()),
         None => {
-            let d = Diagnostic::new(Code::E0703, format!("no code is named `{name}`"));
+            let d = Diagnostic::new(Code::E0703, format!("unknown code `{name}`"));
             let names = Code::ALL.iter().map(|c| c.name());
             Err(match nearest(&name.to_uppercase(), names) {
-                Some(n) => d.help(format!("a code with a similar name exists: `{n}`")),
-                None => d.help("`fxc explain` lists them all"),
+                Some(n) => d.help(format!("there is a code with a similar name: `{n}`")),
+                None => d.help("run `fxc explain` to list all codes"),
             }
             .into())
         }

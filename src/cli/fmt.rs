@@ -7,13 +7,13 @@ use crate::driver::load;
 use crate::syntax;
 use std::path::Path;
 
-/// Write FXIR files in canonical form, comments kept
+/// Format FXIR files, preserving comments
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The files; `-` is standard input, which is written to standard output
+    /// The files; `-` formats standard input to standard output
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Change nothing; show what would change, and exit with 1 if anything would
+    /// Print the changes as a diff without writing them, and exit with 1 if there are any
     #[arg(long)]
     check: bool,
 }
@@ -65,9 +65,9 @@ fn format_file(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
 
 fn read_text(path: &str) -> Result<String, Stop> {
     let Content::Text(bytes) = files::read_model(path)? else {
-        let title = format!("`{path}` is an archive, which has no text to format");
+        let title = format!("`{path}` is an archive, not text");
         return Err(Diagnostic::new(Code::E0703, title)
-            .help(format!("`fxc print {path}` writes its graph as FXIR"))
+            .help(format!("run `fxc print {path}` to write its graph as FXIR"))
             .into());
     };
     String::from_utf8(bytes).map_err(|_| {

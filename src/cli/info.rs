@@ -7,16 +7,16 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Say what is in a compiled model, and which of its code this machine can run
+/// Describe a compiled model and which of its code this machine can run
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The compiled model
     #[arg(value_name = "FILE.fxc")]
     file: PathBuf,
-    /// Check the checksums of all sections, which reads all of the file
+    /// Verify the checksums of all sections, which reads the whole file
     #[arg(long)]
     verify: bool,
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -26,7 +26,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let file = CompiledFile::open(&args.file)?;
     if args.verify {
         file.verify()?;
-        app.show_progress(&format!("{}: all checksums hold", args.file.display()));
+        app.show_progress(&format!("{}: all checksums match", args.file.display()));
     }
     let text = if args.json { as_json(&file) } else { as_text(&file) };
     output::write_stdout(text.as_bytes())
@@ -63,7 +63,7 @@ fn as_text(file: &CompiledFile) -> String {
     let own = if file.build() == build_name() {
         ""
     } else {
-        ", which is not this one"
+        ", a different version from this one"
     };
     let _ = writeln!(out, "{own}");
     for (i, p) in file.parts().into_iter().enumerate() {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// How far results may differ.
 #[derive(clap::Args)]
 pub(super) struct ToleranceArgs {
-    /// Tolerance relative to each element wanted
+    /// Relative tolerance, with respect to each expected element
     #[arg(long, default_value_t = 1e-4)]
     rtol: f64,
     /// Absolute tolerance
@@ -42,19 +42,19 @@ impl ToleranceArgs {
 /// What a graph runs on, or the types of that.
 #[derive(clap::Args, Default)]
 pub(super) struct InputArgs {
-    /// Single inputs: FILE.npy, zeros, ones, arange, rand:SEED (uniform in 0..1), randn:SEED (normal), or a Python
-    /// value (3, 0.5, [1,2]); with a type (x:f32[2,3]=rand:0, x:i64[1]=2) where the graph declares none. A type alone
-    /// (x:f32[2,3]) is as if the graph declared it. Items of a nested input have names such as cache.keys.0
+    /// Individual inputs: FILE.npy, zeros, ones, arange, rand:SEED (uniform in 0..1), randn:SEED (normal), or a Python
+    /// value (3, 0.5, [1,2]). Add a type (x:f32[2,3]=rand:0, x:i64[1]=2) if the graph declares none. A type alone
+    /// (x:f32[2,3]) acts as a declaration in the graph. Items of a nested input have names such as cache.keys.0
     #[arg(value_name = "NAME[:TYPE][=VALUE]")]
     pub values: Vec<String>,
     /// A file of tensors named after the graph's inputs: .npz, .npy or .safetensors
     #[arg(long = "inputs", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Modules are in training mode: batch normalisation uses the statistics of the batch, dropout draws random numbers.
-    /// What torch prints does not say the mode, which is evaluation without this
+    /// Put modules in training mode: batch normalisation uses the batch's statistics, and dropout draws random numbers.
+    /// Graphs printed by torch do not record the mode, so the default is evaluation mode
     #[arg(long)]
     pub training: bool,
-    /// A file with values of buffers, and of inputs that calls change, such as --save-state or --outputs of `fxc run` writes
+    /// A file with values of buffers and of inputs that calls modify, as written by --save-state or --outputs of `fxc run`
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ impl InputArgs {
         if self.training {
             let mut modes = modes.peekable();
             if modes.peek().is_none() {
-                app.say_once("note: no module here computes otherwise in training mode");
+                app.say_once("note: no module in this model behaves differently in training mode");
             }
             for (_, decl) in modes {
                 decl.kwargs.retain(|(k, _)| &**k != modules::TRAINING);
@@ -109,7 +109,7 @@ impl InputArgs {
             };
             let class = &decl.class;
             app.say_once(&format!(
-                "note: `{path}` ({class}) {others} as in evaluation, because the text does not say the mode; --training sets training mode"
+                "note: the text does not record the mode, so `{path}` ({class}) {others} in evaluation mode; use --training for training mode"
             ));
         }
     }
@@ -244,7 +244,8 @@ pub(super) fn bind_provided(
 }
 
 fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
-    let bad = |why: &str| Diagnostic::new(Code::E0508, format!("`{text}` is not an input: {why}")).help(literal::HELP);
+    let bad =
+        |why: &str| Diagnostic::new(Code::E0508, format!("`{text}` is not a valid input: {why}")).help(literal::HELP);
     let (left, value) = match text.split_once('=') {
         Some((l, v)) => (l, Some(v)),
         None => (text, None),
@@ -252,7 +253,7 @@ fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
     let (name, ty) = match left.split_once(':') {
         Some((n, t)) => (
             n,
-            Some(input_type(t).ok_or_else(|| bad(&format!("`{t}` is not a type")))?),
+            Some(input_type(t).ok_or_else(|| bad(&format!("`{t}` is not a valid type")))?),
         ),
         None => (left, None),
     };
@@ -263,7 +264,7 @@ fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
     let given = match (parse_fill(value).map_err(|e| bad(&e))?, literal::parse(value)) {
         (Some(f), _) => match ty {
             Some(Val::Leaf(t)) => Given::Fill(f, Some(t)),
-            Some(t) => return Err(bad(&format!("`{t}` is not the type of a tensor"))),
+            Some(t) => return Err(bad(&format!("`{t}` is not a tensor type"))),
             None => Given::Fill(f, None),
         },
         (None, Some(v)) => match ty {
@@ -275,7 +276,7 @@ fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
             (Some(array), Some(ty)) => of_type(array, &ty).map_err(|e| bad(&e))?,
             (None, None) => Given::Word(value.to_string()),
             (None, Some(Val::Any(ScalarKind::Str))) => Given::Value(Val::str(value)),
-            (None, Some(_)) => return Err(bad("it is neither a file of tensors nor a value")),
+            (None, Some(_)) => return Err(bad("the text is neither a tensor file nor a value")),
         },
     };
     Ok(on_command_line(name, given))
@@ -295,7 +296,7 @@ fn of_type(array: FileArray, ty: &Type) -> Result<Given, String> {
     };
     match fits {
         true => Ok(Given::File(array)),
-        false => Err(format!("the file has {found}")),
+        false => Err(format!("the file contains {found}")),
     }
 }
 
@@ -324,7 +325,7 @@ fn parse_fill(value: &str) -> Result<Option<Fill>, String> {
     let number = || {
         seed.unwrap_or("0")
             .parse::<u64>()
-            .map_err(|_| format!("`{}` is not a seed", seed.unwrap_or_default()))
+            .map_err(|_| format!("`{}` is not a valid seed", seed.unwrap_or_default()))
     };
     Ok(match (kind, seed) {
         ("zeros", None) => Some(Fill::Zeros),
@@ -364,17 +365,18 @@ fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     match found.map(|i| list.swap_remove(i)) {
         Some((_, Ok(array))) => Ok(Some(array)),
         Some((name, Err(ty))) => {
-            let title = format!("`{path}` has nothing that fxc computes with");
-            Err(Diagnostic::new(Code::E0507, title).note(format!("array `{name}` has elements of type {ty}")))
+            let title = format!("`{path}` contains no array of a supported type");
+            Err(Diagnostic::new(Code::E0507, title)
+                .note(format!("array `{name}` has the unsupported element type {ty}")))
         }
         None => {
             let title = match name {
-                Some(n) => format!("`{path}` has no array `{n}`"),
-                None => format!("`{path}` holds {} arrays", list.len()),
+                Some(n) => format!("`{path}` contains no array `{n}`"),
+                None => format!("`{path}` contains {} arrays", list.len()),
             };
             Err(Diagnostic::new(Code::E0507, title)
-                .note(format!("it holds {names}"))
-                .help(format!("write `{path}:NAME`")))
+                .note(format!("it contains {names}"))
+                .help(format!("select one with `{path}:NAME`")))
         }
     }
 }

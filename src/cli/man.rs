@@ -5,10 +5,10 @@ use crate::diag::{Code, Diagnostic};
 use crate::driver::files;
 use std::path::Path;
 
-/// Write the manual pages
+/// Generate the manual pages
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A directory for one page per command; without it, the main page goes to standard output
+    /// Directory for one page per command; without it, the main page is printed
     #[arg(short, long, value_name = "DIR")]
     output: Option<String>,
 }

@@ -33,16 +33,16 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-/// The optimizing compiler for torch.fx graphs: reads a graph, checks it, compiles it to native code and runs it.
+/// An optimizing compiler for torch.fx graphs: reads a graph, checks it, compiles it to native code and runs it.
 ///
-/// A MODEL is an FXIR file, the text that torch prints for a graph, a .pt2 archive of torch.export.save, a compiled model
-/// (.fxc), or `-` for standard input.
+/// A MODEL is an FXIR file, a graph printed by torch, a .pt2 archive from torch.export.save, a compiled model (.fxc),
+/// or `-` for standard input.
 #[derive(Parser)]
 #[command(name = "fxc", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// How diagnostics are written.
+    /// The format of diagnostics.
     #[arg(
         long,
         global = true,
@@ -51,7 +51,7 @@ pub struct Cli {
         default_value = "human"
     )]
     message_format: MessageFormat,
-    /// When diagnostics have colours.
+    /// When to colour diagnostics.
     #[arg(
         long,
         global = true,
@@ -66,7 +66,7 @@ pub struct Cli {
 enum MessageFormat {
     /// Source excerpts with labels, notes and help.
     Human,
-    /// One line each.
+    /// One line per diagnostic.
     Short,
     /// One JSON object per line.
     Json,

@@ -13,44 +13,44 @@ use std::time::Duration;
 /// The model and how to compile it.
 #[derive(clap::Args)]
 pub(super) struct ModelArgs {
-    /// The model: FXIR, text that torch printed, a .pt2 archive, or `-` for standard input
+    /// The model: FXIR, a graph printed by torch, a .pt2 archive, or `-` for standard input
     pub model: String,
-    /// Binds a symbolic size, named by its symbol (N=8) or as a dimension of an input (x[0]=8)
+    /// Set a symbolic size, by its symbol (N=8) or by an input's dimension (x[0]=8)
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
     /// The processor to compile for: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native; `+NAME` adds a feature
-    /// (+avx512bf16), `-NAME` leaves one out (native-avx512f). `fxc compile -o` takes several, with commas between
+    /// (+avx512bf16), `-NAME` removes one (native-avx512f). `fxc compile -o` accepts several, separated by commas
     #[arg(long, value_name = "TARGET", value_parser = parse_target, value_delimiter = ',')]
     pub target: Vec<TargetArg>,
-    /// Do not compile what a compiled model (.fxc) has no fitting code for: that is an error then
+    /// Report an error instead of recompiling if a compiled model (.fxc) has no usable code
     #[arg(long)]
     pub no_fallback: bool,
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
     pub fast_math: bool,
-    /// Compute every convolution as the sum of its products: no faster algorithm that rounds differently (Winograd's)
+    /// Compute every convolution as a sum of products; do not use faster algorithms that round differently (Winograd)
     #[arg(long)]
     pub exact: bool,
     /// Check the graph after every pass
     #[arg(long, help_heading = "Passes")]
     pub verify_each: bool,
-    /// Leave a pass out (`fxc passes` lists them)
+    /// Skip a pass (`fxc passes` lists them)
     #[arg(long, value_name = "PASS", value_parser = parse_pass, help_heading = "Passes")]
     pub skip_pass: Vec<String>,
     /// Show the graph after a pass, or after `all`
     #[arg(long, value_name = "PASS", value_parser = parse_pass_or_all, help_heading = "Passes")]
     pub print_after: Vec<String>,
-    /// Show the graph after every pass that changed it, whole or as the difference
+    /// Show the graph, or a diff of it, after every pass that changed it
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "graph",
           help_heading = "Passes")]
     pub print_changed: Option<Changed>,
-    /// Write the graph after every pass that changed it to a file of this directory
+    /// Write the graph after every pass that changed it to a file in this directory
     #[arg(long, value_name = "DIR", help_heading = "Passes")]
     pub dump_dir: Option<PathBuf>,
-    /// Show how long every pass took
+    /// Show the time that each pass took
     #[arg(long, help_heading = "Passes")]
     pub time_passes: bool,
-    /// Show why passes did not do what they might have done
+    /// Show why passes did not apply
     #[arg(long, help_heading = "Passes")]
     pub remarks: bool,
 }
@@ -69,9 +69,9 @@ fn parse_target(name: &str) -> Result<TargetArg, String> {
 /// What is shown of a graph that a pass changed.
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 pub(super) enum Changed {
-    /// All of it.
+    /// The whole graph.
     Graph,
-    /// The lines that are gone and those that are new.
+    /// The removed and added lines.
     Diff,
 }
 
@@ -146,7 +146,7 @@ fn parse_pass(name: &str) -> Result<String, String> {
     match pass::by_name(name) {
         Some(_) => Ok(name.to_string()),
         None => Err(match nearest(name, names.clone()) {
-            Some(n) => format!("no pass is named so; a similar name is `{n}`"),
+            Some(n) => format!("unknown pass; there is one with a similar name: `{n}`"),
             None => format!("the passes are {}", names.collect::<Vec<_>>().join(", ")),
         }),
     }
@@ -169,7 +169,7 @@ pub(super) struct SizeList {
 
 /// Parses `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch a name of its own).
 pub(super) fn parse_sizes(text: &str) -> Result<SizeList, String> {
-    let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
+    let wrong = || format!("`{text}` does not have the form NAME=SIZE,SIZE,…");
     let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
     let sizes = sizes.split(',').map(|s| s.trim().parse().map_err(|_| wrong()));
     Ok(SizeList {
@@ -180,8 +180,8 @@ pub(super) fn parse_sizes(text: &str) -> Result<SizeList, String> {
 
 /// Parses `NAME=SIZE`.
 pub(super) fn parse_dim(text: &str) -> Result<(String, i64), String> {
-    let (name, size) = text.split_once('=').ok_or("write it as NAME=SIZE, such as N=8")?;
-    let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
+    let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as N=8")?;
+    let size = size.parse().map_err(|_| format!("`{size}` is not a valid size"))?;
     Ok((name.to_string(), size))
 }
 

@@ -7,19 +7,19 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write;
 
-/// List the op table: schemas, spellings, what each op computes
+/// List the op table: schemas, spellings and descriptions
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Only this op, by its canonical name or any spelling
+    /// Show only this op, given by its canonical name or any spelling
     name: Option<String>,
-    /// How to write it
+    /// The output format
     #[arg(long, default_value = "text")]
     format: OpsFormat,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum OpsFormat {
-    /// A line per op
+    /// One line per op
     Text,
     /// The page docs/ops.md
     Markdown,
@@ -59,9 +59,9 @@ fn find_ops(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     let near = near.first().map(|n| n.to_string());
     let similar = || op::lookup::similar_name(name).map(|n| n.to_string());
     Err(match (op::meant::why_outside(&path), class.or(near).or_else(similar)) {
-        (Some(why), _) => d.note(format!("fxc leaves it out: {why}")),
-        (None, Some(n)) => d.help(format!("an op with a similar name exists: `{n}`")),
-        (None, None) => d.help("`fxc ops` lists them all"),
+        (Some(why), _) => d.note(format!("fxc does not support it: {why}")),
+        (None, Some(n)) => d.help(format!("there is an op with a similar name: `{n}`")),
+        (None, None) => d.help("run `fxc ops` to list all ops"),
     })
 }
 
@@ -122,11 +122,10 @@ fn own_schema(form: &Form) -> Option<ParamList<'_>> {
 /// The page docs/ops.md.
 pub(super) fn markdown_page(ops: &[&Op]) -> String {
     let mut out = String::from(
-        "# Ops\n\nEvery op that fxc knows, from the op table (`src/op/rows/`). This page is written by `fxc ops --format \
-         markdown`; a test keeps it\ncurrent. An op may be written by its bare canonical name or by any of its spellings; \
-         `Tensor.f` is the method `f`.\n",
+        "# Ops\n\nAll ops in fxc's op table (`src/op/rows/`). `fxc ops --format markdown` generates this page, and a test keeps it\ncurrent. \
+         An op can be written by its canonical name or by any of its spellings; `Tensor.f` is the method `f`.\n",
     );
-    let _ = writeln!(out, "\n{} ops. By meaning:\n", ops.len());
+    let _ = writeln!(out, "\n{} ops, by kind:\n", ops.len());
     for (k, w) in KINDS {
         let n = ops.iter().filter(|o| kind_name(o) == k).count();
         let _ = writeln!(out, "* {k} ({n}): {w}");
@@ -145,14 +144,14 @@ pub(super) fn markdown_page(ops: &[&Op]) -> String {
 
 /// The kinds of meanings, as [`kind_name`] returns them, and what they mean.
 const KINDS: [(&str, &str); 8] = [
-    ("pointwise", "a scalar expression for each element"),
-    ("reduction", "a combination of the elements along dimensions"),
-    ("view", "the same elements at other places"),
+    ("pointwise", "an elementwise scalar expression"),
+    ("reduction", "combines elements along dimensions"),
+    ("view", "rearranges or selects elements"),
     ("contraction", "a matrix product, convolution or attention"),
-    ("routine", "a computation on whole tensors"),
-    ("decomposition", "other ops"),
-    ("control flow", "calls of graphs"),
-    ("host", "no tensor is computed: sizes, dtypes, Python values"),
+    ("routine", "an algorithm on whole tensors"),
+    ("decomposition", "defined in terms of other ops"),
+    ("control flow", "calls graphs"),
+    ("host", "computes sizes, dtypes or Python values, but no tensors"),
 ];
 
 /// One op's section of the page.
@@ -176,7 +175,7 @@ fn write_op(out: &mut String, o: &Op) {
 
 /// The section on what the table leaves out, which `tests/torch/opinfo.py` reads.
 fn left_out_section() -> String {
-    let mut out = String::from("\n## Outside the table\n\nWhat of torch the table leaves out, by reason:\n\n");
+    let mut out = String::from("\n## Unsupported ops\n\nTorch ops that fxc does not support, by reason:\n\n");
     for (why, names) in op::outside::OUTSIDE {
         let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
         let _ = writeln!(out, "* {why}: {}", names.join(", "));

@@ -16,30 +16,30 @@ use crate::syntax::{self, resolve};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Run passes over a model and write what they leave
+/// Run passes on a model and write the result
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// The passes, in order; those of the pipeline by default (`fxc passes` lists them)
+    /// The passes, in order [default: the whole pipeline; `fxc passes` lists them]
     #[arg(long, value_name = "PASSES", value_delimiter = ',')]
     passes: Vec<String>,
-    /// Fixes an input to a literal first: x=3
+    /// First replace an input by a literal: x=3
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_fix)]
     fix: Vec<(String, String)>,
-    /// Run the interpreter after every pass, and name the first that changes a result
+    /// Run the interpreter after every pass and report the first pass that changes a result
     #[arg(long)]
     bisect: bool,
     #[command(flatten)]
     inputs: InputArgs,
-    /// The form of what is written
+    /// The output format
     #[arg(long, default_value = "fxir")]
     format: PrintForm,
-    /// Where to; standard output by default
+    /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// Also write the parameters, buffers and constants as they are then. FXIR in a file names this one, or one that is written
-    /// beside it if passes made constants
+    /// Also write the resulting parameters, buffers and constants. FXIR written to a file refers to this file; without it, constants
+    /// that passes created are written next to the FXIR
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(super) struct Args {
 }
 
 fn parse_fix(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE, such as n=3")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as n=3")?;
     Ok((name.to_string(), value.to_string()))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         .filter(|_| !pass::verify_canonical(&model.module).is_empty());
     if let Some(name) = first {
         app.show_progress(&format!(
-            "`{name}` only sees canonical calls: give `normalize` before it"
+            "`{name}` only handles canonical calls; run `normalize` before it"
         ));
     }
     if args.bisect {
@@ -140,13 +140,13 @@ fn blame_pass(app: &mut App, args: &Args, model: LoadedModel, names: &[&str]) ->
     match found {
         None => {
             app.show_progress(&format!(
-                "no result changes in {}",
+                "no pass changes the result, checked on {}",
                 crate::diag::words::count(passes.len(), "pass")
             ));
             Ok(())
         }
         Some(b) => {
-            let title = format!("the pass `{}` changes `{}`", b.name, b.value);
+            let title = format!("the pass `{}` changes the result `{}`", b.name, b.value);
             Err(Diagnostic::new(Code::E0506, title)
                 .note(super::bisect::how_far(&b))
                 .into())

@@ -4,10 +4,10 @@ use super::{Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::pass::{self, Pass};
 
-/// List the passes in the order they run, each with its reason; or show what one of them does
+/// List the passes in execution order with their descriptions, or show an example of one
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A pass, to see a graph before and after it
+    /// A pass to show, with a graph before and after it
     name: Option<String>,
 }
 
@@ -45,12 +45,12 @@ fn show_pass(name: &str) -> Outcome {
 }
 
 fn unknown_pass(name: &str) -> Stop {
-    let d = Diagnostic::new(Code::E0807, format!("no pass is named `{name}`"));
+    let d = Diagnostic::new(Code::E0807, format!("unknown pass `{name}`"));
     let names: Vec<&str> = pass::all_passes().map(|p| p.name).collect();
     let library = pass::LIBRARY.iter().find(|t| t.0 == name);
     match (library, nearest(name, names)) {
-        (Some((_, at, _)), _) => d.help(format!("it takes arguments: see {at}")).into(),
-        (None, Some(near)) => d.help(format!("a similar name is `{near}`")).into(),
-        (None, None) => d.help("`fxc passes` lists them").into(),
+        (Some((_, at, _)), _) => d.help(format!("this pass takes arguments; see {at}")).into(),
+        (None, Some(near)) => d.help(format!("there is a pass with a similar name: `{near}`")).into(),
+        (None, None) => d.help("run `fxc passes` to list all passes").into(),
     }
 }

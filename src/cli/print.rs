@@ -13,32 +13,32 @@ use crate::import;
 use crate::types::Type;
 use std::path::Path;
 
-/// Write a model in another form
+/// Print a model in another format
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The model
     model: String,
     #[command(flatten)]
     inputs: InputArgs,
-    /// The form
+    /// The output format
     #[arg(long, default_value = "fxir")]
     format: PrintForm,
-    /// Where to; standard output by default
+    /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// Also write the parameters, buffers and constants here, and let the FXIR name the file
+    /// Also write the parameters, buffers and constants to this file, and refer to it in the FXIR
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
     #[command(flatten)]
     source: WeightsSource,
-    /// Infer types first, and write them
+    /// Infer types and include them
     #[arg(long)]
     typed: bool,
-    /// Optimise and lower first, and show which nodes are computed together: dot, svg and model-explorer draw the
-    /// steps of the compiled program
+    /// Optimise and lower the graph and show which nodes are fused; with dot, svg and model-explorer, draw the steps of
+    /// the compiled program
     #[arg(long, conflicts_with_all = ["typed", "weights"])]
     fused: bool,
-    /// Binds a symbolic size, for --fused
+    /// Set a symbolic size, for --fused
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
 }
@@ -102,7 +102,7 @@ pub(super) fn write_module(m: &GraphModule, form: PrintForm) -> Result<String, S
 fn write_grouped(m: &GraphModule, form: PrintForm, groups: &Groups) -> Result<String, Stop> {
     let text = form::write_form(m, form, groups);
     if text.is_empty() {
-        return Err(Diagnostic::new(Code::E0113, "there is no graph to print").into());
+        return Err(Diagnostic::new(Code::E0113, "the file contains no graph to print").into());
     }
     Ok(text)
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Apply rewrite rules to a model
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The model; rules in its own file apply too
+    /// The model; rules in its file are applied too
     model: String,
     #[command(flatten)]
     inputs: InputArgs,
@@ -22,19 +22,19 @@ pub(super) struct Args {
     /// Also apply rules marked `fast`, which may change rounding, NaN or signed zeros
     #[arg(long)]
     fast_math: bool,
-    /// Show where rules fired, and why they did not where they nearly matched
+    /// Show where rules fired, and why near matches failed
     #[arg(long)]
     remarks: bool,
-    /// Stop a rule that has fired this often in one graph, and keep what it has done
+    /// Stop a rule after this many rewrites in one graph, and keep its changes
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
-    /// Match only what the model held at first, and nothing that a rule has written
+    /// Match only the original graph, not nodes that rules have created
     #[arg(long)]
     once: bool,
-    /// The form of what is written
+    /// The output format
     #[arg(long, default_value = "fxir")]
     format: PrintForm,
-    /// Where to; standard output by default
+    /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
     /// Also write the parameters, buffers and constants
@@ -60,8 +60,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         rules.extend(app.session.check_rules(tree)?);
     }
     if rules.is_empty() {
-        let d = Diagnostic::new(Code::E0806, "there is no rule to apply");
-        return Err(d.help("name a file of rules with --rules").into());
+        let d = Diagnostic::new(Code::E0806, "no rules were given");
+        return Err(d.help("pass a rules file with --rules").into());
     }
     let options = RewriteOptions {
         fast: args.fast_math,
@@ -111,7 +111,7 @@ fn show_report(app: &App, report: &RewriteReport, args: &Args) {
     let budget = args.budget.unwrap_or_default();
     for (rule, graph) in &report.stopped {
         app.show_progress(&format!(
-            "note: `{rule}` still matches in `{graph}`; --budget stopped it after {budget}"
+            "note: stopped after {budget} rewrites (--budget); `{rule}` still matches in `{graph}`"
         ));
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Args {
     weights: WeightsFile,
     #[command(flatten)]
     inputs: InputArgs,
-    /// Write the results (output.0, output.1, … in flattened order): .npz, .npy or .safetensors
+    /// Write the results (output.0, output.1, … in flattened order) to an .npz, .npy or .safetensors file
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
     /// Compare the results with those in a file; exit with 1 if they differ
@@ -34,33 +34,33 @@ pub(super) struct Args {
     expect: Option<PathBuf>,
     #[command(flatten)]
     tolerance: ToleranceArgs,
-    /// Compare the largest score of each row of the first result with this array of integers of the inputs file
+    /// Measure accuracy: compare the class with the largest score in each row of the first result with this integer array of the inputs file
     #[arg(long, value_name = "NAME")]
     labels: Option<String>,
-    /// Threads to run on; as many as the machine has by default
+    /// Number of threads to run on [default: all of the machine's]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
-    /// Call the model this many times in a row: buffers and inputs that it changes keep their values from call to call. The
-    /// results are those of the last call. An input that as many --inputs files hold is taken from the first file in the
-    /// first call, from the second in the second, and so on
+    /// Call the model this many times: buffers and inputs that it modifies keep their values between calls. The results are
+    /// those of the last call. If this many --inputs files contain an input, the first call uses the first file, the second
+    /// call the second file, and so on
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Calls in a row")]
     repeat: Option<u32>,
-    /// Divide this input among the calls: its leading dimension counts them
+    /// Divide this input among the calls along its leading dimension, whose size is the number of calls
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Calls in a row")]
     each: Vec<String>,
-    /// Give the results of all calls, stacked along a new leading dimension, instead of those of the last
+    /// Return the results of all calls, stacked along a new leading dimension, instead of those of the last call
     #[arg(long, help_heading = "Calls in a row")]
     stack: bool,
-    /// Write what the calls left in buffers (buffer.NAME) and in inputs (input.NAME), for --state: .npz or .safetensors
+    /// Write the final values of buffers (buffer.NAME) and of modified inputs (input.NAME) for --state: .npz or .safetensors
     #[arg(long, value_name = "FILE", help_heading = "Calls in a row")]
     save_state: Option<PathBuf>,
-    /// Seed of the random numbers that the graph draws, as torch.manual_seed
+    /// Seed for the graph's random numbers, as with torch.manual_seed
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
-    /// Run node by node in the interpreter instead of compiling
+    /// Run in the interpreter, node by node, instead of compiling
     #[arg(long, conflicts_with = "check")]
     interpret: bool,
-    /// Also run in the interpreter, and exit with 1 if the results differ
+    /// Also run the interpreter, and exit with 1 if the results differ
     #[arg(long)]
     check: bool,
 }
@@ -81,7 +81,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     if let (Some(name), None) = (&args.labels, &labels) {
         return Err(Diagnostic::new(
             Code::E0501,
-            format!("the inputs file has no array `{name}` for --labels"),
+            format!("the inputs file contains no array `{name}` for --labels"),
         )
         .into());
     }
@@ -228,12 +228,12 @@ fn accuracy_line(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String
     let Some((_, scores)) = tensors.first() else {
         return Err(Diagnostic::new(
             Code::E0504,
-            "the graph has no result to compare labels with",
+            "the graph has no result to compare with the labels",
         ));
     };
     let (met, all) = labels_met(scores, labels)?;
     Ok(format!(
-        "labels     {met} of {all} met ({:.2} %)\n",
+        "labels     {met} of {all} correct ({:.2} %)\n",
         100.0 * met as f64 / all.max(1) as f64
     ))
 }
@@ -271,7 +271,7 @@ fn check_expected(
     }
     if agree {
         app.show_progress(&format!(
-            "agrees with {origin}: largest difference {worst:.1e} of the largest magnitude"
+            "agrees with {origin}: maximum difference {worst:.1e}, relative to the largest magnitude"
         ));
     }
     agree
@@ -279,7 +279,7 @@ fn check_expected(
 
 fn results_differ(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
     if let Some(why) = &d.mismatch {
-        return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("compared with {origin}"));
+        return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("in comparison with {origin}"));
     }
     let title = format!(
         "`{name}` differs from {origin} in {} of {} elements",
@@ -288,9 +288,9 @@ fn results_differ(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origi
     let (g, w) = (as_f64(got.get(d.worst)), as_f64(want.get(d.worst)));
     Diagnostic::new(Code::E0506, title)
         .note(format!(
-            "most at {:?}: {g} instead of {w}, {:.1e} of the largest magnitude",
+            "maximum difference at {:?}: {g} instead of {w}, {:.1e} relative to the largest magnitude",
             unravel_index(d.worst, want.shape()),
             d.relative
         ))
-        .help("--rtol and --atol set how much is allowed")
+        .help("set the tolerance with --rtol and --atol")
 }

@@ -64,7 +64,7 @@ fn inputs_of_parts(
         let (dims, assumed) = sizes::assumed_dims(module, dims)?;
         if !assumed.is_empty() {
             app.say_once(&format!(
-                "note: {} assumed; --at and --dim set sizes",
+                "note: {} assumed; set sizes with --at and --dim",
                 assumed.join(", ")
             ));
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Where weights are read from, for commands that write none.
 #[derive(clap::Args)]
 pub(super) struct WeightsFile {
-    /// Read parameters, buffers and constants from this file, not from the one that the model names
+    /// Read parameters, buffers and constants from this file instead of the one that the model names
     #[arg(long = "weights", visible_alias = "weights-from", value_name = "FILE.safetensors")]
     path: Option<PathBuf>,
 }
@@ -30,7 +30,7 @@ impl WeightsFile {
 /// Where weights are read from, for commands whose `--weights` writes them.
 #[derive(clap::Args)]
 pub(super) struct WeightsSource {
-    /// Read parameters, buffers and constants from this file, not from the one that the model names
+    /// Read parameters, buffers and constants from this file instead of the one that the model names
     #[arg(long = "weights-from", value_name = "FILE.safetensors")]
     path: Option<PathBuf>,
 }
@@ -101,7 +101,7 @@ pub(super) struct FxirDestination<'a> {
 }
 
 /// The hint for commands with `-o` and `--weights`.
-pub(super) const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE`";
+pub(super) const BY_OPTIONS: &str = "write them with `-o FILE` or `--weights FILE`";
 
 /// Makes a module that will be written as FXIR name a file with its weights. This is the file that it was read with, if
 /// that has all of them. Otherwise it is the requested file or one next to the FXIR file, which this function writes.
@@ -121,7 +121,7 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     let beside = beside.map(|f| held.file_beside(f).display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(beside) {
         if to.weights.is_none() {
-            app.show_progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
+            app.show_progress(&format!("{path} contains {}", words::count(stored.len(), "weight")));
         }
         import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         m.weights = Some((relative_path(&path, to.output), None));
@@ -130,7 +130,7 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     if let (1.., Some(how)) = (lost, to.how) {
         let all = stored.len();
         app.show_progress(&format!(
-            "note: the text does not hold the values of {lost} of {all} weights: {how}"
+            "note: the text does not contain the values of {lost} of {all} weights: {how}"
         ));
     }
     carry_weights(m, to.source, to.output);

@@ -62,20 +62,20 @@ pub(crate) unsafe fn load_functions(
 fn place_code(code: &[u8], functions: &[LoadedFunction]) -> Result<Mmap, String> {
     if !cfg!(target_arch = "x86_64") {
         // Other processors need their instruction cache told.
-        return Err("code is loaded on x86-64 alone".into());
+        return Err("code can only be loaded on x86-64".into());
     }
     let mut memory = MmapMut::map_anon(code.len().max(1)).map_err(|e| e.to_string())?;
     memory[..code.len()].copy_from_slice(code);
     for f in functions {
         let body = memory[..code.len()].get_mut(f.code.clone());
-        let body = body.ok_or("a function is not within the code")?;
+        let body = body.ok_or("a function is outside the code")?;
         for call in &f.calls {
-            let n = host_function(&call.symbol).ok_or_else(|| format!("there is no function `{}`", call.symbol))?;
+            let n = host_function(&call.symbol).ok_or_else(|| format!("unknown function `{}`", call.symbol))?;
             let at = call.at as usize;
             let place = body.get_mut(at..at.saturating_add(ADDRESS));
             let address = host_functions()[n].address as u64;
             place
-                .ok_or("an address is not within its function")?
+                .ok_or("an address is outside its function")?
                 .copy_from_slice(&address.to_le_bytes());
         }
     }

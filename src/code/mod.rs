@@ -206,7 +206,7 @@ impl CompiledKernels {
     /// during the call. `end` is at most [`Kernel::parallel_extent`].
     pub unsafe fn run(&self, i: usize, buffers: &[*mut u8], begin: usize, end: usize, scratch: *mut u8) -> Status {
         let f = &self.functions[self.kernels[i]];
-        assert_eq!(buffers.len(), self.arity[i], "buffers of kernel {i}");
+        assert_eq!(buffers.len(), self.arity[i], "the buffers of kernel {i}");
         // SAFETY: the caller vouches for the buffers and the scratch memory; the code lives as long as `self`.
         Status(unsafe { (f.entry)(buffers.as_ptr(), begin, end, scratch, f.info.constants.bytes().as_ptr()) })
     }

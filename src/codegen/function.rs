@@ -180,7 +180,7 @@ fn compile_widened(
         .map_err(|e| format!("{:?}", e.inner))?;
     let code = ctx.compiled_code().ok_or("no code")?;
     if !code.buffer.relocs().is_empty() {
-        return Err("the code calls or refers to something outside".into());
+        return Err("the code has external references (calls or relocations)".into());
     }
     widen::widen(code.code_buffer(), width, may_stream).map_err(|e| e.to_string())
 }

@@ -118,7 +118,7 @@ impl CompileUnit {
         let linked = functions.into_iter().map(|f| match f {
             FunctionSource::Known(f) => Ok(f),
             FunctionSource::New(key, made) => {
-                let entry = entries.next().ok_or("a function is not linked")?;
+                let entry = entries.next().ok_or("a new function has no address after linking")?;
                 // SAFETY: the module defined the function with the kernels' calling convention, and `memory` owns the
                 // module.
                 let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), made.1) });

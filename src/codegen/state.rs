@@ -162,7 +162,10 @@ impl FunctionLowering<'_> {
                 Some(&s) => vec![s; n],
                 None => self.with_form(true, |l| l.e.splat(class, x)),
             },
-            LoweredValue::None => unreachable!("the verifier saw v{} defined", v.0),
+            LoweredValue::None => unreachable!(
+                "v{} is used before its definition; the verifier should reject this",
+                v.0
+            ),
         }
     }
 

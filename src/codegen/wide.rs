@@ -27,7 +27,7 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
         narrows: false,
     };
     s.visit_body(&k.body);
-    let none = || "it has no vector loop".to_string();
+    let none = || "the kernel has no vector loop".to_string();
     if most <= 16 {
         return (16, Some("the target has no wider vectors".into()));
     }
@@ -48,7 +48,7 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
         w if w == most => None,
         16 if s.narrows && most == 32 => Some("AVX2 cannot store the low part of each lane".to_string()),
         w => Some(format!(
-            "vectors of {w} bytes suit loops of {} iterations best",
+            "{w}-byte vectors need the fewest steps for loops of {} iterations",
             extents()
         )),
     };
@@ -102,7 +102,7 @@ impl WidthSurvey<'_> {
                         self.narrows |= varies && is_narrow(d);
                         let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
                         let name = &self.k.buffer(*b).name;
-                        self.require_wide(wide, || format!("elements of `{name}` are not stored side by side"));
+                        self.require_wide(wide, || format!("the store to `{name}` is not contiguous"));
                     }
                 }
                 Stmt::Loop(l) => self.visit_loop(l),
@@ -124,12 +124,12 @@ impl WidthSurvey<'_> {
                 );
                 let d = self.k.dtype(r.init[0]);
                 self.require_wide(known && is_full_width(d), || {
-                    format!("a reduction ({:?}) of {d} has no wide form", r.op)
+                    format!("a reduction ({:?}) of {d} cannot be widened", r.op)
                 });
             }
             let carried = |v: Value| is_full_width(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
             let wide = l.carries.iter().all(|c| carried(c.phi));
-            self.require_wide(wide, || "a value that a loop carries has no wide form".into());
+            self.require_wide(wide, || "a loop-carried value cannot be widened".into());
         }
         if outer.is_some() {
             // Within a group, every loop-carried value and reduction result has one lane per iteration.
@@ -154,7 +154,7 @@ impl WidthSurvey<'_> {
             self.varying.insert(v);
             let wide = self.is_lane_wise(i, lane);
             let d = self.k.dtype(v);
-            self.require_wide(wide, || format!("{} has no wide form", describe_inst(self.k, i, d)));
+            self.require_wide(wide, || format!("{} cannot be widened", describe_inst(self.k, i, d)));
         }
     }
 
@@ -203,14 +203,14 @@ impl WidthSurvey<'_> {
 fn describe_inst(k: &Kernel, i: &Inst, d: DType) -> String {
     match i {
         Inst::Op(ScalarOp::Const(_)) => "a constant".into(),
-        Inst::Index(_) => "an index as a value".into(),
-        Inst::Bounded(..) => "an index that is read from memory".into(),
-        Inst::Load(b, ..) => format!("a load of `{}` whose elements are not side by side", k.buffer(*b).name),
+        Inst::Index(_) => "a loop index used as a value".into(),
+        Inst::Bounded(..) => "an index loaded from memory".into(),
+        Inst::Load(b, ..) => format!("a non-contiguous load of `{}`", k.buffer(*b).name),
         Inst::Op(ScalarOp::Unary(op, x)) => format!("{op:?} of {}", k.dtype(*x)),
         Inst::Op(ScalarOp::Binary(op, x, _)) => format!("{op:?} of {}", k.dtype(*x)),
         Inst::Op(ScalarOp::Compare(_, x, _)) => format!("a comparison of {}", k.dtype(*x)),
-        Inst::Op(ScalarOp::Select(..)) => format!("a choice between {d}"),
-        Inst::Op(ScalarOp::Fma(..)) => format!("a fused multiplication of {d}"),
+        Inst::Op(ScalarOp::Select(..)) => format!("a select of {d}"),
+        Inst::Op(ScalarOp::Fma(..)) => format!("a fused multiply-add of {d}"),
         Inst::Op(ScalarOp::Cast(to, x)) => format!("a conversion from {} to {to}", k.dtype(*x)),
     }
 }

@@ -100,7 +100,7 @@ fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
         Val::Leaf(t) => t
             .item()
             .map(|s| s.to_bool())
-            .ok_or_else(|| ControlError::new(format!("{what} must be one bool, not {}", t.ty()))),
+            .ok_or_else(|| ControlError::new(format!("{what} must be a single bool, not {}", t.ty()))),
         v => Err(ControlError::new(format!(
             "{what} must be a bool, not {}",
             v.kind_name()
@@ -111,10 +111,10 @@ fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
 /// Row `i` along dim 0. If there are no rows, a row of zeros.
 fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
     let Val::Leaf(t) = v else {
-        return Err(ControlError::new(format!("rows of {} cannot be taken", v.kind_name())));
+        return Err(ControlError::new(format!("cannot iterate over {}", v.kind_name())));
     };
     let [n, shape @ ..] = t.shape() else {
-        return Err(ControlError::new("rows of a 0-d tensor cannot be taken"));
+        return Err(ControlError::new("cannot iterate over a 0-d tensor"));
     };
     if !byte_len(t.dtype(), shape).is_some_and(is_available) {
         return Err(ControlError::new("a row is too large"));
@@ -124,7 +124,7 @@ fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
         return Ok(Val::Leaf(out));
     }
     if i >= *n {
-        return Err(ControlError::new(format!("row {i} is out of range: there are {n}")));
+        return Err(ControlError::new(format!("row {i} is out of range for {n} rows")));
     }
     let size = out.bytes().len();
     out.bytes_mut().copy_from_slice(&t.bytes()[i * size..(i + 1) * size]);
@@ -173,12 +173,12 @@ impl Stack {
     fn finish(self) -> ControlResult<Val<Tensor>> {
         let (v, out) = self
             .found
-            .ok_or_else(|| ControlError::new("there are no rows to walk along"))?;
+            .ok_or_else(|| ControlError::new("there are no tensors to iterate over"))?;
         let mut out = out.into_iter();
         let mut next = |_: &Tensor| {
             out.next()
                 .map(Val::Leaf)
-                .ok_or_else(|| ControlError::new("a row is missing"))
+                .ok_or_else(|| ControlError::new("a result is missing"))
         };
         v.try_map(&mut next)
     }
@@ -239,7 +239,7 @@ pub(crate) fn run_control<E: From<ControlError>>(
 /// An empty stack for as many results as there are rows.
 fn empty_stack(p: &ControlCall<Tensor>) -> ControlResult<Stack> {
     let rows = p.rows.first().and_then(|v| v.as_leaf()?.shape().first().copied());
-    let rows = rows.ok_or_else(|| ControlError::new("rows of a 0-d tensor cannot be taken"))?;
+    let rows = rows.ok_or_else(|| ControlError::new("cannot iterate over a 0-d tensor"))?;
     Ok(Stack { rows, found: None })
 }
 
@@ -253,7 +253,7 @@ fn run_scan<E: From<ControlError>>(
         let rows = copy_rows(p, i)?;
         let mut out = result_items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
         if out.len() < carried.len() {
-            return Err(ControlError::new("`scan` gives fewer values than it carries").into());
+            return Err(ControlError::new("`scan`'s graph returns fewer values than it carries").into());
         }
         let stacked = out.split_off(carried.len());
         stack.push(i, &Val::Tuple(stacked))?;

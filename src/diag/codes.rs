@@ -61,7 +61,7 @@ codes! {
     E0010 Error "unknown opcode";
     E0011 Error "one-element tuple needs a trailing comma";
     E0012 Error "invalid value";
-    E0013 Error "torch's text cannot be parsed";
+    E0013 Error "torch's printed graph cannot be parsed";
     E0014 Error "positional argument after a keyword argument";
     E0015 Error "unknown type";
     E0016 Error "invalid size";
@@ -75,7 +75,7 @@ codes! {
     E0106 Error "unknown module or attribute";
     E0107 Error "invalid name";
     E0108 Error "method without a receiver";
-    E0109 Error "graph is inconsistent";
+    E0109 Error "graph data structure is inconsistent";
     E0110 Error "unknown graph";
     E0111 Error "recursive graph call";
     E0112 Error "constant does not match its type";
@@ -123,7 +123,7 @@ codes! {
     E0601 Error "op cannot be compiled";
     E0602 Error "kernel fails verification";
     E0603 Error "kernel compilation failed";
-    E0604 Error "compiled model has no fitting code";
+    E0604 Error "compiled model has no usable code";
 
     // E07: files.
     E0701 Error "file cannot be read";
@@ -143,7 +143,7 @@ codes! {
     L0001 Warning "unused node";
     L0002 Note "unused weight";
     L0003 Warning "part of the graph is interpreted";
-    L0004 Note "compiled model is compiled anew";
+    L0004 Note "compiled model is recompiled";
 }
 
 impl fmt::Display for Code {

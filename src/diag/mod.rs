@@ -55,7 +55,7 @@ pub struct Suggestion {
     pub span: Span,
     /// The new text.
     pub replacement: String,
-    /// The reason, as a sentence without an initial capital: `an op with a similar name exists`.
+    /// The reason, as a sentence without an initial capital: `there is an op with a similar name`.
     pub text: String,
     /// Whether it can be applied without review.
     pub applicability: Applicability,

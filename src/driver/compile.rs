@@ -48,8 +48,8 @@ pub struct Compilation {
 
 /// What is said where compiled code is wanted of a graph that has none.
 pub fn nothing_compiled() -> Diagnostic {
-    Diagnostic::new(Code::E0601, "no part of the graph is compiled")
-        .note("what depends on sizes that only values tell is interpreted")
+    Diagnostic::new(Code::E0601, "no part of the graph can be compiled")
+        .note("operations with data-dependent sizes run in the interpreter")
 }
 
 impl Compilation {
@@ -193,8 +193,8 @@ impl ArtifactTexts<'_> {
                 Ok(())
             }
             None => {
-                let title = format!("`{}` is an archive and has no syntax tree", model.name);
-                session.report(Diagnostic::new(Code::E0703, title).help("`--emit graph` shows its graph"));
+                let title = format!("`{}` is an archive, which has no syntax tree", model.name);
+                session.report(Diagnostic::new(Code::E0703, title).help("use `--emit graph` to print its graph"));
                 Err(Reported)
             }
         }

@@ -135,7 +135,7 @@ impl CompiledFile {
         let (mut module, built) = graph::build(&tree, &self.manifest.name);
         found.extend(built);
         if found.has_errors() || module.entry().is_none() {
-            return Err(damaged(self.container.name(), "its inputs cannot be read").into());
+            return Err(damaged(self.container.name(), "its list of inputs cannot be read").into());
         }
         module.exported = self.manifest.exported.then(Signature::default);
         Ok(LoadedModel {
@@ -236,14 +236,14 @@ impl CompiledFile {
     fn refuse_or_note(&self, session: &mut Session, why: String) -> Staged<()> {
         let name = self.container.name();
         if session.no_fallback {
-            let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` fits: {why}"));
-            session.report(
-                d.help("compile the model for this: `fxc compile MODEL -o FILE.fxc`, with --at for further sizes"),
-            );
+            let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` can be used: {why}"));
+            session.report(d.help(
+                "compile the model for this case with `fxc compile MODEL -o FILE.fxc`; use --at for further sizes",
+            ));
             return Err(Reported);
         }
-        let d = Diagnostic::new(Code::L0004, format!("`{name}` is compiled anew: {why}"));
-        session.report(d.help("--no-fallback makes this an error"));
+        let d = Diagnostic::new(Code::L0004, format!("`{name}` is recompiled: {why}"));
+        session.report(d.help("use --no-fallback to make this an error"));
         Ok(())
     }
 
@@ -256,7 +256,7 @@ impl CompiledFile {
     ) -> Result<Result<u32, String>, Diagnostic> {
         let wanted = code_options(passes, session.exact);
         let Some(wanted) = wanted else {
-            return Ok(Err("its code was made with other options".into()));
+            return Ok(Err("its code was compiled with different options".into()));
         };
         let host = session.target.unwrap_or_else(Target::native);
         let mut best: Option<(usize, u32)> = None;
@@ -268,7 +268,7 @@ impl CompiledFile {
                 continue;
             }
             if entry.options != wanted {
-                why = Some("its code was made with other options".to_string());
+                why = Some("its code was compiled with different options".to_string());
                 continue;
             }
             if read_key(&self.container, i as u32)? != types {
@@ -279,7 +279,7 @@ impl CompiledFile {
                 best = Some((entry.features.len(), i as u32));
             }
         }
-        let none = || why.unwrap_or_else(|| "it has no code".into());
+        let none = || why.unwrap_or_else(|| "it contains no code".into());
         Ok(best.map(|(_, part)| part).ok_or_else(none))
     }
 
@@ -288,7 +288,7 @@ impl CompiledFile {
         let mut have: Vec<String> = self.manifest.native.iter().map(|e| e.inputs.join(", ")).collect();
         have.dedup();
         format!(
-            "it has code for ({}), and the inputs are ({})",
+            "it contains code for ({}), but the inputs are ({})",
             have.join("), ("),
             wanted.join(", ")
         )
@@ -348,7 +348,7 @@ fn read_json<T: DeserializeOwned>(container: &Container, kind: SectionKind) -> R
     read.map_err(|e| {
         damaged(
             container.name(),
-            format!("the {} section is not what it should be: {e}", kind.name()),
+            format!("the {} section is malformed: {e}", kind.name()),
         )
     })
 }
@@ -367,6 +367,7 @@ fn check_ending(path: &Path) -> Result<(), Diagnostic> {
         "`{}` is a compiled model, but its name does not end in .{COMPILED_ENDING}",
         path.display()
     );
-    let d = Diagnostic::new(Code::E0409, title).note("a compiled model is code, which is not loaded by accident");
-    Err(d.help("if you trust it as you would trust a program, give it that ending"))
+    let d = Diagnostic::new(Code::E0409, title)
+        .note("a compiled model contains code; the extension prevents loading it by accident");
+    Err(d.help("if you trust the file as you would a program, rename it to have this extension"))
 }

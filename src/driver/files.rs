@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-const KINDS: &str = ".npy, .npz and .safetensors files hold tensors";
+const KINDS: &str = "tensors are read from .npy, .npz and .safetensors files";
 
 /// The maximal length of a text: source positions are 32-bit.
 const LONGEST: usize = 1 << 30;
@@ -48,14 +48,14 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     match FileKind::of_head(&bytes) {
         FileKind::Zip if path == "-" => {
             let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
-                .note("its weights are mapped, which needs a file");
-            return Err(d.help("give the file's name instead of `-`"));
+                .note("its weights are memory-mapped, which requires a file");
+            return Err(d.help("pass the file's name instead of `-`"));
         }
         FileKind::Zip => return Ok(Content::Archive),
         FileKind::Compiled if path == "-" => {
             let d = Diagnostic::new(Code::E0703, "a compiled model cannot be read from standard input")
-                .note("it is mapped, which needs a file");
-            return Err(d.help("give the file's name instead of `-`"));
+                .note("it is memory-mapped, which requires a file");
+            return Err(d.help("pass the file's name instead of `-`"));
         }
         // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
         kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => return Ok(Content::Compiled),
@@ -65,7 +65,10 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
     rest.map_err(|e| cannot(&e))?;
     if bytes.len() > LONGEST {
-        let title = format!("`{}` is too large: a text may have {LONGEST} bytes", display_name(path));
+        let title = format!(
+            "`{}` is too large: the limit for text is {LONGEST} bytes",
+            display_name(path)
+        );
         return Err(Diagnostic::new(Code::E0701, title));
     }
     // Some binary formats start with a line of text.
@@ -87,7 +90,10 @@ fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     let name = display_name(path);
     let d = match kind {
         FileKind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),
-        _ => Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")),
+        _ => Diagnostic::new(
+            Code::E0703,
+            format!("cannot read `{name}` as a model: the file is {kind}"),
+        ),
     };
     d.help(kind.advice(FileRole::Model, name))
 }
@@ -142,7 +148,7 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
         Ok(a) => a.read().map(|t| (name, t)),
         Err(ty) => Err(malformed_file(
             path,
-            format!("array `{name}` has elements of type {ty}"),
+            format!("array `{name}` has the unsupported element type {ty}"),
         )),
     };
     open_arrays(path)?.into_iter().map(read).collect()
@@ -201,12 +207,12 @@ fn to_diagnostic(e: &FileError) -> Diagnostic {
     match &e.problem {
         Problem::Io(why) => unreadable_file(&e.path, &without_number(why)),
         Problem::Memory(_) => {
-            let title = format!("`{}` cannot be unpacked: {}", e.path.display(), error_detail(e));
+            let title = format!("cannot unpack `{}`: {}", e.path.display(), error_detail(e));
             Diagnostic::new(Code::E0509, title)
         }
         Problem::Kind(kind) => {
             let advice = kind.advice(FileRole::Inputs, &e.path.display().to_string());
-            not_tensors(&e.path).note(format!("it is {kind}")).help(advice)
+            not_tensors(&e.path).note(format!("the file is {kind}")).help(advice)
         }
         _ => malformed_file(&e.path, error_detail(e)),
     }
@@ -224,7 +230,10 @@ fn malformed_file(path: &Path, why: String) -> Diagnostic {
 }
 
 fn not_tensors(path: &Path) -> Diagnostic {
-    Diagnostic::new(Code::E0507, format!("`{}` does not hold tensors", path.display()))
+    Diagnostic::new(
+        Code::E0507,
+        format!("`{}` contains no readable tensors", path.display()),
+    )
 }
 
 /// Writes named tensors in the format of the path's extension. An `.npy` file holds exactly one.

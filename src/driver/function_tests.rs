@@ -69,7 +69,7 @@ fn each_size_is_compiled_once() {
         must_match: true,
     };
     let (none, found) = bind::bind_inputs(&f.module, vec![given], Dims::new());
-    assert!(none.is_none() && found.iter().any(|d| d.title.contains("outside of its range 1..9")));
+    assert!(none.is_none() && found.iter().any(|d| d.title.contains("outside its range 1..9")));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn what_has_no_compiled_form_is_interpreted() {
         assert_eq!(got[..6], [0.0, 8.0, 16.0, 24.0, 32.0, 40.0]);
         let found = s.diagnostics.iter().find(|d| d.code == Code::L0003);
         let told = found.map(|d| &*d.title);
-        let why = "the graph runs in the interpreter: a number that is carried is known only when the graph runs";
+        let why = "the graph runs in the interpreter: the value of a carried number is only known at run time";
         assert_eq!(told, Some(why), "{:?}", s.diagnostics);
     }
 }
@@ -233,7 +233,7 @@ fn what_follows_a_size_that_depends_on_values_is_interpreted() {
     let warnings: Vec<_> = s.diagnostics.iter().map(|d| d.title.clone()).collect();
     assert_eq!(
         warnings,
-        ["2 of 5 operations run in the interpreter, because sizes depend on values"]
+        ["2 of 5 operations run in the interpreter because of data-dependent sizes"]
     );
     assert_eq!(
         numbers(&call(&mut f, &mut s, &arange(1)).result),

@@ -146,7 +146,7 @@ pub fn load_text(
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
     if module.graphs.is_empty() && !has_rules && !found.has_errors() {
         let d = Diagnostic::new(Code::E0113, format!("`{name}` contains no graph"));
-        found.push(d.help("write `graph main { … }`, or give text that torch's print(graph) wrote"));
+        found.push(d.help("write `graph main { … }`, or paste the output of torch's print(graph)"));
     }
     if !found.has_errors() {
         found.extend(bind_weights(&mut module, dir, how));
@@ -223,17 +223,19 @@ fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Re
             if lifted {
                 *module = exported;
             }
-            (fitted, "mend it, or take it out: the graph runs without")
+            (fitted, "correct it, or remove it: the graph runs without a signature")
         }
         (None, false) => (
             graph::unlift(module),
-            "paste the whole output of `print(exported_program)`",
+            "paste the complete output of `print(exported_program)`",
         ),
         (None, true) => return Ok(()),
     };
     fitted.map_err(|why| {
-        let title = format!("the signature does not fit the graph: {why}");
-        Diagnostic::new(Code::E0013, title).at(place, "this program").help(help)
+        let title = format!("the signature does not match the graph: {why}");
+        Diagnostic::new(Code::E0013, title)
+            .at(place, "signature of this program")
+            .help(help)
     })
 }
 

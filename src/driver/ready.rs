@@ -79,7 +79,7 @@ fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Stage
             let title = format!("the graph runs in the interpreter: {}", why.reason());
             Ok(Lowered {
                 tail: Some(tail),
-                warning: Some(Diagnostic::new(Code::L0003, title).at_opt(why.span(), "what is not compiled")),
+                warning: Some(Diagnostic::new(Code::L0003, title).at_opt(why.span(), "this cannot be compiled")),
                 nothing: Some(why.into()),
                 ..Lowered::default()
             })

@@ -34,7 +34,7 @@ pub fn executable_inputs(
     let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
     wanted
         .map(|i| {
-            let missing = || Diagnostic::new(Code::E0501, format!("no tensor is given for input `{}`", i.name));
+            let missing = || Diagnostic::new(Code::E0501, format!("input `{}` has no tensor", i.name));
             value(&i.name).cloned().or_else(|| item(&i.name)).ok_or_else(missing)
         })
         .collect()
@@ -193,9 +193,9 @@ pub fn as_f64(s: Scalar) -> f64 {
 pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Diagnostic> {
     let fits = scores.rank() == 2 && labels.rank() == 1 && scores.shape()[0] == labels.shape()[0];
     if !fits || labels.dtype().is_float() || scores.shape()[1] == 0 {
-        let title = format!("labels {} do not fit results {}", labels.ty(), scores.ty());
+        let title = format!("labels {} do not match results {}", labels.ty(), scores.ty());
         return Err(
-            Diagnostic::new(Code::E0504, title).note("for results of shape [N, C], labels are N integers below C")
+            Diagnostic::new(Code::E0504, title).note("for results of shape [N, C], pass N integer labels less than C")
         );
     }
     let (n, c) = (scores.shape()[0], scores.shape()[1]);

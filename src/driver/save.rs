@@ -42,12 +42,15 @@ pub struct Saved {
 /// this is reported, and readers of the file compile the model again.
 pub fn save_compiled(session: &mut Session, model: LoadedModel, save: &SaveRequest, path: &Path) -> Staged<Saved> {
     if !has_compiled_ending(path) {
-        let d = unwritable_file(path, "a compiled model's name ends in .fxc");
+        let d = unwritable_file(path, "a compiled model's name must end in .fxc");
         session.report(d);
         return Err(Reported);
     }
     let Some(options) = code_options(&save.request.passes, session.exact) else {
-        session.report(unwritable_file(path, "the passes' options have no form in a file"));
+        session.report(unwritable_file(
+            path,
+            "a compiled model cannot record these pass options",
+        ));
         return Err(Reported);
     };
     let mut writer = SaveWriter {
@@ -137,9 +140,9 @@ impl SaveWriter<'_> {
         for inputs in save.inputs {
             function.prepare(session, inputs)?;
             let Some(executable) = function.whole_executable() else {
-                let d = Diagnostic::new(Code::L0004, format!("`{}` holds no code", self.path.display()));
+                let d = Diagnostic::new(Code::L0004, format!("`{}` will contain no code", self.path.display()));
                 session.report(
-                    d.note("a part of the graph is interpreted: whoever reads the file compiles the rest of it anew"),
+                    d.note("part of the graph is interpreted, so the model is recompiled when the file is loaded"),
                 );
                 continue;
             };
@@ -148,8 +151,8 @@ impl SaveWriter<'_> {
                     .entries
                     .push(native_entry(session, &self.options, executable, inputs)),
                 Err(WriteError::NoForm(what)) => {
-                    let d = Diagnostic::new(Code::L0004, format!("`{}` holds no code", self.path.display()));
-                    session.report(d.note(format!("there is no form in a file for {what}")));
+                    let d = Diagnostic::new(Code::L0004, format!("`{}` will contain no code", self.path.display()));
+                    session.report(d.note(format!("{what} cannot be stored in a file")));
                 }
                 Err(WriteError::Io(e)) => {
                     session.report(unwritable_file(self.path, &plain_io_error(&e)));

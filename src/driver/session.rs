@@ -139,7 +139,7 @@ impl Session {
         let model = self.load_any(path)?;
         if model.module.graphs.is_empty() {
             let d = Diagnostic::new(Code::E0113, format!("`{path}` contains rules but no graph"));
-            self.report(d.help("give the model, and the rules with `fxc rewrite MODEL --rules FILE`"));
+            self.report(d.help("pass the model, and its rules with --rules: `fxc rewrite MODEL --rules FILE`"));
             return Err(Reported);
         }
         Ok(model)
@@ -153,7 +153,7 @@ impl Session {
             None => vec![],
         };
         if rules.is_empty() {
-            self.report(Diagnostic::new(Code::E0806, format!("`{path}` contains no rule")));
+            self.report(Diagnostic::new(Code::E0806, format!("`{path}` contains no rules")));
             return Err(Reported);
         }
         Ok(rules)
@@ -360,9 +360,9 @@ impl Session {
     pub fn compile_object(&mut self, program: &Program) -> Staged<Vec<u8>> {
         let object = codegen::emit_object(&program.kernels, self.codegen_options(false));
         object.map_err(|e| {
-            let d = Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"));
+            let d = Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"));
             self.diagnostics
-                .push(d.help("this is a fault in fxc; please report the graph"));
+                .push(d.help("this is a bug in fxc; please report it with the graph"));
             Reported
         })
     }

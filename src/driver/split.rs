@@ -58,22 +58,26 @@ impl InterpretedTail {
             let title = format!("{what}, because {}", untyped::what_is_missing(graph, &missing));
             return untyped::explain_missing(graph, &missing, Diagnostic::new(Code::L0003, title));
         }
-        let d = Diagnostic::new(Code::L0003, format!("{what}, because sizes depend on values"))
-            .at_opt(node.meta.span, "the first whose size is not known before");
+        let d = Diagnostic::new(Code::L0003, format!("{what} because of data-dependent sizes"))
+            .at_opt(node.meta.span, "the first operation with data-dependent sizes");
         let d = place_note(graph, self.first).map_or(d.clone(), |p| d.note(p));
         match node.meta.span {
             Some(_) => d,
-            None => d.note(format!("the first is `%{}` (`{}`)", node.name(), node.target())),
+            None => d.note(format!(
+                "the first such operation is `%{}` (`{}`)",
+                node.name(),
+                node.target()
+            )),
         }
     }
 
     /// The error if the tail is the whole graph and code was requested.
     pub(super) fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
-        let title = "no part of the graph is compiled";
+        let title = "no part of the graph can be compiled";
         let missing = self.missing_types(graph);
         if missing.is_empty() {
             return Diagnostic::new(Code::E0601, title)
-                .note("what depends on sizes that only values tell is interpreted");
+                .note("operations with data-dependent sizes run in the interpreter");
         }
         let title = format!("{title}, because {}", untyped::what_is_missing(graph, &missing));
         untyped::explain_missing(graph, &missing, Diagnostic::new(Code::E0601, title))

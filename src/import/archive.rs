@@ -137,7 +137,7 @@ impl Archive {
         if let (Some(start), true) = (stored, in_place) {
             let end = start.checked_add(size).filter(|e| *e <= self.map.len() as u64);
             if end.is_none() {
-                return Err(self.unreadable_entry(path, "it reaches beyond the end of the file"));
+                return Err(self.unreadable_entry(path, "it extends past the end of the file"));
             }
             return Ok(Payload::Mapped {
                 offset: start as usize,
@@ -149,7 +149,7 @@ impl Archive {
             .by_index(index)
             .map_err(|e| self.unreadable_entry(path, &e.to_string()))?;
         if size > limit {
-            return Err(self.unreadable_entry(path, &format!("its size of {size} bytes is above the limit of {limit}")));
+            return Err(self.unreadable_entry(path, &format!("its size of {size} bytes exceeds the limit of {limit}")));
         }
         let mut bytes = vec![];
         file.take(limit + 1)
@@ -158,7 +158,7 @@ impl Archive {
         if bytes.len() as u64 != size {
             return Err(self.unreadable_entry(
                 path,
-                &format!("it holds {} bytes, not the {size} it claims", bytes.len()),
+                &format!("it contains {} bytes, but its recorded size is {size}", bytes.len()),
             ));
         }
         Ok(Payload::Owned(bytes))
@@ -175,8 +175,8 @@ impl Archive {
 
 fn open_zip<'a>(map: &'a Mmap, name: &str) -> Result<ZipArchive<Cursor<&'a [u8]>>, Diagnostic> {
     files::open_zip(&map[..]).map_err(|e| {
-        Diagnostic::new(Code::E0402, format!("`{name}` is not a complete zip archive"))
+        Diagnostic::new(Code::E0402, format!("`{name}` is not a valid or complete zip archive"))
             .note(e.to_string())
-            .help("write it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it as a binary file")
+            .help("create it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it in binary mode")
     })
 }

@@ -77,7 +77,7 @@ pub(super) fn read_items(v: &Value) -> Result<&[Value], Bad> {
 /// A 64-bit integer.
 pub(super) fn read_int(v: &Value) -> Result<i64, Bad> {
     v.as_i64().ok_or_else(|| match v {
-        Value::Number(n) => format!("{n} is not an integer of 64 bits").into(),
+        Value::Number(n) => format!("{n} is not a 64-bit integer").into(),
         _ => format!("expected an integer, found {}", kind_name(v)).into(),
     })
 }
@@ -85,9 +85,7 @@ pub(super) fn read_int(v: &Value) -> Result<i64, Bad> {
 /// A number. torch writes those that JSON cannot represent as strings.
 pub(super) fn read_float(v: &Value) -> Result<f64, Bad> {
     match v {
-        Value::Number(n) => n
-            .as_f64()
-            .ok_or_else(|| format!("{n} is not a number of 64 bits").into()),
+        Value::Number(n) => n.as_f64().ok_or_else(|| format!("{n} is not a 64-bit number").into()),
         Value::String(s) => match s.as_str() {
             "Infinity" | "inf" => Ok(f64::INFINITY),
             "-Infinity" | "-inf" => Ok(f64::NEG_INFINITY),

@@ -20,6 +20,7 @@ use super::pt2_weights::ArchiveWeights;
 use super::sym::parse_size;
 use super::treespec;
 use super::{guards, vmap};
+use crate::diag::words::count;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, CallSpec, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
 use crate::tensor::files::{FileKind, FileRole};
@@ -62,8 +63,8 @@ fn read_archive(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics),
     let read = read.and_then(|()| if lifted { Ok(()) } else { reader.unlift() });
     if let Err(e) = read {
         let what = match e {
-            Bad::Malformed(_) => "is not what the schema of torch.export says",
-            Bad::Unsupported(_) => "holds what fxc cannot read",
+            Bad::Malformed(_) => "does not match the schema of torch.export",
+            Bad::Unsupported(_) => "contains something that fxc does not support",
         };
         let (code, why) = e.into_code_and_text();
         out.push(Diagnostic::new(code, format!("`{entry}` in `{}` {what}", archive.name)).note(why));
@@ -87,10 +88,10 @@ fn check_kind(archive: &Archive) -> Result<(), Diagnostic> {
     // Entries of the old layout are at the top level, so they have no folder to strip.
     if old.iter().any(|p| archive.has_entry(p)) {
         let title = format!(
-            "`{}` has the layout of torch before 2.8, whose weights are pickled",
+            "`{}` uses the archive layout of torch versions before 2.8, with pickled weights",
             archive.name
         );
-        let help = "load it in Python with `torch.export.load` and write it again with `torch.export.save`";
+        let help = "load it in Python with `torch.export.load` and save it again with `torch.export.save`";
         return Err(Diagnostic::new(Code::E0405, title).help(help));
     }
     if archive.has_entry("byteorder") && archive.read_text("byteorder")? != "little" {
@@ -114,11 +115,11 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
         _ if names.contains(&"model") => "model",
         _ => {
             let title = format!(
-                "`{}` holds {} models, none of them called `model`",
+                "`{}` contains {} models, but none is named `model`",
                 archive.name,
                 names.len()
             );
-            return Err(Diagnostic::new(Code::E0405, title).note(format!("they are {}", names.join(", "))));
+            return Err(Diagnostic::new(Code::E0405, title).note(format!("the models are {}", names.join(", "))));
         }
     };
     Ok((format!("models/{name}.json"), name.to_string()))
@@ -128,14 +129,15 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
 fn other_kind(archive: &Archive) -> Diagnostic {
     let name = &archive.name;
     match archive.kind() {
-        FileKind::Zip => Diagnostic::new(
-            Code::E0402,
-            format!("`{name}` is not an archive of `torch.export.save`"),
-        )
-        .note("it has no entry `models/….json`"),
+        FileKind::Zip => Diagnostic::new(Code::E0402, format!("`{name}` was not written by `torch.export.save`"))
+            .note("it has no entry `models/….json`"),
         kind => {
             let advice = kind.advice(FileRole::Model, name);
-            Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")).help(advice)
+            Diagnostic::new(
+                Code::E0703,
+                format!("cannot read `{name}` as a model: the file is {kind}"),
+            )
+            .help(advice)
         }
     }
 }
@@ -261,7 +263,7 @@ fn read_inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec
     let inputs = get_list(json, "inputs")?;
     if specs.len() != inputs.len() {
         let (a, b) = (specs.len(), inputs.len());
-        return Err(format!("the signature has {a} inputs, the graph {b}").into());
+        return Err(format!("the signature has {}, but the graph has {b}", count(a, "input")).into());
     }
     let mut out = vec![];
     for (i, (input, spec)) in inputs.iter().zip(specs).enumerate() {
@@ -298,7 +300,7 @@ fn read_input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> R
         "parameter" => ("PARAMETER", "parameter_name"),
         "buffer" => ("BUFFER", "buffer_name"),
         "tensor_constant" => ("CONSTANT_TENSOR", "tensor_constant_name"),
-        _ => return Err(Bad::unsupported(format!("it is a `{kind}`"))),
+        _ => return Err(Bad::unsupported(format!("it has the unsupported kind `{kind}`"))),
     };
     made.kind = word.into();
     made.target = Some(get_text(spec, key)?.into());
@@ -312,7 +314,7 @@ fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<Out
     let specs = get_list(signature, "output_specs")?;
     if specs.len() != values.len() {
         let (a, b) = (specs.len(), values.len());
-        return Err(format!("the signature has {a} outputs, the graph {b}").into());
+        return Err(format!("the signature has {}, but the graph has {b}", count(a, "output")).into());
     }
     let one = |(i, spec): (usize, &Value)| {
         let (kind, spec) = read_union(spec).map_err(|e| e.within(format_args!("output {i}")))?;

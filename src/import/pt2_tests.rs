@@ -208,7 +208,7 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             "text",
             b"hello".to_vec(),
             Code::E0402,
-            "`FILE` is not a complete zip archive",
+            "`FILE` is not a valid or complete zip archive",
         ),
         (
             "json",
@@ -220,7 +220,7 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             "entry",
             changed(model, |_| String::new()),
             Code::E0402,
-            "is not an archive of `torch.export.save`",
+            "was not written by `torch.export.save`",
         ),
         (
             "version",
@@ -244,7 +244,7 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             "input",
             edited("{\"parameter\": {\"arg\"", "{\"custom_obj\": {\"arg\""),
             Code::E0405,
-            "input 0: it is a `custom_obj`",
+            "input 0: it has the unsupported kind `custom_obj`",
         ),
         ("expr", edited("Symbol('", "Symbol("), Code::E0403, "is not a size"),
         (
@@ -272,7 +272,7 @@ fn what_is_wrong_with_the_weights_is_said_with_the_entry() {
             "shape",
             changed(weights, |s| s.replacen("{\"as_int\": 8}", "{\"as_int\": 9}", 1)),
             Code::E0403,
-            "it takes more than",
+            "it exceeds the",
         ),
         (
             "huge",

@@ -53,7 +53,7 @@ impl<'a> ArchiveWeights<'a> {
                     }
                     None => out.push(Diagnostic::new(
                         Code::E0403,
-                        format!("`{path}` in `{}` has no table `config`", archive.name),
+                        format!("`{path}` in `{}` lacks the table `config`", archive.name),
                     )),
                 },
                 Err(d) => out.push(d),
@@ -87,7 +87,7 @@ impl<'a> ArchiveWeights<'a> {
                         && *ty != t.ty()
                     {
                         let title = format!("`{name}` is {} in the weights of `{}`", t.ty(), self.archive.name);
-                        out.push(Diagnostic::new(Code::E0406, title).note(format!("the graph says {ty}")));
+                        out.push(Diagnostic::new(Code::E0406, title).note(format!("the graph declares {ty}")));
                     }
                     attribute.ty = Some(Val::Leaf(t.ty()));
                     attribute.value = Some(t);
@@ -115,10 +115,10 @@ impl<'a> ArchiveWeights<'a> {
         };
         let mut d = Diagnostic::new(Code::E0401, title);
         if names.len() > 1 {
-            d = d.note(format!("they are {}{more}", list.join(", ")));
+            d = d.note(format!("missing: {}{more}", list.join(", ")));
         }
         match nearest(&names[0], self.views.keys().map(String::as_str)) {
-            Some(near) => d.help(format!("a weight with a similar name exists: `{near}`")),
+            Some(near) => d.help(format!("there is a weight with a similar name: `{near}`")),
             None => d,
         }
     }
@@ -171,7 +171,7 @@ impl<'a> ArchiveWeights<'a> {
         let storage = if contiguous {
             AlignedBytes::from_slice(&bytes[start..start + len])
         } else if len > MAX_COPY {
-            return Err(Failure::view("it is a view whose copy would take more than 4 GiB"));
+            return Err(Failure::view("it is a view, and a copy of it would exceed 4 GiB"));
         } else {
             view.gather_elements(bytes, len)
         };
@@ -205,7 +205,7 @@ impl WeightView {
         match end {
             Some(end) if end <= stored => Ok(self.offset * self.dtype.size()),
             _ => Err(format!(
-                "it takes more than the {stored} bytes of `{}`: {} elements of {} from element {}",
+                "it exceeds the {stored} bytes of `{}`: {} elements of {}, starting at element {}",
                 self.entry,
                 self.shape.iter().map(|n| n.to_string()).collect::<Vec<_>>().join("×"),
                 self.dtype,

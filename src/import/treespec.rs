@@ -11,14 +11,14 @@ pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usi
     let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
     let root = match read_items(&spec)? {
         [version, root] if version.as_i64() == Some(1) => root,
-        _ => return Err("expected version 1 of a tree specification".into()),
+        _ => return Err("expected a tree specification of version 1".into()),
     };
     let count = leaves.len();
     let mut leaves = leaves.into_iter();
     let value = build_value(root, &mut leaves)?;
     match leaves.len() {
         0 => Ok(value),
-        n => Err(format!("it nests {} values, but there are {count}", count - n).into()),
+        n => Err(format!("it describes {} values, but there are {count}", count - n).into()),
     }
 }
 
@@ -59,9 +59,9 @@ fn build_value(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Res
     let Some(ty) = get_optional(spec, "type") else {
         return leaves
             .next()
-            .ok_or_else(|| "it nests more values than there are".into());
+            .ok_or_else(|| "it describes more values than there are".into());
     };
-    let ty = ty.as_str().ok_or("a type is not a string")?;
+    let ty = ty.as_str().ok_or("a type must be a string")?;
     let children = get_list(spec, "children_spec")?;
     let values = children
         .iter()

@@ -197,9 +197,9 @@ impl WeightBinder<'_> {
                 continue;
             }
             if let Some(dtype) = file.unsupported.get(&**name) {
-                let title = format!("`{name}` has elements of type {dtype} in `{}`", self.file);
+                let title = format!("`{name}` has dtype {dtype} in `{}`", self.file);
                 let d = Diagnostic::new(Code::E0406, title).at_opt(a.span, "read here");
-                self.out.push(d.note("fxc does not compute with this type"));
+                self.out.push(d.note("fxc does not support this dtype"));
                 continue;
             }
             let Some(t) = tensors.get(&**name) else {
@@ -217,7 +217,7 @@ impl WeightBinder<'_> {
                         d
                     };
                     self.out
-                        .push(d.help("correct the declaration, or use the weights of this model"));
+                        .push(d.help("correct the declaration, or use weights that belong to this model"));
                 }
                 _ => a.ty = Some(Val::Leaf(ty)),
             }
@@ -253,11 +253,11 @@ impl WeightBinder<'_> {
             );
         }
         if self.missing.len() > 1 {
-            d = d.note(format!("they are {}", list_names(self.missing.iter().map(|n| &**n))));
+            d = d.note(format!("missing: {}", list_names(self.missing.iter().map(|n| &**n))));
         }
         for name in self.missing.iter().take(3) {
             if let Some(near) = nearest(name, left.keys().map(String::as_str)) {
-                d = d.help(format!("the file has `{near}`, which is similar to `{name}`"));
+                d = d.help(format!("the file contains `{near}`, which is similar to `{name}`"));
             }
         }
         self.out.push(d);
@@ -269,16 +269,16 @@ impl WeightBinder<'_> {
         }
         let title = match left.len() {
             1 => format!(
-                "nothing reads the weight `{}` of `{}`",
+                "the weight `{}` in `{}` is never used",
                 left.keys().next().map_or("", |k| k),
                 self.file
             ),
-            n => format!("nothing reads {n} of the weights in `{}`", self.file),
+            n => format!("{n} of the weights in `{}` are never used", self.file),
         };
         let d = Diagnostic::new(Code::L0002, title);
         self.out.push(match left.len() {
             1 => d,
-            _ => d.note(format!("they are {}", list_names(left.keys().map(String::as_str)))),
+            _ => d.note(format!("unused: {}", list_names(left.keys().map(String::as_str)))),
         });
     }
 }

@@ -78,7 +78,7 @@ fn all_that_is_wrong_is_said_at_once() {
     assert_eq!(d[0].0, Code::E0406);
     assert_eq!(
         d[1],
-        (Code::E0401, vec!["they are `b`, `fc.weight`, `fc.bias`".to_string()])
+        (Code::E0401, vec!["missing: `b`, `fc.weight`, `fc.bias`".to_string()])
     );
     assert_eq!(d[2].0, Code::L0002);
     std::fs::write(path, [9u8; 40]).unwrap();

@@ -19,7 +19,7 @@ pub(super) fn convert_operands(
     if node.op() == Opcode::CallModule {
         return match op::modules::is_guards(node.target()) {
             true => Ok(()),
-            false => Err(unknown_conversion_error(graph, n, "a module's own call")),
+            false => Err(unknown_conversion_error(graph, n, "a module call")),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
@@ -63,7 +63,7 @@ pub(super) fn convert_operands(
         Policy::GruCell => return gru_cell(graph, n, dtype),
         Policy::Pad if is_constant_pad(node) => {}
         Policy::Pad => convert_all_to(graph, n, DType::F32),
-        Policy::Mixed => return Err(unknown_conversion_error(graph, n, "an op that is composed of others")),
+        Policy::Mixed => return Err(unknown_conversion_error(graph, n, "a composite op")),
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) ->
 
 /// Splits an einsum into the einsums that torch computes it by, and converts the operands of those that are products.
 fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
-    let unknown = |graph: &Graph| Err(unknown_conversion_error(graph, n, "an einsum of this kind"));
+    let unknown = |graph: &Graph| Err(unknown_conversion_error(graph, n, "an unsupported form of einsum"));
     let (equation, operands, path) = match graph[n].args() {
         [Val::Str(e), Val::List(v) | Val::Tuple(v), path @ ..] => (e.clone(), v.clone(), path.first().cloned()),
         [Val::Str(e), v @ ..] => (e.clone(), v.to_vec(), None),
@@ -147,7 +147,7 @@ fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<()
             graph.set_args(n, vec![Val::Leaf(inverse), Val::int(-e)]);
             convert_all_to(graph, n, dtype);
         }
-        _ => return Err(unknown_conversion_error(graph, n, "a power that is not known")),
+        _ => return Err(unknown_conversion_error(graph, n, "a power with an unknown exponent")),
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic
         })
         .collect();
     let [x, h, w_ih, w_hh, b_ih, b_hh] = &given[..] else {
-        return Err(unknown_conversion_error(graph, n, "a cell of this kind"));
+        return Err(unknown_conversion_error(graph, n, "an unsupported form of cell"));
     };
     let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert_call(graph, n, target, args, vec![]));
     let mut gates = |x: &Arg, w: &Arg, b: &Arg| {
@@ -209,11 +209,11 @@ fn is_constant_pad(n: &Node) -> bool {
 }
 
 fn unknown_conversion_error(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
-    let title = format!("what autocast makes of `{}` is not known", graph[n].target());
+    let title = format!("fxc does not know how autocast handles `{}`", graph[n].target());
     let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
-    d.note(format!("it is {what}, and stands in a region with autocast on"))
+    d.note(format!("it is {what} in a region with autocast enabled"))
         .note(
-            "torch's `run_decompositions` keeps such an op and forgets autocast for it: other results than the model's",
+            "torch's `run_decompositions` keeps this op but loses its autocast region, so the results differ from the model's",
         )
-        .help("write what it computes as `torch.matmul` and pointwise ops in the model, or turn autocast off around it")
+        .help("rewrite the op as `torch.matmul` and pointwise ops in the model, or disable autocast around it")
 }

@@ -59,7 +59,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
     if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
         // With known Python values as arguments, the result is known now or never.
-        let what = format!("`{}` has no value for these arguments", call.op.name);
+        let what = format!("`{}` cannot be evaluated for these arguments", call.op.name);
         return Err(OpError::new(Code::E0202, what));
     }
     check_bytes(&ty, call.op.name)?;
@@ -148,7 +148,7 @@ fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
 
 /// The error of a call with `results` results but `out` tensors to write them to.
 pub fn wrong_number(out: usize, results: usize) -> OpError {
-    OpError::arg("out", format!("{out} tensors are given to write {results} results to"))
+    OpError::arg("out", format!("`out` has {out} tensors, but the op returns {results}"))
 }
 
 /// The type of a tensor of type `target` after a result of type `result` is written to it; an error if it cannot be
@@ -178,14 +178,14 @@ pub(super) fn check_bytes(ty: &Type, op: &str) -> Result<(), OpError> {
         let Some(shape) = &t.shape else { continue };
         if shape.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
             return Err(OpError::shape(format!(
-                "`{op}` gives a tensor with a negative size: {t}"
+                "`{op}` returns a tensor with a negative size: {t}"
             )));
         }
         let known: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect();
         if crate::tensor::byte_len(t.dtype, &known).is_none() {
             return Err(OpError::new(
                 Code::E0306,
-                format!("`{op}` gives {t}, which is more bytes than a machine can address"),
+                format!("the result of `{op}`, {t}, exceeds the address space"),
             ));
         }
     }

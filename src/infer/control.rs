@@ -66,7 +66,7 @@ impl Infer<'_> {
             return Ok(Val::Unknown);
         };
         let inputs = super::graph_inputs(callee, inputs, &[])
-            .map_err(|e| OpError::new(Code::E0203, format!("arguments do not fit the graph `{name}`: {e}")))?;
+            .map_err(|e| OpError::new(Code::E0203, format!("invalid arguments for the graph `{name}`: {e}")))?;
         if let Some((_, ty)) = self.memo.get(name).and_then(|m| m.iter().find(|(i, _)| *i == inputs)) {
             return Ok(ty.clone());
         }
@@ -94,9 +94,9 @@ impl Infer<'_> {
         let no = self.infer_callee(&p.graphs[1], &p.carried)?;
         self.agree_types(graph, n, &yes, &no).map_err(|why| {
             let [a, b] = [&p.graphs[0], &p.graphs[1]];
-            OpError::shape(format!("the branches of `cond` give different results: {why}"))
-                .note(format!("`{a}` gives {yes}"))
-                .note(format!("`{b}` gives {no}"))
+            OpError::shape(format!("the branches of `cond` return different types: {why}"))
+                .note(format!("`{a}` returns {yes}"))
+                .note(format!("`{b}` returns {no}"))
         })
     }
 
@@ -177,14 +177,14 @@ impl Infer<'_> {
             let shape = v.as_leaf().and_then(|t| Some((t.dtype, t.shape.as_deref()?)));
             let Some((dtype, [first, rest @ ..])) = shape else {
                 return Err(OpError::shape(format!(
-                    "rows of {v} cannot be taken: a tensor of rank 1 or more is wanted"
+                    "cannot iterate over {v}: expected a tensor with at least one dimension"
                 )));
             };
             match &count {
                 None => count = Some(first.clone()),
                 Some(c) => self
                     .equate_dims(graph, n, c, first)
-                    .map_err(|()| OpError::shape(format!("the tensors walked along have {c} and {first} rows")))?,
+                    .map_err(|()| OpError::shape(format!("the tensors to iterate over have {c} and {first} rows")))?,
             }
             rows.push(Val::Leaf(TensorType::new(dtype, rest.to_vec())));
         }
@@ -198,7 +198,7 @@ impl Infer<'_> {
         }
         if found.len() != want.len() {
             let title = format!(
-                "`{name}` gives {} values for the {} that are carried",
+                "`{name}` returns {} values, but the loop carries {}",
                 found.len(),
                 want.len()
             );
@@ -206,16 +206,16 @@ impl Infer<'_> {
         }
         for (i, (f, w)) in found.iter().zip(want).enumerate() {
             self.agree_types(graph, n, f, w).map_err(|why| {
-                OpError::shape(format!("`{name}` gives {f} for the carried value {i}, which is {w}"))
+                OpError::shape(format!("`{name}` returns {f} for carried value {i}, which is {w}"))
                     .note(why)
-                    .help("values that are carried keep their dtype and shape")
+                    .help("a carried value must keep its dtype and shape")
             })?;
         }
         Ok(())
     }
 
     fn equate_dims(&mut self, graph: &Graph, n: NodeId, a: &Dim, b: &Dim) -> Result<(), ()> {
-        let origin = EquationOrigin::new(graph, n, "values that meet must have one shape".to_string());
+        let origin = EquationOrigin::new(graph, n, "these values must have the same shape".to_string());
         match (a, b) {
             _ if a == b => Ok(()),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Ok(()),
@@ -248,7 +248,7 @@ impl Infer<'_> {
             }
             (Val::List(x) | Val::Tuple(x), Val::List(y) | Val::Tuple(y)) => {
                 if x.len() != y.len() {
-                    return Err(format!("{} values and {}", x.len(), y.len()));
+                    return Err(format!("{} and {} values", x.len(), y.len()));
                 }
                 let both = x.iter().zip(y).map(|(x, y)| self.agree_types(graph, n, x, y));
                 let both = both.collect::<Result<Vec<_>, _>>()?;

@@ -55,7 +55,7 @@ pub(super) fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) ->
         Some(bases) => call.of_bases(graph, n, &bases),
     };
     made.map_err(|why| {
-        let title = format!("`{}` cannot be read: {why}", graph[n].target());
+        let title = format!("invalid call of `{}`: {why}", graph[n].target());
         Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
     })?;
     let result = insert_call(graph, n, &callee, vec![], call.kwargs);
@@ -98,7 +98,7 @@ impl WrapperCall {
     fn of_arguments(&mut self, graph: &mut Graph, n: NodeId, written: &[String]) -> Result<(), String> {
         for name in written {
             let found = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
-            let (_, arg) = found.ok_or_else(|| format!("it has no argument `{name}`, which the op writes to"))?;
+            let (_, arg) = found.ok_or_else(|| format!("the argument `{name}`, which the op writes to, is missing"))?;
             *arg = arg.map(|&i| insert_clone(graph, n, i));
             self.copies.push(arg.clone());
         }
@@ -147,7 +147,7 @@ impl WrapperCall {
         let at = index.as_int().and_then(|i| usize::try_from(i).ok());
         let base = at.and_then(|i| self.copies.get(i));
         let base = base
-            .ok_or_else(|| format!("`{prefix}_base_index` names no base"))?
+            .ok_or_else(|| format!("`{prefix}_base_index` is out of range"))?
             .clone();
         Ok(match (alias, (size, stride, offset), (dim, start, end)) {
             (Some(_), ..) => base,

@@ -99,11 +99,8 @@ impl NodeFacts {
             return match (checked, op.id()) {
                 (Some(Err(e)), _) if certain => Err(e),
                 (None | Some(Err(_)), Some(OpId::_AssertTensorMetadata)) if !types.is_none("stride") => {
-                    let e = OpError::arg(
-                        "stride",
-                        "the strides of `a` are not known here, so that they cannot be compared",
-                    );
-                    Err(e.help("leave out `stride`; sizes, dtype and layout are compared"))
+                    let e = OpError::arg("stride", "the strides of `a` are unknown here and cannot be compared");
+                    Err(e.help("omit `stride`; sizes, dtype and layout are still compared"))
                 }
                 _ => Ok(ty),
             };

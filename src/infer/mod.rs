@@ -38,6 +38,7 @@ pub use resolved::{
 pub use solve::{EquationOrigin, Guard, Solver};
 pub use wrappers::{CONVERSIONS, expand_wrappers};
 
+use crate::diag::words::count;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self, Sizes};
@@ -294,7 +295,7 @@ impl<'m> Infer<'m> {
             (Some(d), Some(g)) => {
                 declared::merge_types(&d, &g, &mut self.solver, &EquationOrigin::from_annotation(graph, n))
                     .unwrap_or_else(|e| {
-                        let title = format!("the input `{}` is declared {d} but is given {g}", node.target());
+                        let title = format!("the input `{}` is declared {d}, but {g} was given", node.target());
                         let mut diagnostic =
                             Diagnostic::new(Code::E0301, title).at_opt(node.meta.span, "declared here");
                         diagnostic.notes.extend(e.notes());
@@ -313,10 +314,7 @@ impl<'m> Infer<'m> {
             Ok(()) => ty,
             Err(e) => {
                 let title = match e.code {
-                    Code::E0306 => format!(
-                        "input `{}` is {ty}, which is more bytes than a machine can address",
-                        graph[n].target()
-                    ),
+                    Code::E0306 => format!("input `{}`, {ty}, exceeds the address space", graph[n].target()),
                     _ => format!("input `{}` has a negative size: {ty}", graph[n].target()),
                 };
                 self.diagnostics
@@ -437,10 +435,13 @@ impl<'m> Infer<'m> {
         let (Some((path, ty)), Some(decl)) = (implied, self.module.modules.get(graph[n].target())) else {
             return d;
         };
-        let text = format!("by this, `{path}` is {ty}");
+        let text = format!("this makes `{path}` {ty}");
         match decl.span {
             Some(s) => d.see(s, text),
-            None => d.note(format!("`{}` is declared so that `{path}` is {ty}", graph[n].target())),
+            None => d.note(format!(
+                "the declaration of `{}` makes `{path}` {ty}",
+                graph[n].target()
+            )),
         }
     }
 
@@ -451,7 +452,7 @@ impl<'m> Infer<'m> {
         let inputs = match graph_inputs(callee, &resolved.arg_types, &resolved.kwarg_types) {
             Ok(v) => v,
             Err(e) => {
-                let d = Diagnostic::new(Code::E0203, format!("arguments do not fit the graph `{name}`: {e}"));
+                let d = Diagnostic::new(Code::E0203, format!("invalid arguments for the graph `{name}`: {e}"));
                 let names = callee.placeholders().into_iter().map(|p| callee[p].target());
                 let d = d.note(format!("its parameters are ({})", names.collect::<Vec<_>>().join(", ")));
                 self.diagnostics.push(d.at_opt(graph[n].meta.span, ""));
@@ -519,7 +520,11 @@ pub fn graph_inputs<T: Clone>(
 ) -> Result<Vec<Val<T>>, String> {
     let params = callee.placeholders();
     if args.len() > params.len() {
-        return Err(format!("it takes {} but {} were given", params.len(), args.len()));
+        return Err(format!(
+            "it takes {}, but {} were given",
+            count(params.len(), "argument"),
+            args.len()
+        ));
     }
     if let Some((k, _)) = kwargs
         .iter()
@@ -536,7 +541,7 @@ pub fn graph_inputs<T: Clone>(
             (Some(v), None) | (None, Some(v)) => v.clone(),
             (None, None) => match callee[p].args().first() {
                 Some(d) => literal_value(d).ok_or_else(|| format!("the default of `{name}` is not a literal"))?,
-                None => return Err(format!("nothing is given for `{name}`")),
+                None => return Err(format!("the argument `{name}` is missing")),
             },
         });
     }

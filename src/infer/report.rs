@@ -33,30 +33,30 @@ pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candid
     let meta = &graph[n].meta;
     let name = spell_target(graph, n);
     let d = match e {
-        BindError::Missing(p) => Diagnostic::new(Code::E0203, format!("{name} is called without `{p}`"))
+        BindError::Missing(p) => Diagnostic::new(Code::E0203, format!("{name} is missing the argument `{p}`"))
             .at_opt(meta.span, format!("`{p}` is missing")),
         BindError::TooMany { given, max } => {
             let title = format!(
-                "{name} takes at most {}, but {given} are given",
+                "{name} takes at most {}, but {given} were given",
                 count(max, "positional argument")
             );
             let span = graph.text(n).arg_spans.get(max).copied().or(meta.span);
-            Diagnostic::new(Code::E0203, title).at_opt(span, "this is one too many")
+            Diagnostic::new(Code::E0203, title).at_opt(span, "unexpected argument")
         }
         BindError::UnknownKeyword { name: k, nearest } => {
             let title = format!("{name} has no parameter `{k}`");
             let keyword = keyword_span(graph, n, &k).map(|(name, _)| name);
             let d = Diagnostic::new(Code::E0203, title).at_opt(keyword.or(meta.span), "");
             match (nearest, keyword) {
-                (Some(p), Some(s)) => d.suggest(s, p, "a parameter with a similar name exists"),
-                (Some(p), None) => d.help(format!("a parameter with a similar name exists: `{p}`")),
+                (Some(p), Some(s)) => d.suggest(s, p, "there is a parameter with a similar name"),
+                (Some(p), None) => d.help(format!("there is a parameter with a similar name: `{p}`")),
                 (None, _) => d,
             }
         }
         BindError::Twice(p) => {
             let span = keyword_span(graph, n, &p).map(|(name, _)| name).or(meta.span);
-            let title = format!("{name} is given `{p}` by position and by name");
-            Diagnostic::new(Code::E0203, title).at_opt(span, "given again here")
+            let title = format!("{name} got `{p}` both by position and by keyword");
+            Diagnostic::new(Code::E0203, title).at_opt(span, "second value here")
         }
         BindError::WrongType {
             param,
@@ -135,7 +135,7 @@ fn note_schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnost
     }
     if shown.len() <= 1 {
         let only = shown.pop().unwrap_or_else(|| candidate.schema().to_string());
-        return d.note(format!("its schema is {only}"));
+        return d.note(format!("the schema is {only}"));
     }
     for s in shown.iter().take(4) {
         d = d.note(format!("schema: {s}"));
@@ -189,7 +189,7 @@ fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> D
     let path = op::canonical_path(graph[n].target(), graph[n].op() == Opcode::CallMethod);
     match (resolved.op(), op::candidates(&path).first()) {
         (Some(op), Some(c)) if c.op.name == op.name => note_schemas(d, &path, *c),
-        (Some(op), _) => d.note(format!("its schema is {}", op.schema)),
+        (Some(op), _) => d.note(format!("the schema is {}", op.schema)),
         (None, _) => d,
     }
 }
@@ -228,14 +228,15 @@ pub(super) fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnos
 
 /// An annotation that contradicts the inferred type (E0301).
 pub(super) fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
-    let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
-    let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));
+    let title = format!(
+        "`%{}` is annotated {declared}, but its type is {found}",
+        graph[n].name()
+    );
+    let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this returns {found}"));
     d.notes.extend(e.notes());
     let d = match graph.text(n).type_span {
-        Some(s) if matches!(found, Val::Leaf(_)) => {
-            e.label(d).suggest(s, found.to_string(), "the type that is inferred")
-        }
-        _ => e.label(d).help(format!("write `{found}`, or leave the type out")),
+        Some(s) if matches!(found, Val::Leaf(_)) => e.label(d).suggest(s, found.to_string(), "use the inferred type"),
+        _ => e.label(d).help(format!("write `{found}`, or remove the annotation")),
     };
     with_place(d, graph, n)
 }

@@ -175,7 +175,7 @@ fn expand_operand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
 
 fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
     if is_value(ty) {
-        return ty.map(|_| unreachable!("a value holds no tensors"));
+        return ty.map(|_| unreachable!("a value contains no tensors"));
     }
     let item = |i: usize| match o {
         Operand::Node(n) => Some(Operand::Item(*n, vec![i])),

@@ -132,7 +132,7 @@ impl Solver {
                 .checked_neg()
                 .and_then(|r| (r.checked_rem(coef)? == 0).then(|| r / coef));
             let Some(value) = value else {
-                return fail(self, Some(format!("no whole number `{v}` makes {left} equal {right}")));
+                return fail(self, Some(format!("no integer `{v}` makes {left} equal to {right}")));
             };
             if let Some(why) = self.out_of_range(v, value) {
                 return fail(self, Some(why));
@@ -172,13 +172,13 @@ impl Solver {
 
     fn out_of_range(&self, var: &str, value: i64) -> Option<String> {
         if value < 0 {
-            return Some(format!("`{var}` would be {value}, and a size is not negative"));
+            return Some(format!("`{var}` would be {value}, but a size cannot be negative"));
         }
         let r = self.ranges.get(var)?;
         let outside = value < r.min || r.max.is_some_and(|m| value > m);
         outside.then(|| match r.max {
-            Some(max) => format!("`{var}` would be {value}, but is declared to be in {}..{max}", r.min),
-            None => format!("`{var}` would be {value}, but is declared to be at least {}", r.min),
+            Some(max) => format!("`{var}` would be {value}, but its declared range is {}..{max}", r.min),
+            None => format!("`{var}` would be {value}, but its declared minimum is {}", r.min),
         })
     }
 
@@ -231,7 +231,7 @@ impl Solver {
 /// Adds labels at the origins of these sizes.
 pub(super) fn label_causes(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, EquationOrigin)>) -> Diagnostic {
     for (var, value, origin) in because {
-        let text = format!("`{var}` is {value} because of this: {}", origin.what);
+        let text = format!("this determines `{var}` to be {value}: {}", origin.what);
         d = match origin.span {
             Some(s) if d.labels.iter().any(|l| l.span == s && l.text == text) => d,
             Some(s) => d.see(s, text),

@@ -88,7 +88,7 @@ fn equations_bind_sizes_and_contradictions_name_both_places() {
     let at = |span: crate::source::Span| sources.text(crate::source::Span { file, ..span }).to_string();
     assert!(d[0].labels.iter().any(|l| at(l.span).contains("%b =")), "{d:?}");
     let why = d[0].labels.iter().find(|l| at(l.span).contains("%a =")).unwrap();
-    assert!(why.text.contains("`N` is 4"), "{why:?}");
+    assert!(why.text.contains("`N` to be 4"), "{why:?}");
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn annotations_are_checked_and_fill_what_is_not_known() {
     assert_eq!(
         lines,
         [
-            "E0301 `%y` is annotated f32[3, 2] but is f32[2, 3]",
-            "E0301 `%i` is annotated i64[2, 3] but is f32[2, 3]"
+            "E0301 `%y` is annotated f32[3, 2], but its type is f32[2, 3]",
+            "E0301 `%i` is annotated i64[2, 3], but its type is f32[2, 3]"
         ]
     );
 }

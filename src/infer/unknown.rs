@@ -43,13 +43,13 @@ pub(super) fn suggest_names(
     let node = &graph[n];
     if node.op() == Opcode::CallModule {
         return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
-            Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
+            Some(near) => d.help(format!("there is a module with a similar name: `{near}`")),
             None => declare_module(d, graph, n),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
     if let Some(why) = meant::why_outside(&path) {
-        return d.note(format!("fxc leaves it out: {why}"));
+        return d.note(format!("fxc does not support it: {why}"));
     }
     if let Some(help) = meant::how_replaced(&path) {
         return d.help(help);
@@ -81,7 +81,7 @@ fn declare_module(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     match graph.text(n).torch {
         None => d.help(declaration),
         Some(_) => d.help(format!(
-            "give the text of `print(gm)`, which says what the modules are, in place of `print(gm.graph)`; or {declaration}"
+            "use the output of `print(gm)`, which includes the modules, instead of `print(gm.graph)`; or {declaration}"
         )),
     }
 }
@@ -101,7 +101,8 @@ fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
 fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     if node.op() == Opcode::CallMethod {
-        return d.help("methods are those of torch.Tensor; other functions are called with `call_function`");
+        return d
+            .help("`call_method` supports only methods of torch.Tensor; call other functions with `call_function`");
     }
     let name = op::canonical_path(node.target(), false);
     let name = name.strip_suffix(".default").unwrap_or(&name);
@@ -116,13 +117,11 @@ fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     let schema = name.replacen('.', "::", 1);
     let (parameters, x) = likely_parameters(node);
     let d = d.help(format!(
-        "an op of your own is defined as a graph of this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
+        "define a custom op as a graph in this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
          \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::custom::register`)"
     ));
     match graph.text(n).target_span {
-        None => {
-            d.help("`fxc print MODEL -o model.fxir` writes the model as text, to which such a declaration is added")
-        }
+        None => d.help("to add the definition, write the model as text with `fxc print MODEL -o model.fxir`"),
         Some(_) => d,
     }
 }
@@ -131,10 +130,10 @@ fn make_known(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
 fn write_as_graph(d: Diagnostic, op: &str) -> Diagnostic {
     let name = op.strip_suffix(".default").unwrap_or(op);
     d.help(format!(
-        "it writes to its arguments, and only a graph of the file says what: `graph {name} {{ … }}` with the op's parameters as its \
-         inputs, and calls in place, `call_function torch.ops.aten.copy_.default(%out, %new)`, for what it writes"
+        "the op writes to its arguments; define it as a graph, `graph {name} {{ … }}`, with the op's parameters as its inputs \
+         and with in-place calls, such as `call_function torch.ops.aten.copy_.default(%out, %new)`, for its writes"
     ))
-    .help("`fxc print MODEL -o model.fxir` writes an archive as text, to which the graph is added")
+    .help("to add the graph, write the archive as text with `fxc print MODEL -o model.fxir`")
 }
 
 /// Schema parameters of a pointwise op that the node's arguments fit, and the name of the first tensor among them.
@@ -192,7 +191,7 @@ fn suggest_spelling(
     {
         return Some(Meant {
             shown: near.to_string(),
-            why: "this file defines a similar name",
+            why: "this file defines an op with a similar name",
             safe: false,
         });
     }
@@ -205,9 +204,9 @@ fn suggest_spelling(
         None => near.to_string(),
     };
     let why = match (same, near.starts_with("Tensor.") && !method) {
-        (true, true) => "it is a method of tensors: `call_method` calls it, or this path",
-        (true, false) => "the op is spelled so",
-        (false, _) => "an op with a similar name exists",
+        (true, true) => "it is a tensor method: use `call_method`, or this path",
+        (true, false) => "use torch's name for the op",
+        (false, _) => "there is an op with a similar name",
     };
     Some(Meant {
         shown,
@@ -273,7 +272,7 @@ impl<'m> Unknowns<'m> {
                 d = d.see(*s, "also here");
             }
             if spans.len() > Self::SHOWN {
-                d = d.note(format!("used {} times in all", spans.len()));
+                d = d.note(format!("used {} times in total", spans.len()));
             }
             for p in places.iter().take(Self::SHOWN) {
                 d = d.note(p.clone());
@@ -297,7 +296,7 @@ pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError
         Some((p, (Some(keyword), _))) if !parameters.iter().any(|(n, _)| *n == p) => {
             let d = d.at(keyword, "");
             match nearest(p, parameters.iter().map(|(n, _)| *n)) {
-                Some(near) => d.suggest(keyword, near, "a parameter with a similar name exists"),
+                Some(near) => d.suggest(keyword, near, "there is a parameter with a similar name"),
                 None => d,
             }
         }
@@ -314,16 +313,15 @@ pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError
 
 /// Adds suggestions for an unknown class.
 fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
-    let own =
-        "a class of your own is a graph here: `tools/torch2fxir.py` writes a model with its classes traced into graphs";
+    let own = "trace a custom class into a graph: `tools/torch2fxir.py` does this for a whole model";
     let (Some(near), Some(span)) = (meant::class_meant(class), span) else {
         return d.help(own);
     };
     let same = |a: &str, b: &str| crate::diag::nearest::fold_name(a) == crate::diag::nearest::fold_name(b);
     let base = class.rsplit('.').next().unwrap_or(class);
     match same(base, near) {
-        true => d.fix(span, near, "the class is spelled so"),
-        false => d.suggest(span, near, "a class with a similar name exists").help(own),
+        true => d.fix(span, near, "use torch's name for the class"),
+        false => d.suggest(span, near, "there is a class with a similar name").help(own),
     }
 }
 

@@ -63,9 +63,9 @@ pub fn what_is_missing(graph: &Graph, missing: &[Untyped]) -> String {
     match (first.open, many) {
         (OpenPart::Type, false) => format!("{names} has no type"),
         (OpenPart::Type, true) => format!("{names} have no types"),
-        (OpenPart::Sizes, _) => format!("sizes of {names} are not known"),
-        (OpenPart::Number, false) => format!("the value of {names} is not known"),
-        (OpenPart::Number, true) => format!("the values of {names} are not known"),
+        (OpenPart::Sizes, _) => format!("the sizes of {names} are unknown"),
+        (OpenPart::Number, false) => format!("the value of {names} is unknown"),
+        (OpenPart::Number, true) => format!("the values of {names} are unknown"),
     }
 }
 
@@ -74,9 +74,9 @@ pub fn explain_missing(graph: &Graph, missing: &[Untyped], mut d: Diagnostic) ->
     const SHOWN: usize = 4;
     for (i, u) in missing.iter().take(SHOWN).enumerate() {
         let text = match u.open {
-            OpenPart::Type => "it has no type",
-            OpenPart::Sizes => "its sizes are not known",
-            OpenPart::Number => "its value is not known",
+            OpenPart::Type => "its type is missing",
+            OpenPart::Sizes => "its sizes are unknown",
+            OpenPart::Number => "its value is unknown",
         };
         d = match graph[u.node].meta.span {
             Some(s) if i == 0 => d.at(s, text),
@@ -96,7 +96,9 @@ pub fn how_to_give(graph: &Graph, u: Untyped) -> String {
     let (name, target) = (node.name(), node.target());
     match (node.op(), u.open) {
         (Opcode::GetAttr, _) => {
-            format!("write `param {target} : f32[…]`, or name the file that has it: `weights \"FILE.safetensors\"`")
+            format!(
+                "write `param {target} : f32[…]`, or name the file that contains it: `weights \"FILE.safetensors\"`"
+            )
         }
         (_, OpenPart::Number) => format!("pass its value: `{target}=3`"),
         _ => format!("write `%{name} : f32[…]`, or pass `{target}:f32[…]`"),

@@ -83,7 +83,7 @@ pub fn eval_contraction(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResu
 fn fixed_shape_of(t: &TensorType) -> OpResult<Vec<usize>> {
     t.fixed_shape()
         .filter(|s| byte_len(DType::F64, s).is_some())
-        .ok_or_else(|| OpError::shape(format!("the size of {t} overflows or is not known")))
+        .ok_or_else(|| OpError::shape(format!("the size of {t} is unknown or overflows")))
 }
 
 fn tensor_operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor> {

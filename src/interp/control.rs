@@ -57,10 +57,10 @@ impl Interpreter<'_> {
         let mut callee = |i: usize, inputs: Vec<super::RuntimeValue>| -> Result<super::RuntimeValue, ControlFailure> {
             let name = &p.graphs[i];
             let Some(graph) = module.graphs.get(name) else {
-                return Err(OpError::value(format!("there is no graph `{name}`")).into());
+                return Err(OpError::value(format!("unknown graph `{name}`")).into());
             };
             let inputs = graph_inputs(graph, &inputs, &[])
-                .map_err(|e| OpError::value(format!("arguments do not fit the graph `{name}`: {e}")))?;
+                .map_err(|e| OpError::value(format!("invalid arguments for the graph `{name}`: {e}")))?;
             let inputs = inputs.iter().map(|v| v.map(|t| TensorCell::new(t.clone()))).collect();
             let result = self
                 .run_graph(name, inputs, hooks)

@@ -148,7 +148,7 @@ fn python_value(call: &Call<TensorCell>, ty: Type) -> OpResult<Val<TensorCell>> 
     let value = ty.try_map(&mut |t| Err(OpError::value(format!("`{name}` has no value at run time: {t}"))))?;
     match value {
         Val::Unknown | Val::Any(_) => Err(OpError::value(format!(
-            "the value of `{name}` is not known for these arguments"
+            "`{name}` cannot be evaluated for these arguments"
         ))),
         v => Ok(v),
     }
@@ -174,12 +174,12 @@ fn eval_pointwise(call: &Call<TensorCell>, types: &Call<TensorType>) -> OpResult
     let shape = p
         .out
         .fixed_shape()
-        .ok_or_else(|| OpError::shape(format!("the size of {} is not known", p.out)))?;
+        .ok_or_else(|| OpError::shape(format!("the size of {} is unknown", p.out)))?;
     let result = eval_tensors(&p.expr, &operands, &shape).map_err(OpError::from_eval_error)?;
     result
         .into_iter()
         .next()
-        .ok_or_else(|| OpError::value("an expression without a result"))
+        .ok_or_else(|| OpError::value("the expression has no result"))
 }
 
 /// Evaluates a decomposition op by op.

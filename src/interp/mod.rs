@@ -54,19 +54,17 @@ pub fn evaluate_call(call: &Call<Tensor>) -> OpResult<RuntimeValue> {
 
 /// Help text: how to give a model its weights.
 const WHERE_WEIGHTS_ARE: &str =
-    "name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`";
+    "name the weights file with `weights \"model.safetensors\"` in the text, or pass `--weights-from FILE`";
 
 /// The value of a module's attribute.
 pub fn attribute_value(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
     match module.attributes.get(path) {
         Some(a) => a.value.clone().ok_or_else(|| {
-            Diagnostic::new(Code::E0401, format!("no value for `{path}`"))
+            Diagnostic::new(Code::E0401, format!("`{path}` has no value"))
                 .at_opt(a.span, "declared here")
                 .help(WHERE_WEIGHTS_ARE)
         }),
-        None => {
-            Err(Diagnostic::new(Code::E0401, format!("the module has no attribute `{path}`")).help(WHERE_WEIGHTS_ARE))
-        }
+        None => Err(Diagnostic::new(Code::E0401, format!("unknown attribute `{path}`")).help(WHERE_WEIGHTS_ARE)),
     }
 }
 
@@ -197,7 +195,7 @@ impl<'m> Interpreter<'m> {
             .module
             .entry_name()
             .cloned()
-            .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
+            .ok_or_else(|| Diagnostic::new(Code::E0104, "the file contains no graph to run"))?;
         self.depth = 0;
         self.env.clear();
         let inputs: Vec<Val<TensorCell>> = inputs
@@ -236,7 +234,7 @@ impl<'m> Interpreter<'m> {
         let module = self.module.clone();
         let graph = &module.graphs[name];
         if self.depth >= MAX_CALL_DEPTH {
-            let title = format!("calls of graphs nest deeper than {MAX_CALL_DEPTH} at `{name}`");
+            let title = format!("graph calls are nested more than {MAX_CALL_DEPTH} deep at `{name}`");
             return Err(Diagnostic::new(Code::E0111, title));
         }
         self.depth += 1;
@@ -322,7 +320,7 @@ impl<'m> Interpreter<'m> {
         if let Some(c) = self.attributes.get(path) {
             return Ok(c.fresh());
         }
-        let value = attribute_value(&self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
+        let value = attribute_value(&self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "used here"))?;
         let cell = TensorCell::new(value);
         self.attributes.insert(path.into(), cell.clone());
         Ok(cell)
@@ -355,7 +353,7 @@ impl<'m> Interpreter<'m> {
                 return Err(e);
             }
             let inputs = graph_inputs(&self.module.graphs[name], &args, &kwargs).map_err(|e| {
-                let title = format!("arguments do not fit the graph `{name}`: {e}");
+                let title = format!("invalid arguments for the graph `{name}`: {e}");
                 Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
             })?;
             return self.run_graph(name, inputs, hooks);
@@ -412,8 +410,11 @@ fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), 
     if infer::matches_declared(declared, &have) {
         return Ok(());
     }
-    let title = format!("`%{}` is annotated {declared} but is {have}", graph[n].name());
-    Err(Diagnostic::new(Code::E0502, title).at_opt(meta.span, "its size depends on values"))
+    let title = format!(
+        "`%{}` is annotated {declared}, but its value is {have}",
+        graph[n].name()
+    );
+    Err(Diagnostic::new(Code::E0502, title).at_opt(meta.span, "its size is data-dependent"))
 }
 
 /// The result of a call. Also performs the call's writes to its arguments.
@@ -485,11 +486,11 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
             continue;
         }
         let Some(bytes) = fits(t) else {
-            let title = format!("`{op}` gives {t}, which is more bytes than a machine can address");
+            let title = format!("the result of `{op}`, {t}, exceeds the address space");
             return Err(OpError::new(Code::E0306, title));
         };
         if !is_available(bytes) {
-            let title = format!("`{op}` gives {t}, and there is not enough memory for it");
+            let title = format!("not enough memory for the result of `{op}`, {t}");
             return Err(OpError::new(Code::E0509, title));
         }
     }

@@ -12,7 +12,7 @@ pub(super) fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
     let one = |t: Vec<Tensor>| {
         t.into_iter()
             .next()
-            .ok_or_else(|| OpError::value("an expression without a result"))
+            .ok_or_else(|| OpError::value("the expression has no result"))
     };
     let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::from_eval_error)?)?;
     let kept: Vec<usize> = (0..x.rank())
@@ -35,7 +35,7 @@ pub(super) fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
     let shape = r
         .out
         .fixed_shape()
-        .ok_or_else(|| OpError::shape("the size of a reduction is not known"))?;
+        .ok_or_else(|| OpError::shape("the size of a reduction is unknown"))?;
     let combined = Tensor::from_fn(r.acc, &shape, |i| combined[i]);
     one(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::from_eval_error)?)
 }

@@ -49,12 +49,20 @@ pub fn verify(k: &Kernel) -> Result<(), VerifyError> {
 
 fn check_kernel(k: &Kernel) -> Checked {
     for b in &k.buffers {
-        ensure!(b.dtype.is_computed(), "buffer {} of {}", b.name, b.dtype);
+        ensure!(
+            b.dtype.is_computed(),
+            "buffer {} is out of range of {}",
+            b.name,
+            b.dtype
+        );
         ensure!(byte_len(b.dtype, &b.shape).is_some(), "buffer {} is too large", b.name);
     }
     let local = k.buffers.iter().filter(|b| b.role == BufferRole::Local);
     let scratch: usize = local.map(|b| b.numel() * b.dtype.size()).fold(0, usize::saturating_add);
-    ensure!(scratch <= MAX_SCRATCH, "{scratch} bytes of local buffers");
+    ensure!(
+        scratch <= MAX_SCRATCH,
+        "local buffers need {scratch} bytes, more than the limit of {MAX_SCRATCH}"
+    );
     if let Some(l) = k.parallel_loop() {
         let total = l.vars.iter().try_fold(1usize, |a, &v| {
             k.extents.get(v.0 as usize).and_then(|&e| a.checked_mul(e.max(1)))
@@ -157,7 +165,7 @@ impl<'k> Verifier<'k> {
     fn check_inst(&self, i: &Inst) -> Checked<DType> {
         match i {
             Inst::Op(ScalarOp::Const(s)) => {
-                ensure!(s.dtype().is_computed(), "constant of {}", s.dtype());
+                ensure!(s.dtype().is_computed(), "constants of {} are not supported", s.dtype());
                 Ok(s.dtype())
             }
             Inst::Index(a) => {
@@ -165,7 +173,7 @@ impl<'k> Verifier<'k> {
                 let (lo, hi) = a.value_range(|v| self.k.extent(v).max(1));
                 ensure!(
                     lo >= i64::MIN as i128 && hi <= i64::MAX as i128,
-                    "index {a} does not fit 64 bits"
+                    "index {a} does not fit in 64 bits"
                 );
                 Ok(DType::I64)
             }
@@ -174,7 +182,7 @@ impl<'k> Verifier<'k> {
                 if let Some(g) = g {
                     ensure!(
                         g.other.dtype() == buffer.dtype,
-                        "the guard's value is not {}",
+                        "the guard's value does not have dtype {}",
                         buffer.dtype
                     );
                     g.conds.iter().try_for_each(|c| self.check_affine(&c.expr))?;
@@ -184,20 +192,20 @@ impl<'k> Verifier<'k> {
             }
             Inst::Bounded(v, n, _) => {
                 ensure!(self.check_used(*v)? == DType::I64, "a bounded index is not an i64");
-                ensure!(*n <= i64::MAX as usize, "bound too large");
+                ensure!(*n <= i64::MAX as usize, "the bound is too large");
                 Ok(DType::I64)
             }
             Inst::Op(ScalarOp::Unary(op, x)) => check_unary(*op, self.check_used(*x)?),
             Inst::Op(ScalarOp::Binary(op, x, y)) => check_binary(*op, self.check_same_dtype(*x, *y)?),
             Inst::Op(ScalarOp::Compare(op, x, y)) => {
                 let d = self.check_same_dtype(*x, *y)?;
-                ensure!(d.compute_dtype() == d, "{op:?} of {d}");
+                ensure!(d.compute_dtype() == d, "{op:?} does not support {d}");
                 Ok(DType::B8)
             }
             Inst::Op(ScalarOp::Fma(x, y, z)) => {
                 let d = self.check_same_dtype(*x, *y)?;
                 self.check_same_dtype(*y, *z)?;
-                ensure!(matches!(d, DType::F32 | DType::F64), "Fma of {d}");
+                ensure!(matches!(d, DType::F32 | DType::F64), "Fma does not support {d}");
                 Ok(d)
             }
             Inst::Op(ScalarOp::Select(c, x, y)) => {
@@ -206,7 +214,7 @@ impl<'k> Verifier<'k> {
             }
             Inst::Op(ScalarOp::Cast(d, x)) => {
                 self.check_used(*x)?;
-                ensure!(d.is_computed(), "cast to {d}");
+                ensure!(d.is_computed(), "casts to {d} are not supported");
                 Ok(*d)
             }
         }
@@ -246,7 +254,7 @@ impl<'k> Verifier<'k> {
         if self.is_unreachable() {
             return Ok(());
         }
-        ensure!(possible, "an index into an empty dimension of {}", buffer.name);
+        ensure!(possible, "the access to {} indexes an empty dimension", buffer.name);
         let Some((lo, hi)) = guarded_range(&i.affine, conds, |v| self.k.extent(v)) else {
             return Ok(());
         };
@@ -263,11 +271,15 @@ impl<'k> Verifier<'k> {
 
     fn check_store(&self, b: Buf, i: &Index, v: Value) -> Checked {
         let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
-        ensure!(buffer.role != BufferRole::In, "a store to the input {}", buffer.name);
+        ensure!(
+            buffer.role != BufferRole::In,
+            "input {} cannot be stored to",
+            buffer.name
+        );
         let d = self.check_used(v)?;
         ensure!(
             d == buffer.dtype,
-            "a store of {d} to {} of {}",
+            "a value of {d} cannot be stored to {} of {}",
             buffer.name,
             buffer.dtype
         );
@@ -319,7 +331,11 @@ impl<'k> Verifier<'k> {
         self.check_loop_kind(l)?;
         for &v in &l.vars {
             let state = self.vars.get_mut(v.0 as usize).ok_or("unknown loop variable")?;
-            ensure!(*state == ScopeState::Unseen, "i{} is the variable of two loops", v.0);
+            ensure!(
+                *state == ScopeState::Unseen,
+                "i{} is used as the variable of two loops",
+                v.0
+            );
             *state = ScopeState::Live;
         }
         for init in l
@@ -371,12 +387,12 @@ impl<'k> Verifier<'k> {
                 r.op
             );
             for i in 0..n {
-                let d = in_body(&r.value[i]).ok_or("a reduction of a value that is not in its loop")?;
+                let d = in_body(&r.value[i]).ok_or("the reduced value is not defined in the loop's body")?;
                 ensure!(
                     d == self.k.dtype(r.init[i]) && Some(&d) == self.k.values.get(r.out[i].0 as usize),
-                    "a reduction of {d} with another dtype"
+                    "a reduction of {d} has an accumulator of another dtype"
                 );
-                ensure!(d.compute_dtype() == d, "a reduction in {d}");
+                ensure!(d.compute_dtype() == d, "reductions in {d} are not supported");
                 ensure!(i == 0 || d == DType::I64, "the index of {:?} is not an i64", r.op);
             }
             if let Some(op) = r.op.as_binary() {
@@ -384,39 +400,39 @@ impl<'k> Verifier<'k> {
             }
         }
         for c in &l.carries {
-            let d = in_body(&c.next).ok_or("a carried value that is not in its loop")?;
+            let d = in_body(&c.next).ok_or("the carried value is not defined in the loop's body")?;
             let same = [c.init, c.phi, c.out]
                 .iter()
                 .all(|v| self.k.values.get(v.0 as usize) == Some(&d));
-            ensure!(same, "a carried value of {d} with another dtype");
+            ensure!(same, "a carried value of {d} gets a value of another dtype");
         }
         Ok(())
     }
 
     fn check_loop_kind(&self, l: &Loop) -> Checked {
-        ensure!(!l.vars.is_empty(), "a loop without a variable");
+        ensure!(!l.vars.is_empty(), "a loop must have a variable");
         ensure!(
             l.vars.len() == 1 || l.parallel,
-            "only parallel loops have several variables"
+            "only parallel loops can have several variables"
         );
-        ensure!(l.vars.len() == 1 || !l.vector, "a vector loop has one variable");
-        ensure!(!l.parallel || self.open.is_empty(), "a parallel loop within a loop");
+        ensure!(l.vars.len() == 1 || !l.vector, "a vector loop must have one variable");
+        ensure!(
+            !l.parallel || self.open.is_empty(),
+            "a parallel loop cannot be nested in a loop"
+        );
         if l.parallel {
             ensure!(
                 self.k.parallel_loop().is_some_and(|p| std::ptr::eq(p, l)),
-                "a parallel loop that is not the last statement"
+                "a parallel loop must be the last statement"
             );
             ensure!(
                 l.reduces.is_empty() && l.carries.is_empty(),
-                "a result of a parallel loop"
+                "a parallel loop cannot have results"
             );
         }
         if l.vector {
-            ensure!(
-                !self.open.iter().any(|o| o.l.vector),
-                "a vector loop within a vector loop"
-            );
-            ensure!(l.carries.is_empty(), "a value carried through a vector loop");
+            ensure!(!self.open.iter().any(|o| o.l.vector), "vector loops cannot be nested");
+            ensure!(l.carries.is_empty(), "a vector loop cannot carry values");
         }
         Ok(())
     }
@@ -469,7 +485,7 @@ fn check_unary(op: Unary, d: DType) -> Checked<DType> {
         Abs | Sign | IsNan | IsInf | SignBit => float || d.is_int() || d == DType::B8,
         _ => float,
     };
-    ensure!(ok, "{op:?} of {d}");
+    ensure!(ok, "{op:?} does not support {d}");
     Ok(match op {
         IsNan | IsInf | SignBit | Not => DType::B8,
         _ => d,
@@ -486,7 +502,7 @@ fn check_binary(op: Binary, d: DType) -> Checked<DType> {
         Shl | Shr | Gcd => d.is_int(),
         Div | Atan2 | Copysign | Hypot | Nextafter | Zeta => float,
     };
-    ensure!(ok, "{op:?} of {d}");
+    ensure!(ok, "{op:?} does not support {d}");
     Ok(d)
 }
 

@@ -217,7 +217,7 @@ impl ProgramBuilder<'_> {
                 let [a, b] = [v, r].map(|v| &*self.tir.value(v).name);
                 self.program
                     .fusion
-                    .note_together(a, b, "in registers, before the result is stored");
+                    .note_together(a, b, "epilogue in registers, before the result is stored");
                 (r, self.tir.activations[&r])
             }
             None => (v, Activation::None),
@@ -243,7 +243,7 @@ impl ProgramBuilder<'_> {
             self.emit_contract(host, def, &args)?;
             return self.emit_kernel(s);
         }
-        let how = "on each piece of the result while it is in cache";
+        let how = "epilogue on each tile of the result while it is in cache";
         self.program.fusion.note_together(a, b, how);
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
@@ -297,8 +297,11 @@ fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> 
 }
 
 fn internal_error(name: &str, what: &str) -> LowerError {
-    let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
-    d.help("this is a fault in fxc; run it with --interpret, and please report the graph")
+    let d = Diagnostic::new(
+        Code::E0602,
+        format!("the kernel of `{name}` failed verification: {what}"),
+    );
+    d.help("this is a bug in fxc; please report it with the graph, and run the graph with --interpret meanwhile")
         .into()
 }
 

@@ -35,42 +35,42 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 pub const PIPELINE: [StepInfo; 8] = [
     step_info(
         "layout",
-        "islands of convolutions lie channels last, before anything depends on the order of dims",
+        "converts groups of convolutions to channels-last layout",
         StepChange::Tir(layout::relayout),
     ),
     step_info(
         "merge-reductions",
-        "a reduction that is computed twice is computed once",
+        "merges duplicate reductions",
         StepChange::Tir(Tir::merge_reductions),
     ),
     step_info(
         "copy-results",
-        "results that are views are copied, because a result is a whole row-major buffer",
+        "copies results that are views, because a result must be a contiguous buffer",
         StepChange::Tir(Tir::copy_view_results),
     ),
     step_info(
         "fuse",
-        "pointwise values and reductions gather in clusters, one kernel each",
+        "groups pointwise values and reductions into clusters, one kernel each",
         StepChange::Fuse(fuse),
     ),
     step_info(
         "emit",
-        "each cluster becomes a loop nest, everything else a step of `math` or a routine",
+        "generates a loop nest for each cluster and library steps for all other values",
         StepChange::Emit(emit::emit_program),
     ),
     step_info(
         "expand",
-        "a 1x1 convolution and the depthwise one on its result become one step",
+        "merges a 1x1 convolution and the depthwise convolution on its result into one step",
         StepChange::Program(expansion::join_expansions),
     ),
     step_info(
         "place",
-        "intermediate buffers that do not live together share the arena",
+        "assigns arena memory; buffers with disjoint lifetimes share it",
         StepChange::Program(place::place_buffers),
     ),
     step_info(
         "stream",
-        "stores go past the caches only where the next step reads nothing of them",
+        "uses ordinary stores in place of streaming stores where the next step reads the result",
         StepChange::Program(place::keep_in_caches),
     ),
 ];

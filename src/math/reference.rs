@@ -150,7 +150,7 @@ pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], 
 /// masked become zero. Panics if the shapes do not match.
 pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], causal: bool, scale: f64) -> Tensor {
     let (&[b, h, l, e], &[kb, hk, s, ke]) = (q.shape(), k.shape()) else {
-        panic!("attention_ref takes four dimensions")
+        panic!("attention_ref expects 4-D operands")
     };
     let ev = v.shape()[3];
     assert_eq!(

@@ -10,7 +10,7 @@
 /// # Safety
 /// The methods may be called only on a machine that supports the level's instructions. Loads and stores access
 /// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`. No alignment is required.
-#[allow(clippy::missing_safety_doc, reason = "what is said above holds for every method")]
+#[allow(clippy::missing_safety_doc, reason = "the requirements above apply to every method")]
 pub(super) unsafe trait Simd: Copy + 'static {
     /// The vector type.
     type V: Copy;

@@ -151,7 +151,7 @@ pub unsafe fn permute(pool: &Pool, size: usize, shape: &[usize], strides: &[usiz
             4 => p.run::<f32>(pool, src, dst),
             8 => p.run::<u64>(pool, src, dst),
             16 => p.run::<u128>(pool, src, dst),
-            _ => panic!("elements of {size} bytes"),
+            _ => panic!("unsupported element size: {size} bytes"),
         }
     }
 }

@@ -259,7 +259,7 @@ impl Call<TensorType> {
         match &t.shape {
             Some(s) => Ok((t.dtype, s)),
             None => Err(
-                OpError::new(Code::E0304, format!("`{}` needs the rank of `{name}`", self.op.name))
+                OpError::new(Code::E0304, format!("`{}` requires the rank of `{name}`", self.op.name))
                     .help("annotate the tensor with its shape"),
             ),
         }
@@ -271,7 +271,7 @@ impl Call<TensorType> {
         let t = self.leaf(name)?;
         t.fixed_shape()
             .map(|s| (t.dtype, s))
-            .ok_or_else(|| OpError::new(Code::E0304, format!("the sizes of `{name}` are not known: {t}")))
+            .ok_or_else(|| OpError::new(Code::E0304, format!("the sizes of `{name}` are unknown: {t}")))
     }
 }
 

@@ -6,7 +6,10 @@ use crate::types::Val;
 
 /// Splits a call into its parts.
 pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
-    let control = call.op.control().ok_or_else(|| OpError::refused("no control flow"))?;
+    let control = call
+        .op
+        .control()
+        .ok_or_else(|| OpError::refused("not a control-flow op"))?;
     let must_be = |name: &str, what: &str| {
         let (op, given) = (call.op.name, call.get(name).kind_name());
         OpError::arg(name, format!("argument `{name}` of `{op}` must be {what}, not {given}"))
@@ -17,8 +20,8 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
             // The text does not declare the attribute: `print(graph)` shows the name of a nested graph, not its
             // contents.
             let help = match v {
-                Val::Unknown => "print(graph) leaves out the graphs within it; print_readable() holds them",
-                _ => "name a graph of the file: `@name`",
+                Val::Unknown => "print(graph) omits nested graphs; use print_readable(), which includes them",
+                _ => "refer to a graph in this file as `@name`",
             };
             Err(must_be(name, "a graph").help(help))
         }
@@ -55,7 +58,7 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     if rows.is_empty() && matches!(control, Control::Scan | Control::Map | Control::AssociativeScan) {
         return Err(OpError::arg(
             "xs",
-            format!("`{}` needs a tensor to walk along", call.op.name),
+            format!("`{}` requires a tensor to iterate over", call.op.name),
         ));
     }
     Ok(ControlCall {

@@ -82,7 +82,7 @@ pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
     let (name, schema) = read_schema(&custom.schema())?;
     let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
     if super::table::is_spelling(name) || table.by_path.contains_key(name) {
-        return Err(OpError::new(Code::E0103, format!("there is an op `{name}` already")));
+        return Err(OpError::new(Code::E0103, format!("the op `{name}` already exists")));
     }
     let (doc, effect) = (leak_text(custom.doc()), custom.effect());
     let mut op = Op::with_schema(name, schema.into(), infer_custom, Meaning::Routine(run_custom))
@@ -107,7 +107,7 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
     }
     let (wanted, mut parsed) = read_schema(schema)?;
     if super::table::is_spelling(wanted) {
-        return Err(OpError::new(Code::E0103, format!("there is an op `{wanted}` already")));
+        return Err(OpError::new(Code::E0103, format!("the op `{wanted}` already exists")));
     }
     check_parameters(&parsed)?;
     let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
@@ -142,8 +142,8 @@ fn leak_text(text: String) -> &'static str {
 }
 
 fn bad_schema(what: String) -> OpError {
-    let e = OpError::new(Code::E0203, format!("the schema cannot be read: {what}"));
-    e.help("schemas are torch's: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`")
+    let e = OpError::new(Code::E0203, format!("invalid schema: {what}"));
+    e.help("use torch's schema syntax: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`")
 }
 
 /// The op's name (with dots) and the schema.
@@ -154,7 +154,7 @@ fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
     let part = |p: &str| p.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let legal = |p: &str| part(p) && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !name.split('.').all(legal) {
-        return Err(OpError::new(Code::E0203, format!("`{name}` is not a name of an op")));
+        return Err(OpError::new(Code::E0203, format!("`{name}` is not a valid op name")));
     }
     Ok((leak_text(name.to_string()), schema))
 }
@@ -162,10 +162,16 @@ fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
 fn check_parameters(schema: &Schema) -> OpResult<()> {
     let is_tensor = |t: &ParamType| matches!(t, ParamType::Tensor);
     if !schema.params.iter().any(|p| is_tensor(&p.ty)) {
-        return Err(OpError::new(Code::E0203, "a pointwise op has a parameter `Tensor x`"));
+        return Err(OpError::new(
+            Code::E0203,
+            "a pointwise op must have a parameter such as `Tensor x`",
+        ));
     }
     if schema.results != 1 {
-        let title = format!("a pointwise op has one result, `-> Tensor`, not {}", schema.results);
+        let title = format!(
+            "a pointwise op must have one result, `-> Tensor`, not {}",
+            schema.results
+        );
         return Err(OpError::new(Code::E0203, title));
     }
     for p in &schema.params {
@@ -193,7 +199,7 @@ fn check_expression(op: &'static Op) -> OpResult<()> {
     let args = op.schema.params.iter().map(|p| arg(&p.ty)).collect();
     instantiate(&Call { op, args }).map(|_| ()).map_err(|e| {
         let why = e.notes.first().unwrap_or(&e.title).clone();
-        let title = format!("the expression of `{}` cannot be read: {why}", op.name);
+        let title = format!("invalid expression for `{}`: {why}", op.name);
         OpError::new(Code::E0203, title)
     })
 }
@@ -220,7 +226,7 @@ fn run_custom(call: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     match fits {
         true => Ok(result),
         false => Err(OpError::value(format!(
-            "`{}` gave {found}, but its type rule says {want}",
+            "`{}` returned {found}, but its type rule requires {want}",
             call.op.name
         ))),
     }

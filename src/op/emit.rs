@@ -26,7 +26,7 @@ impl Traced {
         self.ty
             .shape
             .as_deref()
-            .ok_or_else(|| OpError::new(Code::E0304, "the rank of a tensor is not known"))
+            .ok_or_else(|| OpError::new(Code::E0304, "the rank of a tensor is unknown"))
     }
 
     /// The size of a dim; E0302 if there is no such dim.
@@ -34,10 +34,7 @@ impl Traced {
         let shape = self.shape()?;
         shape.get(dim).ok_or_else(|| {
             let rank = shape.len();
-            OpError::shape(format!(
-                "a tensor of {rank} dims is taken where it needs at least {}",
-                dim + 1
-            ))
+            OpError::shape(format!("expected a tensor with at least {} dims, got {rank}", dim + 1))
         })
     }
 

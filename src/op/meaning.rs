@@ -238,7 +238,7 @@ impl dyn Build + '_ {
     pub fn op(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Traced> {
         match self.call(op, args.into())? {
             Val::Leaf(t) => Ok(t),
-            v => panic!("`{op}` in a decomposition gives a {}", v.kind_name()),
+            v => panic!("`{op}` in a decomposition returns a {}", v.kind_name()),
         }
     }
 }

@@ -167,7 +167,7 @@ fn eval_power(x: &Type, y: &Type) -> OpResult<Type> {
                 "ZeroDivisionError: 0.0 cannot be raised to a negative power",
             )),
             (Some(a), Some(b)) if a < 0.0 && b.fract() != 0.0 => {
-                Err(OpError::dtype("a negative number to a fractional power is complex"))
+                Err(OpError::dtype("a fractional power of a negative number is complex"))
             }
             (Some(a), Some(b)) => Ok(Val::Float(a.powf(b))),
             _ if as_dim(x).is_some() && as_dim(y).is_some() => Ok(Val::Any(ScalarKind::Int)),

@@ -74,7 +74,7 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
                 let name = call.op.schema.params.first().map_or("self", |p| &p.name);
                 Err(OpError::arg(
                     name,
-                    format!("`{}` needs a tensor among its operands", call.op.name),
+                    format!("`{}` requires a tensor operand", call.op.name),
                 ))
             });
     }
@@ -105,7 +105,12 @@ pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     let p = pointwise_meaning(call.op);
     let out = match pointwise_rule(call, &mut Sizes::default())? {
         Val::Leaf(t) => t,
-        _ => return Err(refused_operands(call, "none of them is a tensor of known type".into())),
+        _ => {
+            return Err(refused_operands(
+                call,
+                "no operand is a tensor with a known type".into(),
+            ));
+        }
     };
     let dtypes = call_dtypes(call)?;
     let text = match p.expr {

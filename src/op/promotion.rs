@@ -86,7 +86,7 @@ fn promoted_dtype(call: &Call<TensorType>) -> OpResult<DType> {
                 None => {
                     return Err(refused_operands(
                         call,
-                        format!("{} is not an operand", with_article(v.kind_name())),
+                        format!("{} is not a valid operand", with_article(v.kind_name())),
                     ));
                 }
             },
@@ -96,7 +96,7 @@ fn promoted_dtype(call: &Call<TensorType>) -> OpResult<DType> {
     if !d.is_computed() {
         return Err(refused_operands(
             call,
-            format!("fxc does not compute with {}", d.torch_name()),
+            format!("fxc does not support {}", d.torch_name()),
         ));
     }
     Ok(d)
@@ -117,7 +117,7 @@ fn no_promotion(call: &Call<TensorType>, operands: &[Promotion]) -> OpError {
 }
 
 pub(super) fn refused_operands(call: &Call<TensorType>, why: String) -> OpError {
-    OpError::dtype(format!("`{}` cannot take these operands: {why}", call.op.name))
+    OpError::dtype(format!("invalid operands for `{}`: {why}", call.op.name))
 }
 
 /// torch's error for a kernel that does not support a dtype.
@@ -137,7 +137,7 @@ pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     {
         return Err(refused_operands(
             call,
-            format!("fxc does not compute with {}", t.dtype.torch_name()),
+            format!("fxc does not support {}", t.dtype.torch_name()),
         ));
     }
     let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
@@ -230,10 +230,10 @@ fn subtract_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
 /// The first tensor argument.
 fn first_tensor(call: &Call<TensorType>) -> OpResult<&TensorType> {
     let t = call.args.iter().find_map(Val::as_leaf);
-    let t = t.ok_or_else(|| refused_operands(call, "none of them is a tensor".into()))?;
+    let t = t.ok_or_else(|| refused_operands(call, "no operand is a tensor".into()))?;
     if !t.dtype.is_computed() {
         let d = t.dtype.torch_name();
-        return Err(refused_operands(call, format!("fxc does not compute with {d}")));
+        return Err(refused_operands(call, format!("fxc does not support {d}")));
     }
     Ok(t)
 }
@@ -247,7 +247,7 @@ fn given_dtypes(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
     if !d.is_computed() {
         return Err(refused_operands(
             call,
-            format!("fxc does not compute with {}", d.torch_name()),
+            format!("fxc does not support {}", d.torch_name()),
         ));
     }
     Ok(Dtypes::from_dtype(d))

@@ -90,7 +90,7 @@ impl DimView {
     pub fn fix(&self, operand: usize) -> OpResult<View> {
         let known = |d: &Dim| {
             d.as_const()
-                .ok_or_else(|| OpError::new(Code::E0304, format!("a size of the view is not known: {d}")))
+                .ok_or_else(|| OpError::new(Code::E0304, format!("a size of the view is unknown: {d}")))
         };
         let sizes = self.shape.iter().map(|d| {
             let c = known(d)?;

@@ -201,7 +201,7 @@ impl<'g> GraphBuilder<'g> {
             }),
             Val::List(v) => Val::List(self.item_values(n, v)),
             Val::Tuple(v) => Val::Tuple(self.item_values(n, v)),
-            t => t.map(|_| unreachable!("scalars hold no tensors")),
+            t => t.map(|_| unreachable!("scalars contain no tensors")),
         }
     }
 

@@ -288,9 +288,9 @@ fn note_all(found: Diagnostics, note: &str) -> Diagnostics {
 
 fn unknown_pass_error(name: &str) -> Diagnostic {
     let names: Vec<&str> = super::all_passes().map(|p| p.name).collect();
-    let d = usage_error(format!("no pass is named `{name}`"));
+    let d = usage_error(format!("unknown pass `{name}`"));
     match nearest(name, names.iter().copied()) {
-        Some(n) => d.help(format!("a similar name is `{n}`")),
+        Some(n) => d.help(format!("there is a pass with a similar name: `{n}`")),
         None => d.help(format!("the passes are {}", names.join(", "))),
     }
 }

@@ -63,44 +63,44 @@ macro_rules! pass {
 /// The passes that run by default, in order.
 #[rustfmt::skip]
 pub const PIPELINE: &[Pass] = &[
-    pass!("inline", "graphs called by graphs become one graph, so that passes see across calls", inline::run),
-    pass!("functionalize", "replaces writes by values, so that every name has one value and order is irrelevant", functionalize::run),
-    pass!("normalize", "functions, methods and modules in any spelling become canonical ops with bound arguments", normalize::run),
-    pass!("identities", "dropout in evaluation, clones, views to the same shape: nothing is computed", identities::run),
-    pass!("recurrent", "an unrolled LSTM or GRU becomes one op again, before its many equal weights are folded one by one", recurrent::run),
-    pass!("simplify", "rewrite rules, in files of their own: x * 1, -(-x), views of views", simplify::run),
-    pass!("fold", "computes values that depend only on constants", fold::run),
-    pass!("cse", "equal values are computed once", cse::run),
+    pass!("inline", "inlines called graphs, so that other passes see across calls", inline::run),
+    pass!("functionalize", "replaces in-place writes by new values, so that every name has one value and order does not matter", functionalize::run),
+    pass!("normalize", "replaces functions, methods and modules by canonical ops with bound arguments", normalize::run),
+    pass!("identities", "removes identities: dropout in evaluation, clones, views to the same shape", identities::run),
+    pass!("recurrent", "rerolls an unrolled LSTM or GRU into one op, before its repeated weights are folded one by one", recurrent::run),
+    pass!("simplify", "applies the built-in rewrite rules: x * 1, -(-x), views of views", simplify::run),
+    pass!("fold", "evaluates constant expressions", fold::run),
+    pass!("cse", "eliminates common subexpressions", cse::run),
     pass!("dce", "removes unused values", dce::run),
-    pass!("batch-norm", "batch normalisation goes into the weights of the convolution or product before it", batch_norm::run),
-    pass!("recognise", "attention and rolls written out op by op become the ops again, which have kernels", recognise::run),
-    pass!("clean", "cleans up after batch-norm and recognise", clean),
+    pass!("batch-norm", "folds batch normalisation into the weights of the preceding convolution or matrix product", batch_norm::run),
+    pass!("recognise", "recognises attention and rolls that are written as several ops, and replaces them by one op with a kernel", recognise::run),
+    pass!("clean", "removes values that batch-norm and recognise left unused", clean),
 ];
 
 /// Passes that run only on request: they change the interface, the names or the spelling of ops.
 #[rustfmt::skip]
 pub const EXTRA: &[Pass] = &[
-    pass!("merge-matmul", "products of one matrix with several weights become one product", merge_matmul::run),
-    pass!("merge-rows", "products of several matrices with one weight become one product", merge_rows::run),
-    pass!("batch-linear", "small products of equal sizes become one batched product", batch_linear::run),
-    pass!("dead-inputs", "unused inputs are removed", inputs::run),
-    pass!("canonicalise", "equal graphs get one order and one set of names, so that they print equally", canonicalise::run),
-    pass!("assert-sizes", "writes the bounds of symbolic sizes into the graph as assertions", assert_sizes::run),
-    pass!("reinplace", "pointwise ops overwrite operands at their last use, for runs under PyTorch", reinplace::run),
-    pass!("named-arguments", "every argument by name with its default, for programs that read graphs", named_arguments::run),
-    pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
+    pass!("merge-matmul", "merges matrix products of one operand with several weights", merge_matmul::run),
+    pass!("merge-rows", "merges matrix products of several operands with one weight", merge_rows::run),
+    pass!("batch-linear", "combines small matrix products of equal sizes into one batched product", batch_linear::run),
+    pass!("dead-inputs", "removes unused inputs", inputs::run),
+    pass!("canonicalise", "normalises order and names, so that equal graphs print identically", canonicalise::run),
+    pass!("assert-sizes", "adds the bounds of symbolic sizes to the graph as assertions", assert_sizes::run),
+    pass!("reinplace", "lets pointwise ops overwrite operands that are not used again, for runs in PyTorch", reinplace::run),
+    pass!("named-arguments", "passes every argument by name, including defaults, for tools that read graphs", named_arguments::run),
+    pass!("respell", "replaces canonical ops by torch functions, so that the graph's Python runs in PyTorch", respell::run),
 ];
 
 /// Transformations that take more arguments than a list of pass names can give: name, where to find it, purpose.
 #[rustfmt::skip]
 pub const LIBRARY: &[(&str, &str, &str)] = &[
-    ("specialize", "fxc opt --fix, --dim; pass::specialize", "inputs become literals and sizes numbers"),
+    ("specialize", "fxc opt --fix, --dim; pass::specialize", "replaces inputs by literals and symbolic sizes by numbers"),
     ("decompose", "pass::decompose", "replaces composite ops by the ops they consist of, except those the caller keeps"),
-    ("split_module", "pass::split", "calls become sub-graphs by a number for each"),
-    ("split_by_tags", "pass::split_by", "calls become sub-graphs by a tag for each"),
-    ("split_by_size", "pass::split_by", "calls become sub-graphs of a limited size"),
-    ("split_const_subgraphs", "pass::split_by", "what depends on constants becomes a sub-graph that runs once"),
-    ("partition", "pass::partition", "calls that a backend supports become sub-graphs, without cycles"),
+    ("split_module", "pass::split", "splits a graph into sub-graphs by a number for each call"),
+    ("split_by_tags", "pass::split_by", "splits a graph into sub-graphs by a tag for each call"),
+    ("split_by_size", "pass::split_by", "splits a graph into sub-graphs of limited size"),
+    ("split_const_subgraphs", "pass::split_by", "moves computations on constants into a sub-graph that runs once"),
+    ("partition", "pass::partition", "groups the calls that a backend supports into acyclic sub-graphs"),
 ];
 
 /// All passes: those of the pipeline, then the extra ones.

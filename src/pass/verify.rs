@@ -22,7 +22,11 @@ pub(super) fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnos
     }
     let blamed = found.into_iter().filter(Diagnostic::is_error);
     let mut out = Diagnostics::new();
-    blamed.for_each(|d| out.push(d.note(format!("this is wrong after the pass `{name}`, not in the input"))));
+    blamed.for_each(|d| {
+        out.push(d.note(format!(
+            "the pass `{name}` introduced this error; it is not in the input"
+        )))
+    });
     Err(out)
 }
 

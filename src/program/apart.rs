@@ -42,7 +42,7 @@ pub(super) fn serialize<T: Held, S: Serializer>(held: &T, to: S) -> Result<S::Ok
 
 pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     let there = bool::deserialize(from)?;
-    T::empty(there).ok_or_else(|| serde::de::Error::custom("a constant without a value"))
+    T::empty(there).ok_or_else(|| serde::de::Error::custom("a constant has no value"))
 }
 
 /// Places in the order of their names: equal programs are equal bytes.

@@ -80,7 +80,7 @@ impl Explained {
 
     /// Says why `b` is not computed with the contraction `a`.
     pub(crate) fn note_apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
-        self.contractions.push(format!("`{b}` apart from `{a}`: {why}"));
+        self.contractions.push(format!("`{b}` not fused with `{a}`: {why}"));
     }
 }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Explained {
         let nodes: usize = kernels.iter().map(|k| k.nodes.len()).sum();
         writeln!(
             f,
-            "{nodes} nodes in {} fused kernels, which keep {} out of memory",
+            "{nodes} nodes in {} fused kernels, which avoid {} of memory traffic",
             kernels.len(),
             shown_bytes(kept)
         )?;
@@ -117,7 +117,7 @@ impl fmt::Display for Fused {
         let c = &self.cost;
         writeln!(
             f,
-            "  reads {}, writes {}, keeps {} out of memory; about {:.1} us on one thread",
+            "  reads {}, writes {}, avoids {} of memory traffic; about {:.1} us on one thread",
             shown_bytes(c.reads),
             shown_bytes(c.writes),
             shown_bytes(c.kept),
@@ -126,7 +126,7 @@ impl fmt::Display for Fused {
         if self.kernels > 1 {
             writeln!(
                 f,
-                "  split into {} kernels over parts of its rows: they are too few for several threads",
+                "  split into {} kernels over parts of its rows, because the rows alone are too few for several threads",
                 self.kernels
             )?;
         }

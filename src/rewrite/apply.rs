@@ -49,7 +49,7 @@ pub(super) fn plan_replacement(
     let results = [&outputs[..]].concat();
     for (i, a) in results.iter().enumerate() {
         if results[..i].contains(a) {
-            return Err(format!("`%{}` would be two results at once", graph[*a].name()));
+            return Err(format!("`%{}` would be two results at the same time", graph[*a].name()));
         }
     }
     // A hole for alternatives matches a part of the pattern, so it is not an operand.
@@ -62,7 +62,7 @@ pub(super) fn plan_replacement(
     let values = values.filter_map(node_of);
     for n in values {
         if outputs.contains(&n) {
-            return Err(format!("`%{}` is an operand and a result", graph[n].name()));
+            return Err(format!("`%{}` is both an operand and a result", graph[n].name()));
         }
     }
     let before = insertion_point(graph, &matched, &outputs, &read)?;
@@ -99,18 +99,16 @@ fn hole_values(
     for (n, hole) in rule.replacement.holes() {
         let value = match hole {
             Hole::Computed(e) => {
-                let v = eval
-                    .value(e)
-                    .map_err(|why| format!("`{e}` cannot be computed: {why}"))?;
+                let v = eval.value(e).map_err(|why| format!("cannot compute `{e}`: {why}"))?;
                 if has_unknown(&v) {
-                    return Err(format!("`{e}` is not known"));
+                    return Err(format!("the value of `{e}` is unknown"));
                 }
                 v
             }
             _ => {
                 let name = rule.replacement.outer_name(n).unwrap_or_default();
                 let value = rule.pattern.find(name).and_then(|p| found.value(p));
-                value.ok_or_else(|| format!("`{name}` is bound to nothing"))?
+                value.ok_or_else(|| format!("`{name}` is unbound"))?
             }
         };
         out.insert(n, value);
@@ -153,7 +151,7 @@ fn insertion_point(
     for &r in read {
         if r == first || !graph.is_before(r, first) {
             return Err(format!(
-                "`%{}` is not computed yet where `%{}` uses a result",
+                "`%{}` is not yet computed where `%{}` uses a result",
                 graph[r].name(),
                 graph[first].name()
             ));
@@ -392,7 +390,7 @@ impl ReplacementWriter<'_> {
             if types_differ(&before, &after) {
                 let name = self.graph[o].name();
                 let title = format!(
-                    "the rule `{}` gives {after} for `%{name}`, which is {before}",
+                    "the rule `{}` changes the type of `%{name}` from {before} to {after}",
                     self.rule.name
                 );
                 return Err(Diagnostic::new(Code::E0805, title)
@@ -407,13 +405,13 @@ impl ReplacementWriter<'_> {
     fn misfit_error(&self, d: Diagnostic) -> Diagnostic {
         let name = self.graph[self.source].name();
         let title = format!(
-            "the replacement of the rule `{}` does not fit at `%{name}`",
+            "the replacement of the rule `{}` is invalid at `%{name}`",
             self.rule.name
         );
         Diagnostic::new(Code::E0805, title)
             .at_opt(self.rule.span, "this rule")
             .note(d.title)
-            .help("add a condition under which it fits")
+            .help("add a condition that excludes this case")
     }
 }
 

@@ -6,6 +6,7 @@ mod nested;
 
 use super::Rule;
 use super::pattern::{Hole, Pattern};
+use crate::diag::words;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
@@ -47,7 +48,7 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let pattern = pattern.into_pattern(&r.pattern, &mut found);
     let fault = pattern.fault().or_else(|| pattern.search_fault());
     if let Some(e) = fault.filter(|_| !found.has_errors()) {
-        let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot match: {e}", r.name.text));
+        let d = Diagnostic::new(Code::E0801, format!("the rule `{}` can never match: {e}", r.name.text));
         found.push(d.at(r.name.span, "this rule"));
     }
     names.add_nodes(&pattern, &unnamed);
@@ -63,11 +64,12 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let (a, b) = (pattern.outputs.len(), replacement.outputs.len());
     if a != b && !found.has_errors() {
         let title = format!(
-            "the pattern of `{}` gives {a} results, its replacement {b}",
-            r.name.text
+            "the pattern of `{}` has {}, but its replacement has {b}",
+            r.name.text,
+            words::count(a, "result")
         );
         let d = Diagnostic::new(Code::E0801, title);
-        found.push(d.at(r.name.span, "results correspond one to one"));
+        found.push(d.at(r.name.span, "the numbers of results must be equal"));
     }
     if let Some(c) = &r.condition {
         names.check_condition(c, &mut found);
@@ -170,9 +172,10 @@ impl<'a> Side<'a> {
     fn stmt(&mut self, s: &ast::Stmt) {
         let (op, target, args) = match &s.op {
             Op::Placeholder { target, .. } => {
-                let d = Diagnostic::new(Code::E0801, "a rule's parameters follow its name");
+                let d = Diagnostic::new(Code::E0801, "a rule's parameters must follow its name");
                 let help = format!("write `rewrite name(%{})`, with a type if it has one", target.text);
-                self.out.push(d.at(s.span, "a placeholder in a rule").help(help));
+                self.out
+                    .push(d.at(s.span, "placeholders are not allowed in a rule").help(help));
                 return;
             }
             Op::GetAttr { target } => (Opcode::GetAttr, target, &ast::Args::default()),
@@ -192,8 +195,8 @@ impl<'a> Side<'a> {
                     ast::CallKind::Method => Opcode::CallMethod,
                     ast::CallKind::Module => {
                         let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
-                        let d = d.at(target.span, "modules belong to one model");
-                        let help = "write the op that the module calls: a pattern of `linear` matches modules too";
+                        let d = d.at(target.span, "modules are specific to one model");
+                        let help = "use the op that the module calls: a pattern with `linear` also matches modules";
                         self.out.push(d.help(help));
                         return;
                     }
@@ -304,8 +307,8 @@ impl<'a> Side<'a> {
     /// `%r = call_function either(%a, %b, 1)`: a named hole for alternatives.
     fn either_of(&mut self, c: &NamedCall, named: Span) -> Option<NodeId> {
         if let Some((k, _)) = c.args.keyword.first() {
-            let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
-            self.out.push(d.at(k.span, "alternatives are positional"));
+            let d = Diagnostic::new(Code::E0801, "`either` takes no keyword arguments");
+            self.out.push(d.at(k.span, "pass alternatives by position"));
         }
         let list: Vec<Arg> = c.args.positional.iter().map(|v| self.value(v)).collect();
         if list.is_empty() {
@@ -335,7 +338,7 @@ impl<'a> Side<'a> {
             let help = format!("give the value for the other alternatives: `default({sign}{name}, None)`");
             self.out.push(
                 Diagnostic::new(Code::E0802, title)
-                    .at(span, "used in every case here")
+                    .at(span, "this use requires it in every alternative")
                     .help(help),
             );
             return Val::Unknown;
@@ -366,8 +369,8 @@ impl Built {
     /// Runs inference and makes the pattern. Adds inference errors to `out`.
     fn into_pattern(self, body: &ast::Body, out: &mut Diagnostics) -> Pattern {
         if self.graph.output().is_none() {
-            let d = Diagnostic::new(Code::E0104, "a side of a rule has no output");
-            out.push(d.at(body.close, "ends here without `output`"));
+            let d = Diagnostic::new(Code::E0104, "one side of the rule has no output");
+            out.push(d.at(body.close, "it ends here without `output`"));
         }
         let mut module = GraphModule::new("rule", self.graph);
         out.extend(infer::infer(&mut module, &InferOptions::default()));

@@ -24,34 +24,38 @@ pub(super) type V = Val<Operand>;
 /// The functions of conditions, each with its number of arguments and a description of its result.
 pub(super) const FUNCTIONS: [(&str, usize, &str); 15] = [
     ("dtype", 1, "the element type of a tensor"),
-    ("shape", 1, "the sizes of a tensor, as a list"),
-    ("rank", 1, "how many sizes a tensor has"),
-    ("size", 2, "one size of a tensor, from the end if negative"),
-    ("numel", 1, "how many elements a tensor has"),
-    ("users", 1, "how many nodes use a value"),
+    ("shape", 1, "the shape of a tensor, as a list"),
+    ("rank", 1, "the number of dimensions of a tensor"),
+    (
+        "size",
+        2,
+        "the size of one dimension; a negative index counts from the end",
+    ),
+    ("numel", 1, "the number of elements of a tensor"),
+    ("users", 1, "the number of nodes that use a value"),
     (
         "is_const",
         1,
-        "whether a value is a literal, parameter, buffer or constant",
+        "true if a value is a literal, parameter, buffer or constant",
     ),
     (
         "value",
         1,
-        "the number that a literal is, a constant of one element, or every element of `full` and similar ops",
+        "the value of a literal, of a constant with one element, or of all elements of `full` and similar ops",
     ),
     ("first", 1, "the first element of a constant vector of integers"),
     (
         "step",
         2,
-        "the distance modulo n from each element of such a vector to the next, all of them in 0..n",
+        "the constant difference modulo n between consecutive elements of such a vector, whose elements are all in 0..n",
     ),
-    ("bound", 1, "whether an alternative was taken that binds a name"),
+    ("bound", 1, "true if the matched alternative binds a name"),
     (
         "default",
         2,
-        "the value of a name, or another value where no alternative binds it",
+        "the value of a name, or the second argument if the name is unbound",
     ),
-    ("len", 1, "how many items a list has"),
+    ("len", 1, "the number of items in a list"),
     ("min", 2, "the lesser of two numbers"),
     ("max", 2, "the greater of two numbers"),
 ];
@@ -154,9 +158,9 @@ impl Eval<'_> {
                 self.add_parts(b, out);
             }
             ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Call(..) => out.push(match self.value(v) {
-                Ok(Val::Unknown) => format!("`{v}` is not known"),
+                Ok(Val::Unknown) => format!("`{v}` is unknown"),
                 Ok(value) => format!("`{v}` is {}", show_value(self.graph, &value)),
-                Err(why) => format!("`{v}` cannot be computed: {why}"),
+                Err(why) => format!("cannot compute `{v}`: {why}"),
             }),
             ValueKind::Name(n) => match self.found.dims.get(n).map(|d| (d, d.as_const())) {
                 Some((_, Some(size))) => out.push(format!("`{n}` is {size}")),
@@ -257,7 +261,7 @@ impl Eval<'_> {
                 [a, b] => pick_extremum(name == "max", a, b),
                 _ => Val::Unknown,
             },
-            _ => return Err(format!("`{name}` is not a function of rules")),
+            _ => return Err(format!("unknown function `{name}` in a rule")),
         })
     }
 
@@ -376,7 +380,7 @@ fn to_dim(v: &V) -> Option<Dim> {
 
 fn checked_int(d: Dim) -> Result<V, String> {
     match d {
-        Dim::Unknown => Err("a number overflows 64 bits, or is divided by zero".into()),
+        Dim::Unknown => Err("integer overflow or division by zero".into()),
         d => Ok(Val::Int(d)),
     }
 }
@@ -426,7 +430,7 @@ fn eval_arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
         return Err(format!("`{}` of {} and {}", op.symbol(), a.kind_name(), b.kind_name()));
     };
     if y == 0.0 && matches!(op, Div | FloorDiv | Mod) {
-        return Err("a number is divided by zero".into());
+        return Err("division by zero".into());
     }
     Ok(Val::Float(match op {
         Add => x + y,

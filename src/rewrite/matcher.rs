@@ -149,7 +149,7 @@ impl<'a> Matcher<'a> {
     fn solve(&mut self, mut state: SearchState<'a>) -> Option<SearchState<'a>> {
         loop {
             if self.steps == 0 {
-                return self.fail(&state, || format!("the search was given up after {MAX_STEPS} steps"));
+                return self.fail(&state, || format!("the search was stopped after {MAX_STEPS} steps"));
             }
             self.steps -= 1;
             let Some((part, value)) = state.goals.pop() else {
@@ -261,7 +261,7 @@ impl<'a> Matcher<'a> {
             operand_orders(v, &view, &mut out);
         }
         if out.is_empty() {
-            return self.fail(state, || format!("`%{}` has other arguments", graph[n].name()));
+            return self.fail(state, || format!("`%{}` has different arguments", graph[n].name()));
         }
         Some(out)
     }

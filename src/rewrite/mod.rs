@@ -76,8 +76,8 @@ impl Rule {
         }
         if pattern.outputs.len() != replacement.outputs.len() {
             return Err(PatternError(format!(
-                "the pattern gives {} results, the replacement {}",
-                pattern.outputs.len(),
+                "the pattern has {}, but the replacement has {}",
+                crate::diag::words::count(pattern.outputs.len(), "result"),
                 replacement.outputs.len()
             )));
         }
@@ -148,7 +148,7 @@ impl std::fmt::Display for Remark {
         };
         match &self.failed {
             None => write!(f, "{}: fired at `%{}`{place}", self.rule, self.node),
-            Some(why) => write!(f, "{}: nearly matched at `%{}`{place}: {why}", self.rule, self.node),
+            Some(why) => write!(f, "{}: near match at `%{}`{place}: {why}", self.rule, self.node),
         }
     }
 }
@@ -356,6 +356,6 @@ impl GraphRewriter<'_> {
 fn endless_rule_error(rule: &Rule, budget: usize) -> Diagnostic {
     let title = format!("the rule `{}` does not terminate", rule.name);
     Diagnostic::new(Code::E0804, title)
-        .at_opt(rule.span, format!("fired {budget} times in one graph"))
-        .help("add a condition that ends it, or pass `--once` or `--budget N`")
+        .at_opt(rule.span, format!("it fired {budget} times in one graph"))
+        .help("add a condition that stops it, or pass `--once` or `--budget N`")
 }

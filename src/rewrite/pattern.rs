@@ -109,7 +109,7 @@ impl Pattern {
         let err = |s: String| Some(PatternError(s));
         if self.graph.len() > MAX_NODES {
             return err(format!(
-                "a pattern of {} nodes; {MAX_NODES} are allowed",
+                "the pattern has {} nodes; the limit is {MAX_NODES}",
                 self.graph.len()
             ));
         }
@@ -124,7 +124,7 @@ impl Pattern {
             !alternatives.is_empty() && alternatives.iter().all(|n| !self.holes.contains_key(n))
         };
         if self.outputs.is_empty() || !self.outputs.iter().all(calls) {
-            return err("a pattern's results must be nodes of it".into());
+            return err("a pattern's results must be nodes of the pattern".into());
         }
         let used = self.reachable();
         let dead = self
@@ -134,8 +134,8 @@ impl Pattern {
         dead.and_then(|n| {
             let name = self.graph[n].name();
             match self.holes.contains_key(&n) {
-                true => err(format!("the parameter `{name}` is not used by the pattern")),
-                false => err(format!("`%{name}` of the pattern has no part in its result")),
+                true => err(format!("the pattern does not use the parameter `{name}`")),
+                false => err(format!("`%{name}` does not contribute to the pattern's result")),
             }
         })
     }

@@ -38,7 +38,7 @@ fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<
     run_control(parts, &mut |i, inputs: Vec<Val<Tensor>>| {
         let graph = graphs
             .get_mut(i)
-            .ok_or_else(|| ControlError("a program is missing".into()))?;
+            .ok_or_else(|| ControlError("a graph's program is missing".into()))?;
         // Inputs that are not tensors were fixed when the program was made.
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|v| v.as_leaf().cloned()).collect();
         graph.run(&tensors).map_err(ControlFailure::Inside)

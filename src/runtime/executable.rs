@@ -49,8 +49,7 @@ pub struct ExecutableOptions {
 
 /// The error of work that was cancelled.
 pub fn cancelled() -> Diagnostic {
-    Diagnostic::new(Code::E0512, "the work was cancelled")
-        .note("its cancel token says so; buffers are as they were before")
+    Diagnostic::new(Code::E0512, "the run was cancelled").note("its cancel token was set; buffers are unchanged")
 }
 
 /// A program ready to run.
@@ -106,8 +105,8 @@ impl Executable {
         let begin = Instant::now();
         let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
             Box::new(
-                Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"))
-                    .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
+                Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"))
+                    .help("this is a bug in fxc; please report it, and run the graph with --interpret meanwhile"),
             )
         })?;
         if options.compiler.is_compiler() {
@@ -295,7 +294,7 @@ impl Executable {
         for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
             if t.dtype() != *dtype || t.shape() != shape {
                 let want = crate::types::TensorType::with_fixed_shape(*dtype, shape);
-                let title = format!("input `{name}` must be {want}, but is {}", t.ty());
+                let title = format!("input `{name}` must be {want}, not {}", t.ty());
                 return Err(Box::new(Diagnostic::new(Code::E0503, title)));
             }
         }
@@ -360,7 +359,7 @@ fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     }
     let own = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
     let largest = program.buffers.iter().filter(own).max_by_key(|b| b.byte_count());
-    let title = format!("a run takes {bytes} bytes, but the system does not have that much memory");
+    let title = format!("the run needs {bytes} bytes, more than the available memory");
     let d = Diagnostic::new(Code::E0509, title);
     Err(Box::new(match largest {
         Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),

@@ -181,7 +181,7 @@ fn plan_action(
         Step::Contract { what, out, tail } => {
             let plan = plan_contract(program, what, options, packer, room).map_err(|e| {
                 let name = &program.buffers[out.0].name;
-                Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
+                Box::new(Diagnostic::new(Code::E0601, format!("cannot compute `{name}`: {e}")))
             })?;
             Action::Contract {
                 plan,
@@ -192,7 +192,7 @@ fn plan_action(
         }
         Step::Routine { call, .. } => {
             let routine = options.routines.find(&call.op).ok_or_else(|| {
-                let title = format!("there is no function for the op `{}`", call.op);
+                let title = format!("the op `{}` has no implementation", call.op);
                 Box::new(Diagnostic::new(Code::E0601, title))
             })?;
             Action::Routine(i, routine)

@@ -99,7 +99,7 @@ pub fn check_result_memory<'a>(
 ) -> Result<(), RunError> {
     if results.len() != targets.len() {
         let (wanted, given) = (words::count(results.len(), "result"), targets.len());
-        let title = format!("the model has {wanted}, but memory is given for {given}");
+        let title = format!("the model has {wanted}, but memory was given for {given}");
         return Err(Box::new(Diagnostic::new(Code::E0504, title)));
     }
     for (i, ((dtype, shape), target)) in results.zip(targets).enumerate() {
@@ -110,7 +110,7 @@ pub fn check_result_memory<'a>(
                 Code::E0503
             };
             let is = TensorType::with_fixed_shape(dtype, shape);
-            let title = format!("result {i} is {is}, but the memory given for it is {}", target.ty());
+            let title = format!("result {i} is {is}, but the memory for it is {}", target.ty());
             return Err(Box::new(Diagnostic::new(code, title)));
         }
     }

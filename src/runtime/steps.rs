@@ -222,7 +222,7 @@ impl Executable {
         let buffer = &self.program.buffers[b.0];
         if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.byte_count() {
             let (dtype, shape) = (buffer.dtype, &buffer.shape);
-            let title = format!("`{op}` gave {} instead of {dtype}{shape:?}", t.ty());
+            let title = format!("`{op}` returned {} instead of {dtype}{shape:?}", t.ty());
             return Err(Box::new(Diagnostic::new(Code::E0603, title)));
         }
         // SAFETY: the buffer has exactly these bytes and no tensor shares them.

@@ -10,6 +10,7 @@
 //! infers dtypes, while this one states them.
 
 use super::{Ref, ScalarExpr, ScalarNode, ScalarOp};
+use crate::diag::words::count;
 use crate::tensor::Scalar;
 use crate::types::{DType, write_float};
 use std::collections::HashMap;
@@ -103,7 +104,7 @@ pub fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
     }
     match p.rest.trim() {
         "" => Ok(p.expr),
-        more => Err(format!("`{more}` after the expression")),
+        more => Err(format!("unexpected `{more}` after the expression")),
     }
 }
 
@@ -145,7 +146,7 @@ impl<'a> ExprParser<'a> {
             return self.parse_leaf(word);
         }
         if DType::from_short(word).is_some() {
-            let end = self.rest.find(')').ok_or("a constant without `)`")?;
+            let end = self.rest.find(')').ok_or("missing `)` after a constant")?;
             let text = format!("{word}({})", &self.rest[..end]);
             self.rest = &self.rest[end + 1..];
             let value = parse_constant(&text).ok_or_else(|| format!("`{text}` is not a constant"))?;
@@ -164,7 +165,7 @@ impl<'a> ExprParser<'a> {
         match (number('a'), number('i')) {
             (Some(n), _) => match self.args.get(n as usize) {
                 Some(&d) => Ok(self.expr.arg(n, d)),
-                None => Err(format!("there is no operand `{word}`")),
+                None => Err(format!("unknown operand `{word}`")),
             },
             (_, Some(d)) => Ok(self.expr.out_index(d)),
             _ => Err(format!("`{word}` is not a value")),
@@ -181,7 +182,7 @@ impl<'a> ExprParser<'a> {
         };
         let found = ScalarOp::from_mnemonic(word, args).filter(fits);
         let found = found.map(|op| self.expr.op(op));
-        found.ok_or_else(|| format!("`{word}` does not take these {} operands", args.len()))
+        found.ok_or_else(|| format!("`{word}` does not accept {}", count(args.len(), "operand")))
     }
 }
 
@@ -208,10 +209,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let error = |text: &str| parse_expr(text, &[DType::F32, DType::I64]).map(|e| e.to_string());
-        assert_eq!(error("add(a0, a1)"), Err("`add` does not take these 2 operands".into()));
-        assert_eq!(error("a7"), Err("there is no operand `a7`".into()));
+        assert_eq!(error("add(a0, a1)"), Err("`add` does not accept 2 operands".into()));
+        assert_eq!(error("a7"), Err("unknown operand `a7`".into()));
         assert_eq!(error("exp(a0"), Err("expected `)` before ``".into()));
         assert_eq!(error("f32(x)"), Err("`f32(x)` is not a constant".into()));
-        assert_eq!(error("a0 a0"), Err("`a0` after the expression".into()));
+        assert_eq!(error("a0 a0"), Err("unexpected `a0` after the expression".into()));
     }
 }

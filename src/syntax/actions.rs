@@ -241,8 +241,8 @@ impl Cx {
                     if let Some((k, _)) = args.keyword.last().filter(|_| !said) {
                         said = true;
                         let d = Diagnostic::new(Code::E0014, "positional argument after a keyword argument")
-                            .at(v.span, "has no name")
-                            .see(k.span, "arguments from here on need one")
+                            .at(v.span, "this argument is positional")
+                            .see(k.span, "keyword arguments begin here")
                             .help("move it before the keyword arguments, or write `name=` before it");
                         self.errors.push(d);
                     }
@@ -265,7 +265,8 @@ impl Cx {
     ) -> Loc {
         let span = self.span(l, r);
         let line = u32::try_from(line).unwrap_or_else(|_| {
-            let d = Diagnostic::new(Code::E0005, format!("{line} is not a line number")).at(span, "lines have 32 bits");
+            let d = Diagnostic::new(Code::E0005, format!("invalid line number {line}"))
+                .at(span, "a line number must fit in 32 bits");
             self.errors.push(d);
             0
         });
@@ -298,18 +299,19 @@ impl Cx {
                 _ => false,
             };
             if !known {
-                let d = Diagnostic::new(Code::E0012, format!("`{}` says nothing of a place", key.text));
+                let d = Diagnostic::new(Code::E0012, format!("invalid source location `{}`", key.text));
                 let usage = "write `frame=NAME`, `scope=NAME`, `call=(\"name\", \"function\")` or `custom={\"key\": \"text\"}`, each once";
-                self.errors.push(d.at(key.span, "cannot be read").help(usage));
+                self.errors
+                    .push(d.at(key.span, "unknown key or invalid value").help(usage));
             }
         }
         let said =
             origin.frame.is_some() || origin.scope.is_some() || origin.call.is_some() || !origin.custom.is_empty();
         if !said && self.errors.is_empty() {
-            let d = Diagnostic::new(Code::E0012, "a place that says nothing");
+            let d = Diagnostic::new(Code::E0012, "empty source location");
             self.errors.push(
-                d.at(self.span(l, r), "names no line, frame or module")
-                    .help("leave it out"),
+                d.at(self.span(l, r), "no line, frame or module is given")
+                    .help("remove it"),
             );
         }
         said.then(|| Box::new(origin))
@@ -325,9 +327,9 @@ impl Cx {
             "persistent" => Some(true),
             "non_persistent" => Some(false),
             _ => {
-                let d = Diagnostic::new(Code::E0012, format!("`{}` says nothing of a buffer", w.text));
+                let d = Diagnostic::new(Code::E0012, format!("unknown buffer attribute `{}`", w.text));
                 self.errors.push(
-                    d.at(w.span, "cannot be read")
+                    d.at(w.span, "unknown key or invalid value")
                         .help("write `persistent` or `non_persistent`"),
                 );
                 None
@@ -367,7 +369,7 @@ impl Cx {
         }
         let d = Diagnostic::new(Code::E0010, format!("an opcode is missing before `{name}`"))
             .at(span, "expected an opcode before the target")
-            .help("the opcodes that call are call_function, call_method and call_module")
+            .help("use call_function, call_method or call_module")
             .fix(span, format!("call_function {name}"), "to call a function");
         self.errors.push(d);
         let (kind, target) = (CallKind::Function, Name::new(name, span));
@@ -392,7 +394,7 @@ impl Cx {
             _ => nearest(name, OPCODES),
         };
         if let Some(near) = near {
-            d = d.suggest(span, near, "an opcode with a similar name exists");
+            d = d.suggest(span, near, "there is an opcode with a similar name");
         }
         self.errors.push(d);
         let kind = match near? {
@@ -432,9 +434,9 @@ impl Cx {
             ..inner
         };
         let d = Diagnostic::new(Code::E0011, "a tuple with one element needs a trailing comma")
-            .at(span, "brackets around one value")
-            .help("remove the brackets if no tuple is meant")
-            .suggest(after, ",", "write the comma");
+            .at(span, "parentheses around a single value")
+            .help("if this is not meant as a tuple, remove the parentheses")
+            .suggest(after, ",", "add the comma");
         self.errors.push(d);
     }
 
@@ -446,8 +448,8 @@ impl Cx {
             Ok(Some(kind)) => return Value::new(kind, span),
             Ok(None) => {}
             Err(usage) => {
-                let d = Diagnostic::new(Code::E0012, format!("`{}` with the wrong arguments", name.text))
-                    .at(span, "cannot be read")
+                let d = Diagnostic::new(Code::E0012, format!("invalid arguments for `{}`", name.text))
+                    .at(span, "unknown key or invalid value")
                     .help(format!("write {usage}"));
                 self.errors.push(d);
             }

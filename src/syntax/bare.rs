@@ -175,7 +175,7 @@ mod tests {
                 vec!["`%` is missing before the node `x`"],
             ),
             ("%x = placeholder x\noutput [%x", vec!["`[` is not closed"]),
-            ("%x = placeholder x\noutput %x }", vec!["`}` closes nothing"]),
+            ("%x = placeholder x\noutput %x }", vec!["unmatched `}`"]),
         ] {
             assert_eq!(read(text).1, titles, "{text}");
         }

@@ -175,7 +175,7 @@ impl ValueChecker<'_> {
             }
             ValueKind::Unknown => {
                 let d = Diagnostic::new(Code::E0012, "`?` is not a value")
-                    .at(span, "an unknown size is written so only in types");
+                    .at(span, "`?` is an unknown size and is only allowed in types");
                 self.errors.push(d);
             }
             ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| self.check_value(x)),
@@ -230,9 +230,9 @@ impl ValueChecker<'_> {
         let known = ["slice", "range", "device", "opaque", "max", "min", "float"];
         let mut d = Diagnostic::new(Code::E0012, format!("`{}(…)` is not a value", f.text))
             .at(f.span, "a call cannot be an argument")
-            .help("give the call a statement of its own: `%y = call_function …`");
+            .help("write the call as a separate statement: `%y = call_function …`");
         if let Some(n) = nearest(&f.text, known) {
-            d = d.suggest(f.span, n, "a literal with a similar name exists");
+            d = d.suggest(f.span, n, "there is a literal with a similar name");
         }
         self.errors.push(d);
         v.kind = ValueKind::Unknown;
@@ -249,8 +249,8 @@ impl ValueChecker<'_> {
             self.check_value(v);
             return self.errors.len() == before;
         }
-        let d = Diagnostic::new(Code::E0012, "only sizes can be computed with in an argument")
-            .at(v.span, "not an integer and not a symbolic size")
+        let d = Diagnostic::new(Code::E0012, "arithmetic in an argument is only allowed on sizes")
+            .at(v.span, "neither an integer nor a symbolic size")
             .help("write the result, or compute it with a call: `%y = call_function operator.mul(%x, 2)`");
         self.errors.push(d);
         false
@@ -270,8 +270,8 @@ impl ValueChecker<'_> {
     }
 
     fn report_misplaced(&mut self, v: &mut Value, what: &str) {
-        let d = Diagnostic::new(Code::E0012, format!("{what} outside of a rewrite rule"))
-            .at(v.span, "only rules have literals to match and conditions");
+        let d = Diagnostic::new(Code::E0012, format!("{what} outside a rewrite rule"))
+            .at(v.span, "this syntax is only valid in rewrite rules");
         self.errors.push(d);
         v.kind = ValueKind::Unknown;
     }
@@ -289,22 +289,22 @@ impl ValueChecker<'_> {
             return Some(ValueKind::Node(n.into()));
         }
         if let Some((shown, kind)) = names::foreign_constant(n) {
-            let d = d.at(span, "not how FXIR writes this");
-            self.errors.push(d.fix(span, shown, "the value is written so"));
+            let d = d.at(span, "this is not FXIR syntax");
+            self.errors.push(d.fix(span, shown, "use FXIR's spelling"));
             return Some(kind);
         }
         let d = d.at(
             span,
-            "not a dtype, not a name of the torch module, and not a size of this file",
+            "neither a dtype, a name in the torch module, nor a size declared in this file",
         );
         if let Some(dtype) = names::foreign_dtype(n) {
             let kind = ValueKind::Name(dtype.as_str().into());
-            self.errors.push(d.fix(span, dtype, "torch's dtype is written so"));
+            self.errors.push(d.fix(span, dtype, "use torch's name for the dtype"));
             return Some(kind);
         }
         let near = self.known.nearest(n).map(String::from);
         self.errors.push(match near.or_else(|| names::near_dtype(n)) {
-            Some(near) => d.suggest(span, near, "a similar name exists"),
+            Some(near) => d.suggest(span, near, "there is a similar name"),
             None if n.contains('.') => d.help(format!("write `\"{n}\"` for a string")),
             None => d.help(format!("write `\"{n}\"` for a string, `%{n}` for a node")),
         });
@@ -316,7 +316,7 @@ impl ValueChecker<'_> {
 fn named_argument(f: &Name, args: &Args) -> Option<Diagnostic> {
     let (k, _) = args.keyword.first()?;
     let d = Diagnostic::new(Code::E0012, format!("`{}` takes no keyword arguments", f.text));
-    Some(d.at(k.span, "named here"))
+    Some(d.at(k.span, "this argument is passed by keyword"))
 }
 
 /// Runs the checks of [`check`] on the calls in a value that is not from a file.

@@ -66,12 +66,12 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
 
 /// The diagnostic for nesting beyond [`MAX_DEPTH`].
 pub fn too_deep(span: Span) -> Diagnostic {
-    Diagnostic::new(Code::E0008, "this nests too deeply")
+    Diagnostic::new(Code::E0008, "the nesting is too deep")
         .at(
             span,
             format!("more than {MAX_DEPTH} brackets and operators are open here"),
         )
-        .help("split the value: give parts of it to nodes of their own")
+        .help("split the value into several nodes")
 }
 
 impl<'s> BracketWalk<'s> {
@@ -308,7 +308,7 @@ fn unclosed_bracket(open: &OpenBracket<'_>, word: &str, at: Span) -> Diagnostic 
 }
 
 fn stray_bracket(token: &Token<'_>, span: Span) -> Diagnostic {
-    Diagnostic::new(Code::E0007, format!("{token} closes nothing"))
+    Diagnostic::new(Code::E0007, format!("unmatched {token}"))
         .at(span, "no bracket of this kind is open here")
-        .suggest(span, "", "leave it out")
+        .suggest(span, "", "remove it")
 }

@@ -45,7 +45,7 @@ const GROUPS: &[TokenGroup] = &[
     TokenGroup {
         needs: &["weights", "graph", "module"],
         covers: &ITEMS,
-        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise`, `rewrite`, `signature`, `frame` or `scope`)",
+        words: "a top-level item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise`, `rewrite`, `signature`, `frame` or `scope`)",
     },
     TokenGroup {
         needs: &["placeholder", "get_attr", "call_function"],
@@ -125,7 +125,7 @@ pub(super) fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>,
                 .at(Span::new(file, start, end), format!("expected {want}"));
             add_help(d, &token, &expected)
         }
-        ParseError::UnrecognizedEof { location, expected } => Diagnostic::new(Code::E0001, "the text ends too early")
+        ParseError::UnrecognizedEof { location, expected } => Diagnostic::new(Code::E0001, "unexpected end of file")
             .at(
                 Span::new(file, location, location),
                 format!("expected {}", expected_words(&expected)),
@@ -133,7 +133,7 @@ pub(super) fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>,
         ParseError::ExtraToken {
             token: (start, token, end),
         } => Diagnostic::new(Code::E0001, format!("unexpected {token}"))
-            .at(Span::new(file, start, end), "expected nothing more"),
+            .at(Span::new(file, start, end), "expected the end of the file"),
         ParseError::InvalidToken { location } => {
             Diagnostic::new(Code::E0001, "invalid token").at(Span::new(file, location, location), "here")
         }
@@ -148,13 +148,13 @@ fn add_help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic
         Token::Colon if wants("=") || (wants(",") && wants(")")) => {
             d.help("keyword arguments are written `name=value`")
         }
-        Token::Assign if wants(":") && wants("+") => d.help("entries of a dict are written `key: value`"),
-        Token::Assign if wants(":") => d.help("a declaration gives the type first: `: f32[2, 3]`"),
+        Token::Assign if wants(":") && wants("+") => d.help("dict entries are written `key: value`"),
+        Token::Assign if wants(":") => d.help("a declaration has a type before its value: `: f32[2, 3]`"),
         Token::Int(_) | Token::Float(_) if wants("path") => {
-            d.help("a path that begins with a digit is written as a string: `\"0.weight\"`")
+            d.help("quote a path that begins with a digit: `\"0.weight\"`")
         }
         Token::Node(_) if wants("graph") && !wants("path") => {
-            d.help("statements belong in a graph: `graph name { … }`")
+            d.help("statements must be inside a graph: `graph name { … }`")
         }
         Token::Node(name) if wants("path") && !wants("integer") => {
             d.help(format!("a target is a name, not a node; write `{name}`"))
@@ -162,8 +162,8 @@ fn add_help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic
         Token::In | Token::And | Token::Or | Token::Not if wants("path") => {
             d.help("this word is an operator; write it as a string to use it as a name")
         }
-        Token::BodyOpen | Token::LParen if wants("name") && wants("graph") => d.help("a graph needs a name"),
-        Token::Ident(_) if wants(")") && wants(",") => d.help("arguments are separated by `,`"),
+        Token::BodyOpen | Token::LParen if wants("name") && wants("graph") => d.help("give the graph a name"),
+        Token::Ident(_) if wants(")") && wants(",") => d.help("separate arguments with `,`"),
         _ => d,
     }
 }
@@ -198,7 +198,7 @@ fn expected_words(expected: &[String]) -> String {
     }));
     words.dedup();
     match words.len() {
-        0 => "the end of the text".into(),
+        0 => "the end of the file".into(),
         1 => words.remove(0),
         n => format!("{} or {}", words[..n - 1].join(", "), words[n - 1]),
     }

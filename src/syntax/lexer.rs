@@ -72,15 +72,16 @@ fn least_integer(file: FileId, out: &mut Lexed<'_>, at: std::ops::Range<usize>) 
 
 fn unknown_text(text: &str, span: Span) -> Diagnostic {
     let piece = &text[span.range()];
-    let d = Diagnostic::new(Code::E0002, format!("unrecognised text `{}`", piece.escape_debug())).at(span, "not FXIR");
+    let d = Diagnostic::new(Code::E0002, format!("unrecognised text `{}`", piece.escape_debug()))
+        .at(span, "not valid in FXIR");
     match piece.chars().next() {
-        Some('.') => d.help("a path that does not begin with a letter is written as a string: `\"0.weight\"`"),
-        Some('%' | '@' | '$') => d.help("a name follows directly: letters, digits and `_`, not beginning with a digit"),
-        Some(';') => d.fix(span, "", "remove it: statements need no separator"),
-        Some('\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}') => {
-            d.help("strings are written with the plain quotes `\"` or `'`")
+        Some('.') => d.help("quote a path that does not begin with a letter: `\"0.weight\"`"),
+        Some('%' | '@' | '$') => {
+            d.help("a name must follow directly: letters, digits and `_`, not starting with a digit")
         }
-        _ => d.help("outside of strings and comments, FXIR is plain ASCII; remove this"),
+        Some(';') => d.fix(span, "", "remove it: statements need no separator"),
+        Some('\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}') => d.help("use plain quotes, `\"` or `'`, for strings"),
+        _ => d.help("remove it: outside strings and comments, FXIR is plain ASCII"),
     }
 }
 

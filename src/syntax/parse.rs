@@ -337,7 +337,7 @@ mod tests {
                 "graph `a` is not closed | opened here",
                 "`[` is not closed | opened here",
                 "`(` is not closed | opened here",
-                "`}` closes nothing | no bracket of this kind is open here"
+                "unmatched `}` | no bracket of this kind is open here"
             ]
         );
     }
@@ -377,21 +377,21 @@ mod tests {
                 Code::E0014,
                 "positional argument after a keyword argument",
             ),
-            ("graph a { output $a }", Code::E0012, "`$a` outside of a rewrite rule"),
+            ("graph a { output $a }", Code::E0012, "`$a` outside a rewrite rule"),
             (
                 "graph a { output %x + 1 }",
                 Code::E0012,
-                "a value cannot be a call or an expression on nodes",
+                "an argument cannot be a call or an expression on nodes",
             ),
             (
                 "graph a { output slice() }",
                 Code::E0012,
-                "`slice` with the wrong arguments",
+                "invalid arguments for `slice`",
             ),
             (
                 "graph a { output frob(1) }",
                 Code::E0012,
-                "a value cannot be a call or an expression on nodes",
+                "an argument cannot be a call or an expression on nodes",
             ),
         ] {
             let (_, d) = parse_text(FileId(0), text);

@@ -84,7 +84,7 @@ fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
         })
         .or_else(|| matches!(name, "Tensor" | "tensor" | "torch.Tensor").then_some("f32"));
     match near {
-        Some(n) => d.suggest(span, n, "write torch's abbreviation"),
+        Some(n) => d.suggest(span, n, "use torch's abbreviation"),
         None => d.help(format!("the dtypes are {}", shorts().collect::<Vec<_>>().join(" "))),
     }
 }
@@ -103,10 +103,10 @@ fn type_from_word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
         _ => {
             let e = Diagnostic::new(Code::E0015, format!("unknown type `{w}`")).at(span, "not a type");
             d.push(match (tensor_dtype(w), nearest(w, WORDS)) {
-                (Some(_), _) => e.help(format!("a tensor's type has a shape: `{w}[]`, `{w}[2, 3]`, `{w}[*]`")),
-                (_, Some(n)) => e.suggest(span, n, "a similar type exists"),
+                (Some(_), _) => e.help(format!("a tensor type includes a shape: `{w}[]`, `{w}[2, 3]`, `{w}[*]`")),
+                (_, Some(n)) => e.suggest(span, n, "there is a type with a similar name"),
                 _ => e.help(
-                    "types are tensor types such as `f32[2, 3]`, int, float, bool, str, None, `(T, U)`, `[T]`, `{\"k\": T}`",
+                    "a type is a tensor type such as `f32[2, 3]`, or int, float, bool, str, None, `(T, U)`, `[T]`, `{\"k\": T}`",
                 ),
             });
             Val::Unknown
@@ -120,13 +120,14 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     match size {
         Some(Dim::Unknown) if whole => {
             let e = Diagnostic::new(Code::E0016, "size cannot be computed")
-                .at(v.span, "overflows 64 bits, divides by zero, or has too many terms");
+                .at(v.span, "it overflows 64 bits, divides by zero, or has too many terms");
             d.push(e);
             Dim::Unknown
         }
         Some(Dim::Const(c)) if c < 0 => {
-            let e = Diagnostic::new(Code::E0016, format!("negative size {c}")).at(v.span, "a size is at least 0");
-            d.push(e.help("write `?` for a size that is not known"));
+            let e =
+                Diagnostic::new(Code::E0016, format!("negative size {c}")).at(v.span, "a size must not be negative");
+            d.push(e.help("write `?` for an unknown size"));
             Dim::Unknown
         }
         Some(s) => s,
@@ -141,8 +142,8 @@ pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, 
         let (a, b) = (eval_dim(a, d).0?, eval_dim(b, d).0?);
         return Some((a, *op, b));
     }
-    let e = Diagnostic::new(Code::E0016, "a condition on sizes compares two sizes");
-    d.push(e.at(v.span, "no comparison").help("write `dim where N % 8 == 0`"));
+    let e = Diagnostic::new(Code::E0016, "a condition on sizes must compare two sizes");
+    d.push(e.at(v.span, "not a comparison").help("write `dim where N % 8 == 0`"));
     None
 }
 
@@ -153,10 +154,8 @@ fn eval_dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
     match number.into_dim() {
         Some(size) => (Some(size), written),
         None => {
-            let e = Diagnostic::new(Code::E0016, "this is not a size").at(v.span, "its value is a float");
-            d.push(e.help(
-                "a rounding function makes an integer of it: `TruncToInt(…)`, `FloorToInt`, `CeilToInt`, `RoundToInt`",
-            ));
+            let e = Diagnostic::new(Code::E0016, "this is not a size").at(v.span, "this evaluates to a float");
+            d.push(e.help("round it to an integer with `TruncToInt(…)`, `FloorToInt`, `CeilToInt` or `RoundToInt`"));
             (None, written)
         }
     }
@@ -306,7 +305,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         _ => match eval_dim(v, &mut Diagnostics::new()) {
             (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")
-                    .at(v.span, "overflows 64 bits, divides by zero, or has too many terms");
+                    .at(v.span, "it overflows 64 bits, divides by zero, or has too many terms");
                 d.push(e);
                 Val::Unknown
             }

@@ -168,8 +168,8 @@ fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
 /// A name with letters that FXIR does not allow. It is reported, then accepted.
 fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
     let d = Diagnostic::new(Code::E0002, format!("`{}` is not an FXIR name", lex.slice()))
-        .at(token_span(lex), "has letters other than A-Z and a-z")
-        .help("names are made of A-Z, a-z, 0-9 and `_`; a target of another name is written as a string");
+        .at(token_span(lex), "it contains letters other than A-Z and a-z")
+        .help("names consist of A-Z, a-z, 0-9 and `_`; quote a target with any other name");
     lex.extras.errors.push(d);
     lex.slice()
 }
@@ -181,8 +181,8 @@ fn curly<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     inner.next_back();
     let text = inner.as_str();
     let d = Diagnostic::new(Code::E0002, "typographic quotes")
-        .at(token_span(lex), "strings are written with the plain quotes `\"` or `'`")
-        .suggest(token_span(lex), crate::types::write_str(text), "write plain quotes");
+        .at(token_span(lex), "use plain quotes, `\"` or `'`, for strings")
+        .suggest(token_span(lex), crate::types::write_str(text), "use plain quotes");
     lex.extras.errors.push(d);
     text.into()
 }
@@ -209,8 +209,8 @@ fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
 /// The diagnostic for an integer that does not fit in 64 bits.
 pub fn too_large(span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0005, "integer does not fit in 64 bits")
-        .at(span, "outside of -9223372036854775808 to 9223372036854775807")
-        .help("torch's integers have 64 bits; for a larger magnitude write a float, such as `1e20`")
+        .at(span, "outside the range -9223372036854775808 to 9223372036854775807")
+        .help("torch's integers have 64 bits; write a larger magnitude as a float, such as `1e20`")
 }
 
 fn float<'s>(lex: &mut Lexer<'s, Token<'s>>) -> f64 {
@@ -237,10 +237,8 @@ fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     let s = lex.slice();
     let quote = &s[..1];
     let d = Diagnostic::new(Code::E0003, "string is not closed")
-        .at(token_span(lex), format!("no closing `{quote}` on this line"))
-        .help(format!(
-            "close it with `{quote}`; a new line in a string is written `\\n`"
-        ));
+        .at(token_span(lex), format!("`{quote}` is missing on this line"))
+        .help(format!("close it with `{quote}`; write a newline in a string as `\\n`"));
     lex.extras.errors.push(d);
     s[1..].into()
 }
@@ -298,6 +296,6 @@ pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnos
 
 fn bad_escape(text: &str, span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0004, format!("unknown escape `{text}` in a string"))
-        .at(span, "not one of Python's escapes")
-        .help("write `\\\\` for a backslash; the escapes are \\n \\r \\t \\a \\b \\f \\v \\\\ \\' \\\" \\ooo \\xhh \\uhhhh \\Uhhhhhhhh")
+        .at(span, "not a Python escape")
+        .help("write `\\\\` for a backslash; the valid escapes are \\n \\r \\t \\a \\b \\f \\v \\\\ \\' \\\" \\ooo \\xhh \\uhhhh \\Uhhhhhhhh")
 }

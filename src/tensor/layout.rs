@@ -47,18 +47,15 @@ pub enum LayoutError {
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LayoutError::TooLarge(dtype, shape) => write!(f, "{dtype}{shape:?} does not fit the address space"),
+            LayoutError::TooLarge(dtype, shape) => write!(f, "{dtype}{shape:?} exceeds the address space"),
             LayoutError::ElementCount { shape, given } => {
-                write!(f, "a tensor of shape {shape:?} is made of {given} elements")
+                write!(f, "a tensor of shape {shape:?} cannot have {given} elements")
             }
             LayoutError::StrideCount { rank, strides } => {
-                write!(f, "{strides} strides are given for {rank} dimensions")
+                write!(f, "{strides} strides were given for {rank} dimensions")
             }
             LayoutError::OutOfBounds { shape, strides, given } => {
-                write!(
-                    f,
-                    "shape {shape:?} with strides {strides:?} reaches outside of {given} elements"
-                )
+                write!(f, "shape {shape:?} with strides {strides:?} exceeds {given} elements")
             }
             LayoutError::Unaligned(dtype) => write!(f, "the memory is not aligned to elements of {dtype}"),
             LayoutError::WrongDtype { is, asked } => write!(f, "the elements are {is}, not {asked}"),

@@ -6,7 +6,7 @@ use std::fmt;
 /// A tensor's element type. fxc computes with the first ten. The others are known by name, and a stage that does not
 /// support one rejects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 #[non_exhaustive]
 pub enum DType {
     F64,
@@ -34,7 +34,7 @@ pub enum DType {
 
 /// The categories of promotion, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 #[non_exhaustive]
 pub enum Category {
     Bool,

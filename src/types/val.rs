@@ -60,7 +60,7 @@ pub enum Val<T> {
 
 /// The kinds of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum ScalarKind {
     Int,
     Float,

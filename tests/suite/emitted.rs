@@ -71,7 +71,8 @@ fn a_text_without_values_says_how_they_are_had() {
     let model = dir.file("m.fxir", format!("weights \"w.safetensors\"\n{CONV_BN}"));
     let ran = ok(&["compile", &model, "--emit", "optimized"]);
     assert!(
-        ran.err.contains("`--emit STAGE=FILE` writes them beside the file"),
+        ran.err
+            .contains("use `--emit STAGE=FILE` to write them to separate files"),
         "{}",
         ran.err
     );

@@ -70,7 +70,11 @@ fn the_command_prints_a_page_or_names_a_near_code() {
     assert_eq!((page.code, page.out.as_str()), (0, Code::E0201.explanation()));
     let wrong = fxc_in(&dir.0, &["explain", "E0231"]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("a code with a similar name exists"), "{}", wrong.err);
+    assert!(
+        wrong.err.contains("there is a code with a similar name"),
+        "{}",
+        wrong.err
+    );
     let table = fxc_in(&dir.0, &["explain"]);
     assert_eq!(table.out.lines().count(), Code::ALL.len());
 }

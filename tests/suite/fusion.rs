@@ -306,8 +306,8 @@ fn the_command_line_explains() {
     let path = dir.file("g.fxir", SOFTMAX);
     let ran = fxc(&["compile", &path, "--explain-fusion"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("out of memory; about"), "{}", ran.out);
-    assert!(ran.out.contains("at other places than its own"), "{}", ran.out);
+    assert!(ran.out.contains("of memory traffic; about"), "{}", ran.out);
+    assert!(ran.out.contains("at other positions than its own"), "{}", ran.out);
     let emitted = fxc(&["compile", &path, "--emit", "fusion"]);
     assert_eq!(emitted.out, ran.out);
 }

@@ -63,11 +63,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n".to_vec(),
             "a Git LFS pointer",
         ),
-        (
-            "page.pt2",
-            b"<!DOCTYPE html>\n<html><body>404".to_vec(),
-            "a page of HTML",
-        ),
+        ("page.pt2", b"<!DOCTYPE html>\n<html><body>404".to_vec(), "an HTML page"),
         (
             "index.json",
             b"{\n  \"metadata\": {\"total_size\": 1}\n}".to_vec(),
@@ -77,7 +73,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "noise.bin",
             (0u8..=255).rev().cycle().take(100_000).collect(),
-            "a binary file of no known kind",
+            "a binary file of an unknown format",
         ),
     ]
 }
@@ -167,7 +163,7 @@ fn files_of_the_wrong_kind_are_told_as_inputs_and_as_weights() {
     );
     let model = std::fs::read(root().join("tests/data/mlp.pt2")).unwrap();
     let mut samples = samples();
-    samples.push(("m.pt2", model, "an archive of `torch.export.save`"));
+    samples.push(("m.pt2", model, "a torch.export archive"));
     for (name, content, what) in samples {
         if ["w.safetensors", "x.npz", "noise.bin"].contains(&name) {
             continue;
@@ -208,7 +204,7 @@ fn standard_input_of_another_kind_is_told() {
     child.stdin.take().unwrap().write_all(b"\x89PNG\r\n\x1a\n\0\0").unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert!(
-        ran.code == 2 && ran.err.contains("`<stdin>` as a model: it is a PNG image"),
+        ran.code == 2 && ran.err.contains("`<stdin>` as a model: the file is a PNG image"),
         "{}",
         ran.err
     );

@@ -190,7 +190,7 @@ fn check_fix_writes_what_is_safe_and_diff_only_shows_it() {
     dir.file("a.fxir", want.replace("relu", "rleu"));
     let unsure = fxc_in(&dir.0, &["check", "a.fxir", "--fix"]);
     assert!(
-        unsure.code == 1 && unsure.err.contains("help: an op with a similar name exists"),
+        unsure.code == 1 && unsure.err.contains("help: there is an op with a similar name"),
         "{}",
         unsure.err
     );

@@ -98,11 +98,7 @@ fn reports(dir: &Dir, file: &str) {
     };
     let rewritten = run(&["rewrite", file, "--rules", "rules.fxir", "--remarks"]);
     says(file, &rewritten, &["mul_one: fired at `%mul` (model.py:9)"]);
-    says(
-        file,
-        &rewritten,
-        &["nearly: nearly matched at `%softmax` (model.py:10)"],
-    );
+    says(file, &rewritten, &["nearly: near match at `%softmax` (model.py:10)"]);
     let optimized = run(&["opt", file, "--remarks"]);
     says(file, &optimized, &["mul_one: fired at `%mul` (model.py:9)"]);
     let fused = run(&["compile", file, "--explain-fusion"]);
@@ -186,7 +182,7 @@ fn archives_name_the_lines_of_the_model() {
     says(
         "remarks",
         &remarks,
-        &["nearly: nearly matched at `%softmax` (data/make_pt2.py:31)"],
+        &["nearly: near match at `%softmax` (data/make_pt2.py:31)"],
     );
     says(
         "fusion",

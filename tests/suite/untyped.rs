@@ -94,7 +94,7 @@ fn given_types_find_errors_and_bind_sizes() {
     for (given, said) in [
         ("x:f32[8, 5]", "must be f32[N, 4]"),
         ("x:f64[8, 4]", "must be f32[N, 4]"),
-        ("x:f32[8", "is not a type"),
+        ("x:f32[8", "is not a valid type"),
         ("x", "neither a type nor a value"),
     ] {
         let ran = fxc(&["print", &n, given]);
@@ -181,7 +181,7 @@ fn missing_types_are_the_reason_that_is_stated() {
             "{}",
             ran.err
         );
-        assert!(!ran.err.contains("depend on values"), "{}", ran.err);
+        assert!(!ran.err.contains("data-dependent"), "{}", ran.err);
     }
     let values = dir.file(
         "v.fxir",
@@ -190,7 +190,7 @@ fn missing_types_are_the_reason_that_is_stated() {
     assert!(
         fxc(&["compile", &values])
             .err
-            .contains("because sizes depend on values")
+            .contains("because of data-dependent sizes")
     );
     let number = dir.file(
         "n.fxir",
@@ -198,7 +198,7 @@ fn missing_types_are_the_reason_that_is_stated() {
     );
     let ran = fxc(&["compile", &number]);
     assert!(
-        ran.err.contains("the value of `%n` is not known") && ran.err.contains("`n=3`"),
+        ran.err.contains("the value of `%n` is unknown") && ran.err.contains("`n=3`"),
         "{}",
         ran.err
     );
@@ -208,9 +208,9 @@ fn missing_types_are_the_reason_that_is_stated() {
         "module l = Linear(3, 4)\n%x : f32[3] = placeholder x\n%y = call_module l(%x)\noutput %y\n",
     );
     let checked = fxc(&["check", &weights]);
-    assert!(checked.err.contains("all types found"), "{}", checked.err);
+    assert!(checked.err.contains("all types inferred"), "{}", checked.err);
     assert!(
-        checked.err.contains("`l.weight` and 1 other weight without values"),
+        checked.err.contains("`l.weight` and 1 other weight have no values"),
         "{}",
         checked.err
     );
@@ -256,7 +256,7 @@ fn training_mode_is_said_and_set() {
     assert!(
         plain
             .err
-            .contains("`drop` (Dropout) and 1 other module compute as in evaluation"),
+            .contains("`drop` (Dropout) and 1 other module compute in evaluation mode"),
         "{}",
         plain.err
     );

@@ -304,7 +304,7 @@ def cause(stderr, status):
         if d.get("severity", d.get("level")) == "error":
             code, title = d.get("code", "E?"), d.get("message", d.get("title", ""))
             code = code.get("code") if isinstance(code, dict) else code
-            if re.search(r"c(?:64|128|omplex\d*)\b", title) or "fxc leaves it out: complex numbers" in stderr:
+            if re.search(r"c(?:64|128|omplex\d*)\b", title) or "fxc does not support it: complex numbers" in stderr:
                 return "complex dtypes", title
             if "higher_order.auto_functionalized" in title or "triton_kernel_wrapper" in title:
                 return "a custom op", stderr[:2000]

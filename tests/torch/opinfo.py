@@ -652,7 +652,7 @@ def known_paths(fxc):
 def outside(fxc):
     """The section of docs/ops.md that says what the table leaves out, and why."""
     page = subprocess.run([fxc, "ops", "--format", "markdown"], capture_output=True, check=True, text=True).stdout
-    return page.partition("## Outside the table")[2].strip()
+    return page.partition("## Unsupported ops")[2].strip()
 
 
 def generate(a, folder, dtypes):

@@ -43,7 +43,7 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -
             )
         });
         format!(
-            "{}the first takes {ratio:.2} times as long (shortest of {} runs each)\n",
+            "{}the first takes {ratio:.2} times as long (minimum of {} runs each)\n",
             rows.collect::<String>(),
             times[0].len()
         )

@@ -19,11 +19,11 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Measure how fast a compiled model runs, and what memory it takes
+/// Measure the speed and memory use of a compiled model
 ///
-/// Memory is that of this process: the weights that the program refers to, as the file has them and each once; what of them is
-/// packed for products and convolutions (their originals leave memory); the arena of intermediate values; the kernels' code; and the
-/// most that was resident at any time from the start on, as the system counts it, with inputs, results, the compiler and all else.
+/// Reports this process's memory: the weights that the program uses, each counted once; the weights packed for matrix products and
+/// convolutions, whose originals are released; the arena of intermediate values; the kernels' code; and the peak resident memory
+/// since the start, which includes inputs, results, the compiler and everything else.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -32,22 +32,22 @@ pub(super) struct Args {
     weights: WeightsFile,
     #[command(flatten)]
     pub(super) inputs: InputArgs,
-    /// Threads to run on; as many as the machine has by default
+    /// Number of threads to run on [default: all of the machine's]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     pub(super) threads: usize,
-    /// Seconds to measure for, after 0.3 of warm-up; at least five runs are made
+    /// Measuring time in seconds, after 0.3 s of warm-up; there are at least five runs
     #[arg(long, default_value_t = 1.0)]
     pub(super) seconds: f64,
-    /// Also measure every step
+    /// Also measure each step
     #[arg(long)]
     profile: bool,
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     pub(super) json: bool,
-    /// Call the model at each of these sizes in turn, and say what a new size costs
+    /// Call the model at each of these sizes in turn and report the cost of a new size
     #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = parse_sizes, conflicts_with_all = ["profile", "json"])]
     sweep: Option<SizeList>,
-    /// Also measure this model on the same inputs, in turn with the first, and say how many times as long the first takes
+    /// Also measure this model on the same inputs, alternating with the first, and report the ratio of their times
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["profile", "sweep"])]
     against: Option<String>,
 }
@@ -238,11 +238,11 @@ fn as_text(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> String
     let Some(profile) = &m.profile else { return out };
     let runs = m.sorted.len().min(100) as f64;
     let least: f64 = profile.rows.iter().map(|r| r.min.as_secs_f64()).sum();
-    let _ = writeln!(out, "sum of every step's shortest time {:.4} ms", least * 1e3);
+    let _ = writeln!(out, "sum of the minimum times of all steps: {:.4} ms", least * 1e3);
     let _ = writeln!(
         out,
         "\n{:>10} {:>10} {:>6} {:>8} {:>8}  step",
-        "us", "least us", "%", "GB/s", "GFLOP/s"
+        "us", "min us", "%", "GB/s", "GFLOP/s"
     );
     let mut rows: Vec<_> = profile.rows.iter().collect();
     rows.sort_by_key(|r| std::cmp::Reverse(r.min));

@@ -90,13 +90,13 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
     while let Some(mut ip) = work.pop() {
         while !found.contains_key(&ip) {
             let at = ip.checked_sub(BASE).filter(|&a| a < code.len() as u64);
-            let at = at.ok_or(Reject::Flow("a branch out of the code"))?;
+            let at = at.ok_or(Reject::Flow("a branch leaves the function"))?;
             d.set_position(at as usize)
-                .map_err(|_| Reject::Flow("a branch out of the code"))?;
+                .map_err(|_| Reject::Flow("a branch leaves the function"))?;
             d.set_ip(ip);
             let i = d.decode();
             if i.is_invalid() {
-                return Err(Reject::Flow("an instruction that does not decode"));
+                return Err(Reject::Flow("an instruction cannot be decoded"));
             }
             if i.is_ip_rel_memory_operand() && i.code() == Code::Lea_r64_m {
                 // Takes the address of a constant. The pass does not track accesses through it.
@@ -111,7 +111,7 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
                     break;
                 }
                 FlowControl::Return => break,
-                _ => return Err(Reject::Flow("a call or an indirect branch")),
+                _ => return Err(Reject::Flow("the code has a call or an indirect branch")),
             }
             ip = i.next_ip();
         }

@@ -73,10 +73,10 @@ pub(super) enum Reject {
 impl fmt::Display for Reject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reject::Code(c) => write!(f, "{c:?} is not on the whitelist"),
-            Reject::Memory(c) => write!(f, "a memory operand of {c:?}"),
+            Reject::Code(c) => write!(f, "instruction {c:?} cannot be widened"),
+            Reject::Memory(c) => write!(f, "unsupported memory operand of {c:?}"),
             Reject::Flow(what) => f.write_str(what),
-            Reject::Spills(n) => write!(f, "{n} spilled vectors"),
+            Reject::Spills(n) => write!(f, "too many spilled vectors ({n})"),
             Reject::Encode(e) => f.write_str(e),
         }
     }
@@ -146,7 +146,7 @@ fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide,
     let mut all = at_distance(&mut out, &uses, behind as u64)?;
     if !uses.is_empty() {
         if all.code.len() != length {
-            return Err(Reject::Flow("constants that move the code"));
+            return Err(Reject::Flow("the distance to the constants changes the code size"));
         }
         all.code.resize(behind, 0);
         all.code.extend(bytes);

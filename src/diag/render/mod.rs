@@ -57,7 +57,7 @@ fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) 
     if let Some(more) = list.len().checked_sub(SHOWN).filter(|&n| n > 0) {
         let all = list.len();
         out.push_str(&format!(
-            "note: {more} more of {all} findings are not shown; --message-format json shows all\n{separator}"
+            "note: {more} more of {all} diagnostics are not shown; use --message-format json to see all\n{separator}"
         ));
     }
     out
@@ -121,7 +121,7 @@ mod tests {
             .at(target, "not an op of the table")
             .see(Span::new(id, 6, 7), "in this graph")
             .note("ops are listed by `fxc ops`")
-            .suggest(target, "relu", "an op with a similar name exists")
+            .suggest(target, "relu", "an op with there is a similar name")
     }
 
     #[test]
@@ -138,7 +138,7 @@ error[E0201]: unknown op `rleu`
   │                        ^^^^ not an op of the table
   │
   = note: ops are listed by `fxc ops`
-help: an op with a similar name exists
+help: an op with there is a similar name
   │
 2 │     %a = call_function relu(%x)
   │                        ~~~~

@@ -59,7 +59,7 @@ pub fn minimize(
 ) -> Result<Vec<NodeId>, Diagnostic> {
     let graph = module
         .entry()
-        .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
+        .ok_or_else(|| Diagnostic::new(Code::E0104, "the file contains no graph to run"))?;
     let mut interpreter = Interpreter::new(module);
     interpreter.keep_values();
     interpreter.run(inputs)?;

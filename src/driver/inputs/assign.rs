@@ -160,7 +160,10 @@ impl InputBinder<'_> {
                 self.out.push(d);
             } else if let Given::Each(all) = &p.given {
                 let origins: Vec<&str> = all.iter().map(|p| &*p.origin).collect();
-                let help = format!("`fxc run --repeat {}` calls the model with each in turn", all.len());
+                let help = format!(
+                    "use `fxc run --repeat {}` to call the model with each in turn",
+                    all.len()
+                );
                 let d = given_twice(&p.name, &origins).help(help);
                 self.out.push(d);
                 // So that it does not count as missing.
@@ -211,15 +214,15 @@ impl InputBinder<'_> {
             Some(t) if *t != Val::Unknown => format!("`{name}` ({t})"),
             _ => format!("`{name}`"),
         };
-        let mut d = Diagnostic::new(Code::E0501, format!("no value is given for input {what}"))
-            .at_opt(place.span, "declared here");
+        let mut d =
+            Diagnostic::new(Code::E0501, format!("input {what} has no value")).at_opt(place.span, "declared here");
         if let Some(near) = nearest(name, extra.iter().map(|p| p.name.as_str())) {
             d = d.help(format!(
-                "`{near}` is given, but the graph has no such input: rename it to `{name}`"
+                "the given value `{near}` matches no input; rename it to `{name}`"
             ));
         } else if !extra.is_empty() {
             let names = quoted_list(extra.iter().map(|p| p.name.as_str()));
-            d = d.note(format!("these are given, but the graph has no such inputs: {names}"));
+            d = d.note(format!("the following values match no input: {names}"));
         }
         self.out.push(d.help(how_to_give(place)));
     }
@@ -247,11 +250,11 @@ impl InputBinder<'_> {
                     let mut d = Diagnostic::new(Code::E0505, format!("the graph has no input `{}`", p.name));
                     if !p.must_match {
                         d.severity = Severity::Warning;
-                        d.title = format!("`{}` of {} is not an input of the graph", p.name, p.origin);
+                        d.title = format!("`{}` from {} is not an input of the graph", p.name, p.origin);
                     }
                     let all = || format!("the graph's inputs are {}", quoted_list(names.iter().copied()));
                     self.out.push(match near {
-                        Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
+                        Some(n) => d.help(format!("there is an input with a similar name: `{n}`")),
                         None => d.note(all()),
                     });
                 }
@@ -267,9 +270,9 @@ impl InputBinder<'_> {
         for origin in origins {
             let of_it: Vec<&str> = unread.iter().filter(|p| p.origin == origin).map(|p| &*p.name).collect();
             let title = match of_it[..] {
-                [one] => format!("`{one}` of {origin} is not an input of the graph"),
+                [one] => format!("`{one}` from {origin} is not an input of the graph"),
                 _ => format!(
-                    "{} arrays of {origin} are not inputs of the graph: {}",
+                    "{} arrays from {origin} are not inputs of the graph: {}",
                     of_it.len(),
                     quoted_list(of_it.into_iter())
                 ),
@@ -388,11 +391,11 @@ fn how_to_give(place: &InputPlace) -> String {
             let items: Vec<String> = items
                 .map(|(path, _)| format!("`{name}.{}=…`", path.join(".")))
                 .collect();
-            format!("give its items: {}", items.join(", "))
+            format!("pass its items: {}", items.join(", "))
         }
         Some(Val::Leaf(_)) | Some(Val::Unknown) | None => {
-            format!("give it as `{name}=FILE.npy`, `{name}=rand:0`, or in the file after --inputs")
+            format!("pass `{name}=FILE.npy` or `{name}=rand:0`, or include it in the --inputs file")
         }
-        Some(t) => format!("give it as `{name}=VALUE`, of type {t}"),
+        Some(t) => format!("pass `{name}=VALUE` with a value of type {t}"),
     }
 }

@@ -208,10 +208,10 @@ impl InputBinder<'_> {
                 .filter_map(|v| Some(format!("{v} is {}", size(v)?)))
                 .collect();
             let title = format!(
-                "the graph holds only for sizes with `{guard}`, but {}",
+                "the graph is only valid for sizes with `{guard}`, but {}",
                 sizes.join(" and ")
             );
-            let note = "a tracer follows one branch of each condition on sizes; where the other holds, PyTorch computes something else";
+            let note = "tracing recorded one branch of each condition on sizes; for these sizes PyTorch would take the other branch";
             self.out.push(Diagnostic::new(Code::E0504, title).note(note));
         }
     }
@@ -227,7 +227,7 @@ impl InputBinder<'_> {
                 Some(m) => format!("{min}..{m}"),
                 None => format!("at least {min}"),
             };
-            let title = format!("size `{name}` is {value}, outside of its range {range}");
+            let title = format!("size `{name}` is {value}, outside its range {range}");
             self.out.push(
                 Diagnostic::new(Code::E0504, title)
                     .at_opt(span, "declared here")

@@ -67,7 +67,7 @@ fn what_does_not_fit_is_told() {
         "E0503 input `other` must be i64[2*N], but in.npz has i32[10]",
     );
     says(vec![x(), other(DType::I64, 9)], &[], "E0504 input `other`");
-    says(vec![x()], &[], "E0501 no value is given for input `other` (i64[2*N])");
+    says(vec![x()], &[], "E0501 input `other` (i64[2*N]) has no value");
     says(vec![x(), value("othr", Tensor::zeros(DType::I64, &[1]))], &[], "E0501");
     says(
         vec![x(), other(DType::I64, 10), fill("y", Fill::Ones)],
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_told() {
     says(
         vec![x(), other(DType::I64, 10), value("labels", Tensor::scalar(1i64))],
         &[],
-        "E0505 `labels` of in.npz",
+        "E0505 `labels` from in.npz",
     );
     says(
         vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
@@ -87,7 +87,7 @@ fn what_does_not_fit_is_told() {
     says(
         vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
         &[("M", 2)],
-        "E0505 no size is named `M`",
+        "E0505 unknown size `M`",
     );
     assert!(titles(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("N", 2)]).is_empty());
 }

@@ -56,7 +56,7 @@ impl InputBinder<'_> {
             None => "a tensor".into(),
         };
         let title = format!(
-            "input `{name}` is fixed to {}, but {} gives {shown}",
+            "input `{name}` is fixed to {}, but {} provides {shown}",
             text(constant),
             p.origin
         );
@@ -67,9 +67,9 @@ impl InputBinder<'_> {
         let d = Diagnostic::new(Code::E0511, title)
             .at_opt(place.span, "declared here")
             .note(format!(
-                "{guard}: the program was exported with this value and holds for no other"
+                "{guard}: the program was exported with this value and is only valid for it"
             ))
-            .help(format!("leave `{name}` out, or export the model with the other value"));
+            .help(format!("omit `{name}`, or export the model with the other value"));
         self.out.push(d);
         None
     }
@@ -81,7 +81,7 @@ impl InputBinder<'_> {
         let d = Diagnostic::new(
             Code::E0508,
             format!(
-                "`{}={word}` gives no value: the text is neither a file of tensors nor a value",
+                "invalid value in `{}={word}`: neither a tensor file nor a literal",
                 place.name
             ),
         );
@@ -96,7 +96,7 @@ impl InputBinder<'_> {
                 let shape = self.resolve_sizes(place, t)?;
                 literal::to_tensor(v, t.dtype, Some(&shape)).map(Val::Leaf)
             }
-            _ => literal::of_kind(v, ty).ok_or_else(|| format!("it is no {ty}")),
+            _ => literal::of_kind(v, ty).ok_or_else(|| format!("it does not have type {ty}")),
         };
         match made {
             Ok(v) => self.fit_value(place, v, origin),
@@ -108,7 +108,7 @@ impl InputBinder<'_> {
     }
 
     fn not_of_type(&mut self, place: &InputPlace, ty: &Type, why: String) {
-        let title = format!("what is written for input `{}` is no {ty}", place.name);
+        let title = format!("the value of input `{}` does not have type {ty}", place.name);
         self.out.push(Diagnostic::new(Code::E0508, title).note(why));
     }
 
@@ -165,7 +165,10 @@ impl InputBinder<'_> {
                 match self.unify(d, size, &format!("input `{}`", place.name)) {
                     Ok(()) => Some(Val::int(size)),
                     Err(why) => {
-                        let title = format!("input `{}` must be {declared}, but {origin} gives {size}", place.name);
+                        let title = format!(
+                            "input `{}` must be {declared}, but {origin} provides {size}",
+                            place.name
+                        );
                         let d = Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here");
                         self.out.push(d.note(why));
                         None
@@ -224,11 +227,13 @@ impl InputBinder<'_> {
         origin: &str,
     ) -> Option<Value> {
         let name = &place.name;
-        let title = format!("input `{name}` must be {declared}, but {origin} gives {given}");
+        let title = format!("input `{name}` must be {declared}, but {origin} provides {given}");
         let d = Diagnostic::new(Code::E0503, title).at_opt(place.span, "declared here");
         let number = matches!(given, Val::Int(_) | Val::Float(_) | Val::Bool(_));
         self.out.push(match declared {
-            Val::Leaf(t) if number => d.help(format!("a number with a type fills a tensor: `{name}:{t}={given}`")),
+            Val::Leaf(t) if number => d.help(format!(
+                "to fill a tensor with the number, add the type: `{name}:{t}={given}`"
+            )),
             _ => d,
         });
         None
@@ -287,14 +292,14 @@ impl InputBinder<'_> {
             return if c == size {
                 Ok(())
             } else {
-                Err(format!("{c} is wanted{because}"))
+                Err(format!("expected {c}{because}"))
             };
         }
         let Some((var, coef, rest)) = known.as_linear() else {
             return Ok(());
         };
         let Some(diff) = size.checked_sub(rest).filter(|x| x % coef == 0) else {
-            return Err(format!("no `{var}` makes `{known}` equal {size}"));
+            return Err(format!("no `{var}` makes `{known}` equal to {size}"));
         };
         let var = var.to_string();
         self.check_range(&var, diff / coef, origin);
@@ -308,7 +313,7 @@ pub(super) fn unsupported_array(name: &str, ty: &str, origin: &str) -> Diagnosti
     let complex = ty.contains("c8") || ty.contains("c16") || ty.starts_with('C');
     let what = if complex { "complex elements" } else { "elements" };
     let title = format!("`{name}` has {what} of type {ty} in {origin}");
-    Diagnostic::new(Code::E0503, title).note("fxc does not compute with this type")
+    Diagnostic::new(Code::E0503, title).note("fxc does not support this type")
 }
 
 fn scalar_to_val(s: Scalar) -> Value {
@@ -330,12 +335,12 @@ fn conversion_hint(name: &str, want: &TensorType, x: &TensorType, origin: &str) 
                 dtype: want.dtype,
                 ..x.clone()
             };
-            format!("give this type: `{name}:{given}=…`")
+            format!("specify this type: `{name}:{given}=…`")
         }
         (false, true) => format!(
             "convert it: `{name}.astype(numpy.{})`",
             if torch == "bool" { "bool_" } else { torch }
         ),
-        (false, false) => format!("convert it, and write it as .safetensors: `{name}.to(torch.{torch})`"),
+        (false, false) => format!("convert it with `{name}.to(torch.{torch})`, and save it as .safetensors"),
     }
 }

@@ -9,7 +9,7 @@ use crate::types::{DType, Dim, ScalarKind, Type, Val, promote_types};
 
 /// Help text: how to write inputs.
 pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
-     NAME=[1, 2]; NAME:TYPE says the type of an input, such as x:f32[2,3]";
+     NAME=[1, 2]; NAME:TYPE sets an input's type, such as x:f32[2,3]";
 
 /// Parses a literal: a number, `None`, `True`, `False`, a quoted string, or a list, tuple or dict of these.
 pub fn parse(text: &str) -> Option<Value> {
@@ -68,12 +68,12 @@ pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Ten
     let lists = list_lengths(v);
     let shape = shape.unwrap_or(&lists);
     if !dtype.is_held() {
-        return Err(format!("fxc does not compute with {dtype}"));
+        return Err(format!("fxc does not support {dtype}"));
     }
     if !byte_len(dtype, shape).is_some_and(is_available) {
         return Err("it is too large".into());
     }
-    let wrong = |v: &Value| format!("{} is not an element of type {dtype}", v.map(Tensor::ty));
+    let wrong = |v: &Value| format!("{} is not a valid element of type {dtype}", v.map(Tensor::ty));
     if v.items().is_none() {
         let x = to_element(v, dtype).ok_or_else(|| wrong(v))?;
         return Ok(Tensor::from_fn(dtype, shape, |_| x));
@@ -126,7 +126,7 @@ fn visit_elements(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Res
         (Some(items), [n, rest @ ..]) if items.len() == *n => {
             items.iter().try_for_each(|v| visit_elements(v, rest, out))
         }
-        (Some(items), [n, ..]) => Err(format!("it has a list of {} items where {n} are wanted", items.len())),
+        (Some(items), [n, ..]) => Err(format!("it has a list of {} items, but {n} are expected", items.len())),
         (Some(_), []) => Err("it has more dimensions than its type".into()),
         (None, _) => Err("it has fewer dimensions than its type".into()),
     }

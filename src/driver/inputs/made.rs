@@ -17,7 +17,7 @@ impl InputBinder<'_> {
         };
         let shape = self.resolve_sizes(place, ty)?;
         if !ty.dtype.is_held() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
-            let title = format!("input `{}` cannot be made: {}{shape:?}", place.name, ty.dtype);
+            let title = format!("input `{}` cannot be allocated: {}{shape:?}", place.name, ty.dtype);
             self.out
                 .push(Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here"));
             return None;
@@ -31,14 +31,14 @@ impl InputBinder<'_> {
         let name = &place.name;
         let (title, label, help) = match &place.ty {
             Some(t) if *t != Val::Unknown => (
-                format!("input `{name}` is {t}, so no tensor can be made for it"),
+                format!("input `{name}` is {t}, so a tensor cannot be generated for it"),
                 "declared here",
-                format!("give a value of this type: `{name}=…`"),
+                format!("pass a value of this type: `{name}=…`"),
             ),
             _ => (
-                format!("the type of input `{name}` is not known, so it cannot be made"),
-                "it has no type",
-                format!("write its type: `{name}:f32[2, 3]=…`"),
+                format!("the type of input `{name}` is unknown, so it cannot be generated"),
+                "its type is missing",
+                format!("specify its type: `{name}:f32[2, 3]=…`"),
             ),
         };
         Diagnostic::new(Code::E0304, title).at_opt(place.span, label).help(help)
@@ -67,11 +67,11 @@ impl InputBinder<'_> {
                 })
             });
             let name = &place.name;
-            let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are not known"))
+            let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are unknown"))
                 .at_opt(place.span, "declared here");
             let d = match unbound.first() {
-                Some(v) => d.help(format!("give the size: `--dim {v}=8`{}", self.place_of(v))),
-                None => d.help(format!("write its type: `{name}:f32[2, 3]=…`")),
+                Some(v) => d.help(format!("set the size with `--dim {v}=8`{}", self.place_of(v))),
+                None => d.help(format!("specify its type: `{name}:f32[2, 3]=…`")),
             };
             self.out.push(d);
         }

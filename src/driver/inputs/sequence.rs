@@ -30,7 +30,7 @@ impl Sequence {
         };
         for name in divided {
             if !provided.iter().any(|p| p.name == *name) {
-                let title = format!("--each names `{name}`, and nothing is given for it");
+                let title = format!("--each names `{name}`, but no value is given for it");
                 return Err(Diagnostic::new(Code::E0501, title));
             }
         }
@@ -39,7 +39,7 @@ impl Sequence {
             if divided.contains(&p.name) {
                 let t = whole_tensor(&p)?;
                 let Some(&n) = t.shape().first() else {
-                    let title = format!("`{}` has no dimension that could count the calls", p.name);
+                    let title = format!("`{}` is 0-dimensional and cannot be divided among calls", p.name);
                     return Err(Diagnostic::new(Code::E0504, title));
                 };
                 counts.push((format!("the leading dimension of `{}`", p.name), n));
@@ -90,13 +90,13 @@ fn agreed_count(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
         return Ok(1);
     };
     if let Some((other, n)) = counts.iter().find(|(_, n)| n != calls) {
-        let title = format!("{first} is {calls}, but {other} is {n}: the calls cannot be counted");
+        let title = format!("the number of calls is ambiguous: {first} is {calls}, but {other} is {n}");
         return Err(Diagnostic::new(Code::E0504, title));
     }
     match calls {
         0 => Err(Diagnostic::new(
             Code::E0504,
-            format!("{first} is 0: there is no call to make"),
+            format!("{first} is 0, so there is nothing to run"),
         )),
         n => Ok(*n),
     }
@@ -106,8 +106,8 @@ fn agreed_count(counts: &[(String, usize)]) -> Result<usize, Diagnostic> {
 fn whole_tensor(p: &Provided) -> Result<Tensor, Diagnostic> {
     let name = &p.name;
     let untyped = || {
-        let title = format!("`{name}` is not divided among the calls: the type of all its values is not known");
-        let help = format!("give a file, or a type with the leading dimension: `{name}:f32[4, 2]=…`");
+        let title = format!("`{name}` cannot be divided among the calls: its full type is unknown");
+        let help = format!("pass a file, or a type that includes the leading dimension: `{name}:f32[4, 2]=…`");
         Diagnostic::new(Code::E0304, title).help(help)
     };
     let sizes = |t: &TensorType| {
@@ -120,7 +120,7 @@ fn whole_tensor(p: &Provided) -> Result<Tensor, Diagnostic> {
         Given::File(array) => array.read(),
         Given::Fill(fill, Some(t)) => Ok(filled_tensor(t.dtype, &sizes(t)?, *fill)),
         Given::Typed(v, Val::Leaf(t)) => literal::to_tensor(v, t.dtype, Some(&sizes(t)?))
-            .map_err(|why| Diagnostic::new(Code::E0508, format!("`{name}` is no {t}")).note(why)),
+            .map_err(|why| Diagnostic::new(Code::E0508, format!("`{name}` does not have type {t}")).note(why)),
         _ => Err(untyped()),
     }
 }
@@ -143,17 +143,14 @@ pub fn stack_results(results: &[Value]) -> Result<Value, Diagnostic> {
     last.try_map(&mut |t: &Tensor| {
         let parts: Option<Vec<&Tensor>> = leaves.iter().map(|v| v.get(next).copied()).collect();
         let alike = |v: &Vec<&Tensor>| v.iter().all(|p| p.ty() == t.ty());
-        let title = || format!("`output.{next}` has another type in each call, so that the calls cannot be stacked");
+        let title = || format!("the type of `output.{next}` differs between calls, so the results cannot be stacked");
         let parts = parts
             .filter(alike)
             .ok_or_else(|| Diagnostic::new(Code::E0504, title()))?;
         next += 1;
         let shape = [&[parts.len()], t.shape()].concat();
         if !byte_len(t.dtype(), &shape).is_some_and(is_available) {
-            return Err(Diagnostic::new(
-                Code::E0509,
-                "there is not enough memory to stack the results",
-            ));
+            return Err(Diagnostic::new(Code::E0509, "not enough memory to stack the results"));
         }
         let mut bytes = AlignedBytes::zeroed(t.byte_count() * parts.len());
         for (part, to) in parts

@@ -51,12 +51,12 @@ pub(crate) fn input_symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
 
 /// The error for a size that no input has (E0505). It lists the known sizes.
 pub(crate) fn unknown_size(name: &str, module: &GraphModule, known: &IndexMap<String, Option<String>>) -> Diagnostic {
-    let d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
+    let d = Diagnostic::new(Code::E0505, format!("unknown size `{name}`"));
     if known.is_empty() {
         return d.note("the graph's inputs have no symbolic sizes");
     }
     if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
-        return d.help(format!("a size with a similar name exists: `{near}`"));
+        return d.help(format!("there is a size with a similar name: `{near}`"));
     }
     let shown = known.iter().map(|(symbol, place)| match place {
         Some(place) => format!("`{symbol}` (`{place}`)"),
@@ -68,7 +68,7 @@ pub(crate) fn unknown_size(name: &str, module: &GraphModule, known: &IndexMap<St
     ));
     match known.values().flatten().next() {
         Some(place) if module.exported.is_some() => d.help(format!(
-            "archives do not keep the names of `torch.export.Dim`: a dimension names its size, `--dim {place}=8`"
+            "archives do not store the names of `torch.export.Dim`; set the size by dimension: `--dim {place}=8`"
         )),
         _ => d,
     }
@@ -82,14 +82,13 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
         .and_then(|s| s.split_once('['))
         .and_then(|(input, axis)| Some((input, axis.parse::<i64>().ok()?)))
         .ok_or_else(|| {
-            fail(format!("`{name}` does not name a size"))
-                .help("write a symbol or a dimension of an input: `N=8`, `x[0]=8`")
+            fail(format!("`{name}` is not a size")).help("write a symbol or an input's dimension: `N=8`, `x[0]=8`")
         })?;
     let Some(position) = binder.placeholder_index(input) else {
         let names: Vec<&str> = binder.placeholders.iter().map(|&p| binder.graph[p].target()).collect();
         let d = fail(format!("the graph has no input `{input}`"));
         return Err(match nearest(input, names.iter().copied()) {
-            Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
+            Some(n) => d.help(format!("there is an input with a similar name: `{n}`")),
             None => d,
         });
     };
@@ -112,7 +111,7 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
         .and_then(|i| shape.get(i))
         .ok_or_else(|| {
             fail(format!(
-                "input `{input}` has {rank} dimensions, so `{name}` does not exist"
+                "`{name}` is out of range: input `{input}` has {rank} dimensions"
             ))
             .at_opt(span, "declared here")
         })?;
@@ -175,18 +174,21 @@ mod tests {
     #[test]
     fn dimensions_that_do_not_fit_are_reported() {
         let title = |given: &[(&str, i64)]| sizes(GRAPH, given).unwrap_err();
-        assert_eq!(title(&[("x[1]", 7)]), "`x[1]` cannot be 7: no `M` makes `2*M` equal 7");
-        assert_eq!(title(&[("x[2]", 7)]), "`x[2]` cannot be 7: 8 is wanted");
+        assert_eq!(
+            title(&[("x[1]", 7)]),
+            "`x[1]` cannot be 7: no `M` makes `2*M` equal to 7"
+        );
+        assert_eq!(title(&[("x[2]", 7)]), "`x[2]` cannot be 7: expected 8");
         assert_eq!(
             title(&[("x[0]", 3), ("x[0]", 4)]),
-            "`x[0]` cannot be 4: 3 is wanted, because `N` is 3 here"
+            "`x[0]` cannot be 4: expected 3, because `N` is 3 here"
         );
         assert_eq!(
             title(&[("x[3]", 1)]),
-            "input `x` has 3 dimensions, so `x[3]` does not exist"
+            "`x[3]` is out of range: input `x` has 3 dimensions"
         );
         assert_eq!(title(&[("z[0]", 1)]), "the graph has no input `z`");
-        assert_eq!(title(&[("x[a]", 1)]), "`x[a]` does not name a size");
+        assert_eq!(title(&[("x[a]", 1)]), "`x[a]` is not a size");
         assert_eq!(title(&[("y[0]", 1)]), "the shape of input `y` is not declared");
     }
 }

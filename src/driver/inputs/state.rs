@@ -51,7 +51,7 @@ pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -
             continue;
         }
         if restored.iter().any(|(name, _)| *name == p.name) {
-            let title = format!("`{}` is given 2 times, the second time by {}", p.name, p.origin);
+            let title = format!("`{}` is given twice, the second time by {}", p.name, p.origin);
             out.push(Diagnostic::new(Code::E0510, title));
             continue;
         }
@@ -95,7 +95,7 @@ fn has_attribute(module: &GraphModule, path: &str) -> bool {
 fn unknown_buffer(module: &GraphModule, path: &str) -> Diagnostic {
     let d = Diagnostic::new(Code::E0505, format!("the graph has no buffer `{path}`"));
     match nearest(path, module.attributes.keys().map(|k| &**k)) {
-        Some(near) => d.help(format!("a buffer with a similar name exists: `{near}`")),
+        Some(near) => d.help(format!("there is a buffer with a similar name: `{near}`")),
         None => d,
     }
 }
@@ -122,7 +122,7 @@ fn buffer_value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor
     match ty {
         Some(ty) if !fits(&ty) => {
             let title = format!("buffer `{path}` must be {ty}, but {} has {}", p.origin, t.ty());
-            Err(Diagnostic::new(Code::E0406, title).help("restore the state of this model"))
+            Err(Diagnostic::new(Code::E0406, title).help("restore a state that was saved from this model"))
         }
         _ => Ok(t),
     }
@@ -130,13 +130,13 @@ fn buffer_value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor
 
 fn provided_tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
     let unknown = || {
-        let title = format!("the type of `{}` is not known, so it cannot be made", p.name);
-        Diagnostic::new(Code::E0304, title).help(format!("write its type: `{}:f32[2, 3]=…`", p.name))
+        let title = format!("the type of `{}` is unknown, so it cannot be generated", p.name);
+        Diagnostic::new(Code::E0304, title).help(format!("specify its type: `{}:f32[2, 3]=…`", p.name))
     };
     let written = |v: &Value, ty: &TensorType| {
         let shape = ty.fixed_shape().ok_or_else(unknown)?;
         literal::to_tensor(v, ty.dtype, Some(&shape)).map_err(|why| {
-            let title = format!("`{}` must be {ty}, but {} gives {}", p.name, p.origin, type_of(v));
+            let title = format!("`{}` must be {ty}, but {} provides {}", p.name, p.origin, type_of(v));
             Diagnostic::new(Code::E0503, title).note(why)
         })
     };
@@ -153,12 +153,12 @@ fn provided_tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diag
                 true => Ok(filled_tensor(ty.dtype, &shape, *fill)),
                 false => Err(Diagnostic::new(
                     Code::E0504,
-                    format!("`{}` cannot be made: {ty}", p.name),
+                    format!("`{}` cannot be allocated: {ty}", p.name),
                 )),
             }
         }
         _ => {
-            let title = format!("`{}` is a buffer, which takes a tensor", p.name);
+            let title = format!("`{}` is a buffer, so its value must be a tensor", p.name);
             Err(Diagnostic::new(Code::E0503, title))
         }
     }

@@ -189,7 +189,7 @@ impl Declarer<'_> {
         );
         let d = Diagnostic::new(Code::E0504, title)
             .at_opt(place.span, "declared here")
-            .help(format!("write `{declared}`, or the number that it is"));
+            .help(format!("write `{declared}`, or its value as a number"));
         self.binder.out.push(d);
     }
 }

@@ -118,7 +118,7 @@ pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResu
         }
         if graph[n].op() == Opcode::Placeholder {
             return Err(GraphError(format!(
-                "`%{}` is needed and is not an input",
+                "`%{}` is used but is neither an input nor part of the subgraph",
                 graph[n].name()
             )));
         }
@@ -236,6 +236,6 @@ mod tests {
         let names: Vec<&str> = part.iter().map(|n| part[n].name()).collect();
         assert_eq!(names, ["add", "relu", "exp", "output"]);
         let e = extract(&g, &[find("x")], &[find("exp")]).unwrap_err();
-        assert_eq!(e.0, "`%y` is needed and is not an input");
+        assert_eq!(e.0, "`%y` is used but is neither an input nor part of the subgraph");
     }
 }

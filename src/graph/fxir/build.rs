@@ -73,9 +73,9 @@ impl Builder {
             Item::Weights(w) => match &self.module.weights {
                 None => self.module.weights = Some((w.path.text.to_string(), Some(w.path.span))),
                 Some((_, first)) => {
-                    let d = Diagnostic::new(Code::E0103, "a second weights file").at(w.span, "named again here");
-                    let d = first.map_or(d.clone(), |s| d.see(s, "first named here"));
-                    self.out.push(d.help("a file has one set of weights"));
+                    let d = Diagnostic::new(Code::E0103, "a second weights file").at(w.span, "second weights file");
+                    let d = first.map_or(d.clone(), |s| d.see(s, "first weights file"));
+                    self.out.push(d.help("a file can name only one weights file"));
                 }
             },
             Item::Module(m) => self.module_decl(m),
@@ -87,8 +87,9 @@ impl Builder {
             Item::Graph(g) => self.build_graph(g),
             Item::Signature(s) => {
                 if self.module.exported.replace(build_signature(s)).is_some() {
-                    let d = Diagnostic::new(Code::E0103, "a second signature").at(s.span, "given again here");
-                    self.out.push(d.help("a file has one signature, the entry graph's"));
+                    let d = Diagnostic::new(Code::E0103, "a second signature").at(s.span, "second signature");
+                    self.out
+                        .push(d.help("a file can have only one signature, that of the entry graph"));
                 }
             }
             // The rewriter reads rules; frames and scopes have already been read.
@@ -131,8 +132,8 @@ impl Builder {
             &mut self.out,
         );
         for (n, span) in nodes {
-            let d = Diagnostic::new(Code::E0101, format!("`%{n}` outside of a graph"))
-                .at(span, "a node cannot be used here");
+            let d =
+                Diagnostic::new(Code::E0101, format!("`%{n}` outside a graph")).at(span, "a node cannot be used here");
             self.out.push(d);
         }
         match (&v.kind, value) {
@@ -147,7 +148,7 @@ impl Builder {
             (Val::Leaf(t), Some(v)) => constants::read_tensor(v, t, c.ty.span, &mut self.out),
             (Val::Leaf(_), None) | (Val::Unknown, _) => None,
             _ => {
-                let d = Diagnostic::new(Code::E0112, "a constant is a tensor").at(c.ty.span, "not a tensor's type");
+                let d = Diagnostic::new(Code::E0112, "a constant must be a tensor").at(c.ty.span, "not a tensor type");
                 self.out
                     .push(d.help("write the type of a number as `i64[]` or `f32[]`"));
                 None
@@ -218,8 +219,11 @@ impl Builder {
             return;
         }
         if d.min < 0 || d.max.is_some_and(|m| m < d.min) {
-            let e = Diagnostic::new(Code::E0016, format!("no size is in the range of `{}`", d.name.text));
-            self.out.push(e.at(d.span, "the range is empty or begins below 0"));
+            let e = Diagnostic::new(
+                Code::E0016,
+                format!("the range of `{}` contains no valid size", d.name.text),
+            );
+            self.out.push(e.at(d.span, "the range is empty or starts below 0"));
             return;
         }
         let range = DimRange {

@@ -12,13 +12,17 @@ pub const INLINE_ELEMENTS: usize = 64;
 /// The tensor of type `ty` that `value` describes. Reports a mismatch and returns `None`.
 pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
     let Some(shape) = ty.fixed_shape() else {
-        let e = unfit_constant("the sizes of a constant are numbers", at, "a symbolic or unknown size");
+        let e = unfit_constant(
+            "a constant's sizes must be known numbers",
+            at,
+            "a symbolic or unknown size",
+        );
         d.push(e);
         return None;
     };
     if !ty.dtype.is_computed() {
-        let title = format!("fxc does not compute with {}", ty.dtype);
-        d.push(unfit_constant(&title, at, "not a dtype a constant can have"));
+        let title = format!("fxc does not support computation with {}", ty.dtype);
+        d.push(unfit_constant(&title, at, "unsupported dtype for a constant"));
         return None;
     }
     if byte_len(ty.dtype, &shape).is_none() {
@@ -47,7 +51,7 @@ fn collect_elements(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scal
         }
         (ValueKind::List(items), [n, ..]) => {
             let title = format!(
-                "{} where the type says {n}",
+                "found {}, but the type requires {n}",
                 crate::diag::words::count(items.len(), "element")
             );
             d.push(unfit_constant(&title, v.span, "this list"));
@@ -59,13 +63,13 @@ fn collect_elements(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scal
         )),
         (_, [n, ..]) => {
             let title = "the constant has fewer dimensions than its type";
-            d.push(unfit_constant(title, v.span, "one element").help(format!("write a list of {n}")));
+            d.push(unfit_constant(title, v.span, "one element").help(format!("expected a list of {n}")));
         }
         (kind, []) => match to_element(kind, dtype) {
             Some(s) => out.push(s),
             None => {
-                let title = format!("this is not an element of type {dtype}");
-                d.push(unfit_constant(&title, v.span, "cannot be held exactly"));
+                let title = format!("this is not a valid element of type {dtype}");
+                d.push(unfit_constant(&title, v.span, "not exactly representable"));
             }
         },
     }

@@ -186,9 +186,9 @@ fn find_declared<T: Clone>(
 ) -> Option<T> {
     let found = known.get(&n.text).cloned();
     if found.is_none() {
-        let d = Diagnostic::new(Code::E0101, format!("no {what} is called `{}`", n.text));
-        let help = format!("declare it, before what names it: `{what} {} = …`", n.text);
-        out.push(d.at(n.span, "not declared before this").help(help));
+        let d = Diagnostic::new(Code::E0101, format!("unknown {what} `{}`", n.text));
+        let help = format!("declare it before its first use: `{what} {} = …`", n.text);
+        out.push(d.at(n.span, "not declared above").help(help));
     }
     found
 }
@@ -198,5 +198,5 @@ fn declared_twice(what: &str, n: &ast::Name) -> Diagnostic {
 }
 
 fn too_deep(n: &ast::Name, most: usize) -> Diagnostic {
-    Diagnostic::new(Code::E0008, "this nests too deeply").at(n.span, format!("is within {most} others already"))
+    Diagnostic::new(Code::E0008, "the nesting is too deep").at(n.span, format!("nested more than {most} deep"))
 }

@@ -113,9 +113,8 @@ impl<'a> Statements<'a> {
                     };
                     let near = format!("%{}_1", name.text);
                     let d = d.note(format!("torch.fx: Node redefined name {}!", name.text));
-                    self.out.push(d.help(format!(
-                        "give it a name of its own, such as `{near}`, and use that below"
-                    )));
+                    self.out
+                        .push(d.help(format!("rename it, for example to `{near}`, and update its uses")));
                 }
             }
         }
@@ -212,8 +211,8 @@ impl<'a> Statements<'a> {
             let value = self.build_value(v);
             if let Some((first, _)) = out.get(&k.text) {
                 let title = format!("keyword argument `{}` is given twice", k.text);
-                let d = Diagnostic::new(Code::E0103, title).at(k.span, "given again here");
-                self.out.push(d.see(*first, "first given here"));
+                let d = Diagnostic::new(Code::E0103, title).at(k.span, "second value here");
+                self.out.push(d.see(*first, "first value here"));
                 continue;
             }
             out.insert(k.text.clone(), (k.span, value));
@@ -246,7 +245,7 @@ impl<'a> Statements<'a> {
             let Update::Input(n) = u else { continue };
             let id = self.nodes.get(&n.text);
             if id.is_none_or(|&id| self.graph[id].op() != Opcode::Placeholder) {
-                let d = Diagnostic::new(Code::E0101, format!("no placeholder is called `%{}`", n.text));
+                let d = Diagnostic::new(Code::E0101, format!("unknown placeholder `%{}`", n.text));
                 self.out
                     .push(d.at(n.span, "only placeholders and buffers can be updated"));
             }
@@ -348,8 +347,7 @@ fn known_names<'a>(built: &[(NodeId, &'a ast::Stmt)]) -> NameIndex<'a> {
 }
 
 fn undefined_node(name: &str, span: Span, known: &NameIndex<'_>) -> Diagnostic {
-    let d = Diagnostic::new(Code::E0101, format!("undefined node `%{name}`"))
-        .at(span, "no node of this graph has this name");
+    let d = Diagnostic::new(Code::E0101, format!("undefined node `%{name}`")).at(span, "not found in this graph");
     match known.nearest(name) {
         Some(near) => {
             // torch's `return` and slices write node names without `%`.
@@ -358,7 +356,7 @@ fn undefined_node(name: &str, span: Span, known: &NameIndex<'_>) -> Diagnostic {
             } else {
                 "%"
             };
-            d.suggest(span, format!("{sign}{near}"), "a node with a similar name exists")
+            d.suggest(span, format!("{sign}{near}"), "there is a node with a similar name")
         }
         None => d.help(format!("define it: `%{name} = …`")),
     }

@@ -45,7 +45,7 @@ fn builds_the_whole_language() {
     let text = include_str!("../../syntax/testdata/language.fxir");
     let (m, findings) = read(text);
     let undefined: Vec<_> = findings.iter().map(|d| (d.code, &*d.title)).collect();
-    assert_eq!(undefined, [(Code::E0101, "no placeholder is called `%x`")]);
+    assert_eq!(undefined, [(Code::E0101, "unknown placeholder `%x`")]);
     assert_eq!(m.modules["conv"].kwargs[2].1, Literal::str("circular"));
     let table = m.attributes["table"].value.as_ref().expect("written out");
     assert_eq!(table.as_slice::<i64>(), [1, -2, 3, i64::MIN]);
@@ -99,9 +99,9 @@ fn reports_all_errors_at_once() {
             "E0103 module `m` is declared twice",
             "E0015 unknown element type `f33`",
             "E0103 attribute `w` is declared twice",
-            "E0112 this is not an element of type i8",
-            "E0112 this is not an element of type f32",
-            "E0016 no size is in the range of `N`",
+            "E0112 this is not a valid element of type i8",
+            "E0112 this is not a valid element of type f32",
+            "E0016 the range of `N` contains no valid size",
             "E0103 `%y` is defined twice",
             "E0101 undefined node `%xx`",
             "E0101 undefined node `%q`",
@@ -115,7 +115,7 @@ fn reports_all_errors_at_once() {
 #[test]
 fn constants_fit_their_types() {
     for (text, title) in [
-        ("const c : f32[2] = [1.0]", "1 element where the type says 2"),
+        ("const c : f32[2] = [1.0]", "found 1 element, but the type requires 2"),
         (
             "const c : f32[2] = 1.0",
             "the constant has fewer dimensions than its type",
@@ -124,11 +124,11 @@ fn constants_fit_their_types() {
             "const c : f32[] = [1.0]",
             "the constant has more dimensions than its type",
         ),
-        ("const c : f32[N] = [1.0]", "the sizes of a constant are numbers"),
-        ("const c : c64[] = 1.0", "fxc does not compute with c64"),
-        ("const c : int = 1", "a constant is a tensor"),
-        ("const c : b8[] = 2", "this is not an element of type b8"),
-        ("const c : i32[] = 0.5", "this is not an element of type i32"),
+        ("const c : f32[N] = [1.0]", "a constant's sizes must be known numbers"),
+        ("const c : c64[] = 1.0", "fxc does not support computation with c64"),
+        ("const c : int = 1", "a constant must be a tensor"),
+        ("const c : b8[] = 2", "this is not a valid element of type b8"),
+        ("const c : i32[] = 0.5", "this is not a valid element of type i32"),
         (
             "const c : f32[4611686018427387904, 4] = []",
             "the constant is too large",
@@ -207,10 +207,10 @@ fn frames_and_scopes_stand_before_what_names_them() {
     let (_, findings) = read(text);
     let found: Vec<_> = findings.iter().map(|d| (d.code, &*d.title)).collect();
     let want = [
-        (Code::E0101, "no frame is called `f2`"),
+        (Code::E0101, "unknown frame `f2`"),
         (Code::E0103, "frame `f2` is declared twice"),
-        (Code::E0101, "no scope is called `s9`"),
-        (Code::E0101, "no frame is called `f3`"),
+        (Code::E0101, "unknown scope `s9`"),
+        (Code::E0101, "unknown frame `f3`"),
     ];
     assert_eq!(found, want);
     let chain = |n: usize, what: &str, rest: &str| -> String {

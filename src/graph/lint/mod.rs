@@ -108,10 +108,10 @@ impl Lint<'_, '_> {
         for n in g.iter() {
             let real = users.remove(&n).unwrap_or_default();
             if real.len() != g[n].users().len() || !g[n].users().all(|u| real.contains(&u)) {
-                let title = format!("the users of `%{}` are not those that use it", g[n].name());
+                let title = format!("the recorded users of `%{}` do not match its actual users", g[n].name());
                 let d = self.at_node(Code::E0109, n, title, "");
                 self.out
-                    .push(d.note("users are kept by the graph's editing methods; this graph was changed past them"));
+                    .push(d.note("the graph was changed without its editing methods, which maintain the users"));
             }
         }
         sound
@@ -152,9 +152,9 @@ impl Lint<'_, '_> {
             let name = g[n].name();
             let legal = name.is_ascii() && pyrepr::is_identifier(name);
             if !legal && !self.known.gaps.covers(g[n].meta.span) {
-                let d = self.at_node(Code::E0107, n, format!("`{name}` cannot be the name of a node"), "");
+                let d = self.at_node(Code::E0107, n, format!("`{name}` is not a valid node name"), "");
                 self.out
-                    .push(d.help("a name is a letter or underscore followed by letters, digits and underscores"));
+                    .push(d.help("a name must be a letter or underscore followed by letters, digits and underscores"));
             }
             if let Some(first) = seen.insert(name, n) {
                 let mut d = self.at_node(
@@ -219,7 +219,7 @@ impl Lint<'_, '_> {
             [first, ref more @ ..] => {
                 for &n in more {
                     let title = format!("graph `{}` has a second output", self.name);
-                    let mut d = self.at_node(Code::E0104, n, title, "never reached");
+                    let mut d = self.at_node(Code::E0104, n, title, "unreachable");
                     if let Some(span) = g[first].meta.span {
                         d = d.see(span, "the graph returns here");
                     }
@@ -239,7 +239,7 @@ impl Lint<'_, '_> {
                 );
                 let d = self.at_node(Code::E0104, n, title, "");
                 self.out
-                    .push(d.help("an output has one argument; several values are a tuple, a list or a dict"));
+                    .push(d.help("an output takes one argument; return several values as a tuple, a list or a dict"));
             }
         }
         self.check_placeholders();
@@ -251,7 +251,7 @@ impl Lint<'_, '_> {
         while let Some(n) = next {
             if g[n].op() != Opcode::Output {
                 let title = format!("`%{}` comes after the output", g[n].name());
-                let mut d = self.at_node(Code::E0104, n, title, "never reached");
+                let mut d = self.at_node(Code::E0104, n, title, "unreachable");
                 if let Some(span) = g[output].meta.span {
                     d = d.see(span, "the graph returns here");
                 }
@@ -281,15 +281,15 @@ impl Lint<'_, '_> {
                     d = d.see(span, "the first node that is not a placeholder");
                 }
                 self.out
-                    .push(d.help("placeholders are the parameters of the graph: put them first"));
+                    .push(d.help("move it to the start of the graph, with the other placeholders"));
             }
             if let Some(first) = targets.insert(node.target(), n) {
-                let title = format!("two placeholders are called `{}`", node.target());
+                let title = format!("two placeholders are named `{}`", node.target());
                 let mut d = self.at_node(Code::E0105, n, title, "");
                 if let Some(span) = g[first].meta.span {
                     d = d.see(span, "the first one");
                 }
-                self.out.push(d.help("each parameter needs a name of its own"));
+                self.out.push(d.help("give each placeholder a unique name"));
             }
         }
     }
@@ -300,10 +300,10 @@ impl Lint<'_, '_> {
         for n in g.iter() {
             let node = &g[n];
             if node.op() == Opcode::CallMethod && node.args().is_empty() {
-                let title = format!("method `{}` is called without a value to call it on", node.target());
+                let title = format!("method `{}` is called without a receiver", node.target());
                 let d = self.at_node(Code::E0108, n, title, "");
                 self.out.push(d.help(format!(
-                    "the first argument is the receiver: `call_method {}(%x)`",
+                    "pass the receiver as the first argument: `call_method {}(%x)`",
                     node.target()
                 )));
             }
@@ -324,7 +324,7 @@ impl Lint<'_, '_> {
         for n in g.iter() {
             if g[n].users().len() == 0 && !unpacks(n) && !is_impure(g, n, self.module) {
                 let title = format!("`%{}` is never used", g[n].name());
-                let d = self.at_node(Code::L0001, n, title, "its value goes nowhere");
+                let d = self.at_node(Code::L0001, n, title, "this value is never used");
                 self.out.push(d.help("remove the node, or return its value"));
             }
         }

@@ -101,10 +101,10 @@ fn is_weight(m: &GraphModule, target: &str) -> bool {
 }
 
 fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &KnownTargets<'_>) -> Diagnostic {
-    let d = Diagnostic::new(Code::E0110, format!("no graph is called `{name}`"))
-        .at_opt(g[n].meta.span, format!("`@{name}` is named here"));
+    let d = Diagnostic::new(Code::E0110, format!("unknown graph `{name}`"))
+        .at_opt(g[n].meta.span, format!("`@{name}` is used here"));
     match known.near_graph(name) {
-        Some(near) => d.help(format!("a graph with a similar name exists: `@{near}`")),
+        Some(near) => d.help(format!("there is a graph with a similar name: `@{near}`")),
         None => d.help(format!("add `graph {name} {{ … }}` to the file")),
     }
 }
@@ -112,10 +112,10 @@ fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &KnownTargets<'_>) -> 
 fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets<'_>) -> Diagnostic {
     let target = g[n].target();
     let span = g.target_span(n);
-    let d = Diagnostic::new(Code::E0106, format!("no module is called `{target}`"));
+    let d = Diagnostic::new(Code::E0106, format!("unknown module `{target}`"));
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
     match known.near_module(target) {
-        Some(near) => suggest_near(d, span, near, "a module with a similar name exists"),
+        Some(near) => suggest_near(d, span, near, "there is a module with a similar name"),
         None => d.help(format!("declare it: `module {target} = Class(…)`")),
     }
 }
@@ -125,11 +125,11 @@ fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets
     let span = g.target_span(n);
     let d = Diagnostic::new(
         Code::E0106,
-        format!("no parameter, buffer or constant is called `{target}`"),
+        format!("unknown attribute `{target}`: no parameter, buffer or constant has this name"),
     );
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
     match known.near_attribute(target) {
-        Some(near) => suggest_near(d, span, near, "an attribute with a similar name exists"),
+        Some(near) => suggest_near(d, span, near, "there is an attribute with a similar name"),
         None => d.help(format!("declare it: `param {target} : f32[…]`, `buffer` or `const`")),
     }
 }
@@ -164,7 +164,7 @@ fn torch_text(g: &Graph, n: NodeId, m: &GraphModule) -> String {
         }
         prefix = &target[..i];
     }
-    format!("torch.fx: `{target}` is a module without a forward of its own")
+    format!("torch.fx: `{target}` is a module without its own forward method")
 }
 
 /// Reports graphs that call themselves, directly or through others, each cycle once.
@@ -209,9 +209,9 @@ fn cycle_found(m: &GraphModule, caller: usize, node: NodeId, cycle: &[usize]) ->
     let mut names: Vec<String> = cycle.iter().map(|&i| format!("`{}`", name(i))).collect();
     names.push(format!("`{first}`"));
     Diagnostic::new(Code::E0111, format!("graph `{first}` calls itself"))
-        .at_opt(span, "this call closes the circle")
-        .note(format!("the calls are {}", names.join(" → ")))
-        .help("graphs are inlined, so calls may not be circular; a loop is `while_loop` or `scan`")
+        .at_opt(span, "this call completes the cycle")
+        .note(format!("the call cycle is {}", names.join(" → ")))
+        .help("graphs are inlined, so recursion is not possible; use `while_loop` or `scan` for a loop")
 }
 
 /// The graphs that `g` calls or names, by index, each with the node that does.

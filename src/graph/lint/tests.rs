@@ -75,7 +75,7 @@ fn interface() {
             "E0104 graph `g` has a second output",
             "E0104 `%zero_` comes after the output",
             "E0105 placeholder `%y` comes after other nodes",
-            "E0105 two placeholders are called `x`",
+            "E0105 two placeholders are named `x`",
         ]
     );
     assert_eq!(found(Graph::new()), [(Code::E0104, "graph `g` has no output".into())]);
@@ -141,10 +141,10 @@ fn graphs_that_call_themselves() {
     let mut m = GraphModule::new("main", calls("a"));
     m.graphs.insert("a".into(), calls("b"));
     m.graphs.insert("b".into(), calls("a"));
-    assert_eq!(notes(&m), ["the calls are `a` → `b` → `a`"]);
+    assert_eq!(notes(&m), ["the call cycle is `a` → `b` → `a`"]);
     let mut g = Graph::new();
     let x = g.placeholder("x", None);
     let c = g.call_function("cond", vec![leaf(x), Val::Graph("nowhere".into())], vec![]);
     g.set_output(leaf(c));
-    assert_eq!(found(g)[0], (Code::E0110, "no graph is called `nowhere`".into()));
+    assert_eq!(found(g)[0], (Code::E0110, "unknown graph `nowhere`".into()));
 }

@@ -58,7 +58,7 @@ fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result
         .cloned()
         .zip(graph[n].args().get(2..).map(<[Arg]>::to_vec))
     else {
-        return Err(format!("`{}` does not name the op that it calls", graph[n].name()));
+        return Err(format!("`{}` does not specify the op to call", graph[n].name()));
     };
     let (target, kwargs) = (format!("torch.ops.{op}"), graph[n].kwargs().to_vec());
     let call = graph
@@ -89,7 +89,7 @@ fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result
             Some(i) if graph[user].op() == Opcode::CallFunction => {
                 graph.set_args(user, vec![Val::Leaf(call), Val::int(i - 1)]);
             }
-            _ => return Err(format!("`{}` is used as a whole", graph[n].name())),
+            _ => return Err(format!("`{}` is used without unpacking its items", graph[n].name())),
         }
     }
     Ok(())

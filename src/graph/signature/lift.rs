@@ -1,6 +1,7 @@
 //! Restores the form of an exported program from the form with attributes, the inverse of
 //! [`unlift`](crate::graph::unlift).
 
+use crate::diag::words::{count, with_article};
 use crate::graph::{Arg, Graph, GraphModule, InputSpec, NodeId, Opcode, OutputSpec, Signature, type_output};
 use crate::types::Val;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
                 graph.nodes[made].name = spec.name.to_string();
                 made
             }
-            None => return Err(format!("no node is called `{}`", spec.name)),
+            None => return Err(format!("unknown node `{}`", spec.name)),
         };
         let (op, target) = (graph[node].op(), graph[node].target());
         let fits = match lifted {
@@ -60,11 +61,7 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
             false => op == Opcode::Placeholder,
         };
         if !fits {
-            return Err(format!(
-                "`{}` is not {}",
-                spec.name,
-                crate::diag::words::with_article(&spec.kind)
-            ));
+            return Err(format!("`{}` is not {}", spec.name, with_article(&spec.kind)));
         }
         if lifted {
             graph.set_target(node, Opcode::Placeholder, &spec.name);
@@ -77,8 +74,8 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
     match graph.placeholders().len() == signature.inputs.len() {
         true => Ok(()),
         false => Err(format!(
-            "the signature has {} inputs, the graph {}",
-            signature.inputs.len(),
+            "the signature has {}, but the graph has {}",
+            count(signature.inputs.len(), "input"),
             graph.placeholders().len()
         )),
     }
@@ -93,7 +90,10 @@ fn lift_outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Stri
     let writes = signature.outputs.iter().filter(|s| !s.is_users()).count();
     if writes + seen.len() != signature.outputs.len() {
         let (a, b) = (signature.outputs.len() - writes, seen.len());
-        return Err(format!("the signature has {a} results, the graph {b}"));
+        return Err(format!(
+            "the signature has {}, but the graph has {b}",
+            count(a, "result")
+        ));
     }
     signature.results = nesting;
     let mut written = vec![];
@@ -101,7 +101,8 @@ fn lift_outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Stri
         let node = graph
             .prev(output)
             .filter(|&n| writes_of(graph, n, spec.target.as_ref()));
-        let node = node.ok_or_else(|| format!("nothing writes `{}`", spec.target.as_deref().unwrap_or(&spec.name)))?;
+        let node =
+            node.ok_or_else(|| format!("`{}` is never written", spec.target.as_deref().unwrap_or(&spec.name)))?;
         written.push(graph[node].args()[1].clone());
         graph.erase_node(node).map_err(|e| e.to_string())?;
     }
@@ -181,14 +182,22 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said() {
         for (from, to, want) in [
-            ("linear : USER_OUTPUT, ", "", "the signature has 1 results, the graph 2"),
+            (
+                "linear : USER_OUTPUT, ",
+                "",
+                "the signature has 1 result, but the graph has 2",
+            ),
             (
                 "add : BUFFER_MUTATION count",
                 "add : BUFFER_MUTATION other",
-                "nothing writes `other`",
+                "`other` is never written",
             ),
-            ("x : USER_INPUT, ", "", "the signature has 4 inputs, the graph 5"),
-            ("x : USER_INPUT, ", "z : USER_INPUT, ", "no node is called `z`"),
+            (
+                "x : USER_INPUT, ",
+                "",
+                "the signature has 4 inputs, but the graph has 5",
+            ),
+            ("x : USER_INPUT, ", "z : USER_INPUT, ", "unknown node `z`"),
             (
                 "x : USER_INPUT, ",
                 "linear : USER_INPUT, ",

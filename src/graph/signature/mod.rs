@@ -10,6 +10,7 @@ mod lift;
 
 pub use lift::lift;
 
+use crate::diag::words::count;
 use crate::graph::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, NodeId, Opcode};
 use crate::op::Literal;
 use crate::types::{Type, Val};
@@ -108,7 +109,10 @@ fn unlift_inputs(
     let nodes = graph.placeholders();
     if nodes.len() != signature.inputs.len() {
         let (a, b) = (signature.inputs.len(), nodes.len());
-        return Err(format!("the signature has {a} inputs, the graph {b}"));
+        return Err(format!(
+            "the signature has {}, but the graph has {b}",
+            count(a, "input")
+        ));
     }
     for (&n, spec) in nodes.iter().zip(&signature.inputs) {
         let Some(kind) = spec.attribute_kind() else {
@@ -118,7 +122,7 @@ fn unlift_inputs(
             continue;
         };
         let Some(path) = &spec.target else {
-            return Err(format!("the signature does not say which attribute `{}` is", spec.name));
+            return Err(format!("the signature does not name the attribute for `{}`", spec.name));
         };
         graph.set_target(n, Opcode::GetAttr, path);
         let attribute = Attribute {
@@ -141,7 +145,10 @@ fn unlift_outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String
     };
     if values.len() != signature.outputs.len() {
         let (a, b) = (signature.outputs.len(), values.len());
-        return Err(format!("the signature has {a} outputs, the graph {b}"));
+        return Err(format!(
+            "the signature has {}, but the graph has {b}",
+            count(a, "output")
+        ));
     }
     let mut results = vec![];
     for (i, (spec, value)) in signature.outputs.iter().zip(values).enumerate() {
@@ -150,7 +157,7 @@ fn unlift_outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String
             continue;
         }
         let target = written_node(graph, spec).ok_or_else(|| match &spec.target {
-            Some(t) => format!("no input is called `{t}`"),
+            Some(t) => format!("unknown input `{t}`"),
             None => format!("output {i} of the signature is a `{}`", spec.kind),
         })?;
         let args = vec![Val::Leaf(target), value];
@@ -160,7 +167,7 @@ fn unlift_outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String
     }
     let result = match &signature.results {
         Some(nesting) => {
-            nest_results(nesting, &results).ok_or("the results are nested otherwise than the signature says")?
+            nest_results(nesting, &results).ok_or("the nesting of the results does not match the signature")?
         }
         None => Val::Tuple(results),
     };

@@ -1,6 +1,7 @@
 //! Parses the text form of kernels.
 
 use super::print::{reduce_op_name, role_name};
+use crate::diag::words::count;
 use crate::kernel::{
     Affine, Buf, BufferRole, Cond, Index, IndexBound, Inst, Kernel, KernelBuffer, LoadGuard, Loop, LoopCarry, Reduce,
     ReduceOp, Stmt, Value, Var, verify,
@@ -97,24 +98,26 @@ impl KernelParser {
     fn finish(mut self) -> ParseResult<Kernel> {
         match (self.open.pop(), self.open.is_empty()) {
             (Some(body), true) => self.kernel.body = body.body,
-            _ => return Err("a loop is not closed".into()),
+            _ => return Err("missing `}` of a loop".into()),
         }
         let undefined = self.values.iter().position(Option::is_none);
         if let Some(v) = undefined {
-            return Err(format!("`v{v}` is not defined, but values after it are"));
+            return Err(format!("`v{v}` is missing: value numbers must be consecutive"));
         }
         self.kernel.values = self.values.into_iter().flatten().collect();
         Ok(self.kernel)
     }
 
     fn current_loop(&mut self) -> ParseResult<&mut Loop> {
-        self.open.last_mut().ok_or_else(|| "no loop is open".into())
+        self.open
+            .last_mut()
+            .ok_or_else(|| "unexpected `}` outside a loop".into())
     }
 
     fn parse_line(&mut self, line: &str) -> ParseResult<()> {
         if line == "}" {
             let done = if self.open.len() > 1 { self.open.pop() } else { None };
-            let done = done.ok_or("`}` closes no loop")?;
+            let done = done.ok_or("unmatched `}`")?;
             self.current_loop()?.body.push(Stmt::Loop(done));
             return Ok(());
         }
@@ -162,7 +165,7 @@ impl KernelParser {
         let extents: Vec<usize> = text.parse_list(|t| t.parse_number())?;
         text.expect("{")?;
         if vars.len() != extents.len() {
-            return Err("a loop has an extent for each variable".into());
+            return Err("the number of extents does not match the number of loop variables".into());
         }
         for (v, extent) in vars.iter().zip(extents) {
             let at = v.0 as usize;
@@ -263,7 +266,7 @@ impl KernelParser {
             let at = text.parse_index()?;
             return match at.dynamic.is_empty() {
                 true => Ok(Inst::Index(at.affine)),
-                false => Err("an index of loop variables only".into()),
+                false => Err("this index may contain only loop variables".into()),
             };
         }
         if let Some(b) = self.parse_buffer_name(text) {
@@ -298,7 +301,7 @@ impl KernelParser {
         let args = text.parse_list(LineCursor::parse_value)?;
         text.expect(")")?;
         let op = ScalarOp::from_mnemonic(head, &args).map(Inst::Op);
-        op.ok_or_else(|| format!("`{head}` does not take these {} operands", args.len()))
+        op.ok_or_else(|| format!("`{head}` does not accept {}", count(args.len(), "operand")))
     }
 }
 
@@ -323,7 +326,7 @@ impl<'a> LineCursor<'a> {
     fn expect_end(&self) -> ParseResult<()> {
         match self.rest.trim() {
             "" => Ok(()),
-            more => Err(format!("`{more}` after the statement")),
+            more => Err(format!("unexpected `{more}` after the statement")),
         }
     }
 
@@ -354,7 +357,7 @@ impl<'a> LineCursor<'a> {
 
     fn parse_number<T: std::str::FromStr>(&mut self) -> ParseResult<T> {
         let word = self.take_word();
-        word.parse().map_err(|_| format!("`{word}` is not a number here"))
+        word.parse().map_err(|_| format!("expected a number, found `{word}`"))
     }
 
     /// `v12`, `i3`
@@ -364,7 +367,7 @@ impl<'a> LineCursor<'a> {
             .strip_prefix(prefix)
             .and_then(|n| n.parse().ok())
             .filter(|&n| n < MOST);
-        number.ok_or_else(|| format!("expected `{prefix}` with a number and not `{word}`"))
+        number.ok_or_else(|| format!("expected `{prefix}` followed by a number, found `{word}`"))
     }
 
     fn parse_value(&mut self) -> ParseResult<Value> {

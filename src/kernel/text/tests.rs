@@ -62,16 +62,16 @@ fn mistakes_name_their_line() {
     for (body, message) in [
         ("v0: f32 = x[i0", "line 5: expected `]` before ``"),
         ("v0: q8 = x[i0]", "line 5: `q8` is not a dtype"),
-        ("v0: f32 = frob(v0)", "line 5: `frob` does not take these 1 operands"),
-        ("v0: f32 = x[i0] y", "line 5: `y` after the statement"),
+        ("v0: f32 = frob(v0)", "line 5: `frob` does not accept 1 operand"),
+        ("v0: f32 = x[i0] y", "line 5: unexpected `y` after the statement"),
         ("v0: f32 = x[i0]\nv0: f32 = x[i0]", "line 6: `v0` is defined twice"),
-        ("w[i0] = v0", "line 5: expected `v` with a number and not `w`"),
-        ("v1: f32 = x[i0]", "`v0` is not defined, but values after it are"),
-        ("}\n}", "line 6: `}` closes no loop"),
-        ("for i1 in 8 {", "a loop is not closed"),
+        ("w[i0] = v0", "line 5: expected `v` followed by a number, found `w`"),
+        ("v1: f32 = x[i0]", "`v0` is missing: value numbers must be consecutive"),
+        ("}\n}", "line 6: unmatched `}`"),
+        ("for i1 in 8 {", "missing `}` of a loop"),
         (
             "v4000000000: f32 = x[i0]",
-            "line 5: expected `v` with a number and not `v4000000000`",
+            "line 5: expected `v` followed by a number, found `v4000000000`",
         ),
         ("v0: f32 = f32(x)", "line 5: `f32(x)` is not a constant"),
     ] {

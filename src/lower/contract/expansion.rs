@@ -43,7 +43,7 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
         match &joined {
             Ok(_) => {
                 let how = format!(
-                    "in bands of rows, so that the {} between them stay in cache",
+                    "computed in bands of rows, so that the intermediate {} stay in cache",
                     shown_bytes(size)
                 );
                 program.fusion.note_together(&names[0], &names[1], how);
@@ -105,15 +105,17 @@ impl fmt::Display for ExpansionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ExpansionRefusal::Shared => {
-                f.write_str("other steps read what is between them too, so it has to be in memory")
+                f.write_str("other steps also read the intermediate result, so it must be in memory")
             }
-            ExpansionRefusal::Tail => f.write_str("what runs on the second result reads what is between them"),
+            ExpansionRefusal::Tail => {
+                f.write_str("the epilogue of the second convolution reads the intermediate result")
+            }
             ExpansionRefusal::Form => {
-                f.write_str("their layouts, taps, strides or padding are none that run in bands of rows")
+                f.write_str("no banded kernel supports their layouts, kernel sizes, strides or padding")
             }
             ExpansionRefusal::Small(n) => write!(
                 f,
-                "the {} between them stay in a second-level cache anyhow",
+                "the intermediate {} fit in the L2 cache in any case",
                 shown_bytes(*n)
             ),
         }

@@ -206,7 +206,7 @@ pub(in crate::lower) fn contraction_step(
         } => {
             // At this point vectors are matrices with one row or column (see the op rows).
             if operands.iter().take(2).any(|o| o.shape.len() < 2) || out.len() < 2 {
-                let d = Diagnostic::new(Code::E0602, "a matrix product of operands that are not matrices");
+                let d = Diagnostic::new(Code::E0602, "the operands of a matrix product are not matrices");
                 return Err(d.into());
             }
             matmul(how, operands, dtype, out, act)

@@ -148,7 +148,7 @@ impl RecurrentNetwork {
         let args = vec![traced(tir, x), traced(tir, p[0]), bias];
         let inputs = match tir.call(OpId::Linear, args)? {
             Val::Leaf(t) => ValueId(t.id),
-            _ => unreachable!("linear gives one tensor"),
+            _ => unreachable!("linear returns one tensor"),
         };
         let shape = tir.value(x).shape.clone();
         let (time, batch) = (shape[0], shape[1]);

@@ -46,14 +46,14 @@ impl Explained {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
         let beside = fusion.beside.iter().filter_map(|(a, b, why)| {
-            let line = format!("`{}` beside `{}`: {why}", name(*b), name(*a));
+            let line = format!("`{}` merged with `{}`: {why}", name(*b), name(*a));
             Some((number(*a)?, line))
         });
         let mut lines: Vec<(usize, String)> = beside.collect();
         for (a, b, why) in &fusion.not_beside {
             if let (Some(before), Some(k)) = (number(*a), number(*b)) {
                 let results = &self.kernels[before].results;
-                lines.push((k, format!("not beside the kernel of `{results}`: {why}")));
+                lines.push((k, format!("not merged with the kernel of `{results}`: {why}")));
             }
         }
         for (v, of, why) in &fusion.refused {
@@ -62,7 +62,10 @@ impl Explained {
                 && k != other
             {
                 let results = &self.kernels[other].results;
-                lines.push((k, format!("`{}` apart from the kernel of `{results}`: {why}", name(*v))));
+                lines.push((
+                    k,
+                    format!("`{}` not fused into the kernel of `{results}`: {why}", name(*v)),
+                ));
             }
         }
         for (k, line) in lines {

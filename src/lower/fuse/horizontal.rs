@@ -37,7 +37,7 @@ impl fmt::Display for Beside {
         match self {
             Beside::Small(a, b) => write!(
                 f,
-                "both are small ({:.1} us and {:.1} us), and starting one takes {:.2} us",
+                "both are small ({:.1} us and {:.1} us), compared with a launch overhead of {:.2} us",
                 a / 1e3,
                 b / 1e3,
                 LAUNCH / 1e3
@@ -78,31 +78,29 @@ pub enum MergeRefusal {
 impl fmt::Display for MergeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MergeRefusal::Dependent => f.write_str("one needs what the other computes"),
-            MergeRefusal::Extents(a, b) => write!(f, "their loops have other sizes, {a:?} and {b:?}"),
-            MergeRefusal::Dims => f.write_str("they reduce other dims"),
-            MergeRefusal::Product => f.write_str("one reads a product's result, on pieces of which it may run"),
-            MergeRefusal::Views => {
-                f.write_str("one reads through views, and loops that suit it would not suit the other")
-            }
+            MergeRefusal::Dependent => f.write_str("one depends on the other"),
+            MergeRefusal::Extents(a, b) => write!(f, "their loop extents differ: {a:?} and {b:?}"),
+            MergeRefusal::Dims => f.write_str("they reduce different dims"),
+            MergeRefusal::Product => f.write_str("one may become the epilogue of a matrix product"),
+            MergeRefusal::Views => f.write_str("one reads through views and needs a different loop order"),
             MergeRefusal::Short(n) => write!(
                 f,
-                "rows of {n} need the loops of a kernel of their own, which is worth more than starting one"
+                "rows of {n} elements are too short: merged loops would cost more than a launch"
             ),
             MergeRefusal::Large(n, most) => write!(
                 f,
-                "one takes {:.1} us, and starting it is little beside that (small ones take up to {:.1} us)",
+                "one takes {:.1} us, so its launch overhead is negligible (the limit for merging is {:.1} us)",
                 n / 1e3,
                 most / 1e3
             ),
             MergeRefusal::Ready(n) => write!(
                 f,
-                "both read the same {}, but one has to wait for what the other does not need",
+                "both read the same {}, but one must wait for values that the other does not need",
                 crate::tensor::shown_bytes(*n)
             ),
-            MergeRefusal::Buffers(n) => write!(f, "both together use {n} buffers, and one may use {BUFFERS}"),
-            MergeRefusal::Full => f.write_str("both together have more values than one may"),
-            MergeRefusal::Late => f.write_str("they became neighbours when others had been put together"),
+            MergeRefusal::Buffers(n) => write!(f, "together they would use {n} buffers; the limit is {BUFFERS}"),
+            MergeRefusal::Full => f.write_str("together they would exceed the limit of values in a kernel"),
+            MergeRefusal::Late => f.write_str("they became adjacent only after other kernels were merged"),
         }
     }
 }

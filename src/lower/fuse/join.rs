@@ -29,12 +29,12 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::Between => "another step computes something between them",
-            Refusal::Full => "the kernel has 64 values, as many as one may",
-            Refusal::Sizes => "its sizes are not those of the kernel's loops",
-            Refusal::Elsewhere => "it wants elements of the kernel at other places than its own",
-            Refusal::Dims => "the kernel reduces other dims",
-            Refusal::NoKernel => "that is a step of its own",
+            Refusal::Between => "another step must run between them",
+            Refusal::Full => "the kernel has 64 values, the maximum",
+            Refusal::Sizes => "its sizes do not match the kernel's loops",
+            Refusal::Elsewhere => "it reads the kernel's elements at other positions than its own",
+            Refusal::Dims => "the kernel reduces different dims",
+            Refusal::NoKernel => "that is a separate step, not a fused kernel",
         })
     }
 }

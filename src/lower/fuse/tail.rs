@@ -43,13 +43,13 @@ pub(in crate::lower) enum TailRefusal {
 impl fmt::Display for TailRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TailRefusal::Shared => "other steps read the result too, so it has to be in memory",
-            TailRefusal::Result => "the result is one of the graph's, so it has to be in memory",
-            TailRefusal::Reduces => "it reduces, and a piece of the result is not a whole row",
-            TailRefusal::Several => "it does not store one f32 value, which would go where the result goes",
-            TailRefusal::Sizes => "it has more or fewer elements than the result",
-            TailRefusal::Taken => "it runs on the result of another product",
-            TailRefusal::Places => "it wants elements of the result at other places than its own",
+            TailRefusal::Shared => "other steps also read the result, so it must be in memory",
+            TailRefusal::Result => "the result is an output of the graph, so it must be in memory",
+            TailRefusal::Reduces => "it reduces rows, but a tile of the result is not a whole row",
+            TailRefusal::Several => "it does not store exactly one f32 value in place of the result",
+            TailRefusal::Sizes => "its number of elements differs from the result's",
+            TailRefusal::Taken => "it is already the epilogue of another matrix product",
+            TailRefusal::Places => "it reads elements of the result at other positions than its own",
         })
     }
 }

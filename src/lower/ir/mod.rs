@@ -277,7 +277,7 @@ impl Tir {
     pub(in crate::lower) fn push(&mut self, dtype: DType, shape: &[usize], def: Def) -> OpResult<ValueId> {
         if byte_len(dtype, shape).is_none() {
             return Err(OpError::shape(format!(
-                "a tensor of shape {shape:?} does not fit the address space"
+                "a tensor of shape {shape:?} exceeds the address space"
             )));
         }
         let of = |v: &ValueId| self.value(*v).dtype;

@@ -44,13 +44,13 @@ impl Tir {
                 let ty = (call.op.rule)(&types, &mut Sizes::default())?;
                 ty.try_map(&mut |t| {
                     Err(OpError::refused(format!(
-                        "`{}` gives a tensor {t} on the host",
+                        "`{}` returns a tensor {t} on the host",
                         call.op.name
                     )))
                 })
             }
             Meaning::Control(_) => Err(OpError::refused(format!(
-                "`{}` calls graphs, which a decomposition cannot",
+                "`{}` calls graphs, which is not possible in a decomposition",
                 call.op.name
             ))),
             Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise_recurrent(self, &types, &ids)? {
@@ -94,8 +94,8 @@ impl Tir {
         let mut results = vec![];
         let out = ty.try_map(&mut |t: &TensorType| {
             let shape = t.fixed_shape().ok_or_else(|| {
-                OpError::refused(format!("the size of the result of `{}` depends on values", op.name))
-                    .help("`fxc run` compiles what comes before it, and interprets the rest")
+                OpError::refused(format!("the size of the result of `{}` is data-dependent", op.name))
+                    .help("`fxc run` compiles the operations before it and interprets the rest")
             })?;
             let v = self.push(
                 t.dtype,
@@ -140,12 +140,12 @@ pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<V
 
 fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
     let found = call.args[param].as_leaf().copied();
-    found.ok_or_else(|| OpError::refused(format!("`{}` needs a tensor here", call.op.name)))
+    found.ok_or_else(|| OpError::refused(format!("`{}` requires a tensor here", call.op.name)))
 }
 
 fn known_shape(t: &TensorType) -> OpResult<Vec<usize>> {
     t.fixed_shape()
-        .ok_or_else(|| OpError::refused(format!("the size of {t} is not known")))
+        .ok_or_else(|| OpError::refused(format!("the size of {t} is unknown")))
 }
 
 /// The activation of `math` that the pointwise call equals, if any.

@@ -26,7 +26,7 @@ impl GraphReader<'_> {
     /// Lowers a control-flow call: creates tensor IR for its graphs, and values for the tensors of its result.
     pub(in crate::lower) fn read_control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
-            let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
+            let title = format!("graph calls are nested more than {MAX_DEPTH} deep");
             return Err(OpError::refused(title).into());
         }
         let types = call.map(|t| t.ty.clone());
@@ -35,11 +35,11 @@ impl GraphReader<'_> {
         for (i, name) in p.graphs.iter().enumerate() {
             let inputs = graph_inputs(&p, i)?;
             let Some(graph) = self.module.graphs.get(name) else {
-                return Err(OpError::new(Code::E0110, format!("there is no graph `{name}`")).into());
+                return Err(OpError::new(Code::E0110, format!("unknown graph `{name}`")).into());
             };
             if !graph.mutations.is_empty() {
                 let title =
-                    format!("`{name}` writes to its inputs or to buffers, which a graph that is called may not");
+                    format!("`{name}` writes to its inputs or to buffers, which is not allowed in a called graph");
                 return Err(OpError::refused(title).help("return the new values instead").into());
             }
             let written = |n: NodeId| {
@@ -48,7 +48,7 @@ impl GraphReader<'_> {
             };
             if let Some(n) = graph.iter().find(|&n| written(n)) {
                 let title = format!(
-                    "`{name}` reads the buffer `{}`, which its caller writes",
+                    "`{name}` reads the buffer `{}`, which its caller modifies",
                     graph[n].target()
                 );
                 let help = "pass the buffer's value as an operand";
@@ -68,7 +68,7 @@ impl Tir {
         let out = ty.try_map(&mut |t: &TensorType| {
             let shape = t
                 .fixed_shape()
-                .ok_or_else(|| OpError::shape(format!("the size of {t} is not known")))?;
+                .ok_or_else(|| OpError::shape(format!("the size of {t} is unknown")))?;
             let def = Def::Routine {
                 call: index,
                 result: results.len(),
@@ -91,7 +91,7 @@ fn graph_inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
     let rows = p.rows.iter().map(row_type).collect::<OpResult<Vec<_>>>()?;
     let number = |v: &Type| !matches!(v, Val::Leaf(_) | Val::None);
     if matches!(p.control, Control::While | Control::Scan) && p.carried.iter().any(number) {
-        let title = "a number that is carried is known only when the graph runs";
+        let title = "the value of a carried number is only known at run time";
         let e = OpError::refused(title);
         return Err(e.help("carry a 0-d tensor instead, or run it with --interpret"));
     }
@@ -108,7 +108,7 @@ fn graph_inputs(p: &ControlCall<TensorType>, i: usize) -> OpResult<Vec<Type>> {
 fn row_type(v: &Type) -> OpResult<Type> {
     match v.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) {
         Some((dtype, shape)) if !shape.is_empty() => Ok(Val::Leaf(TensorType::with_fixed_shape(dtype, &shape[1..]))),
-        _ => Err(OpError::shape(format!("rows of {v} cannot be taken"))),
+        _ => Err(OpError::shape(format!("cannot iterate over {v}"))),
     }
 }
 
@@ -124,7 +124,7 @@ fn control_result_type(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<
     let differ = |a: &Type, b: &Type| {
         OpError::new(
             Code::E0302,
-            format!("`{}` gives {b} where {a} is wanted", p.graphs[graphs.len() - 1]),
+            format!("`{}` returns {b}, but {a} is expected", p.graphs[graphs.len() - 1]),
         )
     };
     let carried = |found: &[Type]| match found == p.carried {

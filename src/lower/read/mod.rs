@@ -123,7 +123,7 @@ impl GraphReader<'_> {
 
     fn bind(&self, d: &Dim) -> OpResult<i64> {
         d.eval(&|v| self.dims.get(v).copied())
-            .ok_or_else(|| OpError::refused(format!("the size {d} is not bound")))
+            .ok_or_else(|| OpError::refused(format!("the size {d} is unknown")))
     }
 
     fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
@@ -141,8 +141,8 @@ impl GraphReader<'_> {
         let value = match ty {
             Type::Leaf(t) => {
                 let dims = t.shape.as_ref().ok_or_else(|| {
-                    OpError::new(Code::E0304, format!("the shape of input `{name}` is not known"))
-                        .help("annotate the placeholder, or give example inputs")
+                    OpError::new(Code::E0304, format!("the shape of input `{name}` is unknown"))
+                        .help("annotate the placeholder, or provide example inputs")
                 })?;
                 let shape = dims
                     .iter()
@@ -152,8 +152,8 @@ impl GraphReader<'_> {
             }
             Type::Unknown => {
                 return Err(
-                    OpError::new(Code::E0304, format!("the type of input `{name}` is not known"))
-                        .help("annotate the placeholder, or give example inputs"),
+                    OpError::new(Code::E0304, format!("the type of input `{name}` is unknown"))
+                        .help("annotate the placeholder, or provide example inputs"),
                 );
             }
             // Callers of graphs pass one input per placeholder.
@@ -215,8 +215,9 @@ impl GraphReader<'_> {
         }
         let value = self.module.attributes.get(&target).and_then(|a| a.value.clone());
         let t = value.ok_or_else(|| {
-            OpError::new(Code::E0401, format!("`{target}` has no value"))
-                .help("name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`")
+            OpError::new(Code::E0401, format!("`{target}` has no value")).help(
+                "name the weights file with `weights \"model.safetensors\"` in the text, or pass `--weights-from FILE`",
+            )
         })?;
         let (dtype, shape) = (t.dtype(), t.shape().to_vec());
         let v = if self.graph.writes_buffer(&target) {
@@ -247,10 +248,7 @@ impl GraphReader<'_> {
             call.args[i] = traced(v)?;
         }
         if let Some(p) = open_parameter(&call) {
-            let title = format!(
-                "`{p}` of `{}` is a number that is known only when the graph runs",
-                op.name
-            );
+            let title = format!("the value of `{p}` of `{}` is only known at run time", op.name);
             return Err(OpError::refused(title));
         }
         // Here all values are row-major. In torch this also holds for inputs and attributes; for other values only
@@ -259,7 +257,7 @@ impl GraphReader<'_> {
         let first = node.args().first().and_then(Val::as_leaf);
         if op.facts.memory == MemoryUse::Window && !first.is_some_and(own) {
             let title = format!(
-                "`{}` reads memory, which only the pass `functionalize` resolves",
+                "`{}` depends on memory layout, which only the pass `functionalize` resolves",
                 op.name
             );
             return Err(OpError::refused(title));

@@ -140,9 +140,11 @@ pub enum PlanError {
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlanError::Dtype(d) => write!(f, "no kernel for {d}"),
-            PlanError::Size => f.write_str("sizes that are not legal or do not fit the address space"),
-            PlanError::Constant { need, got } => write!(f, "a constant operand of {got} bytes where {need} are needed"),
+            PlanError::Dtype(d) => write!(f, "dtype {d} is not supported"),
+            PlanError::Size => f.write_str("invalid sizes, or sizes that exceed the address space"),
+            PlanError::Constant { need, got } => {
+                write!(f, "a constant operand has {got} bytes, but {need} are expected")
+            }
         }
     }
 }

@@ -179,7 +179,7 @@ impl ConvPlan for Relaid {
     }
 
     fn describe(&self) -> String {
-        format!("{}, relaid", self.inner.describe())
+        format!("{}, layout converted", self.inner.describe())
     }
 }
 

@@ -320,7 +320,7 @@ impl Method for Grouped {
     fn name(&self) -> String {
         let how = match self.way {
             TileKind::Fours => "groups of four",
-            TileKind::Threes => "groups, rows of three",
+            TileKind::Threes => "groups, kernel width 3",
             TileKind::Taps => "groups",
         };
         format!("direct in {how} {}", self.kernels.isa)

@@ -40,7 +40,7 @@ pub fn all_classes() -> impl Iterator<Item = &'static str> {
 
 /// The forms of a class that another form refers to. A test checks that all such classes exist.
 pub(super) fn expect_forms(class: &str) -> &'static [ParsedForm] {
-    forms_of(class).unwrap_or_else(|| panic!("no class `{class}`"))
+    forms_of(class).unwrap_or_else(|| panic!("unknown class `{class}`"))
 }
 
 /// The last part of a class's path: `Linear` for `torch.nn.modules.linear.Linear`.

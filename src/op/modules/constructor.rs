@@ -25,7 +25,7 @@ pub(super) fn constructor_args(
     let names = crate::op::signature::constructor_parameters(form.name);
     if args.len() > max.max(names.len()) {
         return Err(fail(format!(
-            "takes {} but {} are given",
+            "takes {}, but {} were given",
             count(max.max(names.len()), "constructor argument"),
             args.len()
         )));
@@ -137,14 +137,14 @@ fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal
         Err(BindError::TooMany { given, max }) => {
             let most = count(max, "constructor argument");
             let title = format!(
-                "`{}`: takes at most {most} by position but {given} are given",
+                "`{}` takes at most {most} by position, but {given} were given",
                 form.name
             );
             Err(OpError::new(Code::E0203, title).help(constructor_signature(form)))
         }
         // Forms omit `device` and `dtype`, and not every class takes both.
         Err(BindError::UnknownKeyword { name, .. }) => {
-            let title = format!("`{}`: has no constructor parameter `{name}`", form.name);
+            let title = format!("`{}` has no constructor parameter `{name}`", form.name);
             let e = OpError::new(Code::E0203, title).help(constructor_signature(form));
             Err(OpError { param: Some(name), ..e })
         }

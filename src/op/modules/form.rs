@@ -171,7 +171,7 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     }
     if let Some((count, of)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
         if !known(count) {
-            return Err(format!("no constructor parameter {count:?}"));
+            return Err(format!("unknown constructor parameter {count:?}"));
         }
         let of = match of.split_once(" is ") {
             Some((path, class)) => PartAttributes::OfClass { path, class },
@@ -231,7 +231,7 @@ fn parse_attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<ArgE
     };
     let (name, sizes) = match a.trim().split_once('[') {
         Some((name, sizes)) => {
-            let sizes = sizes.strip_suffix(']').ok_or("expected `]` behind sizes")?;
+            let sizes = sizes.strip_suffix(']').ok_or("expected `]` after sizes")?;
             let sizes = split_top_level(sizes).into_iter().map(|s| Size::parse(s, &known));
             (name, Some(sizes.collect::<Result<_, _>>()?))
         }
@@ -252,7 +252,7 @@ fn parse_conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result
         let (param, holds) = text.strip_prefix("not ").map_or((text, true), |p| (p, false));
         match known(param) {
             true => Ok(Condition { param, holds }),
-            false => Err(format!("no constructor parameter {param:?}")),
+            false => Err(format!("unknown constructor parameter {param:?}")),
         }
     };
     text.split(" and ").map(one).collect()

@@ -133,7 +133,7 @@ pub fn expand_module(
     check_values(&forms[0], &given, args, kwargs)?;
     let form = choose_form(forms, &given)?;
     training::can_train(form, &given)?;
-    let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
+    let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: unknown op `{}`", form.name, form.op));
     let mut call = ModuleCall {
         op,
         args: vec![],
@@ -153,7 +153,7 @@ pub fn expand_module(
                 None => {
                     let (class, needed) = (form.name, at + 1);
                     let what = format!(
-                        "module `{class}` is called with {} but needs {needed}",
+                        "module `{class}` is called with {}, but requires {needed}",
                         count(inputs, "argument")
                     );
                     return Err(OpError::new(Code::E0203, what));
@@ -225,7 +225,7 @@ fn surplus_argument(class: &str, i: usize, most: usize, inputs: usize, names: &[
     let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
         Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
         None => format!(
-            "module `{class}` is called with {} but takes {most}",
+            "module `{class}` is called with {}, but takes at most {most}",
             count(inputs, "argument")
         ),
     };
@@ -238,7 +238,7 @@ fn choose_form<'a>(forms: &'a [ParsedForm], given: &HashMap<&str, Literal>) -> R
     forms.iter().find(holds).ok_or_else(|| {
         let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
         let only = super::write_literal(&v);
-        let what = format!("`{}` is known only with {p}={only}", forms[0].name);
+        let what = format!("`{}` is only supported with {p}={only}", forms[0].name);
         OpError::new(Code::E0203, what)
     })
 }
@@ -325,7 +325,7 @@ fn part_sources(
     if count > MOST_PARTS {
         return Err(OpError::new(
             Code::E0203,
-            format!("a module of {count} parts; at most {MOST_PARTS} are known"),
+            format!("the module has {count} parts; the limit is {MOST_PARTS}"),
         ));
     }
     let (path, class) = match of {
@@ -376,8 +376,9 @@ fn part_argument(
     below: &dyn Below,
 ) -> Result<Literal, OpError> {
     let fail = |what: String| {
-        let help =
-            format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
+        let help = format!(
+            "declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes parts of other classes as graphs"
+        );
         Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
     };
     let forms = expect_forms(class);
@@ -404,7 +405,7 @@ fn part_argument(
                 break;
             };
             if base_name(other.class) != class || arguments(other)? != given {
-                return fail(format!("`{stem}{i}` is not constructed as `{path}` is"));
+                return fail(format!("`{stem}{i}` has different constructor arguments from `{path}`"));
             }
         }
     }

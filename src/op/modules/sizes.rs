@@ -30,7 +30,7 @@ impl Size {
     pub(super) fn parse(text: &'static str, known: &impl Fn(&str) -> bool) -> Result<Size, String> {
         let param = |p: &'static str| match known(p) {
             true => Ok(p),
-            false => Err(format!("no constructor parameter {p:?}")),
+            false => Err(format!("unknown constructor parameter {p:?}")),
         };
         if let Ok(n) = text.parse() {
             return Ok(Size::Number(n));

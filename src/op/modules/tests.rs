@@ -94,7 +94,10 @@ fn constructor_errors_say_what_is_wrong() {
     let e = of("Flatten", &[], &[("start".into(), Val::int(1))], 1).unwrap_err();
     assert!(e.title.contains("has no constructor parameter `start`"), "{}", e.title);
     let e = of("Flatten", &[], &[], 2).unwrap_err();
-    assert_eq!(e.title, "module `Flatten` is called with 2 arguments but takes 1");
+    assert_eq!(
+        e.title,
+        "module `Flatten` is called with 2 arguments, but takes at most 1"
+    );
     let ok = of("torch.nn.modules.flatten.Flatten", &[], &[], 1).unwrap();
     assert_eq!(
         ok.args,

@@ -39,10 +39,10 @@ pub(super) fn can_train(form: &ParsedForm, given: &HashMap<&str, Literal>) -> Re
         return Ok(());
     };
     let what = format!(
-        "`{}` with {}={} is known in evaluation mode only",
+        "`{}` with {}={} is only supported in evaluation mode",
         form.name,
         p.name,
         write_literal(&given[p.name])
     );
-    Err(OpError::new(Code::E0203, what).help(format!("set {}=0.0, or leave out the training mode", p.name)))
+    Err(OpError::new(Code::E0203, what).help(format!("set {}=0.0, or use evaluation mode", p.name)))
 }

@@ -15,14 +15,14 @@ pub(super) fn rows() -> Vec<Op> {
             "cond(Any pred, Any true_fn, Any false_fn, Any operands=None) -> Any",
             Control::Cond,
         )
-        .doc("the result of one of two graphs, by a bool: `cond(%p, @then, @else, (%x,))`")
+        .doc("calls one of two graphs, selected by a bool: `cond(%p, @then, @else, (%x,))`")
         .spelled("higher_order.@ torch.@ torch._higher_order_ops.@ torch._higher_order_ops.@.@"),
         control_row(
             "while_loop",
             "while_loop(Any cond_fn, Any body_fn, Any carried_inputs, Any additional_inputs=None) -> Any",
             Control::While,
         )
-        .doc("a graph called on its own results as long as another one says so: `while_loop(@test, @body, (%x,), (%w,))`")
+        .doc("calls a graph on its own results while a test graph returns true: `while_loop(@test, @body, (%x,), (%w,))`")
         .spelled(
             "higher_order.while_loop torch.while_loop torch._higher_order_ops.while_loop \
              torch._higher_order_ops.while_loop.while_loop",
@@ -32,17 +32,17 @@ pub(super) fn rows() -> Vec<Op> {
             "scan(Any combine_fn, Any init, Any xs, Any additional_inputs=None) -> Any",
             Control::Scan,
         )
-        .doc("a graph called for each row along dim 0, with values carried on: `scan(@combine, [%h], [%xs], (%w,))`")
+        .doc("calls a graph for each row along dim 0, with carried values: `scan(@combine, [%h], [%xs], (%w,))`")
         .spelled("higher_order.@"),
         control_row("map_impl", "map_impl(Any f, Any xs, Any pos_args=None) -> Any", Control::Map)
-            .doc("a graph called for each row along dim 0, its results stacked: `map_impl(@f, [%xs], [%w])`")
+            .doc("calls a graph for each row along dim 0 and stacks the results: `map_impl(@f, [%xs], [%w])`")
             .spelled("higher_order.@"),
         control_row(
             "associative_scan",
             "associative_scan(Any combine_fn, Any xs, Any additional_inputs=None) -> Any",
             Control::AssociativeScan,
         )
-        .doc("the running result of a graph of two operands along dim 0: `associative_scan(@f, [%xs], ())`")
+        .doc("cumulatively combines the rows along dim 0 by a graph with two operands: `associative_scan(@f, [%xs], ())`")
         .spelled("higher_order.@"),
     ]
 }

@@ -132,7 +132,7 @@ pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     match byte_len(dtype, shape) {
         Some(bytes) if is_available(bytes) => Ok(Tensor::zeros(dtype, shape)),
         Some(_) => {
-            let title = format!("there is not enough memory for a tensor {dtype}{shape:?}");
+            let title = format!("not enough memory for a tensor {dtype}{shape:?}");
             Err(OpError::new(Code::E0509, title))
         }
         None => Err(OpError::shape(format!("a tensor of shape {shape:?} is too large"))),

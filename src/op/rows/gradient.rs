@@ -15,7 +15,7 @@ fn gradient_row() -> Op {
         "gradient(Tensor self, *, Any spacing=None, Any dim=None, int edge_order=1) -> Tensor[]",
         gradient,
     )
-    .doc("the derivative along each dim by differences of neighbours, with steps of a size or at coordinates")
+    .doc("the gradient along each dim by finite differences, with a given spacing or coordinates")
     .form(
         "aten.gradient.scalarint torch.gradient",
         "gradient(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]",
@@ -219,7 +219,7 @@ fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order
     for at in [0, -1] {
         ends.push(uneven_end(b, x, dim, &h, order, at)?);
     }
-    let middle = centre.ok_or_else(|| OpError::shape("gradient needs neighbours"))?;
+    let middle = centre.ok_or_else(|| OpError::shape("gradient requires neighbouring elements"))?;
     b.cat(&[ends.remove(0), middle, ends.remove(0)], dim)
 }
 

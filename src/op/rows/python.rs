@@ -36,7 +36,7 @@ pub(super) fn rows() -> Vec<Op> {
 fn size_rows() -> Vec<Op> {
     vec![
         host("size(Tensor self, int? dim=None) -> Any", size_type)
-            .doc("the sizes, or the size of a dim")
+            .doc("the shape, or the size of a dim")
             .spelled("Tensor.@ aten.sym_size.default aten.sym_size.int aten.@ aten.@.int"),
         host("numel(Tensor self) -> int", |c, _| {
             Ok(Val::Int(c.leaf("self")?.numel()))
@@ -45,7 +45,7 @@ fn size_rows() -> Vec<Op> {
         .spelled("Tensor.@ Tensor.nelement torch.@ aten.sym_numel.default aten.@"),
         host("stride(Tensor self, int? dim=None) -> Any", stride_type)
             .memory(MemoryUse::Asks)
-            .doc("the strides of the tensor laid out in order, or that of a dim")
+            .doc("the strides of the contiguous tensor, or the stride of a dim")
             .spelled("Tensor.@ aten.sym_stride.default aten.sym_stride.int"),
         host("dim(Tensor self) -> int", |c, _| {
             Ok(Val::int(c.shaped("self")?.1.len() as i64))
@@ -73,21 +73,21 @@ fn kind_rows() -> Vec<Op> {
         host("is_signed(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(!matches!(c.leaf("self")?.dtype, DType::U8 | DType::B8 | DType::U16 | DType::U32 | DType::U64)))
         })
-        .doc("whether the dtype has negative numbers")
+        .doc("whether the dtype is signed")
         .spelled("torch.@ Tensor.@ aten.@"),
         host("element_size(Tensor self) -> int", |c, _| {
             Ok(Val::int(c.leaf("self")?.dtype.size() as i64))
         })
-        .doc("the bytes of an element")
+        .doc("the size of an element in bytes")
         .spelled("Tensor.@"),
         host("is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
             Ok(Val::Bool(true))
         })
         .memory(MemoryUse::Asks)
-        .doc("True: every tensor here is laid out in order")
+        .doc("True, since all fxc tensors are contiguous")
         .spelled("Tensor.@ aten.@ aten.@.memory_format aten.sym_is_contiguous.default"),
         host("is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
-            .doc("False: no tensor here is to be conjugated or negated when it is read, or of inference mode")
+            .doc("False: fxc has no lazy conjugation or negation and no inference mode")
             .spelled(
                 "torch.is_conj Tensor.is_conj aten.is_conj.default torch.is_neg Tensor.is_neg aten.is_neg.default torch.is_inference \
                  Tensor.is_inference aten.is_inference.default",
@@ -117,7 +117,7 @@ fn sequence_rows() -> Vec<Op> {
         // The items may be tensors, so the row rebuilds the list; it is not a host value.
         Op::composite("torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
-            let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;
+            let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() expects a sequence of ints"))?;
             Ok(Val::Tuple(items.to_vec()))
         })
         .doc("a tuple of sizes")
@@ -141,10 +141,10 @@ fn memory_rows() -> Vec<Op> {
     vec![
         host("storage_offset(Tensor self) -> int", |_, _| Ok(Val::int(0)))
             .memory(MemoryUse::Asks)
-            .doc("0: every tensor here begins its memory")
+            .doc("0, since all fxc tensors start at the beginning of their memory")
             .spelled("Tensor.@ aten.sym_storage_offset.default"),
         host("tensor_get_device(Tensor self) -> int", |_, _| Ok(Val::int(-1)))
-            .doc("-1, which is the CPU")
+            .doc("-1, for the CPU")
             .spelled("Tensor.get_device"),
     ]
 }
@@ -386,7 +386,7 @@ fn choice_rows() -> Vec<Op> {
         host("sym_bool(Any a) -> bool", |c, _| {
             Ok(truth_value(c.get("a")).map_or(Val::Any(crate::types::ScalarKind::Bool), Val::Bool))
         })
-        .doc("whether a number is not zero")
+        .doc("whether a number is nonzero")
         .spelled("builtins.bool"),
         host("sym_not(Any a) -> bool", |c, _| {
             Ok(truth_value(c.get("a")).map_or(Val::Any(crate::types::ScalarKind::Bool), |t| Val::Bool(!t)))
@@ -400,7 +400,7 @@ fn choice_rows() -> Vec<Op> {
                 None => Val::Unknown,
             })
         })
-        .doc("one of two numbers by a condition")
+        .doc("one of two numbers, selected by a condition")
         .spelled("torch.@"),
     ]
 }
@@ -422,7 +422,7 @@ fn math_rows() -> Vec<Op> {
             let items = c
                 .get("items")
                 .items()
-                .ok_or_else(|| OpError::arg("items", "math.prod() takes a sequence"))?;
+                .ok_or_else(|| OpError::arg("items", "math.prod() expects a sequence"))?;
             let numbers: Option<Vec<f64>> = items.iter().map(Val::as_f64).collect();
             if let Some(numbers) = numbers.filter(|_| items.iter().any(|v| matches!(v, Val::Float(_)))) {
                 return Ok(Val::Float(numbers.iter().product()));
@@ -438,10 +438,10 @@ fn math_rows() -> Vec<Op> {
             let items = c
                 .get("args")
                 .items()
-                .ok_or_else(|| OpError::arg("args", "sym_sum() takes a sequence of numbers"))?;
+                .ok_or_else(|| OpError::arg("args", "sym_sum() expects a sequence of numbers"))?;
             items.iter().try_fold(Val::int(0), |sum, v| {
                 let sum = crate::op::number::eval_op(OpId::Add, &[sum, v.clone()]);
-                sum.unwrap_or_else(|| Err(OpError::arg("args", "sym_sum() takes numbers")))
+                sum.unwrap_or_else(|| Err(OpError::arg("args", "sym_sum() expects numbers")))
             })
         })
         .doc("the sum of numbers")

@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Op> {
                 |c, _| of_two(c, false),
                 Meaning::Host,
             )
-            .doc("whether two Python values are equal, one of which is neither a tensor nor a number"),
+            .doc("whether two Python values are equal; at least one is neither a tensor nor a number"),
             "operator.eq",
         ),
         with_forms(
@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Op> {
                 |c, _| of_two(c, true),
                 Meaning::Host,
             )
-            .doc("whether two Python values differ, one of which is neither a tensor nor a number"),
+            .doc("whether two Python values differ; at least one is neither a tensor nor a number"),
             "operator.ne",
         ),
     ]

@@ -10,19 +10,19 @@ pub(super) fn rows() -> Vec<Op> {
         host("math_round_to(Any a, Any ndigits) -> Any", |c, _| {
             round_to(c.get("a"), c.get("ndigits"))
         })
-        .doc("a number rounded to so many decimals, halves of its exact value to even")
+        .doc("a number rounded to a number of decimals, with exact halves rounded to even")
         .spelled("builtins.round"),
         host("divmod(Any a, Any b) -> Any", |c, _| {
             let part = |op: OpId| {
                 let args = [c.get("a").clone(), c.get("b").clone()];
-                number::eval_op(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
+                number::eval_op(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() expects two numbers")))
             };
             Ok(Val::Tuple(vec![part(OpId::FloorDivide)?, part(OpId::Remainder)?]))
         })
-        .doc("the quotient rounded down, and what is left")
+        .doc("the quotient rounded down, and the remainder")
         .spelled("builtins.divmod"),
         host("pow_mod(Any base, Any exp, Any mod) -> int", pow_mod)
-            .doc("a whole power modulo a whole number")
+            .doc("an integer power modulo an integer")
             .spelled("builtins.pow"),
         host("math_gcd(Any a, Any b) -> int", |c, _| of_ints(c, gcd))
             .doc("the greatest common divisor")
@@ -40,7 +40,7 @@ pub(super) fn rows() -> Vec<Op> {
             Some(n) => Ok(Val::int(n.isqrt())),
             None => Ok(Val::Any(ScalarKind::Int)),
         })
-        .doc("the whole square root")
+        .doc("the integer square root")
         .spelled("math.isqrt"),
         host("math_log_base(Any x, Any base) -> float", |c, _| {
             let (x, base) = (c.get("x").as_f64(), c.get("base").as_f64());

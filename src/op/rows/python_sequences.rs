@@ -10,17 +10,17 @@ pub(super) fn rows() -> Vec<Op> {
     vec![
         // The items may be tensors, so the rows rebuild lists; these are not host values.
         Op::composite("joined(Any[] a, Any[] b) -> Any", concat_sequences)
-            .doc("the items of two lists or two tuples, one after the other")
+            .doc("the concatenation of two lists or two tuples")
             .spelled("operator.add operator.iadd operator.concat"),
         Op::composite("repeated(Any[] a, int b) -> Any", |_, c| {
             repeat_sequence(c.get("a"), c.get("b"))
         })
-        .doc("the items of a list or tuple several times")
+        .doc("the items of a list or tuple, repeated")
         .spelled("operator.mul operator.imul"),
         Op::composite("times_sequence(int a, Any[] b) -> Any", |_, c| {
             repeat_sequence(c.get("b"), c.get("a"))
         })
-        .doc("the items of a list or tuple several times")
+        .doc("the items of a list or tuple, repeated")
         .spelled("operator.mul"),
     ]
 }
@@ -48,10 +48,10 @@ fn repeat_sequence(items: &Val<Traced>, count: &Val<Traced>) -> OpResult<Val<Tra
     };
     let count = count
         .as_int()
-        .ok_or_else(|| OpError::arg("b", "how often a sequence is repeated must be a constant"))?;
+        .ok_or_else(|| OpError::arg("b", "the number of repetitions of a sequence must be a constant"))?;
     let made = usize::try_from(count.max(0)).ok().and_then(|n| v.len().checked_mul(n));
     let made = made.filter(|n| *n <= MAX_ITEMS);
-    let made = made.ok_or_else(|| OpError::arg("b", format!("a sequence has at most {MAX_ITEMS} items here")))?;
+    let made = made.ok_or_else(|| OpError::arg("b", format!("a sequence can have at most {MAX_ITEMS} items")))?;
     let all = v.iter().cycle().take(made).cloned().collect();
     Ok(match items {
         Val::List(_) => Val::List(all),

@@ -9,30 +9,30 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
             convert_eligible(b, c.get("self"), autocast_dtype(c)?)
         })
-        .doc("converted as autocast does it: floats other than f64 to a dtype, in lists too; all else as it is"),
+        .doc("autocast's conversion: floats other than f64, also in lists, to a dtype; other values are unchanged"),
         Op::composite("autocast_widest(Any self, Any values, ScalarType dtype) -> Any",
             |b, c| {
                 let to = widest_dtype(c.get("values"), autocast_dtype(c)?)?;
                 convert_eligible(b, c.get("self"), to)
             },
         )
-        .doc("converted as autocast does it for ops that take several tensors: to f32 if a value is f32, else to the dtype"),
+        .doc("autocast's conversion for ops with several tensors: to f32 if any value is f32, else to the dtype"),
         Op::composite("autocast_contracted(Any self, Any values, Any dims, ScalarType dtype) -> Any",
             |b, c| match is_matrix_product(c.get("values"), c.get("dims"))? {
                 true => convert_eligible(b, c.get("self"), autocast_dtype(c)?),
                 false => Ok(c.get("self").clone()),
             },
         )
-        .doc("converted as autocast does it for `tensordot` over `dims`, and for `inner`, whose dims are None: to a dtype, unless \
-              only one number is left"),
+        .doc("autocast's conversion for `tensordot` over `dims`, and for `inner`, whose dims are None: to a dtype, unless \
+              only one number remains"),
         Op::composite("gathered(Any items) -> Any", |_, c| Ok(c.get("items").clone()))
-            .doc("its argument: the results of a call that was written out"),
+            .doc("its argument: the results of an expanded call"),
     ]
 }
 
 fn autocast_dtype(c: &Call<Traced>) -> OpResult<DType> {
     c.opt_dtype("dtype")
-        .ok_or_else(|| OpError::arg("dtype", "autocast converts to a dtype"))
+        .ok_or_else(|| OpError::arg("dtype", "autocast requires a dtype"))
 }
 
 /// Whether autocast converts tensors of a dtype.

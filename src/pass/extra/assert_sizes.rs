@@ -62,7 +62,7 @@ fn write_conditions(
             Some(()) => made += 1,
             None => cx
                 .remarks
-                .push(format!("{left} and {right}: no input gives these sizes")),
+                .push(format!("cannot check {left} and {right}: no input has these sizes")),
         }
     }
     graph.set_insert_point(before);

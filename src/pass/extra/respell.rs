@@ -22,11 +22,8 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
                 Some(true) => changed += 1,
                 Some(false) => {
                     let node = &graph[n];
-                    cx.remarks.push(format!(
-                        "`%{}`: torch has no spelling of `{}`",
-                        node.name(),
-                        node.target()
-                    ));
+                    cx.remarks
+                        .push(format!("`%{}`: `{}` has no torch spelling", node.name(), node.target()));
                 }
                 None => {}
             }

@@ -36,7 +36,7 @@ pub fn specialize(
         if let Some(range) = module.dims.get(name)
             && (*size < range.min || range.max.is_some_and(|m| *size > m))
         {
-            let title = format!("the size {name} = {size} is outside of its range");
+            let title = format!("the size {name} = {size} is outside its range");
             return Err(Diagnostic::new(Code::E0504, title).at_opt(range.span, "declared here"));
         }
     }
@@ -57,7 +57,7 @@ pub fn specialize(
 }
 
 fn fix_input(module: &mut GraphModule, name: &str, value: &Literal) -> Result<usize, Diagnostic> {
-    let missing = || Diagnostic::new(Code::E0505, format!("no input is named `{name}`"));
+    let missing = || Diagnostic::new(Code::E0505, format!("unknown input `{name}`"));
     let graph = module.entry_mut().ok_or_else(missing)?;
     let found = graph
         .placeholders()

@@ -79,7 +79,7 @@ pub fn split_module(
 
 pub(in crate::pass) fn find_graph<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
     let graph = module.graphs.get(name);
-    graph.ok_or_else(|| GraphError(format!("the module has no graph `{name}`")))
+    graph.ok_or_else(|| GraphError(format!("unknown graph `{name}`")))
 }
 
 /// Turns each part into a graph that the original graph calls (torch's `fuse_by_partitions`). Returns the names of the
@@ -93,10 +93,13 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[GraphPart]) -> Result
     for (i, p) in parts.iter().enumerate() {
         for &n in &p.nodes {
             if !graph.is_live(n) || !graph[n].op().is_call() {
-                return Err(GraphError(format!("a node of `{}` is not a call of the graph", p.name)));
+                return Err(GraphError(format!(
+                    "a node in part `{}` is not a call in this graph",
+                    p.name
+                )));
             }
             if part.insert(n, i).is_some() {
-                return Err(GraphError(format!("`%{}` is in two parts", graph[n].name())));
+                return Err(GraphError(format!("`%{}` is assigned to two parts", graph[n].name())));
             }
         }
     }

@@ -78,10 +78,10 @@ impl Norm {
         let args = full_args(op, graph, n).map_err(|e| e.title)?;
         let get = |name: &str| op.schema.index_of(name).map_or(&Val::None, |i| &args[i]);
         if op.schema.index_of("training").is_some() && *get("training") != Val::Bool(false) {
-            return Err("it normalises by the batch's own statistics (training)".into());
+            return Err("it normalises by the statistics of the batch (training mode)".into());
         }
         if tuple && graph[n].users().any(|u| item_index(graph, u, n) != Some(0)) {
-            return Err("something reads its statistics".into());
+            return Err("its statistics have other users".into());
         }
         let input = *get("input").as_leaf().ok_or("its input is not a tensor")?;
         let ty = graph[input].meta.ty.as_ref().and_then(|t| t.as_leaf());
@@ -90,7 +90,7 @@ impl Norm {
             .shape
             .as_ref()
             .and_then(|s| usize::try_from(s.get(1)?.as_const()?).ok());
-        let channels = channels.ok_or("its number of channels is not known")?;
+        let channels = channels.ok_or("its number of channels is unknown")?;
         let (scale, shift) = scale_and_shift(&|name| get(name), &|a| constant_value(module, graph, a), channels)?;
         Ok(Some(Norm {
             node: n,
@@ -123,10 +123,10 @@ fn scale_and_shift<'a>(
     channels: usize,
 ) -> Result<(Vec<f64>, Vec<f64>), String> {
     let values = |name: &str| {
-        let t = constant(get(name)).ok_or_else(|| format!("its {name} is not a constant with a value"))?;
+        let t = constant(get(name)).ok_or_else(|| format!("its {name} is not a constant with a known value"))?;
         let fits = t.shape() == [channels];
         fits.then(|| to_f64_vec(&t))
-            .ok_or_else(|| format!("its {name} is not one number per channel"))
+            .ok_or_else(|| format!("its {name} does not have one element per channel"))
     };
     let optional = |name: &str, default: f64| match get(name) {
         Val::None => Ok(vec![default; channels]),
@@ -134,7 +134,7 @@ fn scale_and_shift<'a>(
     };
     let (mean, var) = (values("running_mean")?, values("running_var")?);
     let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
-    let eps = get("eps").as_f64().ok_or("its eps is not known")?;
+    let eps = get("eps").as_f64().ok_or("its eps is unknown")?;
     let scale: Vec<f64> = weight.iter().zip(&var).map(|(w, v)| w / (v + eps).sqrt()).collect();
     let shift = (0..channels).map(|c| bias[c] - mean[c] * scale[c]).collect();
     Ok((scale, shift))
@@ -156,8 +156,8 @@ fn explain_untyped(graph: &Graph, n: NodeId) -> String {
         (Some((name, input)), _) => {
             format!("`%{name}` has no type: write `%{name} : f32[…]`, or pass `{input}:f32[…]`")
         }
-        (None, Some((_, weight))) => format!("`{weight}` has no value: `--weights-from FILE` reads it"),
-        (None, None) => format!("the type of `%{}` is not known", graph[n].name()),
+        (None, Some((_, weight))) => format!("`{weight}` has no value: pass `--weights-from FILE`"),
+        (None, None) => format!("the type of `%{}` is unknown", graph[n].name()),
     }
 }
 
@@ -193,7 +193,7 @@ impl Producer {
         let node = norm.input;
         let not = |what: &str| Err(what.to_string());
         let Some(op) = canonical_op(graph, node) else {
-            return not("it is not a convolution or product");
+            return not("the producer is not a convolution or matrix product");
         };
         let (weight, bias) = match op.id() {
             Some(
@@ -207,35 +207,35 @@ impl Producer {
                 | OpId::Linear,
             ) => ("weight", "bias"),
             Some(OpId::Addmm) => ("mat2", "self"),
-            _ => return not("it is not a convolution or product"),
+            _ => return not("the producer is not a convolution or matrix product"),
         };
         if graph[node].users().len() != 1 {
-            return not("something else reads its result");
+            return not("the producer's result has other users");
         }
         let args = full_args(op, graph, node).map_err(|e| e.title)?;
         let at = |name: &str| op.schema.index_of(name);
         let (Some(weight), Some(bias)) = (at(weight), at(bias)) else {
-            return not("it has no weight");
+            return not("the producer has no weight");
         };
         let Some(weights) = constant_value(module, graph, &args[weight]).filter(|w| w.dtype() == norm.ty.dtype) else {
-            return not("its weight is not constant");
+            return not("the producer's weight is not constant");
         };
         let biases = match &args[bias] {
             Val::None => None,
             b => match constant_value(module, graph, b).filter(|b| b.shape() == [norm.scale.len()]) {
                 Some(b) => Some(b),
-                None => return not("its bias is not one constant per channel"),
+                None => return not("the producer's bias does not have one constant per channel"),
             },
         };
         if matches!(op.id(), Some(OpId::Linear | OpId::Addmm)) && norm.ty.rank() != Some(2) {
-            return not("the channels are not the features of the product");
+            return not("the channels are not the output features of the matrix product");
         }
         let one = |name: &str| at(name).is_none_or(|i| args[i].as_f64() == Some(1.0));
         if op.is(OpId::Addmm) && !(one("alpha") && one("beta")) {
-            return not("the product is scaled");
+            return not("the matrix product is scaled");
         }
         if !matches!(weights.dtype(), DType::F32 | DType::F64) {
-            return not("its weight would lose a rounding of 16 bits");
+            return not("folding would change the rounding of the 16-bit weight");
         }
         let transposed = matches!(
             op.id(),
@@ -244,7 +244,7 @@ impl Producer {
         let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
         let channels = WeightChannels::from_weights(op, &weights, transposed, groups.max(1) as usize);
         if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
-            return not("its channels are not those of the normalisation");
+            return not("the producer's channels do not match those of the normalisation");
         }
         Ok(Producer {
             node,

@@ -122,7 +122,7 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Ru
         }
         _ => {
             let ty: &Type = node.meta.ty.as_ref().filter(|_| node.op().is_call())?;
-            infer::is_value(ty).then(|| ty.map(|_| unreachable!("a value holds no tensors")))
+            infer::is_value(ty).then(|| ty.map(|_| unreachable!("a value contains no tensors")))
         }
     }
 }

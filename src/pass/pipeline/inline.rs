@@ -149,7 +149,7 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                         let copy = copy_of(module, &g, copies)?;
                         copied += module.graphs[&copy].len();
                         if copied > MAX_NODES {
-                            let title = format!("a copy of `{g}` for each use makes more than {MAX_NODES} nodes");
+                            let title = format!("copying `{g}` for each use creates more than {MAX_NODES} nodes");
                             return Err(Diagnostic::new(Code::E0601, title));
                         }
                         used.insert(copy.clone());
@@ -181,7 +181,7 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
 fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Arc<str>, Diagnostic> {
     let graph = module.graphs.get(name).cloned().unwrap_or_default();
     if count > MAX_COPIES {
-        let title = format!("a copy of `{name}` for each of its uses makes more than {MAX_COPIES} graphs");
+        let title = format!("copying `{name}` for each use creates more than {MAX_COPIES} graphs");
         return Err(Diagnostic::new(Code::E0601, title).help("run it with --interpret"));
     }
     let free = (count..)
@@ -273,11 +273,11 @@ fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usi
     for (n, callee, skip) in &calls {
         let body = &module.graphs[callee];
         if graph.len().saturating_add(body.len()) > MAX_NODES {
-            let title = format!("inlining `{callee}` makes a graph of more than {MAX_NODES} nodes");
+            let title = format!("inlining `{callee}` creates a graph with more than {MAX_NODES} nodes");
             return Err(Diagnostic::new(Code::E0601, title).at_opt(graph[*n].meta.span, ""));
         }
         inline_one(graph, *n, *skip, body).map_err(|e| {
-            Diagnostic::new(Code::E0203, format!("arguments do not fit the graph `{callee}`: {e}"))
+            Diagnostic::new(Code::E0203, format!("invalid arguments for the graph `{callee}`: {e}"))
                 .at_opt(graph[*n].meta.span, "")
         })?;
     }

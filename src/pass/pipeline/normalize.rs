@@ -159,7 +159,7 @@ fn write_out_values(graph: &mut Graph, n: NodeId) -> bool {
         .filter(|&i| graph[i].op() != Opcode::Placeholder)
         .filter_map(|i| {
             let ty = graph[i].meta.ty.as_ref()?;
-            infer::is_value(ty).then(|| (i, ty.map(|_| unreachable!("a value holds no tensors"))))
+            infer::is_value(ty).then(|| (i, ty.map(|_| unreachable!("a value contains no tensors"))))
         })
         .collect();
     if known.is_empty() {

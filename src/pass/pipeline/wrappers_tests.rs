@@ -134,11 +134,11 @@ fn what_autocast_makes_of_some_ops_is_not_known() {
     let titles: Vec<&str> = found.iter().map(|d| d.title.as_str()).collect();
     assert_eq!(
         titles,
-        ["what autocast makes of `torch.ops.aten.cov.default` is not known"]
+        ["fxc does not know how autocast handles `torch.ops.aten.cov.default`"]
     );
     let said = found.iter().flat_map(|d| &d.notes).cloned().collect::<String>();
     assert!(
-        said.contains("`run_decompositions` keeps such an op and forgets autocast"),
+        said.contains("`run_decompositions` keeps this op but loses its autocast region"),
         "{said}"
     );
 }

@@ -97,7 +97,7 @@ impl RuleNames {
             format!("%{name}")
         };
         let d = Diagnostic::new(Code::E0802, format!("`{shown}` is not bound"))
-            .at(span, "neither a parameter of the rule nor a node of its pattern");
+            .at(span, "neither a parameter of the rule nor a node in its pattern");
         let known: Vec<&str> = self
             .holes
             .iter()
@@ -105,9 +105,9 @@ impl RuleNames {
             .chain(self.nodes.iter().map(|(n, _)| &**n))
             .collect();
         match nearest(name, known) {
-            Some(n) => d.help(format!("a similar name exists: `{n}`")),
+            Some(n) => d.help(format!("there is a similar name: `{n}`")),
             None if self.one_line => d.help(format!(
-                "use `{shown}` in the rule's pattern, or give it to a part: `{shown} = …`"
+                "use `{shown}` in the rule's pattern, or bind it to a part of the pattern: `{shown} = …`"
             )),
             None => d.help(format!("add `{shown}` to the rule's parameters")),
         }
@@ -152,7 +152,10 @@ fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
     match FUNCTIONS.iter().find(|(n, _, _)| *n == &*f.text) {
         Some((name, n, _)) if *n == given => {
             if of_name && !args.first().is_some_and(is_name) {
-                let d = Diagnostic::new(Code::E0803, format!("`{name}` takes the name of a parameter or node"));
+                let d = Diagnostic::new(
+                    Code::E0803,
+                    format!("`{name}` requires the name of a parameter or node"),
+                );
                 out.push(d.at(f.span, "called here"));
             }
         }
@@ -164,10 +167,10 @@ fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
             out.push(d.at(f.span, "called here"));
         }
         None => {
-            let d = Diagnostic::new(Code::E0803, format!("`{}` is not a function of rules", f.text)).at(f.span, "");
+            let d = Diagnostic::new(Code::E0803, format!("unknown function `{}` in a rule", f.text)).at(f.span, "");
             let names = FUNCTIONS.iter().map(|(n, _, _)| *n);
             out.push(match nearest(&f.text, names.clone()) {
-                Some(n) => d.suggest(f.span, n, "a similar function exists"),
+                Some(n) => d.suggest(f.span, n, "there is a function with a similar name"),
                 None => d.help(format!("the functions are {}", names.collect::<Vec<_>>().join(", "))),
             });
         }

@@ -70,11 +70,11 @@ impl Side<'_> {
                 self.call_of(f, args, &name, None, v.span, v.span)
             }
             ValueKind::Call(f, _) => {
-                let title = format!("`{}` is a function of rules here, and no op", f.text);
+                let title = format!("`{}` is a rule function here, not an op", f.text);
                 let help = format!("write the op with its module: `torch.{}`", f.text);
                 self.out.push(
                     Diagnostic::new(Code::E0801, title)
-                        .at(f.span, "what a side gives")
+                        .at(f.span, "this must be an op")
                         .help(help),
                 );
                 Val::Unknown
@@ -82,9 +82,9 @@ impl Side<'_> {
             ValueKind::Binary(op, ..) if *op != BinaryOp::Or => {
                 let d = Diagnostic::new(
                     Code::E0801,
-                    format!("`{}` is arithmetic on numbers, and no op", op.symbol()),
+                    format!("`{}` is arithmetic on numbers, not an op", op.symbol()),
                 );
-                let d = d.at(v.span, "what a side gives");
+                let d = d.at(v.span, "this must be an op");
                 self.out.push(d.help("write the op: `add(%x, %y)`"));
                 Val::Unknown
             }
@@ -123,14 +123,14 @@ impl Side<'_> {
             _ => {
                 let [title, label, help] = match value {
                     None => [
-                        "a type in a replacement",
-                        "given here",
-                        "give the parameter its type in the pattern",
+                        "a replacement cannot contain types",
+                        "type given here",
+                        "move the type to the pattern",
                     ],
                     Some(_) => [
-                        "a name for what is not a call",
-                        "only calls and alternatives have names",
-                        "leave the name out",
+                        "a name for something other than a call",
+                        "only calls and alternatives can be named",
+                        "remove the name",
                     ],
                 };
                 self.out
@@ -256,12 +256,12 @@ mod tests {
             ("f: rleu(%x) => %x", Code::E0201, "rleu", ""),
             ("f: softmax(%x, dmi=1) => %x", Code::E0203, "", ""),
             ("f: max(%x, %y) => %x", Code::E0801, "max", "`torch.max`"),
-            ("f: relu(%n = 1) => %x", Code::E0801, "%n = 1", "leave the name out"),
+            ("f: relu(%n = 1) => %x", Code::E0801, "%n = 1", "remove the name"),
             (
                 "f: relu(%x) => neg(%x : f32[2])",
                 Code::E0801,
                 "%x : f32[2]",
-                "in the pattern",
+                "to the pattern",
             ),
             ("f: add(%n = neg(%x), %n = abs(%x)) => %x", Code::E0103, "%n", ""),
             ("f: relu(%x) => (%x, %x)", Code::E0801, "f", ""),

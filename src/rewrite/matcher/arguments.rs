@@ -28,7 +28,7 @@ impl<'a> Matcher<'a> {
                 let mut goals = vec![];
                 for ((k, a), (l, v)) in a.iter().zip(v) {
                     if !is_same_value(&k.map(|_| ()), &l.map(|_| ())) {
-                        return self.fail(state, || "a dict has other keys".into());
+                        return self.fail(state, || "the keys of a dict differ".into());
                     }
                     goals.push(pair(a, v));
                 }
@@ -116,7 +116,7 @@ impl<'a> Matcher<'a> {
             }
             Hole::Literal if !infer::is_value(&value) => {
                 let text = show_value(self.graph, &value);
-                return self.fail(state, || format!("`{name}` is a literal, and {text} is none"));
+                return self.fail(state, || format!("`{name}` must be a literal, but {text} is not"));
             }
             Hole::Value(ty) if *ty != Val::Unknown => {
                 let actual = match &value {

@@ -30,7 +30,7 @@ impl<'a> Matcher<'a> {
                         format!("`{e}` is {}, not {}", show_value(graph, &v), show_value(graph, &value))
                     });
                 }
-                Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
+                Err(why) => return self.fail(&state, || format!("cannot compute `{e}`: {why}")),
             }
         }
         if let Some(why) = self.used_outside(&state.found) {
@@ -55,10 +55,10 @@ impl<'a> Matcher<'a> {
                         vec![]
                     };
                     return self.fail(&state, || {
-                        with_reasons(format!("its condition `{c}` is not known to hold"), &parts)
+                        with_reasons(format!("its condition `{c}` cannot be proved"), &parts)
                     });
                 }
-                Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
+                Err(why) => return self.fail(&state, || format!("its condition cannot be evaluated: {why}")),
             }
         }
         Some(state)
@@ -74,7 +74,7 @@ impl<'a> Matcher<'a> {
             let outside = self.graph[n].users().find(|u| !matched.contains(u))?;
             let (inner, outer) = (self.graph[n].name(), self.graph[outside].name());
             Some(format!(
-                "`%{inner}`, inside of the match, is used by `%{outer}` outside of it"
+                "`%{inner}`, inside the match, is used by `%{outer}` outside it"
             ))
         })
     }

@@ -111,7 +111,7 @@ fn replace_one(
     };
     if results.len() != m.returning_nodes.len() {
         return pattern_error(format!(
-            "the pattern returns {} values, the replacement {}",
+            "the pattern returns {} values, but the replacement returns {}",
             m.returning_nodes.len(),
             results.len()
         ));

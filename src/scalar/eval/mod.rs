@@ -31,7 +31,7 @@ impl fmt::Display for EvalError {
         match self {
             // torch's error message.
             EvalError::ZeroDivision => f.write_str("ZeroDivisionError"),
-            EvalError::Undefined(op, d) => write!(f, "`{op}` of {d} is not defined"),
+            EvalError::Undefined(op, d) => write!(f, "`{op}` is not defined for {d}"),
             EvalError::TooLarge => f.write_str("the result's size in bytes overflows"),
         }
     }
@@ -39,7 +39,7 @@ impl fmt::Display for EvalError {
 
 /// The values of one node over a block. Integers of every width are stored as i64, f16 and bf16 as f32.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Lane {
     F64(Vec<f64>),
     F32(Vec<f32>),

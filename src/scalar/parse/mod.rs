@@ -34,7 +34,7 @@ const MAX_DEPTH: u32 = 200;
 
 /// A number that does not have a dtype yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum UntypedNumber {
     Int(i64),
     Float(f64),
@@ -168,7 +168,7 @@ impl<'a> FormulaParser<'a> {
             return Ok(());
         }
         let found = self.skip_space().chars().next();
-        let found = found.map_or("the end".to_string(), |c| format!("`{c}`"));
+        let found = found.map_or("the end of the expression".to_string(), |c| format!("`{c}`"));
         self.error_at(self.at, format!("expected `{token}` before {found}"))
     }
 
@@ -248,7 +248,7 @@ impl<'a> FormulaParser<'a> {
         let rest = self.skip_space();
         let at = self.at;
         match rest.chars().next() {
-            None => self.error_at(at, "expected a value before the end"),
+            None => self.error_at(at, "expected a value at the end of the expression"),
             Some('(') => {
                 self.at += 1;
                 let v = self.parse_value(0)?;
@@ -320,7 +320,7 @@ impl<'a> FormulaParser<'a> {
     /// `given(name, default)`: the input if it exists.
     fn parse_given(&mut self) -> Result<ParsedValue> {
         let Some(name) = self.take_word() else {
-            return self.error_at(self.at, "`given` takes a name and a default");
+            return self.error_at(self.at, "`given` expects a name and a default");
         };
         let input = (self.input)(name, self.expr);
         self.expect(",")?;

@@ -59,7 +59,10 @@ impl FormulaParser<'_> {
                 (c, d) if c == d => Ok((a, b)),
                 (DType::B8, d) => Ok((self.expr.cast(d, a), b)),
                 (d, DType::B8) => Ok((a, self.expr.cast(d, b))),
-                (c, d) => self.error_at(at, format!("operands of {c} and {d}: convert one, as in `{c}(x)`")),
+                (c, d) => self.error_at(
+                    at,
+                    format!("operands have different dtypes, {c} and {d}; convert one, as in `{c}(x)`"),
+                ),
             },
         }
     }
@@ -85,7 +88,7 @@ impl FormulaParser<'_> {
             let name = format!("{op:?}").to_lowercase();
             return self.error_at(
                 at,
-                format!("`{name}` of {d} is not defined; convert it first, as in `f32(x)`"),
+                format!("`{name}` is not defined for {d}; convert the operand first, as in `f32(x)`"),
             );
         }
         Ok(ParsedValue::Value(self.expr.unary(op, r)))
@@ -101,13 +104,13 @@ impl FormulaParser<'_> {
         if let (ParsedValue::Number(a), ParsedValue::Number(b)) = (x, y) {
             return match fold_binary(op, a, b) {
                 Some(n) => Ok(ParsedValue::Number(n)),
-                None => self.error_at(at, format!("`{}` of these numbers is not defined", name_of(op))),
+                None => self.error_at(at, format!("`{}` is not defined for these numbers", name_of(op))),
             };
         }
         let (a, b) = self.unify_dtypes(at, x, y)?;
         let d = self.expr.dtype(a);
         if !binary_defined(op, d.category()) {
-            return self.error_at(at, format!("`{}` of {d} values is not defined", name_of(op)));
+            return self.error_at(at, format!("`{}` is not defined for {d} values", name_of(op)));
         }
         Ok(ParsedValue::Value(match (op, d) {
             (Binary::Fmax, DType::B8) => self.expr.binary(Binary::Max, a, b),
@@ -150,7 +153,7 @@ impl FormulaParser<'_> {
             let d = self.expr.dtype(c);
             return self.error_at(
                 at,
-                format!("the condition of `where` is {d}, not b8; compare it with something"),
+                format!("the condition of `where` must be b8, not {d}; use a comparison such as `x != 0`"),
             );
         }
         let (a, b) = self.unify_dtypes(at, x, y)?;
@@ -167,7 +170,7 @@ impl FormulaParser<'_> {
         let (a, b) = self.unify_dtypes(at, x, y)?;
         let (a, c) = self.unify_dtypes(at, ParsedValue::Value(a), z)?;
         if self.expr.dtype(a) != self.expr.dtype(b) || self.expr.dtype(a) == DType::B8 {
-            return self.error_at(at, "operands of `fma` must be numbers of one dtype");
+            return self.error_at(at, "operands of `fma` must be numbers of the same dtype");
         }
         Ok(ParsedValue::Value(self.expr.fma(a, b, c)))
     }

@@ -393,7 +393,7 @@ pub enum Op {
 
 /// The call opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum CallKind {
     Function,
     Method,

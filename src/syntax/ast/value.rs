@@ -138,7 +138,7 @@ pub struct Binding {
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum UnaryOp {
     Neg,
     Not,
@@ -146,7 +146,7 @@ pub enum UnaryOp {
 
 /// Binary operators, in order of increasing precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum BinaryOp {
     Or,
     And,

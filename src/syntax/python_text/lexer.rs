@@ -104,8 +104,8 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
             Err(()) => {
                 let piece = lexer.slice().escape_debug();
                 let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{piece}`"));
-                let d = d.at(Span::new(file, from, to), "torch prints no such thing");
-                out.errors.push(d.help("paste what torch printed as it is"));
+                let d = d.at(Span::new(file, from, to), "this does not occur in torch's output");
+                out.errors.push(d.help("paste torch's output unmodified"));
                 // Skip the rest of the line: errors in it would only be consequences.
                 return;
             }

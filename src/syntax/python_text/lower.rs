@@ -190,7 +190,7 @@ impl FunctionLowerer<'_> {
         }
         let names: Vec<(Arc<str>, Span)> = targets.iter().filter_map(|t| Some((name_of(t)?, t.span))).collect();
         if names.len() != targets.len() {
-            self.report_unreadable(s.span, "only names can be assigned to here");
+            self.report_unreadable(s.span, "only a name can be assigned to here");
             return;
         }
         let ty = ty.and_then(|t| self.lower_annotation(t));
@@ -386,7 +386,7 @@ impl FunctionLowerer<'_> {
         let from = self.lower_value(value);
         for (i, e) in names.iter().enumerate() {
             let Some(name) = name_of(e) else {
-                self.report_unreadable(e.span, "only names can be assigned to here");
+                self.report_unreadable(e.span, "only a name can be assigned to here");
                 continue;
             };
             let index = Value::new(ValueKind::Int(i as i64), e.span);
@@ -453,8 +453,8 @@ impl FunctionLowerer<'_> {
 
     /// Reports an unreadable construct and returns a value to use instead.
     pub(super) fn report_unreadable(&mut self, span: Span, why: &str) -> ValueKind {
-        let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
-        self.errors.push(d.help("paste what torch printed as it is"));
+        let d = Diagnostic::new(Code::E0013, "invalid syntax for code printed by torch").at(span, why);
+        self.errors.push(d.help("paste torch's output unmodified"));
         ValueKind::None
     }
 

@@ -229,7 +229,7 @@ fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Di
             (format!("unexpected {}", token.1), Span::new(file, token.0, token.2))
         }
         ParseError::UnrecognizedEof { location, .. } | ParseError::InvalidToken { location } => {
-            ("the text ends too early".into(), Span::new(file, *location, *location))
+            ("unexpected end of input".into(), Span::new(file, *location, *location))
         }
         ParseError::User { .. } => ("invalid syntax".into(), Span::new(file, 0, 0)),
     };
@@ -237,11 +237,14 @@ fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Di
         ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => {
             expected_words(expected)
         }
-        _ => "nothing more".into(),
+        _ => "the end of the input".into(),
     };
-    let d = Diagnostic::new(Code::E0013, format!("this is not what torch prints: {title}"));
+    let d = Diagnostic::new(
+        Code::E0013,
+        format!("invalid syntax for code printed by torch: {title}"),
+    );
     d.at(span, format!("expected {want}"))
-        .help("paste what torch printed as it is: gm.code, print_readable() or print(exported_program)")
+        .help("paste the unmodified output of gm.code, print_readable() or print(exported_program)")
 }
 
 /// Describes LALRPOP's list of expected tokens for a reader.
@@ -254,12 +257,12 @@ fn expected_words(expected: &[String]) -> String {
     if has("comparison") && has("**") {
         out.push("an operator".to_string());
     }
-    let plain = ["end of the line", "indent", "dedent", "name", "string"];
+    let plain = ["the end of the line", "indent", "dedent", "name", "string"];
     for e in expected.iter().map(|e| e.trim_matches('"')) {
         match e {
             "dedent" => out.push("the end of the block".into()),
             "name" => out.push("a name".into()),
-            e if plain.contains(&e) => out.push(format!("the {e}").replace("the indent", "an indented line")),
+            e if plain.contains(&e) => out.push(format!("the {e}").replace("the indentation", "an indented line")),
             "(" | ")" | "]" | "}" | "," | ":" | ";" | "=" => out.push(format!("`{e}`")),
             _ => {}
         }

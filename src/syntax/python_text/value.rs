@@ -247,7 +247,7 @@ impl FunctionLowerer<'_> {
     /// Expands `**{"from": 1}`, which fxc writes for keywords that are not identifiers.
     fn spread_keywords(&mut self, e: &Expr, args: &mut Args) {
         let ExprKind::Dict(entries) = &e.kind else {
-            self.report_unreadable(e.span, "only a dict that is written out can be spread");
+            self.report_unreadable(e.span, "`**` is only supported on a dict literal");
             return;
         };
         for (k, v) in entries {
@@ -257,7 +257,7 @@ impl FunctionLowerer<'_> {
                     args.keyword.push((Name::new(s.clone(), k.span), value));
                 }
                 _ => {
-                    self.report_unreadable(k.span, "the name of an argument is a string");
+                    self.report_unreadable(k.span, "an argument's name must be a string");
                 }
             }
         }

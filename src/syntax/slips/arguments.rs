@@ -19,7 +19,7 @@ impl<'s> Mender<'s, '_, '_> {
         let head =
             head.filter(|t| c.slice(line..t.0).trim().is_empty() && matches!(t.1, Token::Node(_) | Token::Output));
         let Some(start) = head.map(|t| t.0) else {
-            return d.help(format!("give each call a statement of its own: `{}`", before[0]));
+            return d.help(format!("write each call as a separate statement: `{}`", before[0]));
         };
         let indent = c.line_indent(start);
         let mut text: String = before.iter().map(|s| format!("{s}\n{indent}")).collect();
@@ -28,7 +28,7 @@ impl<'s> Mender<'s, '_, '_> {
         d.fix(
             c.span(start, span.range().end),
             text,
-            "give each call a statement of its own",
+            "write each call as a separate statement",
         )
     }
 
@@ -47,8 +47,8 @@ impl<'s> Mender<'s, '_, '_> {
         }
         if *token == Token::Comma && before == Token::Comma {
             let d = Diagnostic::new(Code::E0001, "two commas in a row")
-                .at(c.span(start, end), "there is no value before this one");
-            self.report(d.fix(c.span(before_end, end), "", "leave one out"));
+                .at(c.span(start, end), "a value is missing before this comma");
+            self.report(d.fix(c.span(before_end, end), "", "remove one"));
             self.at += 1;
             return true;
         }
@@ -72,9 +72,8 @@ impl<'s> Mender<'s, '_, '_> {
             return true;
         }
         if matches!(token, Token::Node(_)) && before.ends_value() && !c.first_on_line(at) {
-            let d =
-                Diagnostic::new(Code::E0001, "a comma is missing").at(c.span(before_end, start), "expected `,` here");
-            self.report(d.fix(c.span(before_end, before_end), ",", "write the comma"));
+            let d = Diagnostic::new(Code::E0001, "missing comma").at(c.span(before_end, start), "expected `,` here");
+            self.report(d.fix(c.span(before_end, before_end), ",", "add the comma"));
             self.insert(Token::Comma);
             self.take_token();
             return true;
@@ -108,8 +107,8 @@ impl<'s> Mender<'s, '_, '_> {
         let name = self.statement_name();
         let mut before = vec![];
         let mended = self.write_expr(name, &mut before, |out, fresh| value.write_value(out, fresh));
-        let d = Diagnostic::new(Code::E0012, "a value cannot be a call or an expression on nodes");
-        let d = self.as_statements(d.at(span, "give this a statement of its own"), span, before, &mended);
+        let d = Diagnostic::new(Code::E0012, "an argument cannot be a call or an expression on nodes");
+        let d = self.as_statements(d.at(span, "write this as a separate statement"), span, before, &mended);
         self.report(d);
         let lost = c.slice(span.range());
         self.lost.push((span.range().start, lost.into()));

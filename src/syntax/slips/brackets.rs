@@ -229,7 +229,7 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
     let d = match (&edits[0], open) {
         (BracketEdit::Delete(i), _) | (BracketEdit::Replace(i, _), None) | (BracketEdit::Insert(i, _), None) => {
             let i = (*i).min(c.tokens.len() - 1);
-            Diagnostic::new(Code::E0007, format!("{} closes nothing", c.tokens[i].1))
+            Diagnostic::new(Code::E0007, format!("unmatched {}", c.tokens[i].1))
                 .at(place(i), "no bracket of this kind is open here")
         }
         (BracketEdit::Insert(i, t), Some(o)) => {
@@ -244,7 +244,7 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
         (BracketEdit::Replace(i, _), Some(o)) => {
             Diagnostic::new(Code::E0006, format!("{} is not closed", c.tokens[o].1))
                 .at(place(o), "opened here")
-                .see(place(*i), format!("{} does not close it", c.tokens[*i].1))
+                .see(place(*i), format!("{} does not match it", c.tokens[*i].1))
         }
     };
     let start = before(first);
@@ -274,9 +274,9 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
     }
     text.push_str(c.slice(done..end.max(done)));
     let what = if edits.len() == 1 {
-        "the brackets pair so"
+        "correct the brackets"
     } else {
-        "the brackets might pair so"
+        "the brackets may be meant this way"
     };
     let span = c.span(start, end.max(done));
     match edits.len() {

@@ -105,7 +105,7 @@ impl<'s> Mender<'s, '_, '_> {
             return false;
         }
         let span = c.span(c.tokens[self.at].0, c.tokens[self.at + 1].2);
-        let d = Diagnostic::new(Code::E0001, "a rule's replacement follows `=>`").at(span, "");
+        let d = Diagnostic::new(Code::E0001, "`=>` must precede a rule's replacement").at(span, "");
         self.report(d.fix(span, "=>", "write `=>`"));
         self.replace(2, Token::FatArrow);
         true
@@ -115,7 +115,7 @@ impl<'s> Mender<'s, '_, '_> {
     fn mend_condition(&mut self) -> bool {
         let (start, _, end) = self.c.tokens[self.at];
         let span = self.c.span(start, end);
-        let d = Diagnostic::new(Code::E0001, "a rule's condition follows `where`").at(span, "");
+        let d = Diagnostic::new(Code::E0001, "`where` must precede a rule's condition").at(span, "");
         self.report(d.fix(span, "where", "write `where`"));
         self.replace(1, Token::Where);
         true
@@ -126,7 +126,7 @@ impl<'s> Mender<'s, '_, '_> {
         let c = self.c;
         let word = c.slice(start..end);
         let span = c.span(start, end);
-        let d = Diagnostic::new(Code::E0001, format!("`{word}` does not begin an item of a file")).at(span, "");
+        let d = Diagnostic::new(Code::E0001, format!("`{word}` does not start a top-level item")).at(span, "");
         self.report(d.fix(span, meant, format!("write `{meant}`")));
         self.replace(1, keyword_token(meant));
         self.item = match meant {
@@ -159,9 +159,12 @@ impl<'s> Mender<'s, '_, '_> {
             self.lost.push((c.tokens[brace].2, name.into()));
         }
         let span = c.span(c.tokens[at + 1].2, c.tokens[brace].2);
-        let d = Diagnostic::new(Code::E0001, "a graph's parameters are placeholders in its body");
+        let d = Diagnostic::new(
+            Code::E0001,
+            "a graph's parameters are declared as placeholders in its body",
+        );
         let d = d.at(c.span(c.tokens[at + 2].0, c.tokens[brace - 1].2), "");
-        self.report(d.fix(span, text, "write a statement for each"));
+        self.report(d.fix(span, text, "write a placeholder statement for each"));
         self.take_token();
         self.take_token();
         self.at = brace;
@@ -179,7 +182,7 @@ impl<'s> Mender<'s, '_, '_> {
             Some(Token::Assign) => false,
             _ if self.is_label(at + 2) && matches!(c.token(at + 3), Some(Token::LParen)) => {
                 let end = c.tokens[at + 1].2;
-                let d = Diagnostic::new(Code::E0001, "`=` is missing")
+                let d = Diagnostic::new(Code::E0001, "missing `=`")
                     .at(c.span(end, c.tokens[at + 2].0), "expected `=` here");
                 self.report(d.fix(c.span(end, end), " =", "write `=`"));
                 true
@@ -197,9 +200,9 @@ impl<'s> Mender<'s, '_, '_> {
         {
             let end = self.out.last().map_or(0, |t| t.2);
             let span = c.span(end, end);
-            let d = Diagnostic::new(Code::E0001, "a module's class is followed by its arguments")
+            let d = Diagnostic::new(Code::E0001, "the arguments of the module's class are missing")
                 .at(span, "expected `(` here");
-            self.report(d.fix(span, "()", "write brackets, even if there are no arguments"));
+            self.report(d.fix(span, "()", "write parentheses, even if there are no arguments"));
             self.insert(Token::LParen);
             self.insert(Token::RParen);
         }
@@ -216,11 +219,11 @@ impl<'s> Mender<'s, '_, '_> {
         let end = c.tokens[at + 1].2;
         let span = c.span(end, end);
         let (what, text) = match (c.token(at + 2), c.token(at + 3)) {
-            (Some(Token::Assign), Some(Token::Int(_))) => ("the type of the constant is missing", " : i64[]"),
+            (Some(Token::Assign), Some(Token::Int(_))) => ("the constant's type is missing", " : i64[]"),
             (Some(Token::Assign), Some(Token::Float(_) | Token::Minus)) => {
-                ("the type of the constant is missing", " : f32[]")
+                ("the constant's type is missing", " : f32[]")
             }
-            (Some(Token::Ident(_)), Some(Token::LBracket)) => ("`:` is missing", " :"),
+            (Some(Token::Ident(_)), Some(Token::LBracket)) => ("missing `:`", " :"),
             _ => return false,
         };
         let d = Diagnostic::new(Code::E0001, what).at(span, "expected `: TYPE` here");

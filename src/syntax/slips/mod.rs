@@ -325,8 +325,8 @@ impl<'s> Mender<'s, '_, '_> {
         };
         let mark = if block { "/*" } else { "//" };
         self.skip_to(end);
-        let d = Diagnostic::new(Code::E0001, format!("`{mark}` does not begin a comment"));
-        let d = d.at(self.c.span(start, start + 2), "comments begin with `#`");
+        let d = Diagnostic::new(Code::E0001, format!("`{mark}` does not start a comment"));
+        let d = d.at(self.c.span(start, start + 2), "comments start with `#`");
         self.report(d.fix(shown, mended, "write the comment with `#`"));
         true
     }
@@ -357,11 +357,11 @@ impl<'s> Mender<'s, '_, '_> {
             _ => return false,
         };
         let what = match radix {
-            10 => "numbers have no suffix",
-            _ => "integers are written in decimal",
+            10 => "FXIR numbers have no suffix",
+            _ => "FXIR integers are decimal",
         };
-        let d = Diagnostic::new(Code::E0001, format!("`{written}` is not a number of FXIR")).at(span, what);
-        self.report(d.fix(span, shown, "write the number so"));
+        let d = Diagnostic::new(Code::E0001, format!("`{written}` is not a valid number")).at(span, what);
+        self.report(d.fix(span, shown, "write the number in this form"));
         self.replace(2, value);
         true
     }

@@ -16,17 +16,17 @@ impl<'s> Mender<'s, '_, '_> {
         if brackets {
             let span = c.span(c.tokens[at - 1].2, c.tokens[at + 2].2);
             let name = c.slice(c.tokens[at + 1].0..c.tokens[at + 1].2);
-            let d = Diagnostic::new(Code::E0001, "the name of a placeholder has no brackets").at(span, "");
-            self.report(d.fix(span, format!(" {name}"), "write the name alone"));
+            let d = Diagnostic::new(Code::E0001, "a placeholder's name takes no parentheses").at(span, "");
+            self.report(d.fix(span, format!(" {name}"), "write only the name"));
             self.at += 1;
             self.take_token();
             self.at += 1;
         } else if c.first_on_line(at) || matches!(c.token(at), Some(Token::RBrace) | None) {
             let Some(name) = self.defined_name() else { return };
             let end = c.tokens[at - 1].2;
-            let d = Diagnostic::new(Code::E0001, "the name of the parameter is missing")
+            let d = Diagnostic::new(Code::E0001, "the parameter's name is missing")
                 .at(c.span(end, end), "expected a name here");
-            self.report(d.fix(c.span(end, end), format!(" {name}"), "call it as the node"));
+            self.report(d.fix(c.span(end, end), format!(" {name}"), "use the node's name"));
             self.insert(Token::Ident(name));
         } else if word(at) || matches!(c.token(at), Some(Token::Path(_) | Token::Str(_))) {
             self.take_token();
@@ -60,12 +60,12 @@ impl<'s> Mender<'s, '_, '_> {
         let ty = c.slice(c.tokens[self.at].2..c.tokens[end - 1].2).trim();
         let before = c.slice(name_end..c.tokens[placeholder].2);
         let span = c.span(name_end, c.tokens[end - 1].2);
-        let d = Diagnostic::new(Code::E0001, "the type belongs after the node's name, before `=`");
+        let d = Diagnostic::new(Code::E0001, "the type must follow the node's name, before `=`");
         let d = d.at(
             c.span(c.tokens[self.at].0, c.tokens[end - 1].2),
-            "a type is not expected here",
+            "no type is allowed here",
         );
-        self.report(d.fix(span, format!(" : {ty}{before}"), "write it there"));
+        self.report(d.fix(span, format!(" : {ty}{before}"), "move it there"));
         let moved: Vec<_> = c.tokens[self.at..end].to_vec();
         self.out.splice(i + 1..i + 1, moved);
         self.at = end;

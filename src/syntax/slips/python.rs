@@ -35,16 +35,16 @@ impl<'s> Mender<'s, '_, '_> {
         );
         self.skip_to(behind);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` is Python, not FXIR"));
-        let d = d.at(self.c.span(start, end), "a graph has no statements of this kind");
+        let d = d.at(self.c.span(start, end), "graphs have no statement of this kind");
         let d = match *word {
-            "for" | "while" => d.help("write the steps one by one, or call `torch.while_loop` or `higher_order.scan` with graphs"),
-            "if" | "elif" | "else" => d.help("choose with `torch.where`, or call `torch.cond` with a graph for each case"),
+            "for" | "while" => d.help("unroll the loop, or call `torch.while_loop` or `higher_order.scan` with graphs"),
+            "if" | "elif" | "else" => d.help("select values with `torch.where`, or call `torch.cond` with a graph for each branch"),
             "def" | "class" => {
-                d.help("a graph is written `graph main { … }`; Python is read where torch generated it: `def forward(self, x): …`")
+                d.help("write a graph as `graph main { … }`; fxc reads Python only in the form that torch generates: `def forward(self, x): …`")
             }
-            "import" | "from" | "pass" | "global" => d.fix(whole_lines, "", "leave it out: a graph needs no imports"),
-            "assert" => d.help("an assertion on a value is a call of `torch._assert`"),
-            _ => d.suggest(whole_lines, "", "leave it out"),
+            "import" | "from" | "pass" | "global" => d.fix(whole_lines, "", "remove it: graphs need no imports"),
+            "assert" => d.help("call `torch._assert` to check a value"),
+            _ => d.suggest(whole_lines, "", "remove it"),
         };
         self.report(d);
         true

@@ -30,7 +30,7 @@ impl<'s> Mender<'s, '_, '_> {
         match token {
             Token::Ident("return") if self.may_begin() => {
                 let span = c.span(*start, *end);
-                let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not with `return`").at(span, "");
+                let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not `return`").at(span, "");
                 self.report(d.fix(span, "output", "write `output`"));
                 self.replace(1, Token::Output);
                 self.mend_output();
@@ -83,8 +83,8 @@ impl<'s> Mender<'s, '_, '_> {
         let next = c.next_line(self.at);
         self.moved.extend_from_slice(&c.tokens[self.at..next]);
         let word = c.slice(start..end);
-        let d = Diagnostic::new(Code::E0001, format!("`{word}` does not belong in a graph")).at(c.span(start, end), "");
-        self.report(d.help("declarations are written outside of graphs: move the line before `graph`"));
+        let d = Diagnostic::new(Code::E0001, format!("`{word}` is not allowed in a graph")).at(c.span(start, end), "");
+        self.report(d.help("declarations go outside graphs: move the line before `graph`"));
         self.at = next;
     }
 
@@ -95,7 +95,7 @@ impl<'s> Mender<'s, '_, '_> {
         let line_end = self.c.line_end(start);
         self.skip_to(line_end);
         let span = self.c.span(start, start + 1);
-        let d = Diagnostic::new(Code::E0001, "`;` does not begin a comment").at(span, "comments begin with `#`");
+        let d = Diagnostic::new(Code::E0001, "`;` does not start a comment").at(span, "comments start with `#`");
         self.report(d.fix(span, "#", "write the comment with `#`"));
     }
 
@@ -104,8 +104,8 @@ impl<'s> Mender<'s, '_, '_> {
         let c = self.c;
         if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
             let span = c.span(c.tokens[self.at - 1].2, *end);
-            let d = Diagnostic::new(Code::E0001, "`output` is followed by its value, without `=`");
-            self.report(d.at(c.span(*start, *end), "").fix(span, "", "leave it out"));
+            let d = Diagnostic::new(Code::E0001, "`output` takes its value without `=`");
+            self.report(d.at(c.span(*start, *end), "").fix(span, "", "remove it"));
             self.at += 1;
         }
         if self.item == ItemContext::Graph && self.mend_nested() {
@@ -130,8 +130,8 @@ impl<'s> Mender<'s, '_, '_> {
         }
         let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
         let text = c.slice(span.range());
-        let d =
-            Diagnostic::new(Code::E0001, "a graph has one result; several are a tuple").at(span, "these are several");
+        let d = Diagnostic::new(Code::E0001, "`output` takes one value; return several as a tuple")
+            .at(span, "several values");
         self.report(d.fix(span, format!("({text})"), "write a tuple"));
         self.insert(Token::LParen);
         self.open.push(Token::LParen);
@@ -161,11 +161,7 @@ impl<'s> Mender<'s, '_, '_> {
         if arrow || walrus {
             let span = c.span(c.tokens[at + 1].0, c.tokens[at + 2].2);
             let sign = c.slice(span.range());
-            let d = Diagnostic::new(
-                Code::E0001,
-                format!("a statement is written with `=`, not with `{sign}`"),
-            )
-            .at(span, "");
+            let d = Diagnostic::new(Code::E0001, format!("a statement uses `=`, not `{sign}`")).at(span, "");
             self.report(d.fix(span, "=", "write `=`"));
             self.replace(2, Token::Assign);
             return;
@@ -174,8 +170,8 @@ impl<'s> Mender<'s, '_, '_> {
             c.token(self.at).is_some_and(|t| t.is_opcode() && *t != Token::Output) && !c.first_on_line(self.at);
         if opcode {
             let end = c.tokens[at].2;
-            let d = Diagnostic::new(Code::E0001, "`=` is missing")
-                .at(c.span(end, c.tokens[self.at].0), "expected `=` here");
+            let d =
+                Diagnostic::new(Code::E0001, "missing `=`").at(c.span(end, c.tokens[self.at].0), "expected `=` here");
             self.report(d.fix(c.span(end, end), " =", "write `=`"));
             self.insert(Token::Assign);
         }
@@ -191,7 +187,7 @@ impl<'s> Mender<'s, '_, '_> {
         match token {
             Token::Node(name) if c.gap_before(self.at + 1) != "." && self.has_statement(name) => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
-                self.report(d.help("what is called is an op, a method or a module; a node is an argument"));
+                self.report(d.help("call an op, a method or a module, and pass the node as an argument"));
                 return self.lose_statement(c.next_line(self.at));
             }
             Token::Node(name) if c.gap_before(self.at + 1) != "." => {
@@ -246,7 +242,7 @@ impl<'s> Mender<'s, '_, '_> {
         let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
         let name = c.slice(span.range()).replace("::", ".");
         let d = Diagnostic::new(Code::E0001, "a target is written with dots, not with `::`").at(span, "");
-        self.report(d.fix(span, name.clone(), "write it with a dot"));
+        self.report(d.fix(span, name.clone(), "use a dot"));
         self.replace(i - self.at, Token::Str(name.into()));
         true
     }
@@ -259,13 +255,13 @@ impl<'s> Mender<'s, '_, '_> {
             return;
         };
         let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
-        let d = Diagnostic::new(Code::E0001, "the receiver of a method is its first argument").at(span, "");
+        let d = Diagnostic::new(Code::E0001, "a method's receiver must be its first argument").at(span, "");
         let call = self.write_expr("receiver", &mut vec![], |out, fresh| {
             SlipExpr::Call(head.clone(), args).write_call(out, fresh)
         });
         let (opcode, call) = call.split_once(' ').unwrap_or(("", &call));
         let d = match opcode == "call_method" && *c.token(at - 1).unwrap_or(&Token::Not) == Token::CallMethod {
-            true => d.fix(span, call, "write the node in the brackets"),
+            true => d.fix(span, call, "move the node into the parentheses"),
             false => d.help(format!("write `{opcode} {call}`")),
         };
         self.report(d);
@@ -287,8 +283,8 @@ impl<'s> Mender<'s, '_, '_> {
         let end = closes.unwrap_or(end);
         let args = c.span(c.tokens[self.at].0, c.tokens[end - 1].2);
         let span = c.span(c.tokens[self.at - 1].2, args.range().end);
-        let d = Diagnostic::new(Code::E0001, "the arguments of a call are written in brackets").at(args, "");
-        self.report(d.fix(span, format!("({})", c.slice(args.range())), "write the brackets"));
+        let d = Diagnostic::new(Code::E0001, "a call's arguments must be in parentheses").at(args, "");
+        self.report(d.fix(span, format!("({})", c.slice(args.range())), "add the parentheses"));
         self.insert(Token::LParen);
         self.open.push(Token::LParen);
         while self.at < end {
@@ -316,7 +312,7 @@ impl<'s> Mender<'s, '_, '_> {
             if let Some(token) = opcode_token(c.slice(span.range())).filter(|_| hyphen || !called && word != "output") {
                 let right = token.text().unwrap_or_default();
                 let d = Diagnostic::new(Code::E0010, format!("unknown opcode `{}`", c.slice(span.range())));
-                self.report(d.at(span, "").fix(span, right, "the opcode is spelled so"));
+                self.report(d.at(span, "").fix(span, right, "use the opcode's name"));
                 self.replace(n, token.clone());
                 match token {
                     Token::Placeholder => self.mend_placeholder(),
@@ -350,13 +346,13 @@ impl<'s> Mender<'s, '_, '_> {
             SlipExpr::Call(..) => {
                 let mut before = vec![];
                 let call = self.write_expr(name, &mut before, |out, fresh| value.write_call(out, fresh));
-                let d = Diagnostic::new(Code::E0012, "a statement calls something; it is not an expression")
+                let d = Diagnostic::new(Code::E0012, "a statement must be a call, not an expression")
                     .at(span, "Python's expression");
                 self.as_statements(d, span, before, &call)
             }
-            _ => Diagnostic::new(Code::E0012, "a node cannot be given a second name")
+            _ => Diagnostic::new(Code::E0012, "a node cannot have a second name")
                 .at(span, "this is not a call")
-                .help(format!("write `{}` where `%{name}` is used", c.slice(span.range()))),
+                .help(format!("use `{}` in place of `%{name}`", c.slice(span.range()))),
         };
         self.report(d);
         self.lose_statement(next);

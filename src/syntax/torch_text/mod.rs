@@ -210,11 +210,11 @@ fn read_node<'a>(r: &mut TorchReader<'a>, range: Range<usize>) -> Option<Stmt> {
     let (Some(name), Some((eq, opener))) = (name, opener) else {
         return r.report_malformed(
             range,
-            "neither `%name : [num_users=N] = opcode[target=…](…)` nor `return …`",
+            "expected `%name : [num_users=N] = opcode[target=…](…)` or `return …`",
         );
     };
     let Some(before) = text[..eq].get(name.len() + 1..).and_then(|t| t.strip_prefix(" : ")) else {
-        return r.report_malformed(range, "after the name ` : ` is expected");
+        return r.report_malformed(range, "expected ` : ` after the name");
     };
     let (annotation, tag) = users_tag(before);
     let tail = range.start + eq + opener.len()..range.end;
@@ -283,13 +283,13 @@ fn read_placeholder<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<O
         Some(at) => {
             let start = tail.start + at + "](default=".len();
             let Some(raw) = r.text[start..tail.end].strip_suffix(')') else {
-                return r.report_malformed(tail, "the default ends with `)`");
+                return r.report_malformed(tail, "expected `)` after the default");
             };
             (&text[..at], Some(r.read_default(start..start + raw.len())?))
         }
         None => match text.strip_suffix(']') {
             Some(t) => (t, None),
-            None => return r.report_malformed(tail, "the target ends with `]`"),
+            None => return r.report_malformed(tail, "expected `]` after the target"),
         },
     };
     let target = Name::new(target, r.span(tail.start, tail.start + target.len()));
@@ -298,7 +298,7 @@ fn read_placeholder<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<O
 
 fn get_attr<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<Op> {
     let Some(target) = r.text[tail.clone()].strip_suffix(']') else {
-        return r.report_malformed(tail, "the target ends with `]`");
+        return r.report_malformed(tail, "expected `]` after the target");
     };
     Some(Op::GetAttr {
         target: Name::new(target, r.span(tail.start, tail.start + target.len())),
@@ -315,7 +315,7 @@ fn read_call<'a>(r: &mut TorchReader<'a>, kind: CallKind, tail: Range<usize>) ->
         (k + 1 >= a + ARGS.len() && text.ends_with("})")).then_some((a, k))
     });
     let Some((a, k)) = parts else {
-        return r.report_malformed(tail, "a call ends with `](args = (…), kwargs = {…})`");
+        return r.report_malformed(tail, "expected `](args = (…), kwargs = {…})` at the end of the call");
     };
     let target = &text[..a];
     let args = tail.start + a + ARGS.len()..tail.start + k;
@@ -334,9 +334,9 @@ impl TorchReader<'_> {
     fn report_malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
         let first = self.text[range.clone()].lines().next().map_or(0, str::len);
         let span = self.span(range.start, range.start + first);
-        let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
+        let d = Diagnostic::new(Code::E0013, "invalid syntax for a graph printed by torch").at(span, why);
         self.errors
-            .push(d.help("paste the whole output of `print(gm.graph)`, with its strings as they are"));
+            .push(d.help("paste the complete, unmodified output of `print(gm.graph)`"));
         None
     }
 }

@@ -15,7 +15,7 @@ impl TorchReader<'_> {
         let mut at = range.start;
         let v = self.repr_value(&mut at, range.end)?;
         if self.skip_space(at, range.end) != range.end {
-            return self.report_malformed(range, "not a value as Python prints it");
+            return self.report_malformed(range, "not a Python value");
         }
         Some(v)
     }
@@ -62,7 +62,7 @@ impl TorchReader<'_> {
             Some('[') => self.repr_list(at, end, ']'),
             Some('{') => self.repr_dict(at, end),
             Some(_) => self.repr_word(at, end),
-            None => self.report_malformed(start..end, "a value is missing"),
+            None => self.report_malformed(start..end, "expected a value"),
         }
     }
 
@@ -139,7 +139,7 @@ impl TorchReader<'_> {
         let text = &self.text[start..end];
         let len = word_len(text);
         if len == 0 {
-            return self.report_malformed(start..end, "not a value as Python prints it");
+            return self.report_malformed(start..end, "not a Python value");
         }
         let word = &text[..len];
         *at += len;
@@ -154,7 +154,7 @@ impl TorchReader<'_> {
         match self.read_atom(&range) {
             Some(v) if !matches!(v.kind, ValueKind::Device(_)) => Some(v),
             _ if is_identifier(word) => Some(self.value_at(ValueKind::Node(word.into()), &range)),
-            _ => self.report_malformed(range, "not a value as Python prints it"),
+            _ => self.report_malformed(range, "not a Python value"),
         }
     }
 
@@ -197,7 +197,7 @@ impl TorchReader<'_> {
             .split(|c: char| !is_ident(c))
             .find(|w| self.defined.contains(w) && parse_constant(w).is_none());
         if let Some(node) = hidden {
-            let why = format!("the node `{node}` inside of `{word}(…)` cannot be told from its text");
+            let why = format!("the node `{node}` inside `{word}(…)` is indistinguishable from plain text");
             return self.report_malformed(range, &why);
         }
         Some(self.value_at(ValueKind::Opaque(self.text[range.clone()].into()), &range))

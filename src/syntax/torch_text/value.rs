@@ -170,10 +170,7 @@ impl<'a> TorchReader<'a> {
             }
         }
         if depth != 0 {
-            return self.report_malformed(
-                range,
-                "a string with unpaired brackets cannot be told from what follows it",
-            );
+            return self.report_malformed(range, "the end of a string with unpaired brackets is ambiguous");
         }
         if text.is_empty() {
             return Some(out);

@@ -33,14 +33,14 @@ impl ScriptLowerer<'_> {
 
     pub(super) fn get_attr(&mut self, n: &Node) {
         let (Some(out), Some(base), Some(attr)) = (n.outputs.first(), n.args.first(), n.attrs.first()) else {
-            self.report_unreadable(n, "`prim::GetAttr` reads an attribute of a module");
+            self.report_unreadable(n, "`prim::GetAttr` expects a module");
             return;
         };
         let name = self.string_attr(attr);
         let path: Arc<str> = match self.env.get(&base.name) {
             Some(BoundValue::Module(p)) if p.is_empty() => name.as_str().into(),
             Some(BoundValue::Module(p)) => format!("{p}.{name}").into(),
-            _ => return self.report_unreadable(n, "only modules have attributes here"),
+            _ => return self.report_unreadable(n, "attributes are only supported on modules"),
         };
         if out.ty.is_module() {
             self.env.insert(out.name.clone(), BoundValue::Module(path));
@@ -56,7 +56,7 @@ impl ScriptLowerer<'_> {
             self.env.insert(out.name.clone(), BoundValue::Object(id));
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Dict" | "Optional" | "") {
             let why =
-                format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
+                format!("the text does not contain the value of `{path}`; freeze the module with `torch.jit.freeze`");
             self.report_unreadable(n, &why);
         } else {
             self.emit_attribute(n, out, path);

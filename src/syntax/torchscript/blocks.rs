@@ -66,7 +66,7 @@ impl ScriptLowerer<'_> {
     /// `prim::If`.
     pub(super) fn lower_if(&mut self, n: &Node) {
         let ([yes, no], Some(condition)) = (&n.blocks[..], n.args.first()) else {
-            return self.report_unreadable(n, "`prim::If` has a condition and two blocks");
+            return self.report_unreadable(n, "`prim::If` expects a condition and two blocks");
         };
         let value = self.operand_value(condition);
         let raises = |b: &Block| b.nodes.iter().any(|n| &*n.op == "prim::RaiseException");
@@ -111,7 +111,7 @@ impl ScriptLowerer<'_> {
 
     /// An assertion: the block `raising` raises if the condition is not true. It determines the message.
     fn lower_assert(&mut self, n: &Node, condition: Value, raising: &Block) {
-        let mut text = ValueKind::Str("the script raises an exception".into());
+        let mut text = ValueKind::Str("the script raises an exception here".into());
         for inner in &raising.nodes {
             // Messages are constants, or built from constants.
             if matches!(&*inner.op, "prim::Constant" | "aten::format" | "aten::add") {
@@ -257,11 +257,11 @@ impl ScriptLowerer<'_> {
     /// `prim::Loop`.
     pub(super) fn lower_loop(&mut self, n: &Node) {
         let ([body], [count, start, rest @ ..]) = (&n.blocks[..], &n.args[..]) else {
-            return self.report_unreadable(n, "`prim::Loop` has a count, a condition and a block");
+            return self.report_unreadable(n, "`prim::Loop` expects a count, a condition and a block");
         };
         if body.inputs.len() != rest.len() + 1 || body.results.len() != rest.len() + 1 || n.outputs.len() != rest.len()
         {
-            return self.report_unreadable(n, "the block does not carry what the loop does");
+            return self.report_unreadable(n, "the block's values do not match the loop-carried values");
         }
         let (count, start) = (self.operand_value(count), self.operand_value(start));
         let carried: Vec<BoundValue> = rest.iter().filter_map(|v| self.lookup_bound(v)).collect();

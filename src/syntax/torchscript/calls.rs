@@ -9,7 +9,7 @@ impl ScriptLowerer<'_> {
     /// A call of a module's `forward`, or of a function.
     pub(super) fn lower_call(&mut self, n: &Node) {
         let Some(callee) = n.args.first() else {
-            return self.report_unreadable(n, "a call names what it calls");
+            return self.report_unreadable(n, "the call has no target name");
         };
         let values: Vec<Value> = n.args[1..].iter().map(|a| self.operand_value(a)).collect();
         let (kind, path) = match self.env.get(&callee.name).cloned() {
@@ -21,8 +21,8 @@ impl ScriptLowerer<'_> {
                 },
                 _,
             )) => (CallKind::Function, path),
-            Some(_) => return self.report_unreadable(n, "only modules and functions are called"),
-            None => return self.report_unreadable(n, "what is called is not defined"),
+            Some(_) => return self.report_unreadable(n, "only modules and functions can be called"),
+            None => return self.report_unreadable(n, "the called function is not defined"),
         };
         let method = n.attrs.first().map(|a| self.string_attr(a));
         if kind == CallKind::Module
@@ -52,13 +52,13 @@ impl ScriptLowerer<'_> {
         }
         let Some((last, first)) = leaves.split_last() else {
             let [only] = &values[..] else {
-                return self.report_unreadable(n, "an empty `Sequential` gives its one input");
+                return self.report_unreadable(n, "an empty `Sequential` takes exactly one input");
             };
             return self.bind_all(n, only.kind.clone(), false);
         };
         self.work += leaves.len();
         if self.work > MAX_WORK {
-            return self.report_unreadable(n, "the modules that are called are too many");
+            return self.report_unreadable(n, "too many modules are called");
         }
         let mut values = values;
         for path in first {

@@ -333,7 +333,7 @@ impl ScriptLowerer<'_> {
             Some(BoundValue::Value(value, _)) => value.kind.clone(),
             Some(BoundValue::Object(id)) => self.objects.value(*id),
             Some(BoundValue::Module(_)) => {
-                let d = Diagnostic::new(Code::E0013, "a module is used as a value");
+                let d = Diagnostic::new(Code::E0013, "a module cannot be used as a value");
                 self.errors
                     .push(d.at(v.span, "this is a module").help("print `inlined_graph`"));
                 ValueKind::None
@@ -355,7 +355,7 @@ impl ScriptLowerer<'_> {
     }
 
     pub(super) fn report_unreadable(&mut self, n: &Node, why: &str) {
-        let d = Diagnostic::new(Code::E0013, format!("`{}` cannot be read", n.op));
+        let d = Diagnostic::new(Code::E0013, format!("`{}` is not supported", n.op));
         self.errors.push(d.at(n.span, why));
         for o in &n.outputs {
             self.bind(o, ValueKind::None, false);

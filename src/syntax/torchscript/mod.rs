@@ -135,12 +135,12 @@ fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic>
         return None;
     }
     if text[from..].starts_with("..") || text[from..].starts_with('…') {
-        let d = Diagnostic::new(Code::E0013, "a part of the graph is left out here");
-        return Some(d.at(at, "these dots").help("paste the whole graph"));
+        let d = Diagnostic::new(Code::E0013, "part of the graph is omitted");
+        return Some(d.at(at, "omitted here").help("paste the complete graph"));
     }
     let piece: String = text[from..to].chars().take(20).collect();
     let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{}`", piece.escape_debug()));
-    Some(d.at(at, "TorchScript prints no such thing"))
+    Some(d.at(at, "this does not occur in TorchScript's output"))
 }
 
 /// Reports blocks that nest too deeply.
@@ -166,7 +166,7 @@ fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Di
             (format!("unexpected {}", token.1), token.0, token.2)
         }
         ParseError::UnrecognizedEof { location, .. } | ParseError::InvalidToken { location } => {
-            ("the text ends too early".into(), *location, *location)
+            ("unexpected end of input".into(), *location, *location)
         }
         ParseError::User { .. } => ("invalid syntax".into(), 0, 0),
     };
@@ -175,11 +175,11 @@ fn unexpected_token(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Di
             let words: Vec<&str> = expected.iter().take(4).map(|e| e.trim_matches('"')).collect();
             words.join(", ")
         }
-        _ => "nothing more".into(),
+        _ => "the end of the input".into(),
     };
-    Diagnostic::new(Code::E0013, format!("this is not what TorchScript prints: {title}"))
+    Diagnostic::new(Code::E0013, format!("invalid TorchScript: {title}"))
         .at(Span::new(file, start, end), format!("expected {expected}"))
-        .help("paste the whole output of `print(torch.jit.trace(model, inputs).graph)`")
+        .help("paste the complete output of `print(torch.jit.trace(model, inputs).graph)`")
 }
 
 #[cfg(test)]

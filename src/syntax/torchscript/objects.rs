@@ -245,13 +245,14 @@ impl ScriptLowerer<'_> {
             Some(Items::Dict(v)) => change_dict(v, op, &rest, update),
             Some(Items::Whole(_)) => None,
             None => {
-                let why = "a list or dict of the graph around changes where it is not known how often";
+                let why =
+                    "a list or dict of the enclosing graph is changed in a block that runs an unknown number of times";
                 self.report_unreadable(n, why);
                 return true;
             }
         };
         match changed {
-            None => self.report_unreadable(n, "what it changes is not known before the graph runs"),
+            None => self.report_unreadable(n, "the changed list or dict is not known before the graph runs"),
             Some(Some(item)) => self.bind_item(n, item),
             Some(None) => {
                 for o in &n.outputs {

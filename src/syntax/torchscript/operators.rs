@@ -100,7 +100,7 @@ impl ScriptLowerer<'_> {
                 self.emit_call(n, CallKind::Function, "builtins.getattr", values, false);
             }
             op if op.starts_with("prim::") => {
-                self.report_unreadable(n, "this operator has no form in a graph of torch.fx")
+                self.report_unreadable(n, "this operator cannot be expressed in a torch.fx graph")
             }
             op => {
                 let path = format!("torch.ops.{}", op.replace("::", "."));

@@ -110,11 +110,11 @@ fn what_is_left_out_is_said() {
     for (text, title) in [
         (
             "graph(%x):\n  %2 = aten::relu(%x)\n  ...\n  return (%2)\n",
-            "a part of the graph is left out here",
+            "part of the graph is omitted",
         ),
         (
             "graph(%x):\n  %2 = aten::relu(%x\n  return (%2)\n",
-            "this is not what TorchScript prints: unexpected `return`",
+            "invalid TorchScript: unexpected `return`",
         ),
     ] {
         let (_, findings) = parse_text(FileId(0), text);

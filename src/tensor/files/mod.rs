@@ -165,16 +165,19 @@ impl fmt::Display for Problem {
         match self {
             Problem::Io(e) => f.write_str(e),
             Problem::Empty => f.write_str("the file is empty"),
-            Problem::Kind(kind) => write!(f, "it is {kind}"),
-            Problem::UnknownFormat => f.write_str("the name ends in none of .npy, .npz, .safetensors"),
+            Problem::Kind(kind) => write!(f, "the file is {kind}"),
+            Problem::UnknownFormat => f.write_str("the name must end in .npy, .npz or .safetensors"),
             Problem::Truncated { need, have } => {
-                write!(f, "truncated: {need} bytes are needed, there are {have}")
-            }
-            Problem::HeaderLength { says, have } => {
-                let reason = "the file is truncated or of another format";
                 write!(
                     f,
-                    "the header is said to be {says} bytes long, but there are {have} for it: {reason}"
+                    "the file is truncated: {need} bytes are expected, but only {have} remain"
+                )
+            }
+            Problem::HeaderLength { says, have } => {
+                let reason = "the file is truncated or has another format";
+                write!(
+                    f,
+                    "the recorded header length is {says} bytes, but {have} bytes are available: {reason}"
                 )
             }
             Problem::Header(what) => write!(f, "malformed header: {what}"),
@@ -182,14 +185,14 @@ impl fmt::Display for Problem {
             Problem::Length { need, have } => {
                 write!(
                     f,
-                    "shape and element type take {need} bytes, the file sets {have} aside"
+                    "the shape and element type require {need} bytes, but the file reserves {have}"
                 )
             }
             Problem::Layout(what) => f.write_str(what),
             Problem::Duplicate => f.write_str("the name occurs twice"),
             Problem::Zip(what) => write!(f, "broken zip archive: {what}"),
-            Problem::Dtype(d) => write!(f, "the format has no element type {d}"),
-            Problem::Memory(n) => write!(f, "it takes {n} bytes, but the system does not have that much memory"),
+            Problem::Dtype(d) => write!(f, "the format does not support the element type {d}"),
+            Problem::Memory(n) => write!(f, "it requires {n} bytes, more than the available memory"),
         }
     }
 }
@@ -329,7 +332,7 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
             (FileFormat::Safetensors, all) => safetensors::write(to, all),
             (FileFormat::Npy, [(_, t)]) => npy::write(to, t).map_err(whole_file),
             (FileFormat::Npy, all) => Err(whole_file(Problem::Layout(format!(
-                "a .npy file holds one tensor, not {}",
+                "a .npy file contains one tensor, not {}",
                 all.len()
             )))),
         }),

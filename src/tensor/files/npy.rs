@@ -77,13 +77,13 @@ fn header_length(bytes: &[u8]) -> Option<(usize, u64)> {
 /// Parses the header at the start of `bytes`, which are at least the [`read_lead`] of a file of `have` bytes.
 pub(super) fn parse_header(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
-        return Err(Problem::Header("it does not begin as a .npy file does".into()));
+        return Err(Problem::Header("its first bytes are not those of a .npy file".into()));
     }
     let Some(&[major, _]) = bytes.get(6..8) else {
         return Err(Problem::Truncated { need: 10, have });
     };
     if !(1..=3).contains(&major) {
-        let what = format!("version {major} of the .npy format is not known");
+        let what = format!("unknown version {major} of the .npy format");
         return Err(Problem::Header(what));
     }
     let Some((text, says)) = header_length(bytes) else {
@@ -131,13 +131,13 @@ impl<'a> Dict<'a> {
             }
         }
         if !self.rest.is_empty() {
-            return Err(format!("text after the dict: `{}`", self.upcoming_text()));
+            return Err(format!("unexpected text after the dict: `{}`", self.upcoming_text()));
         }
         match (descr, fortran, shape) {
             (Some(d), Some(f), Some(s)) => Ok((d, f, s)),
-            (None, ..) => Err("no `descr`".into()),
-            (_, None, _) => Err("no `fortran_order`".into()),
-            _ => Err("no `shape`".into()),
+            (None, ..) => Err("`descr` is missing".into()),
+            (_, None, _) => Err("`fortran_order` is missing".into()),
+            _ => Err("`shape` is missing".into()),
         }
     }
 
@@ -160,17 +160,17 @@ impl<'a> Dict<'a> {
         if self.eat(token) {
             Ok(())
         } else {
-            Err(format!("`{token}` expected at `{}`", self.upcoming_text()))
+            Err(format!("expected `{token}` at `{}`", self.upcoming_text()))
         }
     }
 
     fn parse_string(&mut self) -> Result<&'a str, String> {
         let quote = match self.rest.chars().next() {
             Some(q @ ('\'' | '"')) => q,
-            _ => return Err(format!("a string expected at `{}`", self.upcoming_text())),
+            _ => return Err(format!("expected a string at `{}`", self.upcoming_text())),
         };
         let body = &self.rest[1..];
-        let end = body.find(quote).ok_or("a string without end")?;
+        let end = body.find(quote).ok_or("unterminated string")?;
         self.rest = body[end + 1..].trim_start();
         Ok(&body[..end])
     }
@@ -193,7 +193,7 @@ impl<'a> Dict<'a> {
                 return Ok(text.to_owned());
             }
         }
-        Err("a list without end".into())
+        Err("unterminated list".into())
     }
 
     fn parse_bool(&mut self) -> Result<bool, String> {
@@ -202,7 +202,7 @@ impl<'a> Dict<'a> {
         }
         self.expect("False")
             .map(|()| false)
-            .map_err(|_| format!("True or False expected at `{}`", self.upcoming_text()))
+            .map_err(|_| format!("expected True or False at `{}`", self.upcoming_text()))
     }
 
     fn parse_shape(&mut self) -> Result<Vec<u64>, String> {
@@ -212,7 +212,7 @@ impl<'a> Dict<'a> {
             let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
             let number = self.rest[..digits]
                 .parse()
-                .map_err(|_| format!("a size expected at `{}`", self.upcoming_text()))?;
+                .map_err(|_| format!("expected a size at `{}`", self.upcoming_text()))?;
             shape.push(number);
             self.rest = self.rest[digits..].trim_start();
             // Python 2 wrote long integers with a suffix.
@@ -318,7 +318,8 @@ pub(super) fn write_to(out: &mut dyn Write, tensor: &Tensor) -> Result<(), Probl
     let end = (10 + header.len() + 1).next_multiple_of(64);
     header.extend(std::iter::repeat_n(' ', end - 11 - header.len()));
     header.push('\n');
-    let len = u16::try_from(header.len()).map_err(|_| Problem::Header("the shape is too long for it".into()))?;
+    let len = u16::try_from(header.len())
+        .map_err(|_| Problem::Header("the shape has too many dimensions for the format".into()))?;
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     out.write_all(MAGIC).map_err(io)?;
     out.write_all(&[1, 0]).map_err(io)?;

@@ -93,11 +93,14 @@ fn parse_info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
         let list = value
             .get(key)
             .and_then(Value::as_array)
-            .ok_or(format!("no list `{key}`"))?;
+            .ok_or(format!("the list `{key}` is missing"))?;
         let sizes: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
         sizes.ok_or(format!("`{key}` is not a list of sizes"))
     };
-    let dtype = value.get("dtype").and_then(Value::as_str).ok_or("no string `dtype`")?;
+    let dtype = value
+        .get("dtype")
+        .and_then(Value::as_str)
+        .ok_or("the string `dtype` is missing")?;
     let (shape, offsets) = (numbers("shape")?, numbers("data_offsets")?);
     match offsets[..] {
         [begin, end] if begin <= end => Ok(Info {
@@ -107,7 +110,7 @@ fn parse_info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
             begin,
             end,
         }),
-        _ => Err(format!("`data_offsets` {offsets:?} are not a begin and an end")),
+        _ => Err(format!("`data_offsets` {offsets:?} are not a valid range")),
     }
 }
 
@@ -123,7 +126,7 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
         }
         if i.begin < end {
             return at(Problem::Layout(format!(
-                "its bytes from {} on belong to another tensor",
+                "its bytes from {} overlap another tensor",
                 i.begin
             )));
         }

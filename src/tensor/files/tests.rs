@@ -162,7 +162,7 @@ fn compressed_arrays_are_unpacked_when_they_are_asked_for() {
 fn a_header_of_more_than_the_entry_has_is_told() {
     let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904,), }\n";
     let says = problem(&compressed(&npy(header, &[0; 64])));
-    assert!(says.starts_with("x: truncated: 46116860184273"), "{says}");
+    assert!(says.starts_with("x: the file is truncated: 46116860184273"), "{says}");
 }
 
 #[test]
@@ -182,31 +182,34 @@ fn strange_element_types_are_named() {
 fn broken_npy_files_say_what_is_wrong() {
     let header = |s: &str| npy(s, &[0; 8]);
     for (bytes, want) in [
-        (b"\x93NUMPY".to_vec(), "truncated: 10 bytes are needed, there are 6"),
+        (
+            b"\x93NUMPY".to_vec(),
+            "the file is truncated: 10 bytes are expected, but only 6 remain",
+        ),
         (
             b"\x93NUMPY\x09\x00\x00\x00".to_vec(),
-            "malformed header: version 9 of the .npy format is not known",
+            "malformed header: unknown version 9 of the .npy format",
         ),
         (
             b"\x93NUMPY\x01\x00\xff\xff{".to_vec(),
-            "the header is said to be 65535 bytes long, but there are 1 for it: the file is truncated or of another format",
+            "the recorded header length is 65535 bytes, but 1 bytes are available: the file is truncated or has another format",
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False}"),
-            "malformed header: no `shape`",
+            "malformed header: `shape` is missing",
         ),
         (
             header("{'descr': '<f4', 'shape': (-1,)}"),
-            "malformed header: a size expected at `-1,)}`",
+            "malformed header: expected a size at `-1,)}`",
         ),
-        (header("{'descr': '<f4"), "malformed header: a string without end"),
+        (header("{'descr': '<f4"), "malformed header: unterminated string"),
         (
             header("{'fortran_order': Maybe}"),
-            "malformed header: True or False expected at `Maybe}`",
+            "malformed header: expected True or False at `Maybe}`",
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"),
-            "truncated: 77 bytes are needed, there are 73",
+            "the file is truncated: 77 bytes are expected, but only 73 remain",
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}"),
@@ -218,7 +221,7 @@ fn broken_npy_files_say_what_is_wrong() {
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}"),
-            "malformed header: a size expected at `99999999999999999999`",
+            "malformed header: expected a size at `99999999999999999999`",
         ),
     ] {
         assert_eq!(problem(&bytes), want);
@@ -241,27 +244,33 @@ fn broken_safetensors_files_say_what_is_wrong() {
         format!("{{\"w\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":{offsets}}}}}")
     };
     for (bytes, want) in [
-        (vec![1, 2, 3], "truncated: 8 bytes are needed, there are 3"),
+        (
+            vec![1, 2, 3],
+            "the file is truncated: 8 bytes are expected, but only 3 remain",
+        ),
         (
             vec![0xff; 9],
-            "the header is said to be 18446744073709551615 bytes long, but there are 1 for it: the file is truncated or of another format",
+            "the recorded header length is 18446744073709551615 bytes, but 1 bytes are available: the file is truncated or has another format",
         ),
-        (safe("{\"w\":3}", 0), "w: malformed header: no string `dtype`"),
+        (
+            safe("{\"w\":3}", 0),
+            "w: malformed header: the string `dtype` is missing",
+        ),
         (
             safe("[]", 0),
             "malformed header: invalid type: sequence, expected a map at line 1 column 0",
         ),
         (
             safe(&one("F32", "[2]", "[0,8]"), 4),
-            "w: truncated: 8 bytes are needed, there are 4",
+            "w: the file is truncated: 8 bytes are expected, but only 4 remain",
         ),
         (
             safe(&one("F32", "[3]", "[0,8]"), 8),
-            "w: shape and element type take 12 bytes, the file sets 8 aside",
+            "w: the shape and element type require 12 bytes, but the file reserves 8",
         ),
         (
             safe(&one("F32", "[2]", "[8,0]"), 8),
-            "w: malformed header: `data_offsets` [8, 0] are not a begin and an end",
+            "w: malformed header: `data_offsets` [8, 0] are not a valid range",
         ),
         (
             safe(&one("F32", "[2]", "[4,12]"), 12),
@@ -284,7 +293,7 @@ fn broken_safetensors_files_say_what_is_wrong() {
                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
                 6,
             ),
-            "b: its bytes from 2 on belong to another tensor",
+            "b: its bytes from 2 overlap another tensor",
         ),
     ] {
         assert_eq!(problem(&bytes), want);

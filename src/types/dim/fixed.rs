@@ -8,7 +8,7 @@ impl Serialize for Dim {
         match self {
             Dim::Const(n) => Some(*n).serialize(to),
             Dim::Unknown => None::<i64>.serialize(to),
-            Dim::Poly(_) => Err(S::Error::custom(format!("the size {self} is not known"))),
+            Dim::Poly(_) => Err(S::Error::custom(format!("the size {self} is unknown"))),
         }
     }
 }

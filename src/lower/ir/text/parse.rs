@@ -49,7 +49,7 @@ struct RightSide<'a> {
 
 impl<'a> RightSide<'a> {
     fn parse_attribute<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> ParseResult<Option<T>> {
-        let read = |text: &&str| read(text).ok_or_else(|| format!("`{key}={text}` cannot be read"));
+        let read = |text: &&str| read(text).ok_or_else(|| format!("invalid value in `{key}={text}`"));
         self.attributes.get(key).map(read).transpose()
     }
 
@@ -106,7 +106,7 @@ impl TirParser {
         let (dtype, shape) = type_of(ty)?;
         let right = self.parse_right_side(right)?;
         let def = self.parse_definition(&right, dtype, &shape)?;
-        let node = name.strip_prefix('%').ok_or("a value's name begins with `%`")?;
+        let node = name.strip_prefix('%').ok_or("a value's name must start with `%`")?;
         self.tir.name = node.split('#').next().unwrap_or_default().into();
         let v = self.tir.push(dtype, &shape, def).map_err(|e| e.title)?;
         if right.head == "input" {
@@ -121,7 +121,7 @@ impl TirParser {
 
     fn lookup_value(&self, name: &str) -> ParseResult<ValueId> {
         let found = self.names.get(name.trim()).copied();
-        found.ok_or_else(|| format!("`{}` is not defined before this", name.trim()))
+        found.ok_or_else(|| format!("`{}` is not defined above", name.trim()))
     }
 
     fn parse_result(&self, text: &str) -> ParseResult<Val<ValueId>> {
@@ -193,7 +193,7 @@ impl TirParser {
             "input" => Ok(Def::Input(line.number.ok_or("expected the number of the input")?)),
             "constant" => match byte_len(dtype, shape).is_some_and(is_available) {
                 true => Ok(Def::Constant(Tensor::zeros(dtype, shape))),
-                false => Err("the constant does not fit into memory".into()),
+                false => Err("the constant does not fit in memory".into()),
             },
             "map" => Ok(Def::Pointwise {
                 expr: self.expression_block(line, "", &self.operand_dtypes(line))?,
@@ -253,19 +253,19 @@ impl TirParser {
             Some(&"relu") => drop(self.tir.activations.insert(v, Activation::Relu)),
             Some(_) => match line.list::<f32>("activation")?[..] {
                 [lo, hi] => drop(self.tir.activations.insert(v, Activation::Clamp(lo, hi))),
-                _ => return Err("an activation is `relu` or `[lo, hi]`".into()),
+                _ => return Err("an activation must be `relu` or `[lo, hi]`".into()),
             },
         }
         match line.attributes.get("softmax") {
             None => {}
             Some(&"exponential") => drop(self.tir.softmax.insert(v, SoftmaxPart::Exponential)),
             Some(&"share") => drop(self.tir.softmax.insert(v, SoftmaxPart::Share)),
-            Some(_) => return Err("a part of a softmax is `exponential` or `share`".into()),
+            Some(_) => return Err("a part of a softmax must be `exponential` or `share`".into()),
         }
         if line.attributes.contains_key("channels_last") {
             match line.list::<u8>("channels_last")?[..] {
                 [x, y] => drop(self.tir.channels_last.insert(v, [x != 0, y != 0])),
-                _ => return Err("`channels_last` is a list of two".into()),
+                _ => return Err("`channels_last` must be a list of two".into()),
             }
         }
         Ok(())
@@ -398,9 +398,7 @@ fn parse_special(line: &RightSide) -> ParseResult<Special> {
             rows_first: line.flag("rows_first")?,
         }),
         head => {
-            return Err(format!(
-                "`{head}` is not an operation of the tensor IR that can be read"
-            ));
+            return Err(format!("`{head}` is not a readable operation of the tensor IR"));
         }
     })
 }

@@ -37,7 +37,7 @@ fn texts_come_back() {
 fn mistakes_name_their_line() {
     let error = |text: &str| Tir::parse(text).map(|t| t.to_string()).map_err(|e| e.to_string());
     let undefined = "%x: f32[2] = input 0\n%y: f32[2] = map(%z) { a0 }";
-    assert_eq!(error(undefined), Err("line 2: `%z` is not defined before this".into()));
+    assert_eq!(error(undefined), Err("line 2: `%z` is not defined above".into()));
     let no_type = "%x: q8[2] = input 0";
     assert_eq!(
         error(no_type),
@@ -46,6 +46,6 @@ fn mistakes_name_their_line() {
     let no_dims = "%x: f32[2] = input 0\n%y: f32[1] = sum(%x)";
     assert_eq!(error(no_dims), Err("line 2: `sum` needs `dims=[…]`".into()));
     let unknown = "%x: f32[2] = input 0\n%y: f32[2] = sort(%x)";
-    let message = "line 2: `sort` is not an operation of the tensor IR that can be read";
+    let message = "line 2: `sort` is not a readable operation of the tensor IR";
     assert_eq!(error(unknown), Err(message.into()));
 }

@@ -549,7 +549,7 @@ impl Method for Winograd {
         let s = self.side;
         format!(
             "winograd {s}x{s}{} {}x{} {}",
-            if self.fresh { " on the way" } else { "" },
+            if self.fresh { " on the fly" } else { "" },
             self.kernels.mr,
             self.kernels.nr,
             self.kernels.isa

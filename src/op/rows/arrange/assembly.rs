@@ -14,17 +14,17 @@ pub(super) fn rows() -> Vec<Op> {
 fn layout_rows() -> Vec<Op> {
     vec![
         Op::composite("block_diag(Tensor[] tensors) -> Tensor", block_diag)
-            .doc("matrices along the diagonal, zeros around")
+            .doc("the block-diagonal matrix of the given matrices")
             .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
             fft_shift(b, c, 0)
         })
-        .doc("the second half of each dim in front of the first")
+        .doc("each dim with its two halves swapped")
         .spelled("aten.@ torch.fft.fftshift"),
         Op::composite("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
             fft_shift(b, c, 1)
         })
-        .doc("fftshift undone")
+        .doc("the inverse of fftshift")
         .spelled("aten.@ torch.fft.ifftshift"),
         Op::composite(
             "linalg_diagonal(Tensor A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
@@ -41,7 +41,7 @@ fn index_write_rows() -> Vec<Op> {
         Op::composite("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
             index_reduce,
         )
-        .doc("slices of source combined with those of self that index names")
+        .doc("slices of source reduced into the slices of self selected by index")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
@@ -55,7 +55,7 @@ fn index_write_rows() -> Vec<Op> {
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
-        .doc("elements written at places in row-major order")
+        .doc("a copy with elements written at the given row-major indices")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
     ]
@@ -64,7 +64,7 @@ fn index_write_rows() -> Vec<Op> {
 fn reduction_rows() -> Vec<Op> {
     vec![
         Op::composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", sum_to_size)
-            .doc("broadcasting undone: the sum over the dims that were stretched")
+            .doc("the inverse of broadcasting: the sum over the expanded dims")
             .spelled("aten.@ Tensor.@")
             .aliasing()
             .same_object(|_, _| true),
@@ -73,7 +73,7 @@ fn reduction_rows() -> Vec<Op> {
             renorm,
         )
         .order(MemoryOrder::RowMajor)
-        .doc("the slices along a dim scaled down to a largest norm")
+        .doc("the slices along a dim, scaled down to a maximum norm")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::composite("mvlgamma(Tensor self, int p) -> Tensor", mvlgamma)
@@ -139,7 +139,7 @@ fn fft_shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Trace
     let mut by = vec![];
     for &d in &dims {
         let size = x.shape()?.get(wrap_dim(d, rank)?).and_then(Dim::as_const);
-        let size = size.ok_or_else(|| OpError::shape("fftshift needs known sizes"))?;
+        let size = size.ok_or_else(|| OpError::shape("fftshift requires known sizes"))?;
         by.push((size + up) / 2);
     }
     if dims.is_empty() {

@@ -21,17 +21,17 @@ fn joining_rows() -> Vec<Op> {
             Meaning::Routine(cat),
         )
         .same_elements()
-        .doc("tensors one after the other along a dim")
+        .doc("the concatenation of tensors along a dim")
         .spelled("aten.@ aten.concat.default aten.concatenate.default torch.@ torch.concat torch.concatenate",
         ),
         Op::composite("pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side='right') -> Tensor",
             pad_sequence,
         )
-        .doc("sequences of several lengths as one tensor, padded to the longest")
+        .doc("sequences of different lengths in one tensor, padded to the longest")
         .spelled("aten.@ torch.nn.utils.rnn.@"),
         Op::composite("stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
             .same_elements()
-            .doc("tensors side by side along a new dim")
+            .doc("tensors stacked along a new dim")
             .spelled("aten.@ torch.@"),
     ]
 }
@@ -41,17 +41,17 @@ fn of_least_rank() -> Vec<Op> {
         Op::composite("atleast_1d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
             map_tensors(b, c, OpId::Atleast1d)
         })
-        .doc("each tensor with one dim or more")
+        .doc("each tensor with at least one dim")
         .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
         Op::composite("atleast_2d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
             map_tensors(b, c, OpId::Atleast2d)
         })
-        .doc("each tensor with two dims or more")
+        .doc("each tensor with at least two dims")
         .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
         Op::composite("atleast_3d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
             map_tensors(b, c, OpId::Atleast3d)
         })
-        .doc("each tensor with three dims or more")
+        .doc("each tensor with at least three dims")
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
     ]
 }
@@ -61,20 +61,20 @@ fn stack_rows() -> Vec<Op> {
         Op::composite("hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast1d, 1)
         })
-        .doc("tensors one after the other along dim 1 (dim 0 of vectors)")
+        .doc("the concatenation of tensors along dim 1 (dim 0 for vectors)")
         .spelled("aten.@ torch.@"),
         Op::composite("vstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast2d, 0)
         })
-        .doc("tensors one below the other, vectors as rows")
+        .doc("tensors stacked vertically, with vectors as rows")
         .spelled("aten.@ torch.@ aten.row_stack.default torch.row_stack"),
         Op::composite("dstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast3d, 2)
         })
-        .doc("tensors one after the other along dim 2")
+        .doc("the concatenation of tensors along dim 2")
         .spelled("aten.@ torch.@"),
         Op::composite("column_stack(Tensor[] tensors) -> Tensor", column_stack)
-            .doc("vectors as columns and matrices side by side")
+            .doc("vectors as columns and matrices, concatenated horizontally")
             .spelled("aten.@ torch.@"),
     ]
 }
@@ -85,10 +85,10 @@ fn grid_rows() -> Vec<Op> {
             "meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]",
             meshgrid,
         )
-        .doc("vectors as the coordinates of a grid")
+        .doc("coordinate grids from coordinate vectors")
         .spelled("aten.@.indexing aten.@ torch.@ torch.functional.@"),
         Op::composite("broadcast_tensors(Tensor[] tensors) -> Tensor[]", broadcast_tensors)
-            .doc("tensors stretched to their common shape")
+            .doc("tensors expanded to their common shape")
             .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("cartesian_prod(Tensor[] tensors) -> Tensor", cartesian_prod)
             .doc("all combinations of elements of vectors, as rows")
@@ -110,7 +110,7 @@ fn cat_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         Some(0) => Promotion::ZeroDim(t.dtype),
         _ => Promotion::Dimensioned(t.dtype),
     });
-    let dtype = result_type(promotions).ok_or_else(|| OpError::dtype("cat: these dtypes do not promote"))?;
+    let dtype = result_type(promotions).ok_or_else(|| OpError::dtype("cat: these dtypes have no common dtype"))?;
     let mut shapes = vec![];
     for (i, t) in tensors.iter().enumerate() {
         let Some(s) = t.shape.as_deref() else {
@@ -205,7 +205,7 @@ fn pad_sequence(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let known = |t: &Traced| {
         let length = t.size(0)?.as_const();
-        length.ok_or_else(|| OpError::shape("pad_sequence needs lengths that are known"))
+        length.ok_or_else(|| OpError::shape("pad_sequence requires known lengths"))
     };
     let lengths = sequences.iter().map(|t| known(t)).collect::<OpResult<Vec<i64>>>()?;
     let longest = lengths.iter().copied().max();

@@ -23,7 +23,7 @@ fn constant_pad_row() -> Op {
         },
         Meaning::Routine(constant_pad),
     )
-    .doc("a constant around the tensor, from the last dim on; negative widths cut")
+    .doc("the tensor padded with a constant, starting from the last dim; negative widths crop")
     .spelled("aten.@ torch.@");
     for text in [
         "ConstantPad1d(padding, value) = pad_all(input, padding, 1, 'constant', value)",
@@ -134,7 +134,7 @@ fn pad_row() -> Op {
         "pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
         |b, c| pad_mode(b, c.leaf("self")?, c.get("pad"), c.str("mode")?, c.get("value")),
     )
-    .doc("padded from the last dim on: constant, reflect, replicate or circular")
+    .doc("the tensor padded in a mode (constant, reflect, replicate or circular), starting from the last dim")
     .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
 }
 
@@ -150,7 +150,7 @@ fn pad_all() -> Op {
             pad_mode(b, c.leaf("self")?, &pad, c.str("mode")?, c.get("value"))
         },
     )
-    .doc("pad, with one width for all sides if one is given")
+    .doc("pad; a single width applies to all sides")
 }
 
 fn pad_mode(
@@ -193,7 +193,7 @@ fn edge_pad_rows() -> Vec<Op> {
             |c, s| edge_type(c, s, Edge::Reflect),
             |c| edge_pad(c, Edge::Reflect),
         )
-        .doc("mirrored at the edges, from the last dim on")
+        .doc("the tensor padded by reflection at the edges, starting from the last dim")
         .spelled("aten.reflection_pad1d.default aten.reflection_pad2d.default aten.reflection_pad3d.default"),
         op(
             "replication_pad",
@@ -201,7 +201,7 @@ fn edge_pad_rows() -> Vec<Op> {
             |c, s| edge_type(c, s, Edge::Replicate),
             |c| edge_pad(c, Edge::Replicate),
         )
-        .doc("the edges repeated, from the last dim on")
+        .doc("the tensor padded by replicating the edges, starting from the last dim")
         .spelled("aten.replication_pad1d.default aten.replication_pad2d.default aten.replication_pad3d.default"),
         op(
             "_pad_circular",
@@ -209,7 +209,7 @@ fn edge_pad_rows() -> Vec<Op> {
             |c, s| edge_type(c, s, Edge::Wrap),
             |c| edge_pad(c, Edge::Wrap),
         )
-        .doc("continued from the other edge, from the last dim on")
+        .doc("the tensor padded circularly, starting from the last dim")
         .spelled("aten.@"),
     ]
 }

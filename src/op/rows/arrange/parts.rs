@@ -45,7 +45,7 @@ fn whole_tensor_rows() -> Vec<Op> {
             let hit = b.ne(x, Val::int(0))?;
             all_of(b, &hit)
         })
-        .doc("whether the only element is not zero")
+        .doc("whether the only element is nonzero")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -83,7 +83,7 @@ fn taken_apart() -> Vec<Op> {
                 Ok(Val::Tuple(vec![Val::Leaf(parts), Val::Leaf(exponents)]))
             }),
         )
-        .doc("a part in [0.5, 1) and the power of two to multiply it with")
+        .doc("a mantissa in [0.5, 1) and an exponent of two")
         .spelled("aten.@.Tensor torch.@ Tensor.@"),
         Op::new(
             "combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor",
@@ -110,13 +110,13 @@ fn taken_apart() -> Vec<Op> {
             },
             Meaning::Routine(combinations),
         )
-        .doc("all choices of r elements, in order")
+        .doc("all combinations of r elements, in order")
         .spelled("aten.@ torch.@"),
         Op::composite(
             "_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor",
             chunk_cat,
         )
-        .doc("tensors cut into chunks (the last filled up with zeros), and each chunk of all side by side")
+        .doc("tensors split into chunks (the last one zero-padded), with corresponding chunks concatenated")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -131,7 +131,7 @@ fn count_choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
     // It equals the number of choices of the elements left out, which may be fewer.
     for k in 0..r.min(n - r) {
         let next = count.checked_mul(n - k).filter(|&c| c < 1 << 40);
-        count = next.ok_or_else(|| OpError::shape("combinations: there are too many"))? / (k + 1);
+        count = next.ok_or_else(|| OpError::shape("combinations: too many combinations"))? / (k + 1);
     }
     Ok(count)
 }
@@ -217,7 +217,7 @@ fn by_tensors() -> Vec<Op> {
                 b.index_select(x, Val::int(dim as i64), places).map(Val::Leaf)
             },
         )
-        .doc("`length` elements along a dim from where a tensor says")
+        .doc("`length` elements along a dim, starting at an index given by a tensor")
         .spelled("aten.narrow.Tensor torch.narrow Tensor.narrow"),
         tensor_bounds("linspace_between", "linspace", false),
         tensor_bounds("logspace_between", "logspace", true),
@@ -241,8 +241,8 @@ fn tensor_bounds(name: &'static str, torch: &'static str, powers: bool) -> Op {
         ),
     };
     let op = Op::composite((name, schema), rule).doc(match torch {
-        "linspace" => "linspace between numbers that tensors hold",
-        _ => "logspace between numbers that tensors hold",
+        "linspace" => "linspace between numbers in tensors",
+        _ => "logspace between numbers in tensors",
     });
     paths
         .into_iter()
@@ -339,7 +339,7 @@ fn masked_index_rows() -> Vec<Op> {
                 b.masked_fill(out, kept, c.get("fill").clone()).map(Val::Leaf)
             },
         )
-        .doc("elements at indices, and a value where the mask is false; the indices are clamped there")
+        .doc("elements at indices, or a fill value where the mask is false; there the indices are clamped")
         .spelled("aten.@ torch.@"),
         Op::composite(
             "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor",
@@ -355,7 +355,7 @@ fn masked_index_rows() -> Vec<Op> {
                     .map(Val::Leaf)
             },
         )
-        .doc("values added at indices where the mask is true")
+        .doc("a copy with values added at indices where the mask is true")
         .spelled("aten.@ torch.@"),
         Op::composite(
             "embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
@@ -382,7 +382,7 @@ fn masked_index_rows() -> Vec<Op> {
                 b.r#where(long, scaled, w).map(Val::Leaf)
             },
         )
-        .doc("the rows that indices name scaled down to a largest norm")
+        .doc("the tensor with the rows selected by indices scaled down to a maximum norm")
         .spelled("aten.@")
         .inplace("aten.@_ torch.@_"),
     ]

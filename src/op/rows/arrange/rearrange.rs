@@ -9,10 +9,10 @@ use crate::types::{DType, Dim, TensorType, Val};
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![
         Op::composite("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", roll)
-            .doc("shifted along dims, what leaves at one end enters at the other")
+            .doc("elements shifted cyclically along dims")
             .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", rot90)
-            .doc("rotated by k quarter turns in the plane of two dims")
+            .doc("a rotation by k quarter turns in the plane of two dims")
             .spelled("aten.@ torch.@ Tensor.@"),
     ];
     v.extend(repeat_rows());
@@ -37,13 +37,13 @@ fn repeat_rows() -> Vec<Op> {
             "repeat_interleave(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
             repeat_interleave,
         )
-        .doc("every element (slice of a dim) repeated in place")
+        .doc("every element (or slice along a dim) repeated consecutively")
         .spelled("aten.@.self_int torch.@ Tensor.@"),
         Op::composite(
             "repeat_interleave_by(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
             repeat_interleave_by,
         )
-        .doc("every element (slice of a dim) repeated as often as a tensor says")
+        .doc("every element (or slice along a dim) repeated by the counts in a tensor")
         .spelled("aten.repeat_interleave.self_Tensor torch.repeat_interleave Tensor.repeat_interleave"),
         Op::new(
             "repeat_indices(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
@@ -64,7 +64,7 @@ fn repeat_rows() -> Vec<Op> {
             },
             Meaning::Routine(repeat_indices),
         )
-        .doc("the index of every element as often as the element says")
+        .doc("the index of every element, repeated by the element's value")
         .spelled("aten.repeat_interleave.Tensor torch.repeat_interleave"),
     ]
 }
@@ -75,18 +75,18 @@ fn shuffle_rows() -> Vec<Op> {
             "pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
             pixel_shuffle,
         )
-        .doc("channels spread over blocks of pixels")
+        .doc("channels rearranged into blocks of pixels")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PixelShuffle(upscale_factor) = pixel_shuffle(input, upscale_factor)"),
         Op::composite(
             "pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
             pixel_unshuffle,
         )
-        .doc("blocks of pixels gathered into channels")
+        .doc("blocks of pixels rearranged into channels")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PixelUnshuffle(downscale_factor) = pixel_unshuffle(input, downscale_factor)"),
         Op::composite("channel_shuffle(Tensor self, SymInt groups) -> Tensor", channel_shuffle)
-            .doc("channels of the groups taken in turn")
+            .doc("channels interleaved across groups")
             .spelled(
                 "aten.channel_shuffle.default torch.channel_shuffle torch.nn.functional.channel_shuffle \
                  aten.native_channel_shuffle.default torch.native_channel_shuffle",
@@ -101,7 +101,7 @@ fn diagonal_rows() -> Vec<Op> {
             "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
             |b, c| diag_embed(b, c.leaf("self")?, c.int("offset")?, c.int("dim1")?, c.int("dim2")?).map(Val::Leaf),
         )
-        .doc("matrices with the last dim as their diagonal, zero elsewhere")
+        .doc("matrices with the last dim as their diagonal and zeros elsewhere")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("diag(Tensor self, int diagonal=0) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
@@ -435,7 +435,7 @@ fn diag_embed(b: &mut dyn Build, x: &Traced, offset: i64, dim1: i64, dim2: i64) 
     let (n, lead) = x
         .shape()?
         .split_last()
-        .ok_or_else(|| OpError::shape("diag_embed needs at least one dim"))?;
+        .ok_or_else(|| OpError::shape("diag_embed requires at least one dim"))?;
     let side = n.add(&Dim::Const(offset.saturating_abs()));
     let mut shape = lead.to_vec();
     for d in [p.min(q), p.max(q)] {

@@ -9,7 +9,7 @@ pub(super) fn rows() -> Vec<Op> {
             |b, c| resize_memory(b, c, c.dims("size")?),
         )
         .memory(MemoryUse::Resizes)
-        .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is NaN or the largest integer here, as where torch is deterministic")
+        .doc("the leading elements in row-major order in another shape; further elements, which torch leaves uninitialized, are NaN or the largest integer, as with torch's deterministic algorithms")
         .spelled("aten.@"),
         Op::composite("resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resize_memory(b, c, c.leaf("the_template")?.shape()?.to_vec()),
@@ -41,7 +41,7 @@ fn resize_memory(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResu
         false => b.reshape(&flat, &shape)?,
         true => {
             let [batch, channels, sizes @ ..] = &shape[..] else {
-                return Err(OpError::shape("channels_last is of tensors with channels"));
+                return Err(OpError::shape("channels_last requires a tensor with channels"));
             };
             let turned = [std::slice::from_ref(batch), sizes, std::slice::from_ref(channels)].concat();
             let y = b.reshape(&flat, &turned)?;

@@ -14,14 +14,14 @@ pub(super) fn rows() -> Vec<Op> {
                 masked_softmax(b, c.leaf("self")?, c.leaf("mask")?, dim, c.opt_int("mask_type")?).map(Val::Leaf)
             },
         )
-        .doc("softmax of what a bool mask leaves; the mask is `[rows, columns]` (0), `[batch, columns]` (1) or has all dims (2)")
+        .doc("softmax over the elements that a bool mask keeps; mask types: `[rows, columns]` (0), `[batch, columns]` (1) or all dims (2)")
         .spelled("aten.@ torch.@"),
         Op::composite("_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, \
              Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool \
              average_attn_weights=True, int? mask_type=None) -> Any",
             native_attention,
         )
-        .doc("multi-head attention of sequences `[batch, length, embedding]`: the output, and the weights if wanted")
+        .doc("multi-head attention on sequences `[batch, length, embedding]`: the output, and the weights on request")
         .spelled("aten.@ torch.@"),
         Op::composite("_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor \
              proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, Tensor \
@@ -29,7 +29,7 @@ pub(super) fn rows() -> Vec<Op> {
              ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None) -> Tensor",
             encoder_layer,
         )
-        .doc("an encoder layer of a transformer: self-attention, then two linear layers around an activation")
+        .doc("a transformer encoder layer: self-attention, then two linear layers with an activation between them")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -81,7 +81,7 @@ fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Tra
         let bias = b.slice(c.leaf("qkv_bias")?, 0, from, to, 1)?;
         let y = b.op(OpId::Linear, [x.into(), weight.into(), bias.into()])?;
         let [batch, len, _] = y.shape()? else {
-            return Err(OpError::arg(name, "attention takes sequences of 3 dims"));
+            return Err(OpError::arg(name, "attention expects sequences with 3 dims"));
         };
         let shape = [batch.clone(), len.clone(), Dim::Const(heads), Dim::Const(embed / heads)];
         let y = b.reshape(&y, &shape)?;
@@ -93,7 +93,7 @@ fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Tra
 fn native_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (embed, heads) = (c.int("embed_dim")?, c.int("num_head")?);
     if heads <= 0 || embed <= 0 {
-        return Err(OpError::arg("num_head", "attention has at least one head"));
+        return Err(OpError::arg("num_head", "attention requires at least one head"));
     }
     let [q, k, v] = project_qkv(b, c, heads)?;
     let q = b.mul(&q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
@@ -145,7 +145,7 @@ fn self_attention(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<T
     args.extend([Val::Bool(false), Val::Bool(false), c.get("mask_type").clone()]);
     let out = b.call(OpId::_NativeMultiHeadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
-    first.ok_or_else(|| OpError::arg("num_heads", "attention gives a tensor"))
+    first.ok_or_else(|| OpError::arg("num_heads", "attention returns a tensor"))
 }
 
 fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {

@@ -40,7 +40,7 @@ fn scaled_dot_products() -> Vec<Op> {
                 Ok(Val::Tuple(vec![out.into(), lse.into()]))
             },
         )
-        .doc("attention with the logarithms of the softmax's denominators")
+        .doc("attention, and the logarithms of the softmax denominators")
         .spelled("aten.@"),
         Op::composite("_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float \
              dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> \
@@ -53,7 +53,7 @@ fn scaled_dot_products() -> Vec<Op> {
                 Ok(Val::Tuple(vec![out.into(), p.into()]))
             },
         )
-        .doc("attention with the softmax")
+        .doc("attention, and the softmax")
         .spelled("aten.@"),
     ]
 }
@@ -64,8 +64,7 @@ fn biased_attention() -> Op {
         attend_biased,
     )
     .doc(
-        "softmax(query @ key.T * scale + bias + mask) @ value; rows that are masked throughout give zeros if `safe`, NaN if \
-         not",
+        "softmax(query @ key.T * scale + bias + mask) @ value; fully masked rows yield zeros if `safe`, else NaN",
     )
 }
 
@@ -96,7 +95,7 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
     let at = shape
         .len()
         .checked_sub(3)
-        .ok_or_else(|| OpError::shape("enable_gqa needs at least 3 dims"))?;
+        .ok_or_else(|| OpError::shape("enable_gqa requires at least 3 dims"))?;
     let times = heads.floordiv(&shape[at]);
     if times == Dim::Const(1) {
         return Ok(t.clone());

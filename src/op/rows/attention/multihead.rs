@@ -14,7 +14,7 @@ pub(super) fn rows() -> Vec<Op> {
              is_causal=False) -> Any",
             functional_forward,
         )
-        .doc("attention of several heads on sequences `[length, batch, embedding]`: the output, and the weights if wanted")
+        .doc("multi-head attention on sequences `[length, batch, embedding]`: the output, and the weights on request")
         .spelled("torch.nn.functional.@")
         .effect(Effect::Random),
         Op::composite("multihead_attention(Tensor query, Tensor key, Tensor value, int num_heads, bool batch_first, bool add_zero_attn, \
@@ -24,7 +24,7 @@ pub(super) fn rows() -> Vec<Op> {
              training=False) -> Any",
             module_forward,
         )
-        .doc("the forward of the module class: sequences may be `[batch, length, embedding]`")
+        .doc("the forward method of the module class; sequences may be `[batch, length, embedding]`")
         .effect(Effect::Random)
         .module(
             "MultiheadAttention(embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, \
@@ -45,7 +45,7 @@ fn functional_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trace
     if !c.is_none("static_k") || !c.is_none("static_v") {
         return Err(OpError::arg(
             "static_k",
-            "multi_head_attention_forward with static keys or values is not known",
+            "multi_head_attention_forward with static keys or values is not supported",
         ));
     }
     multihead_forward(b, c, false)
@@ -76,7 +76,7 @@ fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult
         let w = match (c.opt_leaf("in_proj_weight"), c.opt_leaf(name)) {
             (Some(w), _) => part(b, w)?,
             (None, Some(w)) => w.clone(),
-            (None, None) => return Err(OpError::arg("in_proj_weight", "attention needs its input projection")),
+            (None, None) => return Err(OpError::arg("in_proj_weight", "attention requires an input projection")),
         };
         let bias = match c.opt_leaf("in_proj_bias") {
             Some(v) => part(b, v)?.into(),
@@ -90,7 +90,7 @@ fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult
 /// Reshapes `[length, batch, embedding]` to `[batch, heads, length, embedding / heads]`.
 fn split_heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
     let [len, batch, embed] = x.shape()? else {
-        return Err(OpError::shape("attention expects sequences of 3 dims"));
+        return Err(OpError::shape("attention expects sequences with 3 dims"));
     };
     let shape = [
         len.clone(),

@@ -23,7 +23,7 @@ fn encoder_layer() -> Op {
         encode_layer,
     )
     .effect(Effect::Random)
-    .doc("self-attention, then two linear layers around an activation")
+    .doc("self-attention, then two linear layers with an activation between them")
     .module(
         "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, \
@@ -48,7 +48,7 @@ fn decoder_layer() -> Op {
         decode_layer,
     )
     .effect(Effect::Random)
-    .doc("self-attention, attention to the memory, then two linear layers around an activation")
+    .doc("self-attention, attention to the memory, then two linear layers with an activation between them")
     .module(
         "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, \
@@ -74,7 +74,7 @@ fn encoder_stack() -> Op {
         |b, c| encode_stack(b, c).map(Val::Leaf),
     )
     .effect(Effect::Random)
-    .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+    .doc("consecutive encoder layers and an optional final norm; `layers` contains the weights of each in turn")
     .module(
         "TransformerEncoder(encoder_layer=None, num_layers, norm=None, enable_nested_tensor=True, mask_check=True) \
          = transformer_encoder($0:src, %layers.0 is TransformerEncoderLayer.nhead, %layers.0 is \
@@ -93,7 +93,7 @@ fn decoder_stack() -> Op {
         |b, c| decode_stack(b, c).map(Val::Leaf),
     )
     .effect(Effect::Random)
-    .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+    .doc("consecutive decoder layers and an optional final norm; `layers` contains the weights of each in turn")
     .module(
         "TransformerDecoder(decoder_layer=None, num_layers, norm=None) = transformer_decoder($0:tgt, $1:memory, \
          %layers.0 is TransformerDecoderLayer.nhead, %layers.0 is TransformerDecoderLayer.activation, %layers.0 is \
@@ -114,7 +114,7 @@ fn transformer_row() -> Op {
         transformer,
     )
     .effect(Effect::Random)
-    .doc("an encoder's result for `src` as the memory of a decoder of `tgt`, both with a norm at their ends")
+    .doc("a decoder of `tgt` with an encoder's result for `src` as its memory; both end with a norm")
     .module(
         "Transformer(d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, \
          dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
@@ -169,7 +169,7 @@ fn attend_to(
     ]);
     let out = b.call(OpId::MultiheadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
-    let first = first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))?;
+    let first = first.ok_or_else(|| OpError::arg("nhead", "attention returns a tensor"))?;
     if !c.bool("batch_first")? || first.rank()? != 3 {
         return apply_dropout(b, c, &first);
     }
@@ -185,7 +185,7 @@ fn apply_dropout(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tr
 
 fn layer_norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
     let size = x.shape()?.last().cloned();
-    let size = size.ok_or_else(|| OpError::shape("a transformer layer takes sequences"))?;
+    let size = size.ok_or_else(|| OpError::shape("a transformer layer expects sequences"))?;
     let (weight, bias) = (cloned_arg(c, name), cloned_arg(c, &format!("{name}_bias")));
     b.op(
         OpId::LayerNorm,
@@ -202,7 +202,7 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
                 "activation",
                 "the activation of a transformer layer must be 'relu' or 'gelu'",
             )
-            .help("export the model, or let torch2fxir.py write it"));
+            .help("export the model, or convert it with torch2fxir.py"));
         }
     };
     let y = b.op(
@@ -277,7 +277,7 @@ fn run_layers(
     if !all.len().is_multiple_of(weights) {
         return Err(OpError::arg(
             layers,
-            format!("a layer has {weights} weights and biases, but {} are given", all.len()),
+            format!("a layer has {weights} weights and biases, but {} were given", all.len()),
         ));
     }
     let mut x = x.clone();
@@ -315,7 +315,7 @@ fn last_norm(
         return Ok(x);
     }
     let size = x.shape()?.last().cloned();
-    let size = size.ok_or_else(|| OpError::shape("a transformer takes sequences"))?;
+    let size = size.ok_or_else(|| OpError::shape("a transformer expects sequences"))?;
     b.op(OpId::LayerNorm, [(&x).into(), dims_val(&[size]), weight, bias, eps])
 }
 

@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Op> {
             im2col_type,
             Meaning::Routine(im2col),
         )
-        .doc("every sliding block as a column")
+        .doc("the sliding blocks as columns")
         .spelled("aten.@ torch._C._nn.@ torch.nn.functional.unfold")
         .module(
             "Unfold(kernel_size, dilation=1, padding=0, stride=1) = im2col(input, kernel_size, dilation, padding, stride)",
@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Op> {
             col2im_type,
             Meaning::Routine(col2im),
         )
-        .doc("columns added up where their blocks are")
+        .doc("the sum of columns at the positions of their sliding blocks")
         .spelled("aten.@ torch._C._nn.@ torch.nn.functional.fold")
         .module(
             "Fold(output_size, kernel_size, dilation=1, padding=0, stride=1) = col2im(input, output_size, kernel_size, dilation, \

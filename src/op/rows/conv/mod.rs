@@ -24,7 +24,7 @@ fn convolution_row() -> Op {
          bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
         convolution
     )
-    .doc("convolution, plain or transposed, over 1 to 3 dims")
+    .doc("convolution or transposed convolution over 1 to 3 dims")
     .spelled("aten.@ torch.@")
     .form(
         "aten._convolution.default",
@@ -54,7 +54,7 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
             )),
             |b, c| conv_nd(b, c, N),
         )
-        .doc("convolution; padding in numbers, or 'valid', or 'same'")
+        .doc("convolution; the padding is numeric, 'valid' or 'same'")
         .spelled(text!(
             "aten.conv{N}d.default aten.conv{N}d.padding torch.conv{N}d torch.nn.functional.conv{N}d"
         ))
@@ -69,7 +69,7 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
             )),
             |b, c| conv_mode(b, c, N),
         )
-        .doc("convolution of an input padded as `pad` does in the mode")
+        .doc("convolution of an input padded in the given mode of `pad`")
         .module(text!(
             "{module} = conv{N}d_mode(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
              @bias[out_channels] if bias, stride, padding, dilation, groups, padding_mode)"
@@ -362,7 +362,7 @@ fn padding_of(c: &Call<Traced>, n: usize) -> OpResult<Vec<(i64, i64)>> {
             let total = |d: usize| {
                 let k = w.get(d + 2).and_then(Dim::as_const);
                 k.map(|k| dilation[d].saturating_mul(k - 1))
-                    .ok_or_else(|| OpError::shape("padding='same' needs a weight of known size"))
+                    .ok_or_else(|| OpError::shape("padding='same' requires a weight with known sizes"))
             };
             (0..n).map(|d| total(d).map(|t| (t / 2, t - t / 2))).collect()
         }

@@ -25,7 +25,7 @@ pub(super) fn rows() -> Vec<Op> {
                 b.permute(&y, &[2, 0, 1]).map(Val::Leaf)
             },
         )
-        .doc("convolution of `[time, batch, in]` with a weight `[kernel, in, out]`")
+        .doc("convolution of an input `[time, batch, in]` with a weight `[kernel, in, out]`")
         .spelled("aten.@ torch.@ torch.nn.functional.@"),
     ]
 }

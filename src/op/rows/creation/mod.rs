@@ -77,7 +77,7 @@ fn constant_rows() -> Vec<Op> {
             "fill_value",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("every element is the value; its kind decides the dtype unless one is given")
+        .doc("a tensor filled with the value; its Python type determines the default dtype")
         .spelled("aten.@ torch.@"),
         creation_row(
             "zeros(SymInt[] size, ScalarType? dtype=None) -> Tensor",
@@ -86,7 +86,7 @@ fn constant_rows() -> Vec<Op> {
             "0",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("every element is 0")
+        .doc("a tensor of zeros")
         .spelled("aten.@ torch.@"),
         creation_row(
             "ones(SymInt[] size, ScalarType? dtype=None) -> Tensor",
@@ -95,7 +95,7 @@ fn constant_rows() -> Vec<Op> {
             "1",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("every element is 1")
+        .doc("a tensor of ones")
         .spelled("aten.@ torch.@"),
         creation_row(
             "empty(SymInt[] size, ScalarType? dtype=None) -> Tensor",
@@ -103,7 +103,7 @@ fn constant_rows() -> Vec<Op> {
             size_arg,
             "0",
         )
-        .doc("every element is 0 (torch leaves them undefined)")
+        .doc("a tensor of zeros (uninitialized in torch)")
         .spelled("aten.@.memory_format torch.@")
         .form(
             "aten.empty_strided.default torch.empty_strided",
@@ -116,7 +116,7 @@ fn constant_rows() -> Vec<Op> {
                 b.call(OpId::Empty, vec![c.get("size").clone(), c.get("dtype").clone()])
             },
         )
-        .doc("every element is 0; the order of the dims in memory means nothing here")
+        .doc("a tensor of zeros; the physical layout is ignored")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -130,7 +130,7 @@ fn scalar_rows() -> Vec<Op> {
             |_| Ok(vec![]),
             "s",
         )
-        .doc("a 0-d tensor of the number; f32 unless a dtype is given")
+        .doc("a 0-d tensor with the number; f32 by default")
         .spelled("aten.@ torch.@"),
         creation_row(
             "tensor(Scalar data, ScalarType? dtype=None) -> Tensor",
@@ -138,7 +138,7 @@ fn scalar_rows() -> Vec<Op> {
             |_| Ok(vec![]),
             "data",
         )
-        .doc("a 0-d tensor of the number; its kind decides the dtype unless one is given")
+        .doc("a 0-d tensor with the number, whose Python type determines the default dtype")
         .spelled("torch.@ torch.as_tensor"),
         nested::row(),
     ]
@@ -152,36 +152,36 @@ fn like_rows() -> Vec<Op> {
             "full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None) -> Tensor",
             "fill_value",
         )
-        .doc("the value, in self's shape and dtype")
+        .doc("a tensor with self's shape and dtype, filled with the value")
         .spelled("aten.@ torch.@"),
         like(
             "zeros_like",
             "zeros_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "0",
         )
-        .doc("0, in self's shape and dtype")
+        .doc("zeros with self's shape and dtype")
         .spelled("aten.@ torch.@"),
         like(
             "ones_like",
             "ones_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "1",
         )
-        .doc("1, in self's shape and dtype")
+        .doc("ones with self's shape and dtype")
         .spelled("aten.@ torch.@"),
         like(
             "empty_like",
             "empty_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "0",
         )
-        .doc("0 (torch: undefined), in self's shape and dtype")
+        .doc("zeros (uninitialized in torch) with self's shape and dtype")
         .spelled("aten.@ torch.@"),
         pointwise("fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
-            .doc("the value, in self's shape and dtype")
+            .doc("a tensor with self's shape and dtype, filled with the value")
             .spelled("aten.@.Scalar aten.@.Tensor torch.@")
             .inplace("aten.@_.Scalar aten.@_.Tensor torch.@_ Tensor.@_")
             .shared_writes(of_numbers),
         pointwise("zero(Tensor self) -> Tensor", D::First, "0")
-            .doc("0, in self's shape and dtype")
+            .doc("zeros with self's shape and dtype")
             .spelled("aten.@")
             .inplace("aten.@_ torch.@_ Tensor.@_")
             .shared_writes(always_shared),
@@ -197,7 +197,7 @@ fn new_tensor_rows() -> Vec<Op> {
             "fill_value",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("the value, in self's dtype")
+        .doc("a tensor with self's dtype, filled with the value")
         .spelled("aten.@ Tensor.@"),
         creation_row(
             "new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
@@ -206,7 +206,7 @@ fn new_tensor_rows() -> Vec<Op> {
             "0",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("0, in self's dtype")
+        .doc("zeros with self's dtype")
         .spelled("aten.@ Tensor.@"),
         creation_row(
             "new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
@@ -215,7 +215,7 @@ fn new_tensor_rows() -> Vec<Op> {
             "1",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("1, in self's dtype")
+        .doc("ones with self's dtype")
         .spelled("aten.@ Tensor.@"),
         creation_row(
             "new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
@@ -224,7 +224,7 @@ fn new_tensor_rows() -> Vec<Op> {
             "0",
         )
         .order(MemoryOrder::RowMajor)
-        .doc("0 (torch: undefined), in self's dtype")
+        .doc("zeros (uninitialized in torch) with self's dtype")
         .spelled("aten.@ Tensor.@")
         .form(
             "aten.new_empty_strided.default",
@@ -247,7 +247,7 @@ fn range_rows() -> Vec<Op> {
                 _ => Ok("start + compute(i0) * step"),
             }),
         )
-        .doc("start, start + step, … below end; i64 if all are ints, else f32")
+        .doc("start, start + step, … up to, but excluding, end; i64 if all are ints, else f32")
         .spelled("aten.@.start_step torch.@")
         .form(
             "aten.arange.start",
@@ -265,7 +265,7 @@ fn range_rows() -> Vec<Op> {
             steps_size,
             ExprText::By(|c| steps_text(c, ["f64(start)", LINSPACE])),
         )
-        .doc("`steps` numbers from start to end, equally far apart")
+        .doc("`steps` evenly spaced numbers from start to end")
         .spelled("aten.@ torch.@"),
         by(
             "logspace",
@@ -274,7 +274,7 @@ fn range_rows() -> Vec<Op> {
             steps_size,
             ExprText::By(|c| steps_text(c, ["base ** f64(start)", LOGSPACE])),
         )
-        .doc("the base to the powers of linspace(start, end, steps)")
+        .doc("base ** linspace(start, end, steps)")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -364,14 +364,14 @@ fn triangle_rows() -> Vec<Op> {
             eye_size,
             "where(i0 == i1, 1, 0)",
         )
-        .doc("1 on the diagonal, else 0")
+        .doc("the identity matrix")
         .spelled("aten.@.m torch.@")
         .form("aten.eye.default", "eye(SymInt n, *, ScalarType? dtype=None) -> Tensor"),
         triangle("tril", "tril(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             expr_of_matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
-        .doc("0 above a diagonal of the last two dims")
+        .doc("the lower triangle of the last two dims; zeros above the diagonal")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .shared_writes(always_shared),
@@ -379,7 +379,7 @@ fn triangle_rows() -> Vec<Op> {
             expr_of_matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
-        .doc("0 below a diagonal of the last two dims")
+        .doc("the upper triangle of the last two dims; zeros below the diagonal")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .shared_writes(always_shared),
@@ -388,14 +388,14 @@ fn triangle_rows() -> Vec<Op> {
             |c, _| indices_type(c),
             Meaning::Routine(triangle_indices),
         )
-        .doc("rows and columns of the elements on and below a diagonal")
+        .doc("row and column indices of the elements on and below a diagonal")
         .spelled("aten.@ torch.@"),
         Op::new(
             "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
             Meaning::Routine(triangle_indices),
         )
-        .doc("rows and columns of the elements on and above a diagonal")
+        .doc("row and column indices of the elements on and above a diagonal")
         .spelled("aten.@ torch.@"),
     ]
 }

@@ -18,7 +18,7 @@ pub(super) fn row() -> Op {
         let dtype = dtype.or(infer_dtype(data, DEEPEST)).unwrap_or(DType::F32);
         stack_nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
     })
-    .doc("a tensor of the numbers in nested lists; their kinds decide the dtype unless one is given")
+    .doc("a tensor from nested lists of numbers, whose Python types determine the default dtype")
     .spelled("torch.tensor torch.as_tensor")
 }
 
@@ -61,7 +61,7 @@ fn stack_nested(
         Val::Bool(_) | Val::Int(_) | Val::Float(_) => b.op(OpId::Tensor, [data.map(Clone::clone), Val::DType(dtype)]),
         v => Err(OpError::arg(
             "data",
-            format!("`{}` makes no tensor of a {}", c.op.name, v.kind_name()),
+            format!("`{}` cannot create a tensor from a {}", c.op.name, v.kind_name()),
         )),
     }
 }

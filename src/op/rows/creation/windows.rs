@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Op> {
             "fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
             |b, c| fft_frequencies(b, c, true),
         )
-        .doc("the frequencies of a discrete Fourier transform of n real samples that are not negative")
+        .doc("the non-negative frequencies of a discrete Fourier transform of n real samples")
         .spelled("aten.@ torch.fft.rfftfreq"),
     );
     v
@@ -140,14 +140,14 @@ fn other_rows() -> Vec<Op> {
                 }
             },
         )
-        .doc("the powers of every element of a vector as columns, the highest first")
+        .doc("the powers of every element of a vector as columns, in decreasing order by default")
         .spelled("aten.@ torch.@"),
         Op::composite("lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any", |b, c| {
             let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
             let wanted = if c.bool("get_infos")? { 3 } else { 2 };
             Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
         })
-        .doc("linalg_lu_factor, with the places of pivots that are 0 if wanted")
+        .doc("linalg_lu_factor, and the positions of zero pivots on request")
         .spelled("torch.@ torch.functional.@ Tensor.@"),
         Op::composite("unravel_index(Tensor indices, Any shape) -> Tensor[]", |b, c| {
             let sizes = c.dims("shape")?;
@@ -161,7 +161,7 @@ fn other_rows() -> Vec<Op> {
             out.reverse();
             Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
         })
-        .doc("places in row-major order as one index per dim")
+        .doc("row-major indices converted to one index per dim")
         .spelled("torch.@ torch.functional.@"),
     ]
 }

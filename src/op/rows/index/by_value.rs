@@ -29,7 +29,7 @@ fn nonzero_rows() -> Vec<Op> {
             Meaning::Routine(|c| nonzero(c.leaf("self")?).map(Val::Leaf)),
         )
         .order(MemoryOrder::Columns)
-        .doc("the indices of the elements that are not zero, as rows")
+        .doc("the indices of nonzero elements, as rows")
         .spelled("aten.@ aten.argwhere.default torch.argwhere Tensor.argwhere torch.@ Tensor.@"),
         Op::composite("nonzero_tuple(Tensor self, *, bool as_tuple) -> Any", |b, c| {
             match c.bool("as_tuple")? {
@@ -37,7 +37,7 @@ fn nonzero_rows() -> Vec<Op> {
                 false => b.call(OpId::Nonzero, vec![c.get("self").clone()]),
             }
         })
-        .doc("nonzero, as rows or as one tensor per dim")
+        .doc("the indices of nonzero elements, as rows or as one tensor per dim")
         .spelled("torch.nonzero Tensor.nonzero"),
         Op::new(
             "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
@@ -50,14 +50,14 @@ fn nonzero_rows() -> Vec<Op> {
             },
             Meaning::Routine(nonzero_static),
         )
-        .doc("the first `size` rows of nonzero, filled up with a value")
+        .doc("the first `size` rows of nonzero, padded with a fill value")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("where_nonzero(Tensor condition) -> Tensor[]", |b, c| {
             let x = b.atleast_1d(c.leaf("condition")?)?;
             let rows = b.nonzero(&x)?;
             b.call(OpId::Unbind, vec![rows.into(), Val::int(1)])
         })
-        .doc("the indices of the elements that are not zero, one tensor per dim")
+        .doc("the indices of nonzero elements, as one tensor per dim")
         .spelled("aten.where.default aten.nonzero_numpy.default torch.where"),
     ]
 }
@@ -96,7 +96,7 @@ fn masked_rows() -> Vec<Op> {
             },
             Meaning::Routine(masked_scatter),
         )
-        .doc("a copy with the elements of source written in order where the mask is true")
+        .doc("a copy with consecutive elements of source written where the mask is true")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
     ]
@@ -105,7 +105,7 @@ fn masked_rows() -> Vec<Op> {
 fn counting_rows() -> Vec<Op> {
     vec![
         Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
-            .doc("a vector with one 1 for every class index")
+            .doc("a one-hot vector for every class index")
             .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@"),
         Op::new(
             "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
@@ -125,7 +125,7 @@ fn counting_rows() -> Vec<Op> {
             },
             Meaning::Routine(histc),
         )
-        .doc("how many elements fall into each of `bins` equal intervals")
+        .doc("the number of elements in each of `bins` equal intervals")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
@@ -145,7 +145,7 @@ fn counting_rows() -> Vec<Op> {
             },
             Meaning::Routine(bincount),
         )
-        .doc("how often each integer occurs, or the sum of its weights")
+        .doc("the number of occurrences of each integer, or the sum of its weights")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -169,17 +169,17 @@ fn unique_rows() -> Vec<Op> {
             },
             Meaning::Routine(unique),
         )
-        .doc("the different elements in order, where each element is among them, and how often each occurs")
+        .doc("the sorted unique elements, the index of each element among them, and their counts")
         .spelled("aten._unique2.default"),
         Op::composite("unique_as_asked(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             unique_as_asked,
         )
-        .doc("the different elements, with what else is asked for")
+        .doc("the sorted unique elements, and on request the inverse indices and counts")
         .spelled("torch.unique torch.functional.unique Tensor.unique"),
         Op::composite("isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
             isin,
         )
-        .doc("whether each element is among others")
+        .doc("whether each element is in a set of elements")
         .spelled("aten.@.Tensor_Tensor aten.@.Tensor_Scalar aten.@.Scalar_Tensor torch.@"),
     ]
 }
@@ -199,7 +199,7 @@ fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
         args.insert(1, c.get("dim").clone());
     }
     let Val::Tuple(all) = b.call(op, args)? else {
-        return Err(OpError::arg("input", "unique gives three results"));
+        return Err(OpError::arg("input", "unique returns three results"));
     };
     let wanted = all.into_iter().zip([true, inverse, counts]).filter(|(_, asked)| *asked);
     let mut wanted: Vec<Val<Traced>> = wanted.map(|(v, _)| v).collect();
@@ -329,7 +329,7 @@ fn by_max() -> Op {
             Ok(Val::Leaf(out))
         }),
     )
-    .doc("one_hot with as many classes as the largest index needs")
+    .doc("one_hot with the number of classes inferred from the largest index")
 }
 
 fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -487,7 +487,7 @@ fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             let flat = b.op(OpId::Reshape, [eq.into(), dims_val(&[Dim::Const(-1)])])?;
             b.reduce(OpId::Any, &flat, &[0], false)?
         }
-        _ => return Err(OpError::arg("elements", "isin needs a tensor")),
+        _ => return Err(OpError::arg("elements", "isin requires a tensor")),
     };
     if c.bool("invert")? {
         return b.logical_not(&hit).map(Val::Leaf);

@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Op> {
             bag_type,
             Meaning::Routine(combine_bags),
         )
-        .doc("for every bag of indices the sum (mode 0), mean (1) or maximum (2) of the rows of weight")
+        .doc("the sum (mode 0), mean (1) or maximum (2) of the rows of weight for every bag of indices")
         .spelled("aten.@ aten.@.padding_idx torch.@",
         ),
         Op::composite("_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
@@ -27,7 +27,7 @@ pub(super) fn rows() -> Vec<Op> {
                 b.call(OpId::EmbeddingBag, args)
             },
         )
-        .doc("embedding_bag; a padding_idx below 0 is none")
+        .doc("embedding_bag; a negative padding_idx means none")
         .spelled(
             "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
              torch._embedding_bag_forward_only",
@@ -35,14 +35,14 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("embedding_bag_byte_unpack(Tensor weight) -> Tensor",
             byte_unpack,
         )
-        .doc("rows of bytes, each followed by its f32 scale and offset, as f32")
+        .doc("rows of bytes, each followed by its f32 scale and offset, converted to f32")
         .spelled("quantized.@.default"),
         Op::composite("embedding_bag_mode(Tensor input, Tensor weight, Tensor? offsets=None, float? max_norm=None, float norm_type=2.0, bool \
              scale_grad_by_freq=False, str mode='mean', bool sparse=False, Tensor? per_sample_weights=None, bool \
              include_last_offset=False, int? padding_idx=None) -> Tensor",
             by_mode,
         )
-        .doc("embedding_bag with the mode by name; without offsets, every row of input is a bag")
+        .doc("embedding_bag with a named mode; without offsets, every row of input is a bag")
         .spelled("torch.nn.functional.embedding_bag")
         .module(
             "EmbeddingBag(num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', \
@@ -78,7 +78,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if !c.is_none("max_norm") {
         return Err(OpError::arg(
             "max_norm",
-            "embedding_bag with max_norm changes its weight, which fxc does not do",
+            "embedding_bag with max_norm, which modifies its weight, is not supported",
         ));
     }
     let mode = match c.str("mode")? {
@@ -130,7 +130,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     all.into_iter()
         .next()
         .map(Val::Leaf)
-        .ok_or_else(|| OpError::arg("input", "embedding_bag gives four tensors"))
+        .ok_or_else(|| OpError::arg("input", "embedding_bag returns four tensors"))
 }
 
 fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {

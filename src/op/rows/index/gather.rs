@@ -13,27 +13,27 @@ pub(crate) fn rows() -> Vec<Op> {
             gather_type,
             Meaning::Routine(gather),
         )
-        .doc("for every place of index, the element with that index along dim")
+        .doc("the elements at the given indices along dim")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
             "take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor",
             take_along_dim,
         )
-        .doc("gather with the other dims broadcast; without dim, of all elements in a row")
+        .doc("gather with the other dims broadcast; without dim, from the flattened tensor")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "index_select(Tensor self, int dim, Tensor index) -> Tensor",
             index_select_type,
             Meaning::Routine(index_select),
         )
-        .doc("the slices along dim that index names")
+        .doc("the slices along dim selected by index")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "take(Tensor self, Tensor index) -> Tensor",
             take_type,
             Meaning::Routine(take),
         )
-        .doc("the elements at places in row-major order")
+        .doc("the elements at the given row-major indices")
         .spelled("aten.@ torch.@ Tensor.@"),
         embedding_row(),
         functional_embedding(),
@@ -49,13 +49,13 @@ fn embedding_row() -> Op {
             let (w, i) = (c.leaf("weight")?, c.leaf("indices")?);
             let mut shape = i.shape().to_vec();
             shape.extend_from_slice(w.shape().get(1..).unwrap_or_default());
-            let flat = to_i64_indices(i, "embedding needs i64 or i32 indices")?;
+            let flat = to_i64_indices(i, "embedding requires i64 or i32 indices")?;
             select_rows(w, 0, flat.as_slice::<i64>(), &shape, |i, n, _| {
                 in_range(i, n, 0).map_err(|_| OpError::value("index out of range in self"))
             })
         }),
     )
-    .doc("the rows of weight that indices names")
+    .doc("the rows of weight selected by indices")
     .spelled("aten.@ torch.@")
     .module(
         "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
@@ -70,13 +70,13 @@ fn functional_embedding() -> Op {
          scale_grad_by_freq=False, bool sparse=False) -> Tensor",
         |b, c| {
             if !c.is_none("max_norm") {
-                let what = "embedding with max_norm changes its weight, which fxc does not do";
+                let what = "embedding with max_norm, which modifies its weight, is not supported";
                 return Err(OpError::arg("max_norm", what));
             }
             b.call(OpId::Embedding, vec![c.get("weight").clone(), c.get("input").clone()])
         },
     )
-    .doc("the rows of weight that input names")
+    .doc("the rows of weight selected by input")
     .spelled("torch.nn.functional.embedding")
 }
 

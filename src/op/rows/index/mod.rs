@@ -35,7 +35,7 @@ fn by_tensors() -> Vec<Op> {
             index_type,
             Meaning::Routine(index),
         )
-        .doc("x[i, j, …] with index tensors, masks, and None for dims taken whole")
+        .doc("x[i, j, …] with index tensors, masks, and None for whole dims")
         .spelled(
             "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
                  aten._unsafe_index.Tensor_hacked_twin",
@@ -87,10 +87,12 @@ fn indexed_shape(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<(Vec<Dim>,
             dim += 1;
             continue;
         };
-        let shape = t
-            .shape
-            .as_deref()
-            .ok_or_else(|| OpError::new(crate::diag::Code::E0304, "`index` needs the rank of its index tensors"))?;
+        let shape = t.shape.as_deref().ok_or_else(|| {
+            OpError::new(
+                crate::diag::Code::E0304,
+                "`index` requires the rank of its index tensors",
+            )
+        })?;
         let taken = index_dims(c, t.dtype, shape, x, dim)?;
         let own = if is_mask(t.dtype) {
             vec![Dim::Unknown]

@@ -94,28 +94,28 @@ fn scatter_rows() -> Vec<Op> {
             scatter_type,
             Meaning::Routine(|c| scatter(c, reduce_of(c)?)),
         )
-        .doc("a copy with the elements of src written where index says along dim")
+        .doc("a copy with the elements of src written at the indices along dim")
         .spelled("aten.@.src aten.@.reduce torch.@ Tensor.@")
         .inplace("aten.@_.src aten.@_.reduce Tensor.@_"),
         Op::new("scatter_value(Tensor self, int dim, Tensor index, Scalar value, *, str? reduce=None) -> Tensor",
             scatter_type,
             Meaning::Routine(|c| scatter(c, reduce_of(c)?)),
         )
-        .doc("a copy with a number written where index says along dim")
+        .doc("a copy with a number written at the indices along dim")
         .spelled("aten.scatter.value aten.scatter.value_reduce torch.scatter Tensor.scatter")
         .inplace("aten.scatter_.value aten.scatter_.value_reduce Tensor.scatter_"),
         Op::new("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
             scatter_type,
             Meaning::Routine(|c| scatter(c, Reduce::Sum)),
         )
-        .doc("a copy with the elements of src added where index says along dim")
+        .doc("a copy with the elements of src added at the indices along dim")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
             scatter_type,
             Meaning::Routine(scatter_reduce),
         )
-        .doc("a copy with the elements of src combined into it where index says along dim")
+        .doc("a copy with the elements of src reduced into it at the indices along dim")
         .spelled("aten.@.two torch.@ Tensor.@")
         .inplace("aten.@_.two Tensor.@_"),
     ]
@@ -131,7 +131,7 @@ fn by_index() -> Vec<Op> {
                 index_write(c, Reduce::Sum, &move |v, d| Reduce::Prod.combine(d, v, alpha.cast(d)))
             }),
         )
-        .doc("a copy with the slices of source added to those that index names along dim")
+        .doc("a copy with the slices of source added to those selected by index along dim")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -139,7 +139,7 @@ fn by_index() -> Vec<Op> {
             index_source_type,
             Meaning::Routine(|c| index_write(c, Reduce::Replace, &|v, _| v)),
         )
-        .doc("a copy with the slices that index names along dim replaced by those of source")
+        .doc("a copy with the slices selected by index along dim replaced by those of source")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -151,7 +151,7 @@ fn by_index() -> Vec<Op> {
             Meaning::Routine(index_fill),
         )
         .order(MemoryOrder::First)
-        .doc("a copy with the slices that index names along dim filled with a number")
+        .doc("a copy with the slices selected by index along dim filled with a number")
         .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
         .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
         .shared_writes(always_shared),
@@ -177,7 +177,7 @@ fn through_views() -> Vec<Op> {
             write_view,
         )
         .scatters_to(OpId::Select)
-        .doc("a copy with src written to one index of a dim")
+        .doc("a copy with src written at one index of a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
         op(
             "diagonal_scatter",
@@ -196,7 +196,7 @@ fn through_views() -> Vec<Op> {
         )
         .memory(MemoryUse::Window)
         .scatters_to(OpId::AsStrided)
-        .doc("a copy with src written to its memory through sizes and strides")
+        .doc("a copy with src written to a strided view of its memory")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
             |b, c| {
@@ -209,7 +209,7 @@ fn through_views() -> Vec<Op> {
                 b.op(OpId::AsStridedScatter, args).map(Val::Leaf)
             },
         )
-        .doc("a copy with src written through sizes and strides over the elements in row-major order"),
+        .doc("a copy with src written to a strided view of the elements in row-major order"),
     ]
 }
 
@@ -437,7 +437,7 @@ fn index_fill(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// The view row's call on the tensor that is written to.
 fn view_call(c: &Call<TensorType>) -> OpResult<Call<TensorType>> {
-    scattered_view(c).ok_or_else(|| OpError::shape(format!("`{}` writes to no view", c.op.name)))
+    scattered_view(c).ok_or_else(|| OpError::shape(format!("`{}` does not write to a view", c.op.name)))
 }
 
 fn write_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {

@@ -18,14 +18,14 @@ fn sort_rows() -> Vec<Op> {
             Meaning::Routine(|c| sort_dim(c, c.bool("descending")?)),
         )
         .order(MemoryOrder::First)
-        .doc("the elements in order along a dim, and where they were; NaN is the greatest; equal ones keep their order")
+        .doc("the sorted elements along a dim and their original indices; NaN is the greatest; the sort is stable")
         .spelled("aten.@ aten.@.stable torch.@ Tensor.@"),
         Op::composite(
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
             |b, c| nth_result(b, OpId::Sort, c.args.clone(), 1),
         )
         .order(MemoryOrder::First)
-        .doc("where the elements in order are along a dim")
+        .doc("the indices that sort the elements along a dim")
         .spelled("aten.@ aten.@.stable torch.@ Tensor.@")
         .form(
             "torch.argsort Tensor.argsort",
@@ -35,21 +35,21 @@ fn sort_rows() -> Vec<Op> {
             nth_result(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
         })
         .order(MemoryOrder::First)
-        .doc("the elements in order along the first dim")
+        .doc("the elements sorted along the first dim")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor)",
             topk_type,
             Meaning::Routine(topk),
         )
-        .doc("the k largest or smallest elements along a dim, and where they are")
+        .doc("the k largest or smallest elements along a dim, and their indices")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
             kth_type,
             Meaning::Routine(kthvalue),
         )
-        .doc("the k-th smallest element along a dim, and where it is")
+        .doc("the k-th smallest element along a dim, and its index")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -57,7 +57,7 @@ fn sort_rows() -> Vec<Op> {
 fn nth_result(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> OpResult<Val<Traced>> {
     let mut v = b.call_many(op, args)?;
     if n >= v.len() {
-        return Err(OpError::arg("self", format!("`{op}` gives {} tensors", v.len())));
+        return Err(OpError::arg("self", format!("`{op}` returns {} tensors", v.len())));
     }
     Ok(v.swap_remove(n).into())
 }
@@ -233,7 +233,7 @@ fn search_rows() -> Vec<Op> {
                 search_sorted(&sorted, c.get("self"), right, c.bool("out_int32")?)
             }),
         )
-        .doc("where each value would stand in an ordered row")
+        .doc("the insertion index of each value in a sorted row")
         .spelled("aten.@.Tensor aten.@.Scalar torch.@"),
         Op::new(
             "bucketize(Any self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
@@ -256,7 +256,7 @@ fn search_rows() -> Vec<Op> {
                 )
             }),
         )
-        .doc("which interval between boundaries each value is in")
+        .doc("the index of the interval between boundaries that contains each value")
         .spelled("aten.@.Tensor aten.@.Scalar torch.@"),
     ]
 }

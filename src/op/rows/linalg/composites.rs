@@ -19,7 +19,7 @@ fn pseudo_inverses() -> Vec<Op> {
             "linalg_pinv(Tensor self, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
             |b, c| pinv(b, c, c.get("atol"), c.get("rtol")),
         )
-        .doc("the pseudo-inverse: singular values up to max(atol, rtol times the greatest) count as 0")
+        .doc("the pseudo-inverse; singular values up to max(atol, rtol * the largest) are treated as 0")
         .form(
             "aten.linalg_pinv.atol_rtol_tensor torch.linalg.pinv",
             "linalg_pinv(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
@@ -32,7 +32,7 @@ fn pseudo_inverses() -> Vec<Op> {
             "linalg_pinv_rcond(Tensor self, Any rcond=1e-15, bool hermitian=False) -> Tensor",
             |b, c| pinv(b, c, &Val::Float(0.0), c.get("rcond")),
         )
-        .doc("the pseudo-inverse: singular values up to rcond times the greatest count as 0")
+        .doc("the pseudo-inverse; singular values up to rcond * the largest are treated as 0")
         .form(
             "aten.linalg_pinv.default torch.linalg.pinv",
             "linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor",
@@ -54,7 +54,7 @@ fn rank_rows() -> Vec<Op> {
             "linalg_matrix_rank(Tensor input, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
             |b, c| matrix_rank(b, c, c.get("atol"), c.get("rtol")),
         )
-        .doc("how many singular values are above max(atol, rtol times the greatest)")
+        .doc("the number of singular values above max(atol, rtol * the largest)")
         .form(
             "aten.linalg_matrix_rank.atol_rtol_tensor torch.linalg.matrix_rank",
             "linalg_matrix_rank(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
@@ -67,7 +67,7 @@ fn rank_rows() -> Vec<Op> {
             "linalg_matrix_rank_above(Tensor input, Any tol, bool hermitian=False) -> Tensor",
             |b, c| matrix_rank(b, c, c.get("tol"), &Val::Float(0.0)),
         )
-        .doc("how many singular values are above tol")
+        .doc("the number of singular values above tol")
         .form(
             "aten.linalg_matrix_rank.default torch.linalg.matrix_rank",
             "linalg_matrix_rank(Tensor input, float tol, bool hermitian=False) -> Tensor",
@@ -77,7 +77,7 @@ fn rank_rows() -> Vec<Op> {
             "linalg_matrix_rank(Tensor input, Tensor tol, bool hermitian=False) -> Tensor",
         ),
         Op::composite("linalg_cond(Tensor self, Any p=None) -> Tensor", cond)
-            .doc("the norm of a matrix times that of its inverse")
+            .doc("the condition number: the norm of a matrix times that of its inverse")
             .spelled("torch.linalg.cond")
             .form(
                 "aten.linalg_cond.default",
@@ -96,7 +96,7 @@ fn tensor_inverse_rows() -> Vec<Op> {
             "linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor",
             tensorsolve,
         )
-        .doc("X with tensordot(self, X, X.ndim) = other")
+        .doc("the solution X of tensordot(self, X, X.ndim) = other")
         .spelled("aten.@ torch.linalg.tensorsolve"),
         Op::composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", |b, c| {
             let x = c.leaf("x")?;
@@ -116,7 +116,7 @@ fn tensor_inverse_rows() -> Vec<Op> {
             let x = b.atleast_1d(x)?;
             power_columns(b, &x, &columns).map(Val::Leaf)
         })
-        .doc("the powers of every element from 0 to N - 1, along a new last dim")
+        .doc("the powers 0 to N - 1 of every element, along a new last dim")
         .spelled("aten.@ torch.linalg.vander"),
     ]
 }
@@ -142,14 +142,14 @@ fn old_forms() -> Vec<Op> {
                 Ok(Val::Tuple(vec![x.into(), copy.into()]))
             },
         )
-        .doc("X with A X = self where A is triangular, and a copy of A")
+        .doc("the solution X of A X = self for triangular A, and a copy of A")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
             let d = b.linalg_det(c.get("A").clone())?;
             let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
             Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
         })
-        .doc("the determinant, and the factors of LU")
+        .doc("the determinant, and the LU factors")
         .spelled("aten.@"),
         Op::composite("_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
@@ -158,7 +158,7 @@ fn old_forms() -> Vec<Op> {
                 Ok(Val::Tuple([&d[0], &d[1], &v[0], &v[1]].map(Val::from).to_vec()))
             },
         )
-        .doc("the determinant's sign and the logarithm of its magnitude, and the factors of LU")
+        .doc("the determinant's sign and the logarithm of its magnitude, and the LU factors")
         .spelled("aten.@"),
         Op::composite("nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor", |b, c| {
             let x = c.leaf("self")?;

@@ -15,7 +15,7 @@ pub(super) fn rows() -> Vec<Op> {
             },
             Meaning::Routine(check_errors),
         )
-        .doc("raises the error of the function named if a factorization failed")
+        .doc("raises the named function's error if a factorization failed")
         .spelled("aten.@ torch.@")
         .effect(Effect::External),
     ]

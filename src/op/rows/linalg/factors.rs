@@ -22,7 +22,7 @@ fn lu_rows() -> Vec<Op> {
             |c, _| lu_type(c),
             Meaning::Routine(lu_factor),
         )
-        .doc("L below the diagonal and U from it on, the rows swapped, and 0 or the place of the first pivot that is 0")
+        .doc("L below the diagonal and U on and above it, the pivots, and 0 or the index of the first zero pivot")
         .spelled("aten.@ torch.linalg.lu_factor_ex")
         .form(
             "aten._lu_with_info.default torch._lu_with_info",
@@ -35,7 +35,7 @@ fn lu_rows() -> Vec<Op> {
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
-        .doc("L below the diagonal and U from it on, and the rows swapped")
+        .doc("L below the diagonal and U on and above it, and the pivots")
         .spelled("aten.@ torch.linalg.lu_factor"),
         Op::composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
             |b, c| {
@@ -43,14 +43,14 @@ fn lu_rows() -> Vec<Op> {
                 b.call(OpId::LuUnpack, vec![(&v[0]).into(), (&v[1]).into()])
             },
         )
-        .doc("P, L and U with P L U = A")
+        .doc("the factors P, L and U with P L U = A")
         .spelled("aten.@ torch.linalg.lu"),
         Op::new("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor, Tensor, \
              Tensor)",
             |c, _| unpack_type(c),
             Meaning::Routine(lu_unpack),
         )
-        .doc("P, L and U of lu_factor's results; what is not asked for is empty")
+        .doc("P, L and U from the results of lu_factor; results that are not requested are empty")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -65,19 +65,19 @@ fn lu_solutions() -> Vec<Op> {
             },
             Meaning::Routine(lu_solve),
         )
-        .doc("X with A X = B, or with X A = B, or with A transposed, from A's factors")
+        .doc("the solution X of A X = B or X A = B, optionally with A transposed, from A's factors")
         .spelled("aten.@ torch.linalg.lu_solve"),
         Op::composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor",
             |b, c| {
                 b.call(OpId::LinalgLuSolve, vec![c.get("LU_data").clone(), c.get("LU_pivots").clone(), c.get("self").clone()])
             },
         )
-        .doc("X with A X = self from A's factors")
+        .doc("the solution X of A X = self from A's factors")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor, Tensor, Tensor)",
             solve_ex,
         )
-        .doc("X with A X = B, or with X A = B, A's factors, and 0 or the place of the first pivot that is 0")
+        .doc("the solution X of A X = B or X A = B, A's factors, and 0 or the index of the first zero pivot")
         .spelled("aten.@"),
         Op::composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
             |b, c| {
@@ -85,7 +85,7 @@ fn lu_solutions() -> Vec<Op> {
                 Ok(Val::Tuple(vec![(&v[0]).into(), (&v[3]).into()]))
             },
         )
-        .doc("X with A X = B, or with X A = B, and 0 or the place of the first pivot that is 0")
+        .doc("the solution X of A X = B or X A = B, and 0 or the index of the first zero pivot")
         .spelled("aten.@ torch.linalg.solve_ex"),
     ]
 }
@@ -100,7 +100,7 @@ fn qr_rows() -> Vec<Op> {
             },
             Meaning::Routine(geqrf),
         )
-        .doc("R from the diagonal on, Householder's vectors below it, and their factors")
+        .doc("R on and above the diagonal, the Householder vectors below it, and their scale factors")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
             |c, _| {
@@ -108,18 +108,18 @@ fn qr_rows() -> Vec<Op> {
                 let (_, out) = want_matrices(c, "input3")?;
                 let side = out.len() - 1 - c.bool("left")? as usize;
                 if x[x.len() - 2].sub(&out[side]).as_const().is_some_and(|n| n != 0) {
-                    return Err(OpError::shape("torch.ormqr: the sizes of input and other do not fit"));
+                    return Err(OpError::shape("torch.ormqr: the sizes of input and other do not match"));
                 }
                 Ok(Val::Leaf(TensorType::new(d, out.to_vec())))
             },
             Meaning::Routine(ormqr),
         )
-        .doc("the product of geqrf's Q, or of its transpose, with input3")
+        .doc("the product of Q from geqrf's results, or of its transpose, with input3")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
             householder_product,
         )
-        .doc("the first columns of geqrf's Q")
+        .doc("the first columns of Q from geqrf's results")
         .spelled("aten.@ torch.linalg.householder_product")
         .form(
             "aten.orgqr.default torch.orgqr Tensor.orgqr",
@@ -136,7 +136,7 @@ fn qr_rows() -> Vec<Op> {
                 qr(b, c.leaf("A")?, &mode)
             },
         )
-        .doc("Q with orthonormal columns and R, upper triangular, with Q R = A")
+        .doc("the factors Q (orthonormal columns) and R (upper triangular) with Q R = A")
         .spelled("aten.@ torch.linalg.qr"),
         Op::composite("qr(Tensor self, bool some=True) -> (Tensor, Tensor)", |b, c| {
             qr(b, c.leaf("self")?, if c.bool("some")? { "reduced" } else { "complete" })
@@ -155,7 +155,7 @@ fn ldl_rows() -> Vec<Op> {
             },
             Meaning::Routine(ldl_factor),
         )
-        .doc("L and D of a symmetric matrix by Bunch and Kaufman, the rows swapped, and 0 or the place of the first 0 in D")
+        .doc("the Bunch-Kaufman factors L and D of a symmetric matrix, the pivots, and 0 or the index of the first zero in D")
         .spelled("aten.@ torch.linalg.ldl_factor_ex"),
         Op::composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
             |b, c| {
@@ -164,7 +164,7 @@ fn ldl_rows() -> Vec<Op> {
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
-        .doc("L and D of a symmetric matrix by Bunch and Kaufman, and the rows swapped")
+        .doc("the Bunch-Kaufman factors L and D of a symmetric matrix, and the pivots")
         .spelled("aten.@ torch.linalg.ldl_factor"),
         Op::new("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
             |c, s| {
@@ -184,7 +184,7 @@ fn ldl_rows() -> Vec<Op> {
                 solve_batch(c, ld, b, true, &one).map(Val::Leaf)
             }),
         )
-        .doc("X with A X = B from A's factors")
+        .doc("the solution X of A X = B from A's factors")
         .spelled("aten.@ torch.linalg.ldl_solve"),
     ]
 }
@@ -284,7 +284,7 @@ pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>)
     for (t, v) in ty.leaves().into_iter().zip(values) {
         let shape = t
             .fixed_shape()
-            .ok_or_else(|| OpError::shape("the sizes of a result are not known"))?;
+            .ok_or_else(|| OpError::shape("the sizes of a result are unknown"))?;
         out.push(Val::Leaf(tensor_from_numbers(t.dtype, &shape, v)?));
     }
     Ok(Val::Tuple(out))

@@ -41,7 +41,7 @@ fn inverse_rows() -> Vec<Op> {
             |c, _| with_info(c),
             Meaning::Routine(inverse),
         )
-        .doc("the inverse, and 0 or the place of the pivot that is 0")
+        .doc("the inverse, and 0 or the index of the zero pivot")
         .spelled("aten.@ torch.linalg.inv_ex"),
         Op::composite("linalg_inv(Tensor A) -> Tensor", |b, c| {
             checked_inverse(b, "linalg.inv", c.leaf("A")?).map(Val::Leaf)
@@ -52,13 +52,13 @@ fn inverse_rows() -> Vec<Op> {
             solve_type,
             Meaning::Routine(solve),
         )
-        .doc("X with A X = B, or with X A = B")
+        .doc("the solution X of A X = B or X A = B")
         .spelled("aten.@ torch.linalg.solve"),
         Op::new("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
             triangular_type,
             Meaning::Routine(solve_triangular),
         )
-        .doc("X with A X = B, or with X A = B, where A is triangular")
+        .doc("the solution X of A X = B or X A = B for triangular A")
         .spelled("aten.@ torch.linalg.solve_triangular"),
     ]
 }
@@ -96,14 +96,14 @@ fn factor_rows() -> Vec<Op> {
             |c, _| with_info(c),
             Meaning::Routine(cholesky),
         )
-        .doc("the triangular L with L L^T = self, and 0 or the order of the minor that is not positive")
+        .doc("the lower triangular L with L L^T = self, and 0 or the order of the first minor that is not positive")
         .spelled("aten.@ torch.linalg.cholesky_ex"),
         Op::composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", |b, c| {
             let v = b.call_many(OpId::LinalgCholeskyEx, c.args.clone())?;
             call_check_errors(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
             Ok((&v[0]).into())
         })
-        .doc("the triangular L with L L^T = self")
+        .doc("the lower triangular L with L L^T = self")
         .spelled("aten.@ torch.linalg.cholesky")
         .form(
             "aten.cholesky.default torch.cholesky Tensor.cholesky",
@@ -115,7 +115,7 @@ fn factor_rows() -> Vec<Op> {
                 let (rhs, l) = (c.leaf("self")?, c.leaf("input2")?);
                 let rank = l.rank()?;
                 if rank < 2 {
-                    return Err(OpError::shape("cholesky_solve needs matrices"));
+                    return Err(OpError::shape("cholesky_solve requires matrices"));
                 }
                 let t = b.transpose(l, rank - 2, rank - 1)?;
                 let (lower, upper) = if c.bool("upper")? { (&t, l) } else { (l, &t) };
@@ -127,7 +127,7 @@ fn factor_rows() -> Vec<Op> {
                     .map(Val::Leaf)
             },
         )
-        .doc("X with L L^T X = self")
+        .doc("the solution X of L L^T X = self")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", |b, c| {
             let l = c.leaf("self")?;
@@ -145,7 +145,7 @@ fn factor_rows() -> Vec<Op> {
             singular_type,
             Meaning::Routine(singular_values),
         )
-        .doc("the singular values, the largest first")
+        .doc("the singular values in descending order")
         .spelled("aten.@ torch.linalg.svdvals"),
     ]
 }
@@ -327,7 +327,7 @@ pub(in crate::op::rows) fn solve_batch(
 ) -> OpResult<Tensor> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Sizes::default())?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
-    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))?;
     let (ma, mb) = (tensor_to_matrices(a), tensor_to_matrices(b));
     let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
     let lead = Sizes::default().broadcast(&const_dims(own_a), &const_dims(own_b))?;
@@ -408,7 +408,7 @@ fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let [lead @ .., m, n] = a.shape() else {
-        return Err(OpError::shape("singular values are of matrices"));
+        return Err(OpError::shape("singular values require a matrix"));
     };
     let shape = [lead, &[*m.min(n)]].concat();
     let all = tensor_to_matrices(a);

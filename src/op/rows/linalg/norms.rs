@@ -56,7 +56,7 @@ pub(super) fn rows() -> Vec<Op> {
              dtype=None) -> Tensor",
             norm_spec
         )
-        .doc("the p-norm over some dims or all")
+        .doc("the p-norm over the given dims, or over all")
         .form(
             "aten.linalg_vector_norm.default torch.linalg.vector_norm",
             "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
@@ -82,12 +82,12 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             norm,
         )
-        .doc("the p-norm of all elements or over dims; `nuc` is the norm of matrices")
+        .doc("the p-norm over the given dims, or over all; `nuc` is the nuclear norm of matrices")
         .spelled("torch.@ torch.functional.@ Tensor.@"),
         Op::composite("linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             linalg_norm,
         )
-        .doc("the norm of vectors, of matrices (two dims and an ord), or of all elements")
+        .doc("a norm of vectors, of matrices (two dims and an ord), or of all elements")
         .spelled("torch.linalg.norm")
         .form(
             "aten.linalg_norm.default",
@@ -102,7 +102,7 @@ pub(super) fn rows() -> Vec<Op> {
              -> Tensor",
             matrix_norm,
         )
-        .doc("a norm of matrices: fro, nuc, inf, -inf, 1, -1, 2 or -2")
+        .doc("a matrix norm: fro, nuc, inf, -inf, 1, -1, 2 or -2")
         .spelled("aten.@.str_ord torch.linalg.matrix_norm")
         .form(
             "aten.linalg_matrix_norm.default",

@@ -50,7 +50,7 @@ fn eigen_rows() -> Vec<Op> {
                 Ok(Val::Tuple(vec![(&v[0]).into(), vectors.into()]))
             },
         )
-        .doc("the eigenvalues of symmetric matrices, with the eigenvectors if they are wanted")
+        .doc("the eigenvalues of symmetric matrices, and the eigenvectors on request")
         .spelled("aten.@"),
         Op::composite("linalg_matrix_sqrth(Tensor self) -> Tensor", |b, c| {
             let v = b.call_many(OpId::LinalgEigh, [c.get("self").clone()])?;
@@ -58,7 +58,7 @@ fn eigen_rows() -> Vec<Op> {
             let roots = b.sqrt(&roots)?;
             scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
         })
-        .doc("the square root of positive definite matrices; negative eigenvalues count as 0")
+        .doc("the square root of positive definite matrices; negative eigenvalues are treated as 0")
         .spelled("aten.@ torch.linalg.matrix_sqrth"),
     ]
 }
@@ -69,7 +69,7 @@ fn singular_values() -> Vec<Op> {
             |c, _| svd_type(c),
             Meaning::Routine(svd),
         )
-        .doc("U, the singular values, the largest first, and V transposed, with A = U S V^T")
+        .doc("U, the singular values in descending order, and V^T, with A = U S V^T")
         .spelled("aten.@ torch.linalg.svd"),
         Op::composite("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
             |b, c| {
@@ -81,12 +81,12 @@ fn singular_values() -> Vec<Op> {
                 Ok(Val::Tuple(vec![(&none).into(), s.into(), none.into()]))
             },
         )
-        .doc("the singular values, with their vectors if they are wanted")
+        .doc("the singular values, and the singular vectors on request")
         .spelled("aten.@"),
         Op::composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor, Tensor, Tensor)",
             old_svd,
         )
-        .doc("U, the singular values and V; zeros for U and V if they are not wanted")
+        .doc("U, the singular values and V; U and V are zeros unless requested")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("linalg_polar(Tensor A) -> (Tensor, Tensor)", |b, c| {
             let a = c.leaf("A")?;
@@ -103,7 +103,7 @@ fn singular_values() -> Vec<Op> {
             let rest = scaled_product(b, &right, &v[1], &right)?;
             Ok(Val::Tuple(vec![unitary.into(), rest.into()]))
         })
-        .doc("a matrix with orthonormal columns and a positive semidefinite one whose product is A")
+        .doc("the polar decomposition of A: a matrix with orthonormal columns and a positive semidefinite matrix")
         .spelled("aten.@ torch.linalg.polar"),
     ]
 }
@@ -127,7 +127,7 @@ fn matrix_function_rows() -> Vec<Op> {
             lstsq_type,
             Meaning::Routine(lstsq),
         )
-        .doc("X of least |A X - B|, the least itself if it is greater, with the squares of what is left, ranks and singular values")
+        .doc("the least-squares solution X of A X = B of minimum norm, the squared residuals, ranks and singular values")
         .spelled("aten.@ torch.linalg.lstsq"),
     ]
 }

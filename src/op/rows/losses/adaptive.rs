@@ -11,7 +11,7 @@ pub(super) fn rows() -> Vec<Op> {
             with_loss,
         )
         .doc(
-            "the log-probabilities of the targets and minus their mean; `tails` holds two matrices for each cluster of rare \
+            "the log-probabilities of the targets, and their negated mean; `tails` contains two matrices for each cluster of rare \
              classes",
         )
         .module(
@@ -28,7 +28,10 @@ fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpRe
     let cutoffs = c.ints("cutoffs")?;
     let tails = c.leaves("tails")?;
     if cutoffs.is_empty() || tails.len() != 2 * cutoffs.len() {
-        return Err(OpError::arg("cutoffs", "each cutoff begins a cluster of two matrices"));
+        return Err(OpError::arg(
+            "cutoffs",
+            "each cutoff requires a cluster of two matrices",
+        ));
     }
     let head = b.op(
         OpId::Linear,

@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Op> {
                 nll_loss(b, c, &x, &target)
             },
         )
-        .doc("-self at the class that target names, weighted by class")
+        .doc("the negative log-likelihood: -self at the target class, weighted by class")
         .form(
             "aten.nll_loss_nd.default aten.nll_loss.default aten.nll_loss2d.default",
             "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
@@ -48,7 +48,7 @@ pub(super) fn rows() -> Vec<Op> {
              label_smoothing=0.0) -> Tensor",
             cross_entropy,
         )
-        .doc("nll_loss of log_softmax, or against probabilities")
+        .doc("nll_loss of log_softmax, with target classes or class probabilities")
         .form(
             "aten.cross_entropy_loss.default",
             "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float \
@@ -170,7 +170,7 @@ fn against_probabilities(
     let mut target = b.to_dtype(target, log.dtype())?;
     if smoothing > 0.0 {
         let Some(n) = classes.as_const() else {
-            return Err(OpError::shape("label_smoothing needs a known number of classes"));
+            return Err(OpError::shape("label_smoothing requires a known number of classes"));
         };
         target = b.mul(&target, Val::Float(1.0 - smoothing))?;
         target = b.add(&target, Val::Float(smoothing / n as f64))?;
@@ -197,7 +197,7 @@ fn label_smoothing_loss(
     smoothing: f64,
 ) -> OpResult<Traced> {
     let Some(classes) = log.shape()?[dim].as_const() else {
-        return Err(OpError::shape("label_smoothing needs a known number of classes"));
+        return Err(OpError::shape("label_smoothing requires a known number of classes"));
     };
     let nll = nll_loss(b, c, log, target)?;
     let mut all = b.neg(log)?;

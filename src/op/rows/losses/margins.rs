@@ -81,8 +81,8 @@ fn embedding_rows() -> Vec<Op> {
              float margin=1.0, bool swap=False, str reduction='mean') -> Tensor",
             |b, c| {
                 if !c.is_none("distance_function") {
-                    return Err(OpError::arg("distance_function", "a distance function of one's own is not known")
-                        .help("trace the model: its distance becomes nodes"));
+                    return Err(OpError::arg("distance_function", "custom distance functions are not supported")
+                        .help("trace the model, which turns the distance into nodes"));
                 }
                 let mut args: Vec<Val<Traced>> = c.args[..3].to_vec();
                 args.extend([c.get("margin").clone(), Val::Float(2.0), Val::Float(1e-6)]);
@@ -141,7 +141,7 @@ fn class_margin_rows() -> Vec<Op> {
              str reduction='mean') -> Tensor",
             multilabel_soft_margin,
         )
-        .doc("binary_cross_entropy_with_logits, the mean over the last dim first")
+        .doc("binary_cross_entropy_with_logits, first averaged over the last dim")
         .spelled("torch.nn.functional.@")
         .module(
             "MultiLabelSoftMarginLoss(weight=None, size_average=None, reduce=None, reduction='mean') = \

@@ -76,7 +76,7 @@ fn distance_rows() -> Vec<Op> {
             ", float beta=1.0",
             ", Any size_average=None, Any reduce=None, str reduction='mean', float beta=1.0",
             smooth_l1,
-            "absolute differences, below beta squared over 2 beta"
+            "absolute differences; below beta, squared differences over 2 beta"
         )
         .module("SmoothL1Loss(size_average=None, reduce=None, reduction='mean', beta=1.0) = smooth_l1_loss($0:input, $1:target, reduction, beta)"),
         loss!(
@@ -85,25 +85,25 @@ fn distance_rows() -> Vec<Op> {
             ", float delta=1.0",
             ", str reduction='mean', float delta=1.0",
             huber_loss,
-            "half squared differences up to delta, linear beyond"
+            "half the squared differences up to delta, linear beyond"
         )
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
         Op::composite("weighted_mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::MseLoss, true),
         )
-        .doc("squared differences times weights; their mean is over the sum of the weights")
+        .doc("squared differences times weights; the mean divides by the sum of the weights")
         .spelled("torch.nn.functional.mse_loss"),
         Op::composite("weighted_l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::L1Loss, true),
         )
-        .doc("absolute differences times weights; their mean is over the sum of the weights")
+        .doc("absolute differences times weights; the mean divides by the sum of the weights")
         .spelled("torch.nn.functional.l1_loss"),
         Op::composite("weighted_huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::HuberLoss, false),
         )
-        .doc("huber_loss times weights; their mean is over the elements")
+        .doc("huber_loss times weights; the mean divides by the number of elements")
         .spelled("torch.nn.functional.huber_loss"),
     ]
 }
@@ -116,7 +116,7 @@ fn cross_entropies() -> Vec<Op> {
             "",
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             bce_loss,
-            "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
+            "-(target log(self) + (1 - target) log(1 - self)), with logarithms clamped to at least -100"
         )
         .module("BCELoss(weight=None, size_average=None, reduce=None, reduction='mean') = binary_cross_entropy($0:input, $1:target, @weight?, reduction)"),
         Op::composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
@@ -151,7 +151,7 @@ fn likelihood_rows() -> Vec<Op> {
         Op::composite("kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
             kl_div,
         )
-        .doc("target (log(target) - self); `batchmean` is the sum over the first size")
+        .doc("target (log(target) - self); `batchmean` divides the sum by the batch size")
         .form(
             "aten.kl_div.default",
             "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
@@ -251,7 +251,7 @@ pub(in crate::op::rows) fn reduce_terms(
 pub(in crate::op::rows) fn widen_tensors(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
     let first = tensors[0].dtype();
     let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
-    let dtype = common.ok_or_else(|| OpError::dtype("a loss of dtypes that have no common one"))?;
+    let dtype = common.ok_or_else(|| OpError::dtype("the operands' dtypes have no common dtype"))?;
     let all: OpResult<Vec<Traced>> = tensors.iter().map(|t| b.to_dtype(t, dtype.compute_dtype())).collect();
     Ok((all?, dtype))
 }

@@ -44,7 +44,7 @@ pub(super) fn rows() -> Vec<Op> {
             |c, _| multilabel_type(c),
             Meaning::Routine(multilabel_margin_loss),
         )
-        .doc("multilabel_margin_loss, and which classes are targets")
+        .doc("multilabel_margin_loss, and a mask of the target classes")
         .spelled("aten.multilabel_margin_loss_forward.default"),
         Op::composite("multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
             |b, c| {
@@ -215,7 +215,7 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
         let class = |i| usize::try_from(targets.get(i).to_i64()).ok().filter(|t| *t < classes);
         let labels: Option<Vec<usize>> = (from..end).map(class).collect();
-        let labels = labels.ok_or_else(|| OpError::value("a target is not a class"))?;
+        let labels = labels.ok_or_else(|| OpError::value("a target is not a valid class"))?;
         let sample = Sample {
             log_probs: x,
             batch,

@@ -16,7 +16,7 @@ fn distance_rows() -> Vec<Op> {
             "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
             cosine_similarity,
         )
-        .doc("x1 · x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dim")
+        .doc("the cosine similarity x1 · x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dim")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("CosineSimilarity(dim=1, eps=1e-08) = cosine_similarity($0, $1, dim, eps)"),
         Op::composite(
@@ -34,13 +34,13 @@ fn distance_rows() -> Vec<Op> {
             "cdist(Tensor x1, Tensor x2, float p=2.0, Any compute_mode=None) -> Tensor",
             cdist,
         )
-        .doc("the p-norms between all rows of two matrices")
+        .doc("the p-norm distances between all rows of two matrices")
         .spelled("aten.@ aten._cdist_forward.default torch.@ torch.functional.@"),
         Op::composite("_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", euclidean_dist)
-            .doc("the Euclidean norms between all rows of two matrices, by one matrix product")
+            .doc("the Euclidean distances between all rows of two matrices, by one matrix product")
             .spelled("aten.@ torch.@"),
         Op::composite("pdist(Tensor self, float p=2.0) -> Tensor", pdist)
-            .doc("the p-norms between all pairs of rows")
+            .doc("the p-norm distances between all pairs of rows")
             .spelled("aten.@ torch.@ torch.nn.functional.@"),
         Op::composite("_pdist_forward(Tensor self, float p=2.0) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
@@ -50,12 +50,12 @@ fn distance_rows() -> Vec<Op> {
                 _ => pdist(b, c),
             }
         })
-        .doc("the p-norms between all pairs of rows, without a look at what has no pairs")
+        .doc("the p-norm distances between all pairs of rows, for inputs that are known to have pairs")
         .spelled("aten.@"),
         Op::composite("_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", |b, c| {
             weight_norm(b, c).map(|(w, _)| w.into())
         })
-        .doc("g * v / |v|, the norm over all dims but one")
+        .doc("g * v / |v|, with the norm over all dims but one")
         .spelled("aten.@ torch.@"),
         Op::composite(
             "_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
@@ -80,7 +80,7 @@ fn product_rows() -> Vec<Op> {
             };
             cross(b, x, y, &shape, dim).map(Val::Leaf)
         })
-        .doc("the vector product along a dim of size 3")
+        .doc("the cross product along a dim of size 3")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
             "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
@@ -105,14 +105,14 @@ fn product_rows() -> Vec<Op> {
                 cross(b, x, y, &shape, dim).map(Val::Leaf)
             },
         )
-        .doc("the vector product along a dim of size 3")
+        .doc("the cross product along a dim of size 3")
         .spelled("aten.@ torch.linalg.cross"),
         Op::composite("glu(Tensor self, int dim=-1) -> Tensor", glu)
             .doc("the first half of a dim times the sigmoid of the second")
             .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
             .module("GLU(dim=-1) = glu(input, dim)"),
         Op::composite("matrix_power(Tensor self, int n) -> Tensor", matrix_power)
-            .doc("a square matrix multiplied by itself")
+            .doc("the integer power of a square matrix")
             .spelled("aten.@ aten.linalg_matrix_power.default torch.@ torch.linalg.@ Tensor.@"),
     ]
 }
@@ -304,7 +304,7 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = if n < 0 {
         n = n
             .checked_neg()
-            .ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
+            .ok_or_else(|| OpError::arg("n", "matrix_power: the exponent is too small"))?;
         inverse = b.linalg_inv(x)?;
         &inverse
     } else {

@@ -11,13 +11,13 @@ pub(super) fn rows() -> Vec<Op> {
              out_features) -> Tensor",
             pack_weights,
         )
-        .doc("weights, two of four bits in a byte, their scales and a bias as one vector of f32")
+        .doc("4-bit weights (two per byte), their scales and a bias packed in one f32 vector")
         .spelled("aten.@ torch.@"),
         Op::new("_dyn_quant_matmul_4bit(Tensor inp, Tensor packed_weights, int block_size, int in_features, int out_features) -> Tensor",
             matmul_type,
             Meaning::Routine(quantised_matmul),
         )
-        .doc("inp, its rows quantised to eight bits, times the packed weights of four bits")
+        .doc("inp, with rows quantised to 8 bits, times the packed 4-bit weights")
         .spelled("aten.@ torch.@"),
     ]
 }

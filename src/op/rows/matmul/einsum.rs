@@ -9,7 +9,7 @@ pub(super) fn rows() -> Vec<Op> {
             "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
             |b, c| einsum(b, c.str("equation")?, &c.leaves("tensors")?).map(Val::Leaf),
         )
-        .doc("sums of products over the labels that the result lacks: 'bij,bjk->bik'")
+        .doc("sums of products over the labels that are not in the result: 'bij,bjk->bik'")
         .spelled("aten.@ torch.@ torch.functional.@"),
     ]
 }

@@ -9,12 +9,12 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
             grouped_mm,
         )
-        .doc("the rows of self up to each offset times the matrix of that group; without offsets, bmm")
+        .doc("each group of rows of self, delimited by offsets, times its matrix; without offsets, bmm")
         .spelled("aten.@ torch.@"),
         Op::composite("grouped_mm_of(Tensor mat_a, Tensor mat_b, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
             |b, c| b.call(OpId::_GroupedMm, c.args.clone()),
         )
-        .doc("_grouped_mm, as torch.nn names its operands")
+        .doc("_grouped_mm with the operand names of torch.nn")
         .spelled("torch.nn.functional.grouped_mm"),
         Op::composite("_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("mat2")?);
@@ -27,7 +27,7 @@ pub(super) fn rows() -> Vec<Op> {
             let (x, y) = (b.to_dtype(x, DType::I32)?, b.to_dtype(y, DType::I32)?);
             b.mm(&x, &y).map(Val::Leaf)
         })
-        .doc("the product of int8 matrices in int32")
+        .doc("the int32 product of int8 matrices")
         .spelled("aten.@ torch.@"),
         Op::composite("_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
              Tensor",
@@ -49,7 +49,7 @@ fn grouped_mm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         (3, 3, None) => b.bmm(x, w)?,
         _ => {
             return Err(OpError::shape(format!(
-                "grouped_mm takes a matrix and a stack of them with offsets, or two stacks without, got {} and {}",
+                "grouped_mm expects a matrix and a stack of matrices with offsets, or two stacks without offsets, got {} and {}",
                 list_text(x.shape()?),
                 list_text(w.shape()?)
             )));

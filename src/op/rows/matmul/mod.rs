@@ -56,19 +56,19 @@ fn product_rows() -> Vec<Op> {
     vec![
         contract_op!("mm(Tensor self, Tensor mat2) -> Tensor", mm)
             .new_memory()
-            .doc("product of two matrices")
+            .doc("the product of two matrices")
             .spelled("aten.@ torch.@ Tensor.@ torch.spmm"),
         contract_op!("bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
             .new_memory()
-            .doc("products of two batches of matrices")
+            .doc("the products of two batches of matrices")
             .spelled("aten.@ torch.@ Tensor.@"),
         contract_op!("product(Tensor self, Tensor other) -> Tensor", matmul)
-            .doc("product of batches of matrices, batch dims broadcast"),
+            .doc("the products of batches of matrices with broadcast batch dims"),
         contract_op!(
             "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
             linear
         )
-        .doc("input @ weight.T + bias of an input of rank 2 or more"),
+        .doc("input @ weight.T + bias for an input of rank 2 or more"),
         vector_op(
             "matmul",
             "matmul(Tensor self, Tensor other) -> Tensor",
@@ -76,7 +76,7 @@ fn product_rows() -> Vec<Op> {
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf),
         )
         .new_memory()
-        .doc("product of matrices or vectors, batch dims broadcast")
+        .doc("the product of matrices or vectors with broadcast batch dims")
         .spelled(
             "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
                  Tensor.__matmul__ operator.matmul operator.imatmul",
@@ -87,7 +87,7 @@ fn product_rows() -> Vec<Op> {
             |c, s| contracted(mv(c, s)?),
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf),
         )
-        .doc("product of a matrix and a vector")
+        .doc("the product of a matrix and a vector")
         .spelled("aten.@ torch.@ Tensor.@"),
         vector_op(
             "dot",
@@ -95,7 +95,7 @@ fn product_rows() -> Vec<Op> {
             |c, s| contracted(dot(c, s)?),
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf),
         )
-        .doc("inner product of two vectors")
+        .doc("the inner product of two vectors")
         .spelled("aten.@ torch.@ Tensor.@")
         .form(
             "aten.vdot.default torch.vdot Tensor.vdot",
@@ -238,7 +238,7 @@ fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     if is_added(&c.types())? {
         let out = linear_of_vectors(b, &without_bias(c))?;
         let (Val::Leaf(out), bias) = (out, c.leaf("bias")?) else {
-            return Err(OpError::shape("linear gives a tensor"));
+            return Err(OpError::shape("linear returns a tensor"));
         };
         let lead = bias.rank()?.saturating_sub(out.rank()?);
         let shape = bias.shape()?[lead..].to_vec();
@@ -269,7 +269,7 @@ pub(in crate::op::rows) fn same_dtype(a: DType, b: DType) -> OpResult<DType> {
             a.cpp_name(),
             b.cpp_name()
         ))
-        .help("convert one of them with `to`: products do not promote"));
+        .help("convert one of them with `to`: matrix products do not promote dtypes"));
     }
     if a == DType::B8 {
         return Err(OpError::dtype("\"addmm_impl_cpu_\" not implemented for 'Bool'"));

@@ -9,7 +9,7 @@ use crate::types::{DType, Dim, Val, promote_types};
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::composite("outer(Tensor self, Tensor vec2) -> Tensor", outer)
-            .doc("all products of an element of one vector with one of the other")
+            .doc("the outer product of two vectors")
             .spelled("aten.@ aten.ger.default torch.@ torch.ger Tensor.@ Tensor.ger"),
         Op::composite("inner(Tensor self, Tensor other) -> Tensor", inner)
             .doc("sums of products along the last dims")
@@ -35,7 +35,7 @@ pub(super) fn rows() -> Vec<Op> {
         .doc("sums of products along a dim")
         .spelled("aten.linalg_vecdot.default torch.linalg.@"),
         Op::composite("multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
-            .doc("product of several matrices")
+            .doc("the product of several matrices")
             .spelled("aten.linalg_multi_dot.default torch.linalg.@ aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),
         Op::composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
             bilinear,
@@ -50,7 +50,7 @@ pub(super) fn rows() -> Vec<Op> {
              unroll_dim=1) -> Tensor",
             trilinear,
         )
-        .doc("i1 * i2 * i3, each with new dims where its `expand` says, summed over `sumdim`")
+        .doc("i1 * i2 * i3, each with new dims at the positions in its `expand`, summed over `sumdim`")
         .spelled("aten.@ torch.@"),
         Op::composite("_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor",
             |b, c| {
@@ -61,10 +61,10 @@ pub(super) fn rows() -> Vec<Op> {
                 b.mul(&product, c.leaf("scales")?).map(Val::Leaf)
             },
         )
-        .doc("self @ mat2.T * scales, where mat2 is i8")
+        .doc("self @ mat2.T * scales for an i8 mat2")
         .spelled("aten.@ torch.@"),
         Op::composite("kron(Tensor self, Tensor other) -> Tensor", kron)
-            .doc("Kronecker product")
+            .doc("the Kronecker product")
             .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -167,7 +167,7 @@ fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dtype = [x, y]
         .iter()
         .try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
-    let dtype = dtype.ok_or_else(|| OpError::dtype("addr of dtypes that have no common one"))?;
+    let dtype = dtype.ok_or_else(|| OpError::dtype("addr: the dtypes have no common dtype"))?;
     // On bools, the sum is `or`, the product is `and`, and factors count as bools. Half types round once.
     let factor = |name: &str| match (dtype, c.get(name).as_f64()) {
         (DType::B8, Some(f)) => Val::Bool(f != 0.0),
@@ -297,7 +297,7 @@ fn vecdot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let product = product
         .as_leaf()
         .cloned()
-        .ok_or_else(|| OpError::arg("x", "vecdot needs tensors"))?;
+        .ok_or_else(|| OpError::arg("x", "vecdot requires tensors"))?;
     let dim = wrap_dim(c.int("dim")?, product.rank()?)?;
     let dtype = product.dtype();
     b.op(

@@ -72,7 +72,7 @@ fn batch_norm() -> Op {
         tracked: Some(OpId::TrackedBatchNorm),
         training: Some("training"),
     })
-    .doc("normalised per channel, with running statistics or those of the batch")
+    .doc("normalisation per channel by running or batch statistics")
     .form_with(
         "aten.batch_norm.default torch.batch_norm",
         "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float \
@@ -147,7 +147,7 @@ fn no_stats() -> Op {
          eps) -> (Tensor, Tensor, Tensor)",
         |b, c| with_statistics(b, c, true),
     )
-    .doc("batch_norm with the statistics of the batch")
+    .doc("batch_norm with batch statistics")
     .spelled("aten._native_batch_norm_legit.no_stats")
 }
 
@@ -165,7 +165,7 @@ fn native_batch_norm() -> Op {
         tracked: None,
         training: Some("training"),
     })
-    .doc("batch_norm with the statistics used")
+    .doc("batch_norm, and the statistics used")
     .spelled("aten.@ torch.@ aten._native_batch_norm_legit.default")
 }
 
@@ -175,7 +175,7 @@ fn training_rows() -> Vec<Op> {
              running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
             functional_batch_norm,
         )
-        .doc("batch_norm with the statistics used and the new running statistics")
+        .doc("batch_norm, the statistics used, and the new running statistics")
         .spelled("aten.@"),
         Op::composite("verified_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -184,18 +184,18 @@ fn training_rows() -> Vec<Op> {
                 b.call(OpId::_NativeBatchNormLegitFunctional, c.args.clone())
             },
         )
-        .doc("_native_batch_norm_legit_functional of a batch on which torch.nn trains"),
+        .doc("_native_batch_norm_legit_functional for a batch that torch.nn has checked"),
         Op::composite("tracked_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              training, float momentum, float eps, Tensor? num_batches_tracked, bool cumulative) -> (Tensor, Tensor, Tensor, \
              Tensor, Tensor, Tensor)",
             tracked_batch_norm,
         )
-        .doc("verified_batch_norm, with the count of batches; cumulative statistics are means over all of them"),
+        .doc("verified_batch_norm with the number of batches, over which cumulative statistics are averaged"),
         Op::composite("_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::_NativeBatchNormLegitFunctional, true),
         )
-        .doc("batch_norm in training, with the statistics used, an empty tensor, and the new running statistics")
+        .doc("batch_norm in training: the result, the statistics used, an empty tensor, and the new running statistics")
         .spelled("aten.@"),
         Op::composite("_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, \
              float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
@@ -207,19 +207,19 @@ fn training_rows() -> Vec<Op> {
             tracked: None,
             training: None,
         })
-        .doc("batch_norm in training, with the statistics used and an empty tensor; the running statistics are written")
+        .doc("batch_norm in training: the result, the statistics used, and an empty tensor; updates the running statistics")
         .spelled("aten.@"),
         Op::composite("_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \
              momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::NativeBatchNorm, false),
         )
-        .doc("batch_norm in evaluation, with empty tensors for what training saves")
+        .doc("batch_norm in evaluation, with empty tensors in place of the values that training saves")
         .spelled("aten.@"),
         Op::composite("_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             instance_functional,
         )
-        .doc("instance_norm with the new running statistics"),
+        .doc("instance_norm, and the new running statistics"),
         Op::composite("verified_instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             |b, c| {
@@ -227,7 +227,7 @@ fn training_rows() -> Vec<Op> {
                 b.call(OpId::_InstanceNormFunctional, c.args.clone())
             },
         )
-        .doc("_instance_norm_functional of items on which torch.nn trains"),
+        .doc("_instance_norm_functional for items that torch.nn has checked"),
     ]
 }
 
@@ -236,7 +236,7 @@ fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: OpId, training: bool) 
     let mut args = c.args.clone();
     args.insert(5, Val::Bool(training));
     let Val::Tuple(mut out) = b.call(row, args)? else {
-        return Err(OpError::arg("input", "batch_norm gives several results"));
+        return Err(OpError::arg("input", "batch_norm returns several results"));
     };
     let reserve = b.full(&[Dim::Const(0)], Val::int(0), DType::U8)?;
     out.insert(3, reserve.into());

@@ -25,7 +25,7 @@ pub(super) fn instance_norm() -> Op {
         tracked: None,
         training: Some("use_input_stats"),
     })
-    .doc("normalised per channel of each item of the batch")
+    .doc("normalisation per channel of each item in the batch")
     .form_with(
         "aten.instance_norm.default torch.instance_norm",
         "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
@@ -90,7 +90,7 @@ pub(super) fn unbatched_instance_norm() -> Op {
             if alone { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
         },
     )
-    .doc("instance_norm of an input that may have no batch dim")
+    .doc("instance_norm for an input with an optional batch dim")
 }
 
 fn normalise_instances(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -46,7 +46,7 @@ fn layer_rows() -> Vec<Op> {
             },
         )
         .order(MemoryOrder::RowMajor)
-        .doc("layer_norm with the mean and 1 / sqrt(var + eps)")
+        .doc("layer_norm, the mean, and 1 / sqrt(var + eps)")
         .spelled("aten.@ torch.@"),
         Op::composite("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
             |b, c| rms_norm(b, c).map(|(out, _)| out.into()),
@@ -62,7 +62,7 @@ fn layer_rows() -> Vec<Op> {
         Op::composite("_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
             |b, c| rms_norm(b, c).map(|(out, r)| Val::Tuple(vec![out.into(), r.into()])),
         )
-        .doc("rms_norm with 1 / sqrt(mean(x * x) + eps)")
+        .doc("rms_norm, and 1 / sqrt(mean(x * x) + eps)")
         .spelled("aten.@"),
     ]
 }
@@ -77,7 +77,7 @@ fn group_rows() -> Vec<Op> {
             },
         )
         .new_memory()
-        .doc("normalised over groups of channels and all dims after them")
+        .doc("normalisation over groups of channels and all following dims")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module(
             "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, \
@@ -95,7 +95,7 @@ fn group_rows() -> Vec<Op> {
                 n.into_saved(b, c)
             },
         )
-        .doc("group_norm with the mean and 1 / sqrt(var + eps)")
+        .doc("group_norm, the mean, and 1 / sqrt(var + eps)")
         .spelled("aten.@ torch.@"),
     ]
 }
@@ -113,7 +113,7 @@ fn other_rows() -> Vec<Op> {
         Op::composite("cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
             cross_map_lrn,
         )
-        .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all after it")
+        .doc("local_response_norm of images with the formula of torch's older class, CrossMapLRN2d")
         .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
         Op::composite("normalize(Tensor input, Any p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
             normalize,

@@ -34,7 +34,7 @@ fn softmax_rows() -> Vec<Op> {
             "_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
             safe_softmax,
         )
-        .doc("softmax that gives zeros where all of a row is -inf")
+        .doc("softmax that yields zeros for rows that are all -inf")
         .spelled("aten.@"),
     ]
 }

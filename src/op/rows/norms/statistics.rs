@@ -15,7 +15,7 @@ pub(super) fn tracked_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResul
         false => update_running(b, c, mean, var),
     };
     let Val::Tuple(mut out) = update_stats(b, c, &new)? else {
-        return Err(OpError::arg("input", "batch_norm gives several results"));
+        return Err(OpError::arg("input", "batch_norm returns several results"));
     };
     out.push((&count).into());
     Ok(Val::Tuple(out))
@@ -31,7 +31,7 @@ pub(super) fn functional_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpRe
 fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) -> OpResult<Val<Traced>> {
     let training = c.bool("training")?;
     let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
-        return Err(OpError::arg("input", "batch_norm gives three results"));
+        return Err(OpError::arg("input", "batch_norm returns three results"));
     };
     if training {
         let x = c.leaf("input")?;
@@ -70,7 +70,8 @@ pub(super) fn update_running(
 /// The number of batches so far.
 pub(super) fn want_count(c: &Call<Traced>) -> OpResult<&Traced> {
     c.opt_leaf("num_batches_tracked").ok_or_else(|| {
-        let title = "without a momentum, statistics are means over `num_batches_tracked` batches, which is not known";
+        let title =
+            "without a momentum, statistics are averaged over `num_batches_tracked` batches, whose value is unknown";
         OpError::arg("momentum", title)
     })
 }

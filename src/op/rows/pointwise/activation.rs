@@ -51,7 +51,7 @@ fn rectifier_rows() -> Vec<Op> {
             "",
             D::NoBoolMessage("Boolean inputs not supported for relu"),
             "max(self, 0)",
-            "self where it is positive (or NaN), else 0"
+            "self if it is positive (or NaN), else 0"
         )
         .clamps(|_| Some((0.0, f32::INFINITY)))
         .spelled("torch.relu Tensor.relu")
@@ -62,7 +62,7 @@ fn rectifier_rows() -> Vec<Op> {
             "",
             D::NoBoolMessage("Bool inputs not supported for hardtanh"),
             "min(max(self, 0), 6)",
-            "self between 0 and 6"
+            "self clamped to [0, 6]"
         )
         .clamps(|_| Some((0.0, 6.0)))
         .module("ReLU6(inplace=False) = relu6(input)"),
@@ -71,7 +71,7 @@ fn rectifier_rows() -> Vec<Op> {
             ", Scalar negative_slope=0.01",
             D::FloatOnly("leaky_relu_cpu"),
             "where(self > 0, self, self * negative_slope)",
-            "self, times the slope where it is negative"
+            "self if it is positive, else self times the slope"
         )
         .inplace("torch.nn.functional.leaky_relu_")
         .module("LeakyReLU(negative_slope=0.01, inplace=False) = leaky_relu(input, negative_slope)"),
@@ -80,7 +80,7 @@ fn rectifier_rows() -> Vec<Op> {
             ", Scalar threshold, Scalar value",
             D::NoBool("threshold_cpu"),
             "where(self <= threshold, value, self)",
-            "self where it is above the threshold, else the value"
+            "self if it is above the threshold, else the value"
         )
         .spelled("torch.threshold")
         .inplace("torch.threshold_ torch.nn.functional.threshold_")
@@ -102,7 +102,7 @@ fn clipped_rows() -> Vec<Op> {
             ", float min_val=-1., float max_val=1."
         )
         .clamps(|c| Some((c.f64("min_val").ok()? as f32, c.f64("max_val").ok()? as f32)))
-        .doc("self between two bounds")
+        .doc("self clamped between two bounds")
         .spelled("aten.hardtanh.default")
         .inplace("aten.hardtanh_.default")
         .inplace("torch.nn.functional.hardtanh_")
@@ -149,7 +149,7 @@ fn smooth_rows() -> Vec<Op> {
                 )),
             },
         )
-        .doc("self times the normal distribution function of self, or its tanh approximation")
+        .doc("self times the normal cumulative distribution function of self, or its tanh approximation")
         .spelled("aten.@")
         .form(
             "torch.nn.functional.gelu",
@@ -178,7 +178,7 @@ fn smooth_rows() -> Vec<Op> {
             D::FloatOnly("softplus_cpu"),
             "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
         )
-        .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
+        .doc("log(1 + exp(beta * self)) / beta; self above the threshold")
         .spelled("aten.@ torch.nn.functional.@")
         .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
         pointwise(
@@ -219,7 +219,7 @@ fn exponential_rows() -> Vec<Op> {
             ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1",
             D::FloatOnly("elu_cpu"),
             "where(self < 0, expm1(self * input_scale) * (alpha * scale), self * scale)",
-            "scale * self, or scale * alpha * expm1(input_scale * self) where self is negative"
+            "scale * self, or scale * alpha * expm1(input_scale * self) if self is negative"
         )
         .form(
             "torch.nn.functional.elu",
@@ -235,7 +235,7 @@ fn exponential_rows() -> Vec<Op> {
             "",
             D::FloatOnly("elu_cpu"),
             "where(self < 0, expm1(self) * (1.6732632423543772 * 1.0507009873554805), self * 1.0507009873554805)",
-            "elu with the scales of self-normalising networks"
+            "elu with the constants of self-normalising networks"
         )
         .spelled("torch.selu")
         .inplace("torch.selu_ torch.nn.functional.selu_")
@@ -245,7 +245,7 @@ fn exponential_rows() -> Vec<Op> {
             ", Scalar alpha=1.",
             D::FloatOnly("elu_cpu"),
             "where(self < 0, expm1(self * (1 / alpha)) * alpha, self)",
-            "self, or alpha * expm1(self / alpha) where it is negative"
+            "self, or alpha * expm1(self / alpha) if it is negative"
         )
         .spelled("torch.celu")
         .inplace("torch.celu_ torch.nn.functional.celu_")
@@ -260,7 +260,7 @@ fn shrink_rows() -> Vec<Op> {
             D::FloatOnly("hardshrink_cpu"),
             "l = rounded(lambd); where((self >= -l) & (self <= l), 0, self)",
         )
-        .doc("0 within lambd of 0, else self")
+        .doc("0 if |self| <= lambd, else self")
         .spelled("aten.@ torch.@ torch.nn.functional.@ Tensor.@")
         .module("Hardshrink(lambd=0.5) = hardshrink(input, lambd)"),
         pointwise_by(
@@ -281,7 +281,7 @@ fn shrink_rows() -> Vec<Op> {
                 }),
             },
         )
-        .doc("self moved towards 0 by lambd, and 0 within lambd of it")
+        .doc("self moved towards 0 by lambd; 0 if |self| <= lambd")
         .spelled("aten.@ torch.nn.functional.@")
         .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
         Op::composite("tanhshrink(Tensor self) -> Tensor", |b, c| {
@@ -301,10 +301,10 @@ fn prelu_rows() -> Vec<Op> {
             D::Same("prelu_cpu"),
             "where(self > 0, self, self * weight)",
         )
-        .doc("self, times the weight where it is negative")
+        .doc("self if it is positive, else self times the weight")
         .spelled("aten.@"),
         Op::composite("prelu(Tensor self, Tensor weight) -> Tensor", prelu)
-            .doc("self, times the channel's weight where it is negative; channels are dim 1")
+            .doc("self if it is positive, else self times the channel's weight; channels are dim 1")
             .spelled("aten.@ torch.@ Tensor.@ torch.nn.functional.@")
             .module("PReLU(num_parameters=1, init=0.25) = prelu(input, @weight[num_parameters])"),
     ]

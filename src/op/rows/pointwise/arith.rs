@@ -35,7 +35,7 @@ fn add_sub_rows() -> Vec<Op> {
                 ],
             )
         })
-        .doc("self + alpha * other; on bools, or")
+        .doc("self + alpha * other; logical or on bools")
         .spelled("aten.add.Tensor torch.add Tensor.add operator.add Tensor.__add__ Tensor.__radd__")
         .form("aten.add.Scalar", scalar)
         .inplace("aten.add_.Tensor Tensor.add_ operator.iadd Tensor.__iadd__")
@@ -98,7 +98,7 @@ fn sign_rows() -> Vec<Op> {
             ),
             "-self",
         )
-        .doc("-self; integers wrap")
+        .doc("-self; integers wrap around")
         .spelled("aten.@ torch.@ Tensor.@")
         .spelled(one!("negative"))
         .spelled("operator.@ Tensor.__neg__")
@@ -115,7 +115,7 @@ fn sign_rows() -> Vec<Op> {
         .aliasing()
         .same_object(|_, _| true),
         pointwise("abs(Tensor self) -> Tensor", D::NoBool("abs_cpu"), "abs(self)")
-            .doc("the magnitude; integers wrap")
+            .doc("the absolute value; integers wrap around")
             .spelled("aten.@ torch.@ Tensor.@")
             .spelled(one!("absolute"))
             .spelled("operator.@ builtins.@ Tensor.__abs__")
@@ -147,7 +147,7 @@ fn product_rows() -> Vec<Op> {
     );
     vec![
         pointwise(("mul", binary), D::Promote, "self * other")
-            .doc("self * other; on bools, and")
+            .doc("self * other; logical and on bools")
             .wide_numbers()
             .spelled(two!("mul"))
             .spelled(two!("multiply"))
@@ -232,7 +232,7 @@ fn quotient_rows() -> Vec<Op> {
             D::NoBool("remainder_cpu"),
             "self % other",
         )
-        .doc("what is left of self after whole multiples of other, with other's sign")
+        .doc("the remainder of self / other, with other's sign")
         .spelled("aten.@.Tensor aten.@.Scalar torch.@ Tensor.@")
         .spelled("aten.@.Scalar_Tensor operator.mod Tensor.__mod__")
         .form("Tensor.__rmod__", "remainder(Tensor other, Tensor self) -> Tensor")
@@ -243,7 +243,7 @@ fn quotient_rows() -> Vec<Op> {
             D::NoBool("fmod_cpu"),
             "fmod(self, other)",
         )
-        .doc("what is left of self after whole multiples of other, with self's sign")
+        .doc("the remainder of self / other, with self's sign")
         .spelled("aten.@.Tensor aten.@.Scalar torch.@ Tensor.@")
         .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_"),
         pointwise("reciprocal(Tensor self) -> Tensor", D::PromoteFloat, "1 / self")
@@ -269,7 +269,7 @@ fn div_row() -> Op {
             )),
         },
     )
-    .doc("self / other, or rounded down (`floor`) or towards zero (`trunc`); integers give f32 unless rounded")
+    .doc("self / other, optionally rounded down (`floor`) or towards zero (`trunc`); integers yield f32 unless rounded")
     .wide_numbers()
     .spelled("aten.@.Tensor_mode aten.@.Scalar_mode torch.@ Tensor.@")
     .spelled("aten.divide.Tensor_mode aten.divide.Scalar_mode torch.divide Tensor.divide")
@@ -329,7 +329,7 @@ fn power_rows() -> Vec<Op> {
     let reversed = "pow(Tensor exponent, Tensor self) -> Tensor";
     vec![
         pointwise_by(("pow", schema), D::Promote, power_expr)
-            .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
+            .doc("self ** exponent; negative powers of integers other than 1 and -1 yield 0")
             .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
             .spelled("operator.pow builtins.pow Tensor.__pow__")
             .form("builtins.pow", "pow(Tensor base, Tensor exp) -> Tensor")
@@ -407,7 +407,7 @@ fn fused_rows() -> Vec<Op> {
             D::Same("lerp_kernel_scalar"),
             |_| Ok("where(abs(weight) < 0.5, fma(weight, end - self, self), fma(weight - 1, end - self, end))"),
         )
-        .doc("from self to end by weight")
+        .doc("linear interpolation from self to end by weight")
         .wide_numbers()
         .spelled("aten.@.Scalar aten.@.Tensor torch.@ Tensor.@")
         .inplace("aten.@_.Scalar aten.@_.Tensor Tensor.@_"),

@@ -22,7 +22,7 @@ fn assert_rows() -> Vec<Op> {
             Meaning::Host,
         )
         .memory(MemoryUse::Checks)
-        .doc("checks a tensor's dtype, layout and sizes; there is one device")
+        .doc("checks a tensor's dtype, layout and sizes; ignores the device")
         .spelled("aten.@")
         .effect(Effect::External),
         Op::new(
@@ -53,7 +53,7 @@ fn assert_rows() -> Vec<Op> {
             check_scalar,
             Meaning::Host,
         )
-        .doc("checks that a number is not zero")
+        .doc("checks that a number is nonzero")
         .spelled("aten.@ torch._assert")
         .effect(Effect::External),
     ]
@@ -80,7 +80,7 @@ fn range_rows() -> Vec<Op> {
             },
             Meaning::Host,
         )
-        .doc("checks that a size is within bounds, which begin at 0 where they are not given")
+        .doc("checks that a size is within bounds; the default lower bound is 0")
         .spelled("aten.@ torch.@")
         .effect(Effect::External),
     ]
@@ -105,7 +105,7 @@ fn check_rows() -> Vec<Op> {
             },
             Meaning::Host,
         )
-        .doc("checks that a number can be a size")
+        .doc("checks that a number is a valid size")
         .spelled("torch.@")
         .effect(Effect::External),
         Op::composite("_check_tensor_all(Tensor cond, Any message=None) -> ()", |b, c| {

@@ -35,7 +35,7 @@ fn comparison_rows() -> Vec<Op> {
         comparison!(
             "eq",
             "==",
-            "whether self == other; a number is rounded to the tensor's dtype first"
+            "whether self == other; a number is first rounded to the tensor's dtype"
         )
         .commutative(),
         comparison!("ne" = "not_equal", "!=", "whether self != other").commutative(),
@@ -92,22 +92,18 @@ fn predicate_rows() -> Vec<Op> {
     vec![
         predicate!("isnan", "isnan(self)", "whether self is NaN"),
         predicate!("isinf", "isinf(self)", "whether self is infinite"),
-        predicate!(
-            "isfinite",
-            "~(isinf(self) | isnan(self))",
-            "whether self is neither infinite nor NaN"
-        ),
+        predicate!("isfinite", "~(isinf(self) | isnan(self))", "whether self is finite"),
         predicate!("isposinf", "isinf(self) & ~signbit(self)", "whether self is +inf"),
         predicate!("isneginf", "isinf(self) & signbit(self)", "whether self is -inf"),
         predicate!("signbit", "signbit(self)", "whether the sign bit is set (also of -0.0)"),
-        predicate!("isreal", "True", "true: no number here has an imaginary part"),
+        predicate!("isreal", "True", "true, since fxc has no complex numbers"),
     ]
 }
 
 fn logic_rows() -> Vec<Op> {
     vec![
         pointwise("logical_not(Tensor self) -> Tensor", D::Logical, "~self")
-            .doc("whether self is zero")
+            .doc("logical not: whether self is zero")
             .spelled("aten.@ torch.@ Tensor.@")
             .inplace("aten.@_ Tensor.@_"),
         pointwise(
@@ -115,7 +111,7 @@ fn logic_rows() -> Vec<Op> {
             D::Logical,
             "self & other",
         )
-        .doc("whether neither is zero")
+        .doc("logical and: whether both are nonzero")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .commutative(),
@@ -124,7 +120,7 @@ fn logic_rows() -> Vec<Op> {
             D::Logical,
             "self | other",
         )
-        .doc("whether one is not zero")
+        .doc("logical or: whether at least one is nonzero")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .commutative(),
@@ -133,7 +129,7 @@ fn logic_rows() -> Vec<Op> {
             D::Logical,
             "self ^ other",
         )
-        .doc("whether exactly one is not zero")
+        .doc("logical exclusive or: whether exactly one is nonzero")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .commutative(),
@@ -272,22 +268,16 @@ fn bitwise_rows() -> Vec<Op> {
             "and_",
             "bitwise_and_cpu",
             "&",
-            "the bits that both have; on bools, and"
+            "bitwise and; logical and on bools"
         ),
-        bitwise!(
-            "or",
-            "or_",
-            "bitwise_or_cpu",
-            "|",
-            "the bits that either has; on bools, or"
-        ),
-        bitwise!("xor", "xor", "bitwise_xor_cpu", "^", "the bits that exactly one has"),
+        bitwise!("or", "or_", "bitwise_or_cpu", "|", "bitwise or; logical or on bools"),
+        bitwise!("xor", "xor", "bitwise_xor_cpu", "^", "bitwise exclusive or"),
         pointwise(
             "bitwise_not(Tensor self) -> Tensor",
             D::IntOrBool("bitwise_not_cpu"),
             "~self",
         )
-        .doc("the other bits; on bools, not")
+        .doc("bitwise not; logical not on bools")
         .spelled("aten.@ torch.@ Tensor.@")
         .spelled("operator.invert operator.inv Tensor.__invert__")
         .inplace("aten.@_ Tensor.@_"),
@@ -296,14 +286,14 @@ fn bitwise_rows() -> Vec<Op> {
             "lshift",
             "lshift_cpu",
             "<<",
-            "shifted left; counts below 0 or of the width and more give 0"
+            "self shifted left; shifts outside the width yield 0"
         ),
         shift!(
             "right",
             "rshift",
             "rshift_cpu",
             ">>",
-            "shifted right with the sign; counts below 0 or of the width and more give 0 or -1"
+            "self shifted right with sign extension; shifts outside the width yield 0 or -1"
         ),
     ]
 }

@@ -51,7 +51,7 @@ fn convert_stored() -> Op {
             Ok(Val::Leaf(x.to(c.opt_dtype("dtype").unwrap_or(x.dtype()))))
         }),
     )
-    .doc("every element converted from or to a dtype that is only stored: 8-bit floats, `u16`, `u32`, `u64`")
+    .doc("every element converted from or to a storage-only dtype: 8-bit floats, `u16`, `u32`, `u64`")
 }
 
 /// Rejects dtypes that are not computed with: those that only occur in files and types.
@@ -60,7 +60,7 @@ pub(in crate::op::rows) fn want_computed(dtype: DType) -> OpResult<()> {
         return Ok(());
     }
     Err(OpError::dtype(format!(
-        "fxc does not compute with torch.{}",
+        "fxc does not support torch.{}",
         dtype.torch_name()
     )))
 }
@@ -79,7 +79,7 @@ const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None,
 
 fn to_row() -> Op {
     let mut op = Op::composite(("to", TO), convert_tensor)
-        .doc("converted to a dtype, or to another tensor's; itself if it has it")
+        .doc("the tensor converted to a dtype, or to another tensor's dtype")
         .form(
             "aten.to.dtype Tensor.to",
             "to(Tensor self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? \
@@ -136,7 +136,7 @@ fn to_copy() -> Op {
         },
     )
     .same_elements()
-    .doc("a copy, converted to a dtype")
+    .doc("a copy converted to a dtype")
     .spelled("aten.@")
 }
 
@@ -162,7 +162,7 @@ fn type_as() -> Op {
     Op::composite("type_as(Tensor self, Tensor other) -> Tensor", |b, c| {
         b.to_dtype(c.leaf("self")?, c.leaf("other")?.dtype()).map(Val::Leaf)
     })
-    .doc("converted to the other tensor's dtype")
+    .doc("the tensor converted to the other tensor's dtype")
     .spelled("aten.@ Tensor.@")
     .aliasing()
 }
@@ -208,13 +208,13 @@ fn item_row() -> Op {
             })?;
             match v {
                 Scalar::Int(DType::U64, i) if i < 0 => Err(OpError::value(format!(
-                    "{v} is beyond the numbers of 64 bits with a sign that fxc has for Python's"
+                    "{v} exceeds the signed 64-bit range that fxc uses for Python ints"
                 ))),
                 v => Ok(scalar_to_val(v)),
             }
         }),
     )
-    .doc("the only element as a number")
+    .doc("the single element as a number")
     .spelled("aten.@ Tensor.@")
 }
 
@@ -245,7 +245,7 @@ fn class_name() -> Op {
         },
         Meaning::Host,
     )
-    .doc("the name of torch's class of tensors of the dtype")
+    .doc("the name of torch's tensor class for the dtype")
     .spelled("Tensor.type")
 }
 
@@ -253,10 +253,10 @@ fn class_name() -> Op {
 fn python_numbers() -> Vec<Op> {
     vec![
         Op::composite("item_int(Tensor self) -> int", |b, c| of_item(b, c, OpId::SymInt))
-            .doc("the only element as an int, truncated")
+            .doc("the single element as an int, truncated")
             .spelled("builtins.int Tensor.__int__"),
         Op::composite("item_float(Tensor self) -> float", |b, c| of_item(b, c, OpId::SymFloat))
-            .doc("the only element as a float")
+            .doc("the single element as a float")
             .spelled("builtins.float Tensor.__float__"),
         Op::composite("item_bool(Tensor self) -> bool", |b, c| {
             let elements = c.leaf("self")?.ty.numel();
@@ -265,10 +265,10 @@ fn python_numbers() -> Vec<Op> {
                 _ => of_item(b, c, OpId::SymBool),
             }
         })
-        .doc("whether the only element is not zero")
+        .doc("whether the single element is nonzero")
         .spelled("builtins.bool Tensor.__bool__"),
         Op::composite("item_not(Tensor self) -> bool", |b, c| of_item(b, c, OpId::SymNot))
-            .doc("whether the only element is zero")
+            .doc("whether the single element is zero")
             .spelled("operator.not_"),
     ]
 }

@@ -13,7 +13,7 @@ macro_rules! of_numbers {
             ),
             |b, c| of_numbers(b, c, OpId::$id),
         )
-        .doc(concat!($base, " of numbers as tensors of no dims"))
+        .doc(concat!($base, " of numbers as 0-d tensors"))
         .spelled($paths)
     };
 }

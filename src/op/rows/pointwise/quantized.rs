@@ -17,7 +17,7 @@ fn to_integers() -> Vec<Op> {
         Op::composite("quantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
             |b, c| quantize(b, c, None),
         )
-        .doc("round(input / scale) + zero_point within bounds, as integers")
+        .doc("round(input / scale) + zero_point, clamped to bounds, as integers")
         .form(
             "quantized_decomposed.quantize_per_tensor.default",
             "quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
@@ -46,7 +46,7 @@ fn to_integers() -> Vec<Op> {
                 clamp_to_quant_range(b, c, &x)
             },
         )
-        .doc("round(input / scales + zero_points) within bounds, with scales for each row")
+        .doc("round(input / scales + zero_points), clamped to bounds, with a scale for each row")
         .spelled("quantized_decomposed.@.default"),
     ]
 }
@@ -97,7 +97,7 @@ fn from_integers() -> Vec<Op> {
                 b.to_dtype(&x, c.opt_dtype("output_dtype").unwrap_or(DType::F32)).map(Val::Leaf)
             },
         )
-        .doc("(input - zero_points) * scales, with scales for each row")
+        .doc("(input - zero_points) * scales, with a scale for each row")
         .spelled("quantized_decomposed.@.default"),
     ]
 }
@@ -110,7 +110,7 @@ fn fake_quantize_rows() -> Vec<Op> {
                 fake_quantize(b, c, scale, zero)
             },
         )
-        .doc("quantized and back: what is left of the numbers")
+        .doc("the values after quantization and dequantization")
         .form(
             "aten.fake_quantize_per_tensor_affine.default torch.fake_quantize_per_tensor_affine",
             "fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> Tensor",
@@ -146,10 +146,10 @@ fn qparam_rows() -> Vec<Op> {
     };
     vec![
         row("choose_qparams", |b, c| choose_qparams(b, c, false))
-            .doc("the scale and the zero point that fit the numbers of a tensor into a range of integers")
+            .doc("the scale and zero point that map the values of a tensor to a range of integers")
             .spelled("quantized_decomposed.choose_qparams.tensor"),
         row("choose_qparams_symmetric", |b, c| choose_qparams(b, c, true))
-            .doc("the scale that fits the magnitudes of a tensor into a range of integers, and the zero point of its middle")
+            .doc("the scale and zero point that symmetrically map the magnitudes of a tensor to a range of integers")
             .spelled("quantized_decomposed.choose_qparams_symmetric.tensor"),
     ]
 }
@@ -243,7 +243,7 @@ fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpRes
     let span = high as f64 - low as f64;
     let bounds = b.call_many(OpId::Aminmax, [c.leaf("input")?.into()])?;
     let [least, most] = &bounds[..] else {
-        return Err(OpError::shape("aminmax gives two tensors"));
+        return Err(OpError::shape("aminmax returns two tensors"));
     };
     let least = b.op(OpId::Clamp, [least.into(), Val::None, Val::int(0)])?;
     let most = b.op(OpId::Clamp, [most.into(), Val::int(0)])?;

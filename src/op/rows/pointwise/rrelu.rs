@@ -20,7 +20,7 @@ fn rrelu_row() -> Op {
                    generator=None) -> Tensor";
     Op::composite(("rrelu", schema), rrelu_of)
         .order(MemoryOrder::RowMajor)
-        .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
+        .doc("leaky_relu with the mean of two slopes, or in training with random slopes between them")
         .spelled("torch.rrelu")
         .form("aten.rrelu.default", of_aten)
         .form(
@@ -54,9 +54,9 @@ fn rrelu_with_noise() -> [Op; 2] {
             // The slopes would have to be written to `noise`.
             Err(OpError::arg(
                 "training",
-                "rrelu_with_noise in training writes to its argument `noise`",
+                "rrelu_with_noise in training writes to its argument `noise`, which is not supported",
             )
-            .help("`rrelu_with_noise_functional` gives the new value as a result"))
+            .help("use `rrelu_with_noise_functional`, which returns the new value"))
         })
         .doc("rrelu in evaluation")
         .spelled("aten.@"),
@@ -79,7 +79,7 @@ fn noise_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             )));
         }
         for (a, b) in a.iter().zip(b) {
-            s.unify_dims(a, b, || "the sizes of `noise` are those of `self`".into())?;
+            s.unify_dims(a, b, || "`noise` must have the same sizes as `self`".into())?;
         }
     }
     Ok(Val::Tuple(vec![Val::Leaf(x.clone()), Val::Leaf(noise.clone())]))
@@ -131,5 +131,5 @@ fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     )?;
     let out = both.into_iter().next();
     out.map(Val::Leaf)
-        .ok_or_else(|| OpError::arg("self", "rrelu gives a tensor"))
+        .ok_or_else(|| OpError::arg("self", "rrelu returns a tensor"))
 }

@@ -35,7 +35,7 @@ fn extremum_rows() -> Vec<Op> {
             "maximum",
             D::Promote,
             "max(self, other)",
-            "the larger; NaN if either is"
+            "the elementwise maximum; NaN if either operand is NaN"
         )
         .spelled("aten.max.other torch.max Tensor.max")
         .commutative(),
@@ -43,7 +43,7 @@ fn extremum_rows() -> Vec<Op> {
             "minimum",
             D::Promote,
             "min(self, other)",
-            "the smaller; NaN if either is"
+            "the elementwise minimum; NaN if either operand is NaN"
         )
         .spelled("aten.min.other torch.min Tensor.min")
         .commutative(),
@@ -51,14 +51,14 @@ fn extremum_rows() -> Vec<Op> {
             "fmax",
             D::Promote,
             "fmax(self, other)",
-            "the larger; the other one if one is NaN"
+            "the elementwise maximum; ignores a NaN operand"
         )
         .commutative(),
         binary!(
             "fmin",
             D::Promote,
             "fmin(self, other)",
-            "the smaller; the other one if one is NaN"
+            "the elementwise minimum; ignores a NaN operand"
         )
         .commutative(),
     ]
@@ -75,7 +75,7 @@ fn clamp_rows() -> Vec<Op> {
             D::Promote,
             clamp_expr,
         )
-        .doc("self between two bounds, the upper one winning; NaN stays, a NaN bound gives NaN")
+        .doc("self clamped to two bounds, of which the upper takes precedence; NaN values and NaN bounds yield NaN")
         .spelled("aten.@ aten.@.Tensor torch.@ Tensor.@")
         .spelled("aten.clip.default aten.clip.Tensor torch.clip Tensor.clip")
         .form(
@@ -102,7 +102,7 @@ fn clamp_rows() -> Vec<Op> {
             "inf = where(signbit(self), given(neginf, -largest()), given(posinf, largest())); where(isnan(self), \
              given(nan, 0), where(isinf(self), inf, self))",
         )
-        .doc("NaN and infinities replaced: by 0 and the largest finite numbers unless given")
+        .doc("self with NaN and infinities replaced, by default by 0 and the largest finite numbers")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
@@ -180,7 +180,7 @@ fn selection_rows() -> Vec<Op> {
             D::Promote,
             "where(condition, self, other)",
         )
-        .doc("self where the condition holds, else other")
+        .doc("self where the condition is true, else other")
         .spelled("aten.@.self aten.@.ScalarOther aten.@.ScalarSelf aten.@.Scalar torch.@")
         .form(
             "Tensor.where",
@@ -197,7 +197,7 @@ fn selection_rows() -> Vec<Op> {
             },
         )
         .order(MemoryOrder::RowMajor)
-        .doc("the value, converted to self's dtype, where the mask holds, else self")
+        .doc("the value, converted to self's dtype, where the mask is true, else self")
         .spelled("aten.@.Scalar aten.@.Tensor torch.@ Tensor.@")
         .inplace("aten.@_.Scalar aten.@_.Tensor Tensor.@_")
         .shared_writes(always_shared),
@@ -206,7 +206,7 @@ fn selection_rows() -> Vec<Op> {
             D::Promote,
             heaviside_expr,
         )
-        .doc("0 below 0, 1 above it, and the values at 0")
+        .doc("0 if self is negative, 1 if it is positive, and the values where it is 0")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
     ]
@@ -260,7 +260,7 @@ fn angle_rows() -> Vec<Op> {
                 _ => Ok("nextafter(self, other)"),
             },
         )
-        .doc("the next number from self towards other")
+        .doc("the next representable number from self towards other")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
     ]
@@ -288,7 +288,7 @@ fn logarithm_rows() -> Vec<Op> {
             D::PromoteFloat,
             "where(isnan(other), nan, where(self == 0, 0, self * log(other)))",
         )
-        .doc("self * log(other), and 0 where self is 0")
+        .doc("self * log(other), or 0 if self is 0")
         .spelled("aten.@.Tensor aten.@.Scalar_Other aten.@.Scalar_Self torch.@ Tensor.@")
         .spelled("aten.special_xlogy.default aten.special_xlogy.other_scalar aten.special_xlogy.self_scalar")
         .spelled("torch.special.@")
@@ -298,7 +298,7 @@ fn logarithm_rows() -> Vec<Op> {
             D::PromoteFloat,
             "where(isnan(other), nan, where(self == 0, 0, self * rounded(log1p(other))))",
         )
-        .doc("self * log1p(other), and 0 where self is 0")
+        .doc("self * log1p(other), or 0 if self is 0")
         .spelled(special!("xlog1py"))
         .spelled("aten.special_xlog1py.other_scalar aten.special_xlog1py.self_scalar"),
         pointwise(

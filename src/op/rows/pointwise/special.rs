@@ -121,45 +121,30 @@ fn polynomial_rows() -> Vec<Op> {
             "chebyshev_polynomial_t",
             ChebyshevT,
             false,
-            "Chebyshev's polynomial T_n(x)"
+            "Chebyshev polynomial T_n(x)"
         ),
         polynomial!(
             "chebyshev_polynomial_u",
             ChebyshevU,
             false,
-            "Chebyshev's polynomial U_n(x)"
+            "Chebyshev polynomial U_n(x)"
         ),
         polynomial!(
             "chebyshev_polynomial_v",
             ChebyshevV,
             false,
-            "Chebyshev's polynomial V_n(x)"
+            "Chebyshev polynomial V_n(x)"
         ),
         polynomial!(
             "chebyshev_polynomial_w",
             ChebyshevW,
             false,
-            "Chebyshev's polynomial W_n(x)"
+            "Chebyshev polynomial W_n(x)"
         ),
-        polynomial!("hermite_polynomial_h", HermiteH, false, "Hermite's polynomial H_n(x)"),
-        polynomial!(
-            "hermite_polynomial_he",
-            HermiteHe,
-            false,
-            "Hermite's polynomial He_n(x)"
-        ),
-        polynomial!(
-            "laguerre_polynomial_l",
-            LaguerreL,
-            false,
-            "Laguerre's polynomial L_n(x)"
-        ),
-        polynomial!(
-            "legendre_polynomial_p",
-            LegendreP,
-            false,
-            "Legendre's polynomial P_n(x)"
-        ),
+        polynomial!("hermite_polynomial_h", HermiteH, false, "Hermite polynomial H_n(x)"),
+        polynomial!("hermite_polynomial_he", HermiteHe, false, "Hermite polynomial He_n(x)"),
+        polynomial!("laguerre_polynomial_l", LaguerreL, false, "Laguerre polynomial L_n(x)"),
+        polynomial!("legendre_polynomial_p", LegendreP, false, "Legendre polynomial P_n(x)"),
     ]
 }
 
@@ -238,7 +223,7 @@ fn operand_tensor(v: &Val<Tensor>) -> Option<Tensor> {
 fn map_broadcast(c: &Call<Tensor>, f: &dyn Fn(DType, Scalar, Option<Scalar>) -> Scalar) -> OpResult<Val<Tensor>> {
     let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
     let Some((dtype, shape)) = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) else {
-        return Err(OpError::shape(format!("the sizes of `{}` are not known", c.op.name)));
+        return Err(OpError::shape(format!("the sizes of `{}` are unknown", c.op.name)));
     };
     let operands: Vec<Tensor> = c.args.iter().filter_map(operand_tensor).collect();
     let mut out = zeros(dtype, &shape)?;

@@ -47,19 +47,31 @@ fn elementary_rows() -> Vec<Op> {
         unary!("rsqrt", D::PromoteFloat, "rsqrt(self)", "1 / sqrt(self)"),
         unary!("exp", D::PromoteFloat, "exp(self)", "e to the power self"),
         unary!("exp2", D::PromoteFloat, "exp2(self)", "2 to the power self").spelled(special!("exp2")),
-        unary!("expm1", D::PromoteFloat, "expm1(self)", "exp(self) - 1, precise near 0").spelled(special!("expm1")),
+        unary!(
+            "expm1",
+            D::PromoteFloat,
+            "expm1(self)",
+            "exp(self) - 1, accurate near 0"
+        )
+        .spelled(special!("expm1")),
         unary!("log", D::PromoteFloat, "log(self)", "natural logarithm"),
         unary!("log2", D::PromoteFloat, "log2(self)", "logarithm to base 2"),
         unary!("log10", D::PromoteFloat, "log10(self)", "logarithm to base 10"),
-        unary!("log1p", D::PromoteFloat, "log1p(self)", "log(1 + self), precise near 0").spelled(special!("log1p")),
-        unary!(method "sign", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
-        unary!(method "sgn", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
+        unary!(
+            "log1p",
+            D::PromoteFloat,
+            "log1p(self)",
+            "log(1 + self), accurate near 0"
+        )
+        .spelled(special!("log1p")),
+        unary!(method "sign", D::Promote, "sign(self)", "the sign: -1, 0 or 1; 0 for NaN"),
+        unary!(method "sgn", D::Promote, "sign(self)", "the sign: -1, 0 or 1; 0 for NaN"),
         pointwise(
             "angle(Tensor self) -> Tensor",
             D::PromoteFloat,
             "where(isnan(self), self, where(self < 0, pi, 0))",
         )
-        .doc("0, or pi for a negative number")
+        .doc("the angle in the complex plane: 0, or pi for negative numbers")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -119,7 +131,7 @@ fn rounding_rows() -> Vec<Op> {
             "frac",
             D::FloatOnly("frac_cpu"),
             "self - trunc(self)",
-            "the part after the point, with self's sign"
+            "the fractional part, with self's sign"
         ),
         pointwise_by(
             "round(Tensor self, *, int? decimals=None) -> Tensor",
@@ -137,7 +149,7 @@ fn rounding_rows() -> Vec<Op> {
                 }
             },
         )
-        .doc("rounded to the nearest integer, or to so many decimals; halves to even")
+        .doc("self rounded to the nearest integer or to a number of decimals, half to even")
         .spelled("aten.@.decimals torch.@ Tensor.@")
         .form(
             "aten.special_round.default torch.special.round",
@@ -171,7 +183,7 @@ fn gamma_functions() -> Vec<Op> {
             method "lgamma",
             D::PromoteFloat,
             "lgamma(self)",
-            "logarithm of the gamma function's magnitude"
+            "logarithm of the absolute value of the gamma function"
         )
         .spelled(special!("gammaln")),
         unary!(method "digamma", D::PromoteFloat, "digamma(self)", "derivative of lgamma")
@@ -229,7 +241,7 @@ fn normal_distribution() -> Vec<Op> {
             special!("ndtr"),
             "ndtr(Tensor self) -> Tensor",
             "0.5 * rounded(1 + rounded(erf(rounded(self * sqrt(1 / 2)))))",
-            "the normal distribution function",
+            "the normal cumulative distribution function",
         ),
         only_special(
             "ndtri",
@@ -237,7 +249,7 @@ fn normal_distribution() -> Vec<Op> {
             special!("ndtri"),
             "ndtri(Tensor self) -> Tensor",
             "ndtri(self)",
-            "inverse of the normal distribution function",
+            "inverse of the normal cumulative distribution function",
         ),
         only_special(
             "log_ndtr",
@@ -245,7 +257,7 @@ fn normal_distribution() -> Vec<Op> {
             special!("log_ndtr"),
             "log_ndtr(Tensor self) -> Tensor",
             "t = self * sqrt(1 / 2); where(self < -1, log(erfcx(-t) / 2) - t * t, log1p(-erfc(t) / 2))",
-            "logarithm of the normal distribution function",
+            "logarithm of the normal cumulative distribution function",
         ),
         only_special(
             "entr",

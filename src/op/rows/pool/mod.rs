@@ -45,7 +45,7 @@ fn max_rows<const N: usize>() -> [Op; 2] {
             |c, _| max_types(c, N),
             Meaning::Routine(|c| max_pool(c, N)),
         )
-        .doc("the maximum of every window, and where it is")
+        .doc("the maximum of every window, and its index")
         .spelled(text!(
             "aten.max_pool{N}d_with_indices.default {home}.max_pool{N}d_with_indices"
         ))
@@ -123,7 +123,7 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
             |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
             Meaning::Routine(|c| avg_pool(c, N)),
         )
-        .doc("means of windows chosen so that the result has the given size")
+        .doc("the means of windows that are chosen to produce the given output size")
         .spelled(text!(
             "aten.adaptive_avg_pool{N}d.default {avg} torch.nn.functional.adaptive_avg_pool{N}d"
         ))
@@ -138,7 +138,7 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
             |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
             Meaning::Routine(|c| max_pool(c, N)),
         )
-        .doc("maxima of windows chosen so that the result has the given size, and where they are")
+        .doc("the maxima of windows that are chosen to produce the given output size, and their indices")
         .form(
             text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"),
             text!("adaptive_max_pool{N}d(Tensor self, int[{N}] output_size) -> (Tensor, Tensor)"),
@@ -169,7 +169,7 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
                 )
             },
         )
-        .doc("maxima of windows chosen so that the result has the given size")
+        .doc("the maxima of windows that are chosen to produce the given output size")
         .spelled(text!("torch.nn.functional.adaptive_max_pool{N}d"))
         .module(text!(
             "AdaptiveMaxPool{N}d(output_size, return_indices=False) = adaptive_max_pool{N}d(input, output_size, \
@@ -228,7 +228,7 @@ fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trace
         return Ok(both);
     }
     let first = both.items().and_then(|v| v.first()).cloned();
-    first.ok_or_else(|| OpError::arg("self", format!("`{op}` gives two tensors")))
+    first.ok_or_else(|| OpError::arg("self", format!("`{op}` returns two tensors")))
 }
 
 fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {

@@ -23,14 +23,14 @@ fn unpool_rows() -> Vec<Op> {
             |c, _| unpool_type(c, 2),
             Meaning::Routine(|c| unpool(c, 2)),
         )
-        .doc("elements written to the places in each plane that indices name, zeros elsewhere")
+        .doc("elements written to the given indices in each plane, with zeros elsewhere")
         .spelled("aten.@ torch._C._nn.@"),
         Op::new(
             "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
             |c, _| unpool_type(c, 3),
             Meaning::Routine(|c| unpool(c, 3)),
         )
-        .doc("elements written to the places in each volume that indices name, zeros elsewhere")
+        .doc("elements written to the given indices in each volume, with zeros elsewhere")
         .spelled("aten.@ torch._C._nn.@"),
     ]
 }
@@ -43,7 +43,7 @@ fn nn_unpool_row<const N: usize>() -> Op {
         )),
         |b, c| by_windows(b, c, N),
     )
-    .doc("max pooling undone: elements go back to where they were, zeros elsewhere")
+    .doc("the inverse of max pooling: elements at their original positions, with zeros elsewhere")
     .spelled(text!("torch.nn.functional.max_unpool{N}d"))
     .module(text!(
         "MaxUnpool{N}d(kernel_size, stride=None, padding=0) = nn_max_unpool{N}d($0:input, $1:indices, kernel_size, \
@@ -59,7 +59,7 @@ fn given_samples<const N: usize>() -> Op {
         )),
         |b, c| with_samples(b, c, N),
     )
-    .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
+    .doc("the maxima of windows at pseudo-random positions, determined by samples; the output size is given directly or as a ratio")
     .spelled(text!("torch.nn.functional.fractional_max_pool{N}d"))
     .module(text!(
         "FractionalMaxPool{N}d(kernel_size, output_size=None, output_ratio=None, return_indices=False, \
@@ -74,13 +74,13 @@ fn fractional_rows() -> Vec<Op> {
             |c, _| fractional_type(c, 2),
             Meaning::Routine(|c| fractional_maxima(c, 2)),
         )
-        .doc("the maxima over windows whose places the samples move, and where they are")
+        .doc("the maxima of windows at pseudo-random positions, determined by samples, and their indices")
         .spelled("aten.@ torch._C._nn.@"),
         Op::new("fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)",
             |c, _| fractional_type(c, 3),
             Meaning::Routine(|c| fractional_maxima(c, 3)),
         )
-        .doc("the maxima over windows whose places the samples move, and where they are")
+        .doc("the maxima of windows at pseudo-random positions, determined by samples, and their indices")
         .spelled("aten.@ torch._C._nn.@"),
         given_samples::<2>(),
         given_samples::<3>(),
@@ -109,7 +109,7 @@ fn backward_rows() -> Vec<Op> {
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
-        .doc("gradients added at the places of the maxima, zeros elsewhere")
+        .doc("gradients added at the positions of the maxima, with zeros elsewhere")
         .spelled("aten.@"),
     ]
 }
@@ -174,7 +174,7 @@ fn unpool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     );
     let ty = unpool_type(&c.types(), n)?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
-    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))?;
     let lead = x.rank() - n;
     let (from, to): (usize, usize) = (x.shape()[lead..].iter().product(), shape[lead..].iter().product());
     let mut out = zeros(x.dtype(), &shape)?;
@@ -232,7 +232,7 @@ fn window_params(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
     match all.iter().all(|v| v.len() == n) {
         true => Ok(all),
         false => Err(OpError::shape(format!(
-            "max_unpool{n}d takes {n} sizes of windows, strides and paddings"
+            "max_unpool{n}d expects {n} window sizes, strides and paddings"
         ))),
     }
 }
@@ -306,9 +306,9 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
     let Some(samples) = c.opt_leaf("_random_samples") else {
         return Err(OpError::arg(
             "_random_samples",
-            "fractional pooling without samples draws them at random",
+            "fractional pooling without samples draws random numbers",
         )
-        .help("give _random_samples, a tensor of [batch, channels, dims] numbers in [0, 1)"));
+        .help("pass _random_samples, a tensor [batch, channels, dims] of numbers in [0, 1)"));
     };
     let shape = x.shape()?;
     if shape.len() < n + 1 {
@@ -382,7 +382,7 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let (x, samples) = (c.leaf("self")?, c.leaf("random_samples")?);
     let ty = fractional_type(&c.types(), n)?;
     let shape = ty.leaves().first().and_then(|t| t.fixed_shape());
-    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))?;
     let lead = x.rank() - n;
     let planes: usize = x.shape()[..lead].iter().product();
     if samples.numel() != planes * n {

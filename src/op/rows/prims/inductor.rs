@@ -19,7 +19,7 @@ fn arithmetic_rows() -> Vec<Op> {
             let product = b.mul(c.leaf("a")?, c.get("b").clone())?;
             b.add(&product, c.leaf("c")?).map(Val::Leaf)
         })
-        .doc("a * b + c, rounded twice as PyTorch's own kernel")
+        .doc("a * b + c, rounded twice as in PyTorch's kernel")
         .spelled("prims.fma.default"),
         Op::composite(
             "prepare_softmax_online(Tensor a, int dim) -> (Tensor, Tensor)",
@@ -33,7 +33,7 @@ fn arithmetic_rows() -> Vec<Op> {
                 Ok(Val::Tuple(vec![max.into(), sum.into()]))
             },
         )
-        .doc("what softmax needs of a row: its largest element, and the sum of exp(a - largest)")
+        .doc("the row statistics for softmax: the maximum, and the sum of exp(a - maximum)")
         .spelled("prims.@.default"),
     ]
 }
@@ -47,14 +47,14 @@ fn pool_rows() -> Vec<Op> {
             ),
             with_offsets,
         )
-        .doc("max_pool2d or max_pool3d, and where in its window each maximum is, as i8")
+        .doc("max_pool2d or max_pool3d, and the i8 index of each maximum in its window")
         .spelled("prims.@.default"),
         Op::composite(text!(
                 "_low_memory_max_pool_offsets_to_indices(Tensor self, SymInt[] kernel_size, SymInt[] input_size, {POOL}) -> Tensor"
             ),
             to_indices,
         )
-        .doc("places in windows as places in the input")
+        .doc("indices in windows, converted to indices in the input")
         .spelled("prims.@.default"),
     ]
 }
@@ -76,7 +76,7 @@ fn unflatten_index(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult
 fn flatten_indices(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<Traced> {
     let (first, rest) = indices
         .split_first()
-        .ok_or_else(|| OpError::arg("kernel_size", "a window has a dim"))?;
+        .ok_or_else(|| OpError::arg("kernel_size", "a window must have a dim"))?;
     rest.iter().zip(&sizes[1..]).try_fold(first.clone(), |sum, (i, n)| {
         let sum = b.mul(&sum, Val::Int(n.clone()))?;
         b.add(&sum, i)
@@ -131,7 +131,7 @@ fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     ];
     let both = b.call_many(OpId::for_dims(pools, n), c.args.clone())?;
     let [values, indices] = &both[..] else {
-        return Err(OpError::arg("self", "max_pool gives two tensors"));
+        return Err(OpError::arg("self", "max_pool returns two tensors"));
     };
     let sizes = x.shape()?[x.rank()? - n..].to_vec();
     let dilation = c.ints("dilation")?;
@@ -175,13 +175,13 @@ fn random_rows() -> Vec<Op> {
         Op::composite("inductor_seed(Device device=None) -> Tensor", |b, _| {
             seeds_of(b, ints_val(&[]))
         })
-        .doc("a random number to seed others with")
+        .doc("a random seed")
         .spelled("prims.@.default")
         .effect(Effect::Random),
         Op::composite("inductor_seeds(SymInt count, Device device=None) -> Tensor", |b, c| {
             seeds_of(b, Val::List(vec![c.get("count").clone()]))
         })
-        .doc("random numbers to seed others with")
+        .doc("random seeds")
         .spelled("prims.@.default")
         .effect(Effect::Random),
         Op::composite("inductor_lookup_seed(Tensor seeds, int index) -> Tensor", |b, c| {
@@ -201,7 +201,7 @@ fn random_rows() -> Vec<Op> {
                 _ => Err(OpError::arg("mode", "mode must be rand or randn")),
             },
         )
-        .doc("rand or randn, as `mode` says")
+        .doc("rand or randn, selected by `mode`")
         .spelled("prims.@.default")
         .effect(Effect::Random),
         Op::composite(

@@ -90,12 +90,12 @@ fn creation_rows() -> Vec<Op> {
         Op::composite(text!("prims_empty_strided(SymInt[] shape, SymInt[] strides, *, {PLACED}) -> Tensor"),
             empty,
         )
-        .doc("a tensor whose elements nobody reads before they are written: zeros here")
+        .doc("an uninitialized tensor; fxc fills it with zeros")
         .spelled("prims.empty_strided.default"),
         Op::composite(text!("prims_empty_permuted(SymInt[] shape, int[] physical_layout, *, {PLACED}) -> Tensor"),
             empty,
         )
-        .doc("a tensor whose elements nobody reads before they are written: zeros here")
+        .doc("an uninitialized tensor; fxc fills it with zeros")
         .spelled("prims.empty_permuted.default"),
         Op::composite(text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
             |b, c| {
@@ -147,7 +147,7 @@ fn arithmetic_rows() -> Vec<Op> {
             let mode = if truncated { Val::str("trunc") } else { Val::None };
             b.op(OpId::Div, [x.into(), y.into(), mode]).map(Val::Leaf)
         })
-        .doc("the quotient; of integers rounded towards zero")
+        .doc("the quotient; integer quotients are rounded towards zero")
         .spelled("prims.div.default"),
         Op::composite("prims_cbrt(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
@@ -161,12 +161,12 @@ fn arithmetic_rows() -> Vec<Op> {
             "prims_device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor",
             |b, c| b.clone(c.leaf("a")?).map(Val::Leaf),
         )
-        .doc("a copy on a device: there is one")
+        .doc("a copy on a device")
         .spelled("prims.device_put.default"),
         Op::composite("prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor", |b, c| {
             b.clone(c.leaf("a")?).map(Val::Leaf)
         })
-        .doc("a copy with other strides, which values do not show")
+        .doc("a copy with other strides, which do not affect values")
         .spelled("prims.copy_strided.default")
         .form(
             "prims.inductor_force_stride_order.default",
@@ -181,18 +181,18 @@ fn view_rows() -> Vec<Op> {
             "prims_broadcast_in_dim(Tensor a, SymInt[] shape, int[] broadcast_dimensions) -> Tensor",
             broadcast_in_dim,
         )
-        .doc("expanded to a shape, in which each dim stands where `broadcast_dimensions` says")
+        .doc("the tensor expanded to a shape, with each dim at its position in `broadcast_dimensions`")
         .spelled("prims.broadcast_in_dim.default"),
         Op::composite(
             "prims_split_dim(Tensor a, int dim, SymInt outer_length) -> Tensor",
             split_dim,
         )
-        .doc("one dim as two")
+        .doc("one dim split into two")
         .spelled("prims.split_dim.default"),
         Op::composite("prims_collapse(Tensor a, int start, int end) -> Tensor", |b, c| {
             b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf)
         })
-        .doc("the dims from start up to end, which is among them, as one")
+        .doc("the dims from start to end, inclusive, merged into one")
         .spelled("prims.collapse.default prims.collapse_view.default"),
         Op::composite("prims_view_of(Tensor a) -> Tensor", |_, c| Ok(c.leaf("a")?.into()))
             .doc("the tensor itself")
@@ -250,13 +250,13 @@ fn reduction_rows() -> Vec<Op> {
         .spelled(text!("prims.{prim}.default"))
     };
     vec![
-        reduction("sum", "the sum over dims, or over all"),
+        reduction("sum", "the sum over the given dims, or over all"),
         reduction(
             "prod",
-            "the product over dims, or over all; over an empty list the tensor itself",
+            "the product over the given dims, or over all; the tensor itself for an empty list",
         ),
-        reduction("amax", "the largest over dims, or over all"),
-        reduction("amin", "the smallest over dims, or over all"),
+        reduction("amax", "the maximum over the given dims, or over all"),
+        reduction("amin", "the minimum over the given dims, or over all"),
         Op::composite(
             "prims_var(Tensor inp, int[]? dims, float? correction=1, *, ScalarType? output_dtype=None) -> Tensor",
             |b, c| {

@@ -25,7 +25,7 @@ fn bounded_rows() -> Vec<Op> {
             )
         })
         .draws(DrawOrder::InPlace)
-        .doc("random whole numbers between two bounds, in self's shape")
+        .doc("uniform random integers between two bounds, with self's shape")
         .spelled("aten.random.from")
         .inplace("aten.random_.from")
         .form_with(
@@ -44,14 +44,14 @@ fn bounded_rows() -> Vec<Op> {
             same_type,
             Meaning::Routine(from_bound),
         )
-        .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
+        .doc("uniform random integers from a lower bound up to the largest of the dtype, with self's shape"),
         Op::composite("bernoulli_with(Tensor self, Tensor p) -> Tensor", |b, c| {
             let (x, p) = (c.leaf("self")?, c.leaf("p")?);
             let p = b.expand(p, x.shape()?)?;
             let out = b.bernoulli(p)?;
             b.to_dtype(&out, x.dtype()).map(Val::Leaf)
         })
-        .doc("1 with the probabilities that a tensor holds, else 0, in self's shape")
+        .doc("Bernoulli random numbers with probabilities from a tensor, with self's shape")
         .spelled("aten.bernoulli.Tensor")
         .inplace("aten.bernoulli_.Tensor Tensor.bernoulli_"),
     ]
@@ -129,7 +129,7 @@ fn fill_rows() -> Vec<Op> {
             }),
         )
         .draws(DrawOrder::InPlace)
-        .doc("how many trials of probability p it takes until one succeeds, in self's shape")
+        .doc("geometric random numbers: the number of trials of probability p until one succeeds, with self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -148,7 +148,7 @@ fn fill_rows() -> Vec<Op> {
             }),
         )
         .draws(DrawOrder::InPlace)
-        .doc("random numbers of a Cauchy distribution, in self's shape")
+        .doc("Cauchy random numbers, with self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -164,7 +164,7 @@ fn fill_rows() -> Vec<Op> {
             }),
         )
         .draws(DrawOrder::InPlace)
-        .doc("random numbers whose logarithms are normal, in self's shape")
+        .doc("log-normal random numbers, with self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -173,7 +173,7 @@ fn fill_rows() -> Vec<Op> {
             Meaning::Routine(|c| draw_elements(c, &mut |g, d| Scalar::Int(DType::I64, g.exact_integer(d)))),
         )
         .draws(DrawOrder::InPlace)
-        .doc("random whole numbers from 0 to the largest that the dtype holds exactly, in self's shape")
+        .doc("uniform random integers from 0 to the largest that the dtype represents exactly, with self's shape")
         .spelled("aten.random.default")
         .inplace("aten.random_.default Tensor.random_"),
     ]
@@ -187,14 +187,14 @@ fn distribution_rows() -> Vec<Op> {
             let shape = Sizes::default().broadcast(mean.shape()?, std.shape()?)?;
             scaled_normal(b, &shape, mean.dtype(), mean.into(), std.into())
         })
-        .doc("random numbers of normal distributions, each with its own mean and standard deviation")
+        .doc("normal random numbers, each with its own mean and standard deviation")
         .spelled("aten.@.Tensor_Tensor torch.@"),
         Op::composite("normal_std(float mean, Tensor std) -> Tensor", |b, c| {
             let std = c.leaf("std")?;
             let shape = std.shape()?.to_vec();
             scaled_normal(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
         })
-        .doc("random numbers of normal distributions with one mean")
+        .doc("normal random numbers with a common mean")
         .spelled("aten.normal.float_Tensor torch.normal"),
         Op::composite("normal_mean(Tensor mean, float std=1.) -> Tensor", |b, c| {
             let mean = c.leaf("mean")?;
@@ -203,7 +203,7 @@ fn distribution_rows() -> Vec<Op> {
             let x = b.op(OpId::NormalLike, [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
             b.add(x, mean).map(Val::Leaf)
         })
-        .doc("random numbers of normal distributions with one standard deviation")
+        .doc("normal random numbers with a common standard deviation")
         .spelled("aten.normal.Tensor_float torch.normal"),
         Op::composite(
             "normal_sized(float mean, float std, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
@@ -216,14 +216,14 @@ fn distribution_rows() -> Vec<Op> {
                 )
             },
         )
-        .doc("random numbers of a normal distribution")
+        .doc("normal random numbers")
         .spelled("aten.normal.float_float torch.normal"),
         Op::new(
             "poisson(Tensor self) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(poisson),
         )
-        .doc("random numbers of Poisson distributions with self's elements as means")
+        .doc("Poisson random numbers with self's elements as means")
         .spelled("torch.@")
         .form(
             "aten.poisson.default",
@@ -234,7 +234,7 @@ fn distribution_rows() -> Vec<Op> {
             multinomial_type,
             Meaning::Routine(multinomial),
         )
-        .doc("positions drawn from each row with its elements as weights")
+        .doc("indices drawn from each row with its elements as weights")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }

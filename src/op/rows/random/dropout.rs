@@ -21,7 +21,7 @@ fn dropout_rows() -> Vec<Op> {
         })
         .dropout()
         .draws(DrawOrder::OfOperand)
-        .doc("elements zeroed with probability p and the rest scaled, in training; else the input")
+        .doc("in training, the input with elements zeroed with probability p and the others scaled; else the input")
         .spelled("aten.@ torch.@")
         .form("torch.nn.functional.dropout", F_DROPOUT)
         .inplace("aten.@_ torch.@_")
@@ -34,7 +34,7 @@ fn dropout_rows() -> Vec<Op> {
         )
         .dropout()
         .draws(DrawOrder::OfOperand)
-        .doc("dropout with the mask of what was kept")
+        .doc("dropout, and the mask of the kept elements")
         .spelled("aten.@ torch.@"),
         Op::composite(
             "feature_dropout(Tensor input, float p, bool train) -> Tensor",
@@ -64,7 +64,7 @@ fn alpha_and_depth() -> Vec<Op> {
         })
         .dropout()
         .draws(DrawOrder::OfOperand)
-        .doc("dropout to SELU's negative limit that keeps mean and variance")
+        .doc("dropout that sets elements to SELU's negative limit and preserves mean and variance")
         .spelled("aten.@ torch.@")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
         .inplace("aten.@_ torch.@_")
@@ -87,7 +87,7 @@ fn alpha_and_depth() -> Vec<Op> {
             "stochastic_depth(Tensor input, float p, str mode, bool training=True) -> Tensor",
             stochastic_depth,
         )
-        .doc("the input in evaluation; in training, whole items or the batch zeroed with probability p")
+        .doc("in training, the input with whole items or the whole batch zeroed with probability p; else the input")
         .spelled("torchvision.ops.@.@ torchvision.ops.@")
         .module("StochasticDepth(p, mode) = alias(input)")
         .module("DropPath(drop_prob=0.0, scale_by_keep=True) = alias(input)")

@@ -10,7 +10,7 @@ pub(super) fn rows() -> Vec<Op> {
             "gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor",
             gumbel_softmax,
         )
-        .doc("softmax of logits with Gumbel noise; `hard` rounds to the greatest")
+        .doc("softmax of logits with Gumbel noise; `hard` returns the one-hot maximum")
         .effect(Effect::Random)
         .spelled("torch.nn.functional.@"),
     ]

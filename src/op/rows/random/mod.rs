@@ -58,7 +58,7 @@ fn kernel_name(op: &str) -> &'static str {
 pub(in crate::op::rows) fn result_spec(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
     let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
-    let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are not known", c.op.name)))?;
+    let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are unknown", c.op.name)))?;
     let bytes = byte_len(dtype, &shape).ok_or_else(|| OpError::shape("the result's size in bytes overflows"))?;
     let n = bytes / dtype.size();
     Ok((dtype, shape, n))
@@ -90,7 +90,7 @@ fn float_rows() -> Vec<Op> {
             |c, _| float_type(c),
             Meaning::Routine(uniform),
         )
-        .doc("random numbers in [0, 1), equally likely")
+        .doc("uniform random numbers in [0, 1)")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
             "rand_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
@@ -99,14 +99,14 @@ fn float_rows() -> Vec<Op> {
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
-        .doc("random numbers in [0, 1), in self's shape")
+        .doc("uniform random numbers in [0, 1), with self's shape")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
             "randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(normal),
         )
-        .doc("random numbers of the standard normal distribution")
+        .doc("standard normal random numbers")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
             "randn_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
@@ -114,7 +114,7 @@ fn float_rows() -> Vec<Op> {
             Meaning::Routine(normal),
         )
         .order(MemoryOrder::Operands)
-        .doc("random numbers of the standard normal distribution, in self's shape")
+        .doc("standard normal random numbers, with self's shape")
         .spelled("aten.@ aten.@.generator torch.@"),
     ]
 }
@@ -162,7 +162,7 @@ fn integer_rows() -> Vec<Op> {
             |c, _| integer_type(c),
             Meaning::Routine(draw_integers),
         )
-        .doc("random whole numbers from low up to high, which is not among them")
+        .doc("uniform random integers from low to high, exclusive")
         .spelled("aten.@.low aten.@.low_generator torch.@")
         .form_with(
             "aten.randint.default aten.randint.generator torch.randint",
@@ -176,7 +176,7 @@ fn integer_rows() -> Vec<Op> {
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
-        .doc("random whole numbers from low up to high, in self's shape")
+        .doc("uniform random integers from low to high, exclusive, with self's shape")
         .spelled("aten.@.low_dtype aten.@.low_generator_dtype torch.@")
         .form_with(
             "aten.randint_like.default aten.randint_like.generator torch.randint_like",
@@ -196,7 +196,7 @@ fn integer_rows() -> Vec<Op> {
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
-        .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
+        .doc("uniform random integers from 0 to a number in a tensor, exclusive, with self's shape")
         .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
         Op::new(
             "randperm(SymInt n, *, ScalarType? dtype=None) -> Tensor",
@@ -206,7 +206,7 @@ fn integer_rows() -> Vec<Op> {
             },
             Meaning::Routine(draw_permutation),
         )
-        .doc("0, 1, … n - 1 in random order")
+        .doc("a random permutation of 0, 1, … n - 1")
         .spelled("aten.@ aten.@.generator torch.@"),
     ]
 }
@@ -222,7 +222,7 @@ fn bernoulli_row() -> Op {
         Meaning::Routine(bernoulli),
     )
     .draws(DrawOrder::InPlace)
-    .doc("1 with probability p, or with self's elements as probabilities, else 0")
+    .doc("Bernoulli random numbers with probability p, or with self's elements as probabilities")
     .form(
         "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
         "bernoulli(Tensor self) -> Tensor",
@@ -253,7 +253,7 @@ fn uniform_row() -> Op {
         }),
     )
     .draws(DrawOrder::InPlace)
-    .doc("random numbers between two bounds, in self's shape")
+    .doc("uniform random numbers between two bounds, with self's shape")
     .spelled("aten.@")
     .inplace("aten.@_ Tensor.@_")
     .inplace_form(
@@ -278,7 +278,7 @@ fn normal_row() -> Op {
         }),
     )
     .order(MemoryOrder::Operands)
-    .doc("random numbers of a normal distribution, in self's shape")
+    .doc("normal random numbers, with self's shape")
     .spelled("aten.normal_functional.default aten.normal.out")
     .inplace("aten.normal_.default Tensor.normal_")
     .inplace_form(
@@ -303,7 +303,7 @@ fn exponential_row() -> Op {
         }),
     )
     .draws(DrawOrder::InPlace)
-    .doc("random numbers of an exponential distribution, in self's shape")
+    .doc("exponential random numbers, with self's shape")
     .spelled("aten.@")
     .inplace("aten.@_ Tensor.@_")
 }

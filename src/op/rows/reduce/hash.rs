@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Op> {
             |c, _| hash_type(c),
             Meaning::Routine(hash_tensor),
         )
-        .doc("the exclusive or of the elements' bits along dims: of floats as f64, of integers as i64; a `u64`")
+        .doc("the exclusive or of the elements' bits (of floats as f64, of integers as i64) along dims, as a `u64`")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }

@@ -19,7 +19,7 @@ pub(super) fn rows() -> Vec<Op> {
                 Ok(Val::Tuple(vec![Val::Leaf(hist), edges.map_or(Val::None, Val::Leaf)]))
             }),
         )
-        .doc("how many elements, or how much weight, fall into each bin, and the edges of the bins")
+        .doc("the number of elements, or their total weight, in each bin, and the bin edges")
         .form(
             "aten.histogram.bin_ct torch.histogram Tensor.histogram",
             "histogram(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
@@ -41,7 +41,7 @@ pub(super) fn rows() -> Vec<Op> {
                 Ok(Val::Tuple(vec![Val::Leaf(hist), Val::List(edges?)]))
             }),
         )
-        .doc("how many rows, or how much weight, fall into each cell of a grid, and the edges along each axis")
+        .doc("the number of rows, or their total weight, in each cell of a grid, and the bin edges along each axis")
         .form(
             "aten.histogramdd.int_bins torch.histogramdd",
             "histogramdd(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
@@ -61,7 +61,7 @@ pub(super) fn rows() -> Vec<Op> {
              Tensor",
             |b, c| Ok(parts_of(b, c)?.0),
         )
-        .doc("what histogramdd counts, without the edges")
+        .doc("histogramdd without the edges")
         .form(
             "aten._histogramdd_from_bin_cts.default",
             "_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) \
@@ -75,7 +75,7 @@ pub(super) fn rows() -> Vec<Op> {
              Tensor[]",
             |b, c| Ok(parts_of(b, c)?.1),
         )
-        .doc("the edges of histogramdd's cells along each axis")
+        .doc("histogramdd's bin edges along each axis")
         .spelled("aten.@"),
     ]
 }
@@ -84,7 +84,7 @@ pub(super) fn rows() -> Vec<Op> {
 fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<Traced>)> {
     match b.call(OpId::Histogramdd, c.args.clone())? {
         Val::Tuple(parts) if parts.len() == 2 => Ok((parts[0].clone(), parts[1].clone())),
-        _ => Err(OpError::arg("self", "histogramdd gives counts and edges")),
+        _ => Err(OpError::arg("self", "histogramdd returns counts and edges")),
     }
 }
 

@@ -110,7 +110,7 @@ pub(in crate::op::rows) fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpR
     for d in [t.dtype, spec.result] {
         if !d.is_computed() {
             return Err(OpError::dtype(format!(
-                "`{}` of {} is not supported",
+                "`{}` does not support {}",
                 c.op.name,
                 d.torch_name()
             )));
@@ -294,7 +294,7 @@ fn sum_rows() -> Vec<Op> {
             "sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             sum_spec
         )
-        .doc("the sum over some dims or all; integers and bools give i64, f16 and bf16 accumulate in f32")
+        .doc("the sum over the given dims, or over all; integers and bools yield i64, f16 and bf16 accumulate in f32")
         .spelled("aten.@.dim_IntList torch.@ Tensor.@")
         .form(
             "aten.sum.default",
@@ -304,7 +304,7 @@ fn sum_rows() -> Vec<Op> {
             "mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             mean_spec
         )
-        .doc("the mean over some dims or all; floats only")
+        .doc("the mean over the given dims, or over all; floats only")
         .spelled("aten.@.dim torch.@ Tensor.@")
         .form(
             "aten.mean.default",
@@ -314,13 +314,13 @@ fn sum_rows() -> Vec<Op> {
             "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             nansum_spec
         )
-        .doc("the sum of what is not NaN")
+        .doc("the sum, with NaN treated as 0")
         .spelled("aten.@ torch.@ Tensor.@"),
         reduce!(
             "prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             prod_spec
         )
-        .doc("the product over a dim or all; integers and bools give i64")
+        .doc("the product over a dim, or over all; integers and bools yield i64")
         .form(
             "aten.prod.dim_int torch.prod Tensor.prod",
             "prod(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
@@ -330,7 +330,7 @@ fn sum_rows() -> Vec<Op> {
             "prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
         ),
         reduce!("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", count_spec)
-            .doc("how many elements are not zero")
+            .doc("the number of nonzero elements")
             .spelled("aten.@ aten.@.dim_IntList torch.@")
             .spelled("Tensor.@"),
     ]
@@ -355,19 +355,19 @@ fn extremum_rows() -> Vec<Op> {
             "amax(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
             max_spec
         )
-        .doc("the largest over some dims or all; NaN if there is one")
+        .doc("the maximum over the given dims, or over all; NaN if any element is NaN")
         .spelled("aten.@ torch.@ Tensor.@"),
         reduce!("max(Tensor self) -> Tensor", max_spec)
-            .doc("the largest element; NaN if there is one")
+            .doc("the maximum; NaN if any element is NaN")
             .spelled("aten.@ torch.@ Tensor.@"),
         reduce!(
             "amin(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
             min_spec
         )
-        .doc("the smallest over some dims or all; NaN if there is one")
+        .doc("the minimum over the given dims, or over all; NaN if any element is NaN")
         .spelled("aten.@ torch.@ Tensor.@"),
         reduce!("min(Tensor self) -> Tensor", min_spec)
-            .doc("the smallest element; NaN if there is one")
+            .doc("the minimum; NaN if any element is NaN")
             .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -397,7 +397,7 @@ fn logical_rows() -> Vec<Op> {
             "any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
             any_spec
         )
-        .doc("whether an element is not zero; u8 gives u8")
+        .doc("whether any element is nonzero; u8 yields u8")
         .spelled("aten.@.dim aten.@.dims torch.@ Tensor.@")
         .form(
             "aten.any.default aten._is_any_true.default torch._is_any_true",
@@ -407,7 +407,7 @@ fn logical_rows() -> Vec<Op> {
             "all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
             all_spec
         )
-        .doc("whether no element is zero; u8 gives u8")
+        .doc("whether all elements are nonzero; u8 yields u8")
         .spelled("aten.@.dim aten.@.dims torch.@ Tensor.@")
         .form(
             "aten.all.default aten._is_all_true.default torch._is_all_true",

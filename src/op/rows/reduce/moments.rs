@@ -54,7 +54,7 @@ macro_rules! variance {
 fn variance_rows() -> Vec<Op> {
     vec![
         variance!("var", "Tensor", var, "torch.var Tensor.var")
-            .doc("the variance: squared distances from the mean, summed and divided by n - correction (1)"),
+            .doc("the variance: the sum of squared distances from the mean, divided by n - correction (by default 1)"),
         variance!("std", "Tensor", std, "torch.std Tensor.std").doc("the square root of the variance"),
         variance!("var_mean", "(Tensor, Tensor)", var_mean, "torch.var_mean").doc("the variance and the mean"),
         variance!("std_mean", "(Tensor, Tensor)", std_mean, "torch.std_mean")
@@ -110,7 +110,7 @@ fn degrees_of_freedom(c: &Call<Traced>, count: Dim) -> OpResult<Val<Traced>> {
         None => {
             return Err(OpError::arg(
                 "correction",
-                "must be a whole number where the count is symbolic",
+                "must be an integer if the count is symbolic",
             ));
         }
     })
@@ -151,7 +151,7 @@ fn exponential_rows() -> Vec<Op> {
             "logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
             logsumexp,
         )
-        .doc("log(sum(exp(self))), with the largest taken out first")
+        .doc("log(sum(exp(self))), computed stably with the maximum subtracted")
         .spelled("aten.@ torch.@ Tensor.@")
         .spelled(special!("logsumexp")),
         Op::composite(
@@ -176,7 +176,7 @@ fn exponential_rows() -> Vec<Op> {
                 Ok(b.to_dtype(&mean, d)?.into())
             },
         )
-        .doc("the mean of what is not NaN")
+        .doc("the mean of the elements that are not NaN")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -219,13 +219,13 @@ fn value_index_rows() -> Vec<Op> {
             "max_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
             |b, c| value_and_index(b, c, [OpId::Amax, OpId::Argmax]),
         )
-        .doc("the largest along a dim and where the first of them is")
+        .doc("the maximum along a dim, and the index of its first occurrence")
         .spelled("aten.max.dim torch.max Tensor.max"),
         Op::composite(
             "min_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
             |b, c| value_and_index(b, c, [OpId::Amin, OpId::Argmin]),
         )
-        .doc("the smallest along a dim and where the first of them is")
+        .doc("the minimum along a dim, and the index of its first occurrence")
         .spelled("aten.min.dim torch.min Tensor.min"),
         Op::composite(
             "aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
@@ -239,7 +239,7 @@ fn value_index_rows() -> Vec<Op> {
                 Ok(Val::Tuple(vec![one(OpId::Amin)?.into(), one(OpId::Amax)?.into()]))
             },
         )
-        .doc("the smallest and the largest")
+        .doc("the minimum and the maximum")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -275,7 +275,7 @@ fn difference_rows() -> Vec<Op> {
             "diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
             diff,
         )
-        .doc("each element minus the one before it along a dim, n times")
+        .doc("the n-th difference of neighbouring elements along a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }

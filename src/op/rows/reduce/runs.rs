@@ -15,14 +15,14 @@ pub(super) fn rows() -> Vec<Op> {
             |c, _| unique_type(c),
             Meaning::Routine(|c| unique(c, false)),
         )
-        .doc("the first of every run of equal elements (or slices along a dim), where each is among them, and the runs' lengths")
+        .doc("the first of every run of equal elements (or slices along a dim), the run index of each element, and the run lengths")
         .spelled("aten.@"),
         Op::new("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, \
              Tensor, Tensor)",
             |c, _| unique_type(c),
             Meaning::Routine(|c| unique(c, true)),
         )
-        .doc("the different slices along a dim in order, where each slice is among them, and how often each occurs")
+        .doc("the sorted unique slices along a dim, the index of each slice among them, and their counts")
         .spelled("aten.@"),
         Op::composite("unique_consecutive_as_asked(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             |b, c| {
@@ -32,14 +32,14 @@ pub(super) fn rows() -> Vec<Op> {
                 Ok(if out.len() == 1 { out.swap_remove(0) } else { Val::Tuple(out) })
             },
         )
-        .doc("the first of every run of equal elements, with what else is asked for")
+        .doc("the first of every run of equal elements, and on request the inverse indices and counts")
         .spelled("torch.unique_consecutive torch.functional.unique_consecutive Tensor.unique_consecutive"),
         Op::new("segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int \
              axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor",
             |c, _| segments_type(c),
             Meaning::Routine(segment_reduce),
         )
-        .doc("the sum, mean, product, maximum or minimum of each stretch of a dim")
+        .doc("the sum, mean, product, maximum or minimum of each segment of a dim")
         .spelled("aten.@ torch.@"),
     ]
 }

@@ -68,14 +68,14 @@ fn arg_rows() -> Vec<Op> {
             |c, _| arg_type(c),
             Meaning::Routine(|c| arg_extremum(c, Ordering::Greater)),
         )
-        .doc("where the largest is, the first of them; NaN is the largest")
+        .doc("the index of the first maximum; NaN is the largest")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             |c, _| arg_type(c),
             Meaning::Routine(|c| arg_extremum(c, Ordering::Less)),
         )
-        .doc("where the smallest is, the first of them; NaN is the smallest")
+        .doc("the index of the first minimum; NaN is the smallest")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -132,20 +132,22 @@ fn median_rows() -> Vec<Op> {
     );
     vec![
         Op::new(("median", all), |c, _| median_type(c), Meaning::Routine(median))
-            .doc("the middle element, the lower of two; NaN if there is one")
+            .doc("the median (the lower of two middle elements); NaN if any element is NaN")
             .spelled("aten.median.default torch.median Tensor.median"),
         Op::new(("median_dim", along), |c, _| median_type(c), Meaning::Routine(median))
-            .doc("the middle element along a dim, the lower of two, and where it is; NaN if there is one")
+            .doc("the median along a dim (the lower of two middle elements) and its index; NaN if any element is NaN")
             .spelled("aten.median.dim torch.median Tensor.median"),
         Op::new(("nanmedian", all), |c, _| median_type(c), Meaning::Routine(median))
-            .doc("the middle of what is not NaN, the lower of two")
+            .doc("the median of the elements that are not NaN (the lower of two middle elements)")
             .spelled("aten.nanmedian.default torch.nanmedian Tensor.nanmedian"),
         Op::new(
             ("nanmedian_dim", along),
             |c, _| median_type(c),
             Meaning::Routine(median),
         )
-        .doc("the middle along a dim of what is not NaN, the lower of two, and where it is")
+        .doc(
+            "the median along a dim of the elements that are not NaN (the lower of two middle elements), and its index",
+        )
         .spelled("aten.nanmedian.dim torch.nanmedian Tensor.nanmedian"),
     ]
 }
@@ -223,7 +225,7 @@ fn cumulative_rows() -> Vec<Op> {
             |c, _| scan_type(c),
             Meaning::Routine(|c| scan_tensor(c, 0., |a, x| a + x, i64::wrapping_add)),
         )
-        .doc("the running sum along a dim; integers and bools give i64")
+        .doc("the cumulative sum along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .in_place_if(keeps_dtype),
@@ -232,7 +234,7 @@ fn cumulative_rows() -> Vec<Op> {
             |c, _| scan_type(c),
             Meaning::Routine(|c| scan_tensor(c, 1., |a, x| a * x, i64::wrapping_mul)),
         )
-        .doc("the running product along a dim; integers and bools give i64")
+        .doc("the cumulative product along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .in_place_if(keeps_dtype),
@@ -247,7 +249,7 @@ fn cumulative_rows() -> Vec<Op> {
             },
             Meaning::Routine(|c| scan_tensor(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
         )
-        .doc("the logarithm of the running sum of exponentials along a dim")
+        .doc("the logarithm of the cumulative sum of exponentials along a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -348,14 +350,14 @@ fn cumulative_extremum_rows() -> Vec<Op> {
             |c, _| running_type(c),
             Meaning::Routine(|c| running_extremum(c, Ordering::Greater)),
         )
-        .doc("the running maximum along a dim and where the last of it is; NaN stays")
+        .doc("the cumulative maximum along a dim, and the index of its last occurrence; NaN propagates")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
             Meaning::Routine(|c| running_extremum(c, Ordering::Less)),
         )
-        .doc("the running minimum along a dim and where the last of it is; NaN stays")
+        .doc("the cumulative minimum along a dim, and the index of its last occurrence; NaN propagates")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }

@@ -47,14 +47,10 @@ macro_rules! quantile {
 
 fn quantile_rows() -> Vec<Op> {
     vec![
-        quantile!(
-            "quantile",
-            "the elements at parts of the sorted order; NaN where there is one",
-            plain_quantile
-        ),
+        quantile!("quantile", "the quantiles; NaN if any element is NaN", plain_quantile),
         quantile!(
             "nanquantile",
-            "the elements at parts of the sorted order, without NaNs",
+            "the quantiles of the elements that are not NaN",
             nan_quantile
         ),
     ]
@@ -67,7 +63,7 @@ fn mode_rows() -> Vec<Op> {
             |c, _| mode_type(c),
             Meaning::Routine(mode),
         )
-        .doc("the most frequent element along a dim (the smallest of several), and a place of it")
+        .doc("the most frequent element along a dim (the smallest of several), and an index of it")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -85,15 +81,15 @@ fn covariance_rows() -> Vec<Op> {
                 }
             }),
         )
-        .doc("the tensor; an error if an element is negative"),
+        .doc("the tensor itself; raises an error if an element is negative"),
         Op::composite(
             "cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
             cov,
         )
-        .doc("the covariances of the rows")
+        .doc("the covariance matrix of the rows")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite("corrcoef(Tensor self) -> Tensor", corrcoef)
-            .doc("the correlations of the rows")
+            .doc("the correlation matrix of the rows")
             .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -128,7 +124,7 @@ fn trapezoid_rows() -> Vec<Op> {
                 b.cumsum(parts, Val::int(dim as i64)).map(Val::Leaf)
             },
         )
-        .doc("the areas below a curve up to each point by the trapezoidal rule")
+        .doc("the cumulative areas below a curve by the trapezoidal rule")
         .form(
             "aten.cumulative_trapezoid.x torch.cumulative_trapezoid",
             "cumulative_trapezoid(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
@@ -314,7 +310,7 @@ fn mode(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let ty = mode_type(&c.map(Tensor::ty))?;
     let Some(shape) = ty.leaves().first().and_then(|t| t.fixed_shape()) else {
-        return Err(OpError::shape("the sizes of `mode` are not known"));
+        return Err(OpError::shape("the sizes of `mode` are unknown"));
     };
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let (outer, n, inner) = sizes_around(x.shape(), dim);
@@ -468,7 +464,7 @@ fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usi
     let rank = y.rank()?;
     let dim = wrap_dim(c.int("dim")?, rank)?;
     let Some(size) = y.shape()?.get(dim).cloned() else {
-        return Err(OpError::shape("trapezoid needs a tensor with dims"));
+        return Err(OpError::shape("trapezoid requires a tensor with dims"));
     };
     let end = size.sub(&Dim::Const(1));
     let (later, earlier) = (

@@ -27,14 +27,14 @@ fn sequence_rows() -> Vec<Op> {
             "lstm(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
              bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)",
             "aten.lstm.input torch.lstm torch._VF.lstm",
-            "a long short-term memory over a sequence: outputs, last hidden states, last cell states",
+            "an LSTM over a sequence: outputs, last hidden states, last cell states",
         ),
         one(
             "gru",
             "gru(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
              bidirectional, bool batch_first) -> (Tensor, Tensor)",
             "aten.gru.input torch.gru torch._VF.gru",
-            "gated recurrent units over a sequence: outputs, last hidden states",
+            "a GRU over a sequence: outputs, last hidden states",
         ),
         one(
             "rnn_tanh",
@@ -168,7 +168,7 @@ fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> Op
 fn module_rows() -> Vec<Op> {
     let one = |name, schema, f, text| {
         Op::composite((name, schema), f)
-            .doc("the module's forward: zeros for a missing state, sequences without a batch dim")
+            .doc("the module's forward method: allows a missing state (zeros) and sequences without a batch dim")
             .effect(Effect::Random)
             .module(text)
     };
@@ -332,7 +332,7 @@ fn cell_rows() -> Vec<Op> {
              Any",
             cell_module,
         )
-        .doc("the forward of a cell's module: zeros for a missing state, an input without a batch dim")
+        .doc("the forward method of a cell's module: allows a missing state (zeros) and an input without a batch dim")
         .module(
             "LSTMCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih[4 * hidden_size, \
              input_size], @weight_hh[4 * hidden_size, hidden_size], @bias_ih[4 * hidden_size] if bias, \

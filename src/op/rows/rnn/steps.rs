@@ -84,7 +84,7 @@ fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
     let [a, b, mut features] = x.shape()[..] else {
-        return Err(OpError::shape("a recurrent network takes sequences of vectors"));
+        return Err(OpError::shape("a recurrent network expects sequences of vectors"));
     };
     let (time, batch) = if batch_first { (b, a) } else { (a, b) };
     let input = x.to(T::DTYPE);

@@ -15,7 +15,7 @@ pub(super) fn rows() -> Vec<Op> {
 fn permutation_rows() -> Vec<Op> {
     vec![
         view_op!("permute(Tensor self, int[] dims) -> Tensor", permute)
-            .doc("the dims in another order")
+            .doc("the dims permuted")
             .spelled("aten.@ aten.@_copy torch.@ torch.@_copy Tensor.@"),
         view_op!("transpose(Tensor self, int dim0, int dim1) -> Tensor",
             transpose
@@ -35,7 +35,7 @@ fn permutation_rows() -> Vec<Op> {
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         ),
         view_op!("t(Tensor self) -> Tensor", t)
-            .doc("a matrix transposed; vectors and 0-d tensors stay")
+            .doc("the transpose of a matrix; vectors and 0-d tensors are unchanged")
             .spelled("aten.@ aten.@_copy torch.@ torch.@_copy Tensor.@")
             .inplace("aten.@_ Tensor.@_"),
         view_op!("numpy_T(Tensor self) -> Tensor", numpy_t)
@@ -47,14 +47,14 @@ fn permutation_rows() -> Vec<Op> {
         view_op!("movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
             movedim
         )
-        .doc("some dims moved to other places")
+        .doc("some dims moved to other positions")
         .spelled(
             "aten.movedim.int aten.movedim.intlist torch.movedim Tensor.movedim aten.moveaxis.int \
                  aten.moveaxis.intlist torch.moveaxis Tensor.moveaxis",
         ),
         view_op!("flip(Tensor self, int[] dims) -> Tensor", flip)
             .order(MemoryOrder::First)
-            .doc("some dims in reverse order")
+            .doc("the elements in reverse order along the given dims")
             .spelled("aten.@ torch.@ Tensor.@")
             .form_with(
                 "aten.fliplr.default torch.fliplr Tensor.fliplr",
@@ -69,7 +69,7 @@ fn permutation_rows() -> Vec<Op> {
             }
             b.call(OpId::Flip, vec![x.into(), crate::op::emit::ints_val(&[0])])
         })
-        .doc("the first dim in reverse order")
+        .doc("the elements in reverse order along the first dim")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -80,14 +80,14 @@ fn expand_rows() -> Vec<Op> {
             "expand(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
             expand
         )
-        .doc("dims of size 1 stretched, and new ones in front; -1 keeps a size")
+        .doc("dims of size 1 expanded and new leading dims added; -1 keeps a size")
         .spelled("aten.@ aten.@_copy torch.@_copy Tensor.@")
         .form(
             "aten.broadcast_to.default torch.broadcast_to Tensor.broadcast_to",
             "broadcast_to(Tensor self, SymInt[] size) -> Tensor",
         ),
         view_op!("expand_as(Tensor self, Tensor other) -> Tensor", expand_as)
-            .doc("stretched to the other tensor's shape")
+            .doc("the tensor expanded to the other tensor's shape")
             .spelled("aten.@ Tensor.@"),
     ]
 }

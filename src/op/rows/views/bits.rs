@@ -26,7 +26,7 @@ pub(super) fn rows() -> Vec<Op> {
         }),
     );
     vec![
-        view.doc("the same bytes read as another dtype")
+        view.doc("the same bytes reinterpreted as another dtype")
             .spelled("aten.view.dtype aten.view_copy.dtype Tensor.view")
             .aliasing(),
     ]

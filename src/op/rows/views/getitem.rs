@@ -88,7 +88,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
         Val::Int(d) => b.full(&[], Val::Int(d.clone()), DType::I64),
         v => Err(OpError::arg(
             "index",
-            format!("a list of indices cannot hold {}", with_article(v.kind_name())),
+            format!("a list of indices cannot contain {}", with_article(v.kind_name())),
         )),
     });
     let rows = rows.collect::<OpResult<Vec<_>>>()?;
@@ -119,7 +119,7 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
             Val::Range(_) => {
                 return Err(OpError::arg(
                     "index",
-                    "a range is not an index; write a slice or a list",
+                    "a range is not a valid index; write a slice or a list",
                 ));
             }
             v => v,
@@ -130,7 +130,7 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
             Val::Leaf(t) if is_mask(t) => t.rank()?,
             Val::Leaf(_) => 1,
             Val::None | Val::Ellipsis | Val::Bool(_) => 0,
-            Val::Unknown => return Err(OpError::arg("index", "the index is not known")),
+            Val::Unknown => return Err(OpError::arg("index", "the index is unknown")),
             v => {
                 return Err(OpError::arg(
                     "index",
@@ -264,7 +264,7 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
             .ok_or_else(|| OpError::arg("index", "the step of a slice must be a constant"))?,
     };
     if step <= 0 {
-        return Err(OpError::arg("index", "step must be greater than zero").help("`flip` reverses a dim"));
+        return Err(OpError::arg("index", "step must be greater than zero").help("use `flip` to reverse a dim"));
     }
     let whole = start.as_ref().is_none_or(|d| *d == Dim::Const(0)) && end.is_none() && step == 1;
     if whole {

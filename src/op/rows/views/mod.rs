@@ -59,15 +59,15 @@ fn reshape_rows() -> Vec<Op> {
             "flatten(Tensor self, int start_dim=0, int end_dim=-1) -> Tensor",
             flatten
         )
-        .doc("several dims as one")
+        .doc("several dims merged into one")
         .same_object(|_, _| true)
         .spelled("aten.@.using_ints torch.@ Tensor.@")
         .module("Flatten(start_dim=1, end_dim=-1) = flatten(input, start_dim, end_dim)"),
         view_op!("ravel(Tensor self) -> Tensor", ravel)
-            .doc("all dims as one")
+            .doc("all dims merged into one")
             .spelled("aten.@ torch.@ Tensor.@"),
         view_op!("unflatten(Tensor self, int dim, SymInt[] sizes) -> Tensor", unflatten)
-            .doc("one dim as several")
+            .doc("one dim split into several")
             .spelled("aten.@.int torch.@ Tensor.@")
             .module("Unflatten(dim, unflattened_size) = unflatten(input, dim, unflattened_size)"),
         view_op!("view_as(Tensor self, Tensor other) -> Tensor", like_other)
@@ -83,7 +83,7 @@ fn reshape_rows() -> Vec<Op> {
 fn unit_dim_rows() -> Vec<Op> {
     vec![
         view_op!("squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
-            .doc("without the dims of size 1: all of them, or those given")
+            .doc("the tensor without its dims of size 1: all of them, or the given ones")
             .spelled("torch.@ Tensor.@ torch.@_copy")
             .form(
                 "aten.squeeze.default aten.squeeze_copy.default",
@@ -102,19 +102,19 @@ fn unit_dim_rows() -> Vec<Op> {
             .inplace_form("aten.squeeze_.dim", "squeeze_(Tensor self, int dim) -> Tensor")
             .inplace_form("aten.squeeze_.dims", "squeeze_(Tensor self, int[] dim) -> Tensor"),
         view_op!("unsqueeze(Tensor self, int dim) -> Tensor", unsqueeze)
-            .doc("with a new dim of size 1")
+            .doc("the tensor with a new dim of size 1")
             .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
             .inplace("aten.@_ Tensor.@_"),
         view_op!("atleast_1d(Tensor self) -> Tensor", atleast_1d)
-            .doc("a 0-d tensor as one of one element")
+            .doc("a 0-d tensor as a vector with one element")
             .same_object(|_, _| true)
             .spelled("aten.@ torch.@"),
         view_op!("atleast_2d(Tensor self) -> Tensor", atleast_2d)
-            .doc("with dims of size 1 in front up to rank 2")
+            .doc("the tensor with leading dims of size 1 up to rank 2")
             .same_object(|_, _| true)
             .spelled("aten.@ torch.@"),
         view_op!("atleast_3d(Tensor self) -> Tensor", atleast_3d)
-            .doc("with dims of size 1 up to rank 3")
+            .doc("the tensor with dims of size 1 added up to rank 3")
             .same_object(|_, _| true)
             .spelled("aten.@ torch.@"),
     ]
@@ -134,11 +134,11 @@ fn identity_rows() -> Vec<Op> {
             .inplace("aten.conj_physical_.default torch.conj_physical_ Tensor.conj_physical_")
             .module("Identity() = alias(input)"),
         view_op!("detach(Tensor self) -> Tensor", identity)
-            .doc("the tensor itself, without gradient")
+            .doc("the tensor itself, without gradients")
             .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
             .inplace("aten.@_ torch.@_ Tensor.@_"),
         view_op!("contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
-            .doc("the tensor laid out in order, as every tensor here is")
+            .doc("the contiguous tensor, which all fxc tensors are")
             .spelled("aten.@ Tensor.@")
             .same_object(|c, at| has_format(c, at) == Some(true)),
         view_op!("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)

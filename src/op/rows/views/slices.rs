@@ -16,10 +16,10 @@ pub(super) fn rows() -> Vec<Op> {
             "slice(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
             slice
         )
-        .doc("the elements from start up to end in steps along a dim")
+        .doc("the elements from start to end (exclusive) in steps along a dim")
         .spelled("aten.@.Tensor aten.@_copy.Tensor torch.@_copy"),
         view_op!("select(Tensor self, int dim, SymInt index) -> Tensor", select)
-            .doc("the elements at one index of a dim, which goes")
+            .doc("the elements at one index of a dim, which is removed")
             .spelled("aten.@.int aten.@_copy.int torch.@_copy torch.@ Tensor.@"),
         view_op!(
             "narrow(Tensor self, int dim, SymInt start, SymInt length) -> Tensor",
@@ -31,7 +31,7 @@ pub(super) fn rows() -> Vec<Op> {
             "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
             diagonal
         )
-        .doc("the diagonal of two dims, as the last dim")
+        .doc("the diagonal over two dims, as the last dim")
         .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@"),
         view_op!(
             "unfold(Tensor self, int dimension, int size, int step) -> Tensor",
@@ -44,7 +44,7 @@ pub(super) fn rows() -> Vec<Op> {
             as_strided
         )
         .memory(MemoryUse::Window)
-        .doc("any sizes and strides over the memory of a tensor")
+        .doc("a strided view of the memory of a tensor")
         .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
         .inplace("aten.@_ torch.@_ Tensor.@_"),
         strided_row(),
@@ -52,7 +52,7 @@ pub(super) fn rows() -> Vec<Op> {
             "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
             fill_diagonal,
         )
-        .doc("one value on the main diagonal; `wrap` starts it again below where a matrix is tall")
+        .doc("the tensor with its main diagonal filled with a value; `wrap` repeats the diagonal in tall matrices")
         .inplace("aten.@_ Tensor.@_")
         .shared_writes(always_shared),
     ]
@@ -73,7 +73,7 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let filled = b.diagonal_scatter(x, src)?;
         return Ok(filled.into());
     }
-    let sizes = known.ok_or_else(|| OpError::shape("fill_diagonal_ needs sizes that are known"))?;
+    let sizes = known.ok_or_else(|| OpError::shape("fill_diagonal_ requires known sizes"))?;
     if shape.len() > 2 && sizes.iter().any(|n| *n != sizes[0]) {
         return Err(OpError::shape("all dimensions of input must be of equal length"));
     }
@@ -114,7 +114,7 @@ fn strided_row() -> Op {
             b.op(OpId::AsStrided, args).map(Val::Leaf)
         },
     )
-    .doc("any sizes and strides over the elements in row-major order");
+    .doc("a strided view of the elements in row-major order");
     op.view = Some(as_strided);
     op
 }

@@ -38,12 +38,12 @@ fn along_a_dim() -> Vec<Op> {
         .aliasing(),
         Op::composite("chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
             .same_elements()
-            .doc("at most `chunks` pieces of one size along a dim; the last may be smaller")
+            .doc("at most `chunks` pieces of equal size along a dim; the last may be smaller")
             .spelled("aten.@ aten.unsafe_chunk.default torch.@ Tensor.@ torch.unsafe_chunk Tensor.unsafe_chunk")
             .aliasing(),
         Op::composite("unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
             .same_elements()
-            .doc("the selections at every index of a dim")
+            .doc("the slices at every index of a dim")
             .spelled("aten.@.int aten.@_copy.int torch.@_copy torch.@ Tensor.@")
             .aliasing(),
         Op::composite("tensor_split(Tensor self, SymInt sections, int dim=0) -> Tensor[]",
@@ -68,7 +68,7 @@ fn along_named_dims() -> Vec<Op> {
             "hsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 1),
         )
-        .doc("cut along dim 1 (dim 0 of a vector)")
+        .doc("tensor_split along dim 1 (dim 0 for a vector)")
         .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.hsplit", "hsplit(Tensor self, int[] indices) -> Tensor[]"),
         aliasing_row(
@@ -76,7 +76,7 @@ fn along_named_dims() -> Vec<Op> {
             "vsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 0),
         )
-        .doc("cut along dim 0")
+        .doc("tensor_split along dim 0")
         .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.vsplit", "vsplit(Tensor self, int[] indices) -> Tensor[]"),
         aliasing_row(
@@ -84,7 +84,7 @@ fn along_named_dims() -> Vec<Op> {
             "dsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 2),
         )
-        .doc("cut along dim 2")
+        .doc("tensor_split along dim 2")
         .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.dsplit", "dsplit(Tensor self, int[] indices) -> Tensor[]"),
     ]
@@ -113,9 +113,9 @@ fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
     size.as_const().ok_or_else(|| {
         OpError::new(
             crate::diag::Code::E0304,
-            format!("{what}: how many results there are depends on the size {size}"),
+            format!("{what}: the number of results depends on the size {size}"),
         )
-        .help("make this size a constant, or give the sizes of the pieces")
+        .help("make this size constant, or specify the sizes of the pieces")
     })
 }
 
@@ -126,7 +126,7 @@ const MOST: i64 = 1 << 20;
 fn check_count(count: i64, what: &str) -> OpResult<i64> {
     match count <= MOST {
         true => Ok(count),
-        false => Err(OpError::shape(format!("{what} would give {count} tensors"))),
+        false => Err(OpError::shape(format!("{what} would return {count} tensors"))),
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Op> {
             nms_type,
             Meaning::Routine(|c| by_dtype(c, "dets", nms::<f32>, nms::<f64>)),
         )
-        .doc("the boxes `[x1, y1, x2, y2]`, by descending score, that overlap no box kept before by more than a limit (intersection over union)")
+        .doc("non-maximum suppression: indices of boxes `[x1, y1, x2, y2]` by descending score, without those that overlap a kept box by more than an IoU threshold")
         .spelled("torchvision.@.default torchvision.ops.boxes.@"),
         Op::new("deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, \
              SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) \
@@ -21,7 +21,7 @@ pub(super) fn rows() -> Vec<Op> {
             |c, _| deform_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", deform_conv2d::<f32>, deform_conv2d::<f64>)),
         )
-        .doc("convolution whose taps are moved by offsets and weighed by a mask")
+        .doc("deformable convolution, with sampling offsets and a mask of weights")
         .spelled("torchvision.@.default"),
     ]
 }
@@ -152,7 +152,7 @@ fn deform_type(c: &Call<TensorType>) -> OpResult<Type> {
     let bad = || {
         let (x, w, o) = (list_text(x), list_text(weight), list_text(offset));
         OpError::shape(format!(
-            "deform_conv2d(): input {x}, weight {w} and offset {o} do not fit"
+            "deform_conv2d(): the shapes of input {x}, weight {w} and offset {o} do not match"
         ))
     };
     let ([n, channels, sizes @ ..], [out, per_group, kernel @ ..]) = (x, weight) else {
@@ -200,7 +200,9 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     );
     let masked = c.bool("use_mask")?;
     if bias.numel() != shape[1] || offset.shape()[0] != shape[0] || (masked && mask.numel() * 2 != offset.numel()) {
-        return Err(OpError::shape("deform_conv2d(): bias, offset and mask do not fit"));
+        return Err(OpError::shape(
+            "deform_conv2d(): the shapes of bias, offset and mask do not match",
+        ));
     }
     let (channels, h, w) = (x.shape()[1], x.shape()[2], x.shape()[3]);
     let (per_group, kh, kw) = (weight.shape()[1], weight.shape()[2], weight.shape()[3]);

@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
             by_rank,
         )
-        .doc("the image at the coordinates of a grid, from -1 to 1")
+        .doc("the image sampled at the coordinates of a grid, which range from -1 to 1")
         .spelled("aten.@ torch.@"),
         sampler_row(
             "grid_sampler_2d",
@@ -28,19 +28,19 @@ pub(super) fn rows() -> Vec<Op> {
              Tensor",
             by_name,
         )
-        .doc("grid_sampler with its modes by name")
+        .doc("grid_sampler with named modes")
         .spelled("torch.nn.functional.@"),
         Op::composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners=False) -> Tensor",
             affine_grid,
         )
-        .doc("the grid that an affine map makes of an image's coordinates")
+        .doc("the sampling grid of an affine map of an image's coordinates")
         .spelled("aten.@ torch.@ torch.nn.functional.affine_grid"),
     ]
 }
 
 fn sampler_row(name: &'static str, schema: &'static str) -> Op {
     Op::new((name, schema), sample_type, Meaning::Routine(grid_sample))
-        .doc("the image at the coordinates of a grid, from -1 to 1")
+        .doc("the image sampled at the coordinates of a grid, which range from -1 to 1")
 }
 
 fn by_rank(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -291,7 +291,7 @@ fn axis_coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> Op
         return Ok(line);
     }
     let Some(k) = n.as_const().filter(|&k| k > 0) else {
-        return Err(OpError::shape("affine_grid needs known sizes"));
+        return Err(OpError::shape("affine_grid requires known sizes"));
     };
     let line = b.mul(&line, Val::int(k - 1))?;
     b.div(&line, Val::int(k))

@@ -39,19 +39,19 @@ fn parts_of_models() -> Vec<Op> {
         .effect(Effect::Random)
         .spelled("torchvision.models.swin_transformer.@"),
         Op::composite("patch_merging_pad(Tensor x) -> Tensor", patch_merging_pad)
-            .doc("every second row and column side by side in the channels, padded to even sizes (Swin)")
+            .doc("2x2 patches concatenated in the channels, after padding to even sizes (Swin)")
             .spelled("torchvision.models.swin_transformer._patch_merging_pad"),
         Op::composite("relative_position_bias(Tensor relative_position_bias_table, Tensor relative_position_index, int[] window_size) -> \
              Tensor",
             relative_position_bias,
         )
-        .doc("the table's rows by relative position, as `[1, heads, N, N]` (Swin)")
+        .doc("the table's rows selected by relative position, as `[1, heads, N, N]` (Swin)")
         .spelled("torchvision.models.swin_transformer._get_relative_position_bias"),
         Op::new("grouped_mm(Tensor input, Tensor weight, Tensor offs) -> Tensor",
             grouped_type,
             Meaning::Routine(grouped_mm),
         )
-        .doc("the rows of input up to each offset times the matrix of that group")
+        .doc("each group of rows of input, delimited by offsets, times its matrix")
         .spelled("transformers.grouped_mm_fallback.default"),
     ]
 }
@@ -114,13 +114,13 @@ impl ShiftedWindows {
         let x = c.leaf("input")?;
         let (lead, image, channels) = image_sizes(x)?;
         let [batch] = &lead[..] else {
-            return Err(OpError::shape("shifted_window_attention expects an input of 4 dims"));
+            return Err(OpError::shape("shifted_window_attention expects an input with 4 dims"));
         };
         let (window, mut shift) = (int_pair(c, "window_size")?, int_pair(c, "shift_size")?);
         if window.iter().any(|&w| w <= 0) || shift.iter().any(|&s| s < 0) {
             return Err(OpError::arg(
                 "window_size",
-                "windows must be positive, shifts not negative",
+                "window sizes must be positive and shifts non-negative",
             ));
         }
         let mut size = image;
@@ -274,7 +274,7 @@ fn attend_in_windows(b: &mut dyn Build, c: &Call<Traced>, win: &ShiftedWindows, 
     let heads = c.int("num_heads")?;
     let Some(channels) = win.channels.as_const().filter(|n| heads > 0 && n % heads == 0) else {
         return Err(OpError::shape(format!(
-            "{} channels do not divide among {heads} heads",
+            "{} channels are not divisible by {heads} heads",
             win.channels
         )));
     };
@@ -331,7 +331,7 @@ fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     }
     let ([rows, k], [groups, wk, n], [count]) = (x, w, offs) else {
         return Err(OpError::shape(format!(
-            "grouped_mm takes ranks 2, 3 and 1, got {}, {} and {}",
+            "grouped_mm expects ranks 2, 3 and 1, got {}, {} and {}",
             list_text(x),
             list_text(w),
             list_text(offs)
@@ -353,7 +353,7 @@ fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let mut start = 0usize;
     for (g, &end) in offs.as_slice::<i64>().iter().enumerate() {
         let end = usize::try_from(end).ok().filter(|&e| e >= start && e <= rows);
-        let end = end.ok_or_else(|| OpError::value("grouped_mm: offsets must rise and be within the rows"))?;
+        let end = end.ok_or_else(|| OpError::value("grouped_mm: offsets must be ascending and within the rows"))?;
         crate::op::rows::dense::with_number!(x.dtype(), T => {
             let (a, b) = (&xs.as_slice::<T>()[start * k..end * k], &ws.as_slice::<T>()[g * k * n..(g + 1) * k * n]);
             accumulate_matmul(a, b, k, n, &mut out.as_mut_slice::<T>()[start * n..end * n]);

@@ -19,7 +19,7 @@ fn of_boxes() -> Vec<Op> {
              aligned=False) -> Tensor",
             |b, c| roi_features(b, c, OpId::RoiAlign, &["sampling_ratio", "aligned"]),
         )
-        .doc("roi_align of boxes `[image, x1, y1, x2, y2]`, or of a list with the boxes `[x1, y1, x2, y2]` of each image")
+        .doc("roi_align for boxes `[image, x1, y1, x2, y2]`, or for a list with boxes `[x1, y1, x2, y2]` of each image")
         .spelled("torchvision.ops.roi_align.roi_align torchvision.ops.roi_align")
         .module(
             "RoIAlign(output_size, spatial_scale, sampling_ratio, aligned=False) = roi_align_of($0:input, $1:rois, output_size, \
@@ -28,13 +28,13 @@ fn of_boxes() -> Vec<Op> {
         Op::composite("roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
             |b, c| roi_features(b, c, OpId::RoiPool, &[]),
         )
-        .doc("roi_pool of boxes as roi_align_of takes them")
+        .doc("roi_pool for boxes in the formats of roi_align_of")
         .spelled("torchvision.ops.roi_pool.roi_pool torchvision.ops.roi_pool")
         .module("RoIPool(output_size, spatial_scale) = roi_pool_of($0:input, $1:rois, output_size, spatial_scale)"),
         Op::composite("ps_roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1) -> Tensor",
             |b, c| roi_features(b, c, OpId::PsRoiAlign, &["sampling_ratio"]),
         )
-        .doc("ps_roi_align of boxes as roi_align_of takes them")
+        .doc("ps_roi_align for boxes in the formats of roi_align_of")
         .spelled("torchvision.ops.ps_roi_align.ps_roi_align torchvision.ops.ps_roi_align")
         .module(
             "PSRoIAlign(output_size, spatial_scale, sampling_ratio) = ps_roi_align_of($0:input, $1:rois, output_size, \
@@ -43,7 +43,7 @@ fn of_boxes() -> Vec<Op> {
         Op::composite("ps_roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
             |b, c| roi_features(b, c, OpId::PsRoiPool, &[]),
         )
-        .doc("ps_roi_pool of boxes as roi_align_of takes them")
+        .doc("ps_roi_pool for boxes in the formats of roi_align_of")
         .spelled("torchvision.ops.ps_roi_pool.ps_roi_pool torchvision.ops.ps_roi_pool")
         .module("PSRoIPool(output_size, spatial_scale) = ps_roi_pool_of($0:input, $1:rois, output_size, spatial_scale)"),
     ]
@@ -54,7 +54,7 @@ fn number_boxes(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     let Some(images) = boxes.items() else {
         return match boxes {
             Val::Leaf(t) => Ok(t.clone()),
-            _ => Err(OpError::arg("boxes", "boxes are a tensor or a list of tensors")),
+            _ => Err(OpError::arg("boxes", "boxes must be a tensor or a list of tensors")),
         };
     };
     let mut parts = vec![];
@@ -91,7 +91,7 @@ fn deform_conv_row() -> Op {
          dilation=1, Tensor? mask=None) -> Tensor",
         deform_conv2d,
     )
-    .doc("deform_conv2d with its groups from the operands' shapes")
+    .doc("deform_conv2d with groups inferred from the operands' shapes")
     .spelled("torchvision.ops.deform_conv.deform_conv2d torchvision.ops.deform_conv2d")
     .module(
         "DeformConv2d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True) = \
@@ -145,7 +145,7 @@ fn drop_block_rows() -> Vec<Op> {
         Op::composite("drop_block2d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
             |b, c| drop_block(b, c, 2),
         )
-        .doc("the input in evaluation; in training, squares of it zeroed and the rest scaled")
+        .doc("in training, the input with squares zeroed and the rest scaled; else the input")
         .spelled("torchvision.ops.drop_block.@ torchvision.ops.@")
         .module("DropBlock2d(p, block_size, inplace=False, eps=1e-06) = alias(input)")
         .effect(Effect::Random)
@@ -153,7 +153,7 @@ fn drop_block_rows() -> Vec<Op> {
         Op::composite("drop_block3d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
             |b, c| drop_block(b, c, 3),
         )
-        .doc("the input in evaluation; in training, cubes of it zeroed and the rest scaled")
+        .doc("in training, the input with cubes zeroed and the rest scaled; else the input")
         .spelled("torchvision.ops.drop_block.@ torchvision.ops.@")
         .module("DropBlock3d(p, block_size, inplace=False, eps=1e-06) = alias(input)")
         .effect(Effect::Random)
@@ -181,7 +181,7 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
         return Ok(x.into());
     }
     let sizes: Option<Vec<i64>> = x.shape()?[2..].iter().map(Dim::as_const).collect();
-    let sizes = sizes.ok_or_else(|| OpError::shape("DropBlock needs sizes that are known"))?;
+    let sizes = sizes.ok_or_else(|| OpError::shape("DropBlock requires known sizes"))?;
     let block = sizes.iter().fold(c.int("block_size")?, |a, &n| a.min(n));
     if block <= 0 || block % 2 == 0 {
         return Err(OpError::arg(

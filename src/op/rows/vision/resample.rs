@@ -59,7 +59,7 @@ fn upsample_row(name: &'static str, n: usize, mode: ResampleMode) -> Op {
         text!("{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor");
     let vec = text!("{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor");
     Op::new((name, full), upsample_type, Meaning::Routine(upsample))
-        .doc("the image at another size")
+        .doc("the image resampled to another size")
         .spelled(text!("aten.{name}.default torch._C._nn.{name}"))
         .form(text!("aten.{name}.vec torch._C._nn.{name}"), vec)
 }
@@ -347,7 +347,7 @@ fn interpolate_row() -> Op {
          recompute_scale_factor=None, bool antialias=False) -> Tensor",
         interpolate,
     )
-    .doc("the image at another size, by mode")
+    .doc("the image resampled to another size in the given mode")
     .spelled("torch.nn.functional.@")
     .form(
         "torch.nn.functional.upsample",
@@ -433,7 +433,7 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         _ => {
             return Err(OpError::arg(
                 "mode",
-                format!("mode {mode} does not interpolate an input with {n} spatial dimensions"),
+                format!("mode {mode} does not support an input with {n} spatial dimensions"),
             ));
         }
     };

@@ -24,21 +24,21 @@ pub(super) fn rows() -> Vec<Op> {
             },
             Meaning::Routine(|c| by_dtype(c, "input", roi_pool::<f32>, roi_pool::<f64>)),
         )
-        .doc("the greatest element in each cell of each box `[image, x1, y1, x2, y2]`, and where it is (Fast R-CNN)")
+        .doc("the maximum in each cell of each box `[image, x1, y1, x2, y2]`, and its index (Fast R-CNN)")
         .spelled("torchvision.@.default"),
         Op::new("ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
              sampling_ratio) -> (Tensor, Tensor)",
             |c, _| sensitive_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", ps_roi_align::<f32>, ps_roi_align::<f64>)),
         )
-        .doc("roi_align where each cell reads channels of its own, and which (Light-Head R-CNN)")
+        .doc("position-sensitive roi_align, where each cell reads separate channels, and the channel indices (Light-Head R-CNN)")
         .spelled("torchvision.@.default"),
         Op::new("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, \
              Tensor)",
             |c, _| sensitive_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", ps_roi_pool::<f32>, ps_roi_pool::<f64>)),
         )
-        .doc("the mean over each cell of each box, where each cell reads channels of its own, and which (R-FCN)")
+        .doc("position-sensitive roi_pool: the mean in each cell of each box, where each cell reads separate channels, and the channel indices (R-FCN)")
         .spelled("torchvision.@.default"),
     ]
 }
@@ -76,12 +76,12 @@ struct Rois<'a, T> {
 fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     let ty = roi_type(&c.types())?;
     let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
-    let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("4 dims are wanted"))?;
+    let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("expected 4 dims"))?;
     let boxes: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(5).collect();
     let image = |b: &&[T]| (0.0..size[0] as f64).contains(&b[0].wide());
     if !boxes.iter().all(image) {
         return Err(OpError::value(format!(
-            "{}(): a box is of an image that there is not",
+            "{}(): a box refers to an image that does not exist",
             c.op.name
         )));
     }

@@ -183,7 +183,7 @@ impl Functionalize<'_> {
     fn refresh_inputs(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
         for i in graph[n].inputs() {
             let now = self.refresh(graph, i, n).map_err(|e| {
-                Diagnostic::new(e.code, e.title).at_opt(graph[n].meta.span, "reads a value that was written")
+                Diagnostic::new(e.code, e.title).at_opt(graph[n].meta.span, "reads a value that was overwritten")
             })?;
             if now != i {
                 graph.replace_input_with(n, i, now);

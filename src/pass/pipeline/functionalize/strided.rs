@@ -97,7 +97,9 @@ impl Functionalize<'_> {
         }
         if let Some((x, order)) = memory {
             args[0] = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<Arg> {
-                let x = b.traced(x).ok_or_else(|| OpError::shape("`resize` of no tensor"))?;
+                let x = b
+                    .traced(x)
+                    .ok_or_else(|| OpError::shape("the argument of `resize` is not a tensor"))?;
                 let b: &mut dyn Build = b;
                 Ok(Val::Leaf(node_of(&b.permute(&x, &order)?)))
             })?;
@@ -192,7 +194,7 @@ impl Functionalize<'_> {
         let dtype = tensor_type(graph, n).map(|t| t.dtype);
         let (root, value) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let src = args.get(1).and_then(Val::as_leaf).and_then(|&s| b.traced(s));
-            let src = src.ok_or_else(|| OpError::shape("a write of no tensor"))?;
+            let src = src.ok_or_else(|| OpError::shape("the target of a write is not a tensor"))?;
             let src = (b as &mut dyn Build).to_dtype(&src, dtype.unwrap_or(src.dtype()))?;
             let root = written_back(b, base, &steps, node_of(&src))?;
             let value = parent.steps.iter().fold(root, |at, step| {
@@ -225,9 +227,9 @@ impl Functionalize<'_> {
     ) -> OpResult<(ViewPlace, Vec<ViewStep>, Layout)> {
         let args = full_args(op, graph, n)?;
         let x = args.first().and_then(Val::as_leaf).copied();
-        let x = x.ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
+        let x = x.ok_or_else(|| OpError::shape("the argument of `as_strided` is not a tensor"))?;
         let parent = self.place_of(graph, x);
-        let of = tensor_type(graph, x).ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
+        let of = tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of `as_strided` is not a tensor"))?;
         let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
         let call: Call<TensorType> = Call {
             op,
@@ -314,8 +316,8 @@ pub(super) fn window_step(window: &StridedWindow, offset: &Dim, dtype: DType) ->
 
 fn unknown_order_error(n: NodeId, graph: &Graph) -> OpError {
     let title = format!(
-        "the order in memory of what `{}` reads depends on sizes",
+        "the memory order of the operand of `{}` depends on sizes",
         graph[n].target()
     );
-    OpError::refused(title).help("give the sizes (`--fix`), or call `contiguous` before")
+    OpError::refused(title).help("fix the sizes (`--fix`), or call `contiguous` on the operand first")
 }

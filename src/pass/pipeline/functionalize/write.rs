@@ -45,7 +45,7 @@ impl Functionalize<'_> {
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             // `x.unsqueeze_(0)`: from here on, `x` is the view.
             let parent = self.place_of(graph, x);
-            let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("a view of no tensor"))?;
+            let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of a view is not a tensor"))?;
             if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
                 self.places.insert(n, place);
             }
@@ -169,7 +169,8 @@ impl Functionalize<'_> {
                 op,
                 args: args.iter().map(|a| b.trace(a)).collect(),
             };
-            let form = running::functional_form(&call).ok_or_else(|| OpError::shape("no statistics to update"))?;
+            let form =
+                running::functional_form(&call).ok_or_else(|| OpError::shape("there are no statistics to update"))?;
             let results = b.call_row(form.call.op, form.call.args.clone())?;
             let results = results.items().unwrap_or_default();
             Ok((
@@ -197,7 +198,9 @@ impl Functionalize<'_> {
         }
         let point = point_after(graph, n);
         let cast = written_at(graph, n, point, |b| {
-            let x = b.traced(n).ok_or_else(|| OpError::shape("a cast of no tensor"))?;
+            let x = b
+                .traced(n)
+                .ok_or_else(|| OpError::shape("the argument of a cast is not a tensor"))?;
             let b: &mut dyn Build = b;
             b.to_dtype(&x, want.dtype)
         })?;
@@ -326,7 +329,10 @@ fn changes_written(
         let call = traced_step(b, step, at);
         b.node(&call, step.ty.clone())
     });
-    let traced = |b: &GraphBuilder<'_>, n| b.traced(n).ok_or_else(|| OpError::shape("a write of no tensor"));
+    let traced = |b: &GraphBuilder<'_>, n| {
+        b.traced(n)
+            .ok_or_else(|| OpError::shape("the target of a write is not a tensor"))
+    };
     let (memory, value) = (traced(b, memory)?, traced(b, value)?);
     let new = write_changes(b, &memory, window, &value)?;
     written_back(b, base, before, node_of(&new))
@@ -349,7 +355,9 @@ pub(super) fn written_back(
         }
         calls.push(call);
     }
-    let mut new = b.traced(value).ok_or_else(|| OpError::shape("a write of no tensor"))?;
+    let mut new = b
+        .traced(value)
+        .ok_or_else(|| OpError::shape("the target of a write is not a tensor"))?;
     for call in calls.iter().rev() {
         new = write_through(b, call, &new)?;
     }
@@ -367,8 +375,6 @@ pub(super) fn replace_node(graph: &mut Graph, n: NodeId, value: &Arg) {
 fn target_node(target: &Operand) -> OpResult<NodeId> {
     match target {
         Operand::Node(x) => Ok(*x),
-        _ => Err(OpError::refused(
-            "a write to an item of a list cannot be made functional",
-        )),
+        _ => Err(OpError::refused("a write to a list item cannot be functionalized")),
     }
 }

@@ -180,7 +180,7 @@ impl Layer {
 
     /// Builds the layer's op. Returns all states, the last state and the last cell state.
     fn build(&self, b: &mut GraphBuilder<'_>) -> OpResult<(Traced, Traced, Option<Traced>)> {
-        let fail = || crate::op::OpError::shape("a layer of no tensors");
+        let fail = || crate::op::OpError::shape("a layer has no tensors");
         let traced = |b: &GraphBuilder<'_>, n: NodeId| b.traced(n).ok_or_else(fail);
         let (batch, hidden) = {
             let t = traced(b, self.states[0])?;

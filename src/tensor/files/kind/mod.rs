@@ -136,7 +136,7 @@ impl fmt::Display for FileKind {
             FileKind::Empty => "an empty file",
             FileKind::Zip => "a zip archive",
             FileKind::Compiled => "a compiled model of fxc",
-            FileKind::Exported => "an archive of `torch.export.save`",
+            FileKind::Exported => "a torch.export archive",
             FileKind::Inductor => "a package of compiled code from `torch._inductor`",
             FileKind::TorchScript => "a TorchScript archive",
             FileKind::Pickle(p) => return p.fmt(f),
@@ -152,11 +152,11 @@ impl fmt::Display for FileKind {
             | FileKind::Packed(s, _)
             | FileKind::Program(s) => s,
             FileKind::LfsPointer => "a Git LFS pointer, not the file itself",
-            FileKind::Html => "a page of HTML",
+            FileKind::Html => "an HTML page",
             FileKind::Json => "a JSON document",
             FileKind::Encoded(e) => return write!(f, "{e} text"),
             FileKind::Text => "text",
-            FileKind::Binary => "a binary file of no known kind",
+            FileKind::Binary => "a binary file of an unknown format",
         })
     }
 }

@@ -16,7 +16,7 @@ pub enum Pickled {
 impl fmt::Display for Pickled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Pickled::Tensors => f.write_str("a pickle of tensors, as `torch.save` writes state dicts"),
+            Pickled::Tensors => f.write_str("a pickle of tensors, such as a state dict from `torch.save`"),
             Pickled::Object(class) => write!(f, "a pickled Python object (`{class}`)"),
             Pickled::Other => f.write_str("a pickled Python object"),
         }
