@@ -2,11 +2,11 @@
 
     import fxc
 
-    model = fxc.load("model.pt2")            # what torch.export.save wrote
+    model = fxc.load("model.pt2")            # an archive from torch.export.save
     y = model(x, mask=m)                     # called like the module; arrays in, arrays out
-    model = fxc.compile(module, example)     # exports for you; needs PyTorch
+    model = fxc.compile(module, example)     # exports the module; needs PyTorch
 
-PyTorch is imported only where it is used. docs/python.md says more.
+PyTorch is imported only when needed. See docs/python.md for details.
 """
 
 import os as _os

@@ -1,4 +1,4 @@
-"""The exceptions: each carries the findings of the compiler, and prints as the command line does."""
+"""The exceptions. Each contains the compiler's diagnostics and prints them like the command line."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """Why a model could not be read, compiled or run. `str()` is the whole report."""
+    """A model could not be read, compiled or run. `str()` is the whole report."""
 
     def __init__(self, report: str, code: str | None = None, diagnostics: list[Diagnostic] | None = None) -> None:
         super().__init__(report)
         self.report = report
-        #: The code of the first error; `fxc.explain(code)` tells more of it.
+        #: The code of the first error; `fxc.explain(code)` explains it.
         self.code = code
-        #: All that was found, errors and warnings.
+        #: All diagnostics, errors and warnings.
         self.diagnostics: list[Diagnostic] = diagnostics or []
 
     def __str__(self) -> str:
         return self.report
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Findings refer to texts of this process; the report has what they say.
+        # Diagnostics refer to sources in this process; the report contains their texts.
         return (type(self), (self.report, self.code))
 
 
 class CompileError(Error):
-    """The model is wrong, or fxc cannot compile it."""
+    """The model is invalid, or fxc cannot compile it."""
 
 
 class InputError(Error, ValueError):
-    """The inputs of a call do not fit the model."""
+    """The inputs of a call do not match the model."""
 
 
 class FileError(Error, OSError):
@@ -40,11 +40,11 @@ class FileError(Error, OSError):
 
 
 class ExportError(Error):
-    """torch.export could not follow the module."""
+    """torch.export could not export the module."""
 
 
 class CompileWarning(UserWarning):
-    """What compiling warns of, such as operations that run in the interpreter."""
+    """A warning of the compiler, for example about operations that run in the interpreter."""
 
 
 def make(code: str | None, report: str, diagnostics: list[Diagnostic]) -> Error:

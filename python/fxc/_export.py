@@ -1,4 +1,4 @@
-"""From modules of PyTorch to models, by torch.export."""
+"""Exports PyTorch modules with torch.export."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _import_torch() -> Any:
 
 
 def _explained(error: Exception, strict: bool) -> ExportError:
-    """torch's error with what can be done about it."""
+    """torch's error with hints."""
     text = str(error).strip()
     said = f"{type(error).__name__}: {text}"
     lines = ["error: torch.export failed to export the module"]
@@ -96,7 +96,7 @@ def compile(
 ) -> Model:
     """Exports a module with torch.export and compiles it; or compiles a graph, which needs no example.
 
-    args, kwargs: an example of a call; tensors of other sizes need `dynamic_shapes`, which is torch.export's.
+    args, kwargs: an example of a call. To allow other sizes, pass `dynamic_shapes` as for torch.export.
     strict: whether torch.export reads the bytecode of `forward` rather than running it.
     options: those of `fxc.load`.
     """
@@ -143,7 +143,7 @@ def export(
 ) -> None:
     """Exports a module with torch.export and writes it.
 
-    path: its ending says what is written: torch's archive (`.pt2`), FXIR with the weights beside it (`.fxir`), or a compiled model
+    path: its extension selects the format: torch's archive (`.pt2`), FXIR with the weights beside it (`.fxir`), or a compiled model
     (`.fxc`), which `fxc.load` starts without compiling.
     """
     path = os.fspath(path)

@@ -10,7 +10,7 @@ from typing import Any
 __version__: str
 
 class Span:
-    """A place in a text: lines and columns count from one, and the end is excluded."""
+    """A range in a source text. Lines and columns are 1-based, and the end is exclusive."""
 
     file: str
     line: int
@@ -20,14 +20,14 @@ class Span:
     text: str
 
 class Label:
-    """A place and what is to be said of it."""
+    """A source range with a message."""
 
     span: Span
     text: str
     primary: bool
 
 class Suggestion:
-    """A change to the text that would mend it."""
+    """An edit of the text that would correct the error."""
 
     span: Span
     replacement: str
@@ -35,7 +35,7 @@ class Suggestion:
     safe: bool
 
 class Diagnostic:
-    """A finding."""
+    """An error, a warning or a note."""
 
     @property
     def code(self) -> str: ...
@@ -56,7 +56,7 @@ class Diagnostic:
     def render(self, color: bool = False) -> str: ...
 
 class Session:
-    """A model that remembers what calls change: each call finds the buffers as the last one left them."""
+    """A model that keeps its state between calls: each call starts with the buffers that the previous one left."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -64,7 +64,7 @@ class Session:
     def reset(self) -> None: ...
 
 class Literal:
-    """A value that Python has no literal for: a dtype, a device, a symbolic size, the name of another graph."""
+    """A value without a Python literal: a dtype, a device, a symbolic size, or the name of another graph."""
 
     @property
     def text(self) -> str: ...

@@ -30,7 +30,7 @@ def target_name(function: Any) -> str:
 
 @dataclass(frozen=True)
 class Remark:
-    """A rule that fired, or nearly did."""
+    """A rule that fired or nearly matched."""
 
     rule: str
     #: The node at which the pattern's first result was found.
@@ -46,7 +46,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What rules made of a model."""
+    """The result of applying rules to a model."""
 
     model: Model
     #: How often each rule fired.
@@ -69,11 +69,11 @@ def rewrite(
 ) -> Rewritten:
     """Applies rewrite rules to a copy of a model until none matches.
 
-    rules: the text of rules in FXIR (docs/rules.md), such as `rewrite twice: add(%x, %x) => mul(%x, 2)`, or a file of them.
+    rules: rules in FXIR (docs/rules.md), such as `rewrite twice: add(%x, %x) => mul(%x, 2)`, or the path of a rules file.
     fast: whether rules marked `fast` run, which may change rounding, NaN and signed zeros.
-    remarks: whether to say why near matches failed.
-    budget: how often one rule may fire in one graph.
-    once: whether rules match only what the model held at first.
+    remarks: whether to report why near matches failed.
+    budget: the maximum number of times that a rule fires in one graph.
+    once: whether rules match only the original nodes of the model.
     """
     options = {"fast": fast, "remarks": remarks, "budget": budget, "once": once}
     made, fired, found = _fxc.rewrite_model(model, os.fspath(rules), _is_path(rules), options)
@@ -81,5 +81,5 @@ def rewrite(
 
 
 def passes() -> dict[str, str]:
-    """The compiler's passes, each with its reason: those that compiling runs, in order, then those that run where they are asked for."""
+    """The compiler's passes with their descriptions: those of the default pipeline, in order, then those that run only on request."""
     return dict(_fxc.passes())

@@ -1,4 +1,4 @@
-"""Models: what the native half does, with what Python adds."""
+"""Models: the native class with additions in Python."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._profile import Profile, Step
 
 
 class Model(CompiledModel):
-    """A compiled model, called like the module that it was made of.
+    """A compiled model, called like the module that it was compiled from.
 
-    The first call with new sizes compiles for them. A call does not change the model: `session()` gives one that remembers its
-    buffers.
+    The first call with new sizes compiles for them. A call does not change the model; `session()` returns a session that keeps
+    buffers between calls.
     """
 
     _options: dict[str, Any]
@@ -29,29 +29,29 @@ class Model(CompiledModel):
         return _html.model(self)
 
     def _copy_of(self, compiled: CompiledModel) -> Model:
-        """A model of what was made of this one, with its options."""
+        """A model derived from this one, with the same options."""
         model = Model(compiled, **self._options)
         model._options = self._options
         return model
 
     @property
     def inputs(self) -> list[tuple[str, str | None]]:
-        """The graph's inputs with their types as fxc writes them (`f32[N, 64]`); a type that is not declared is None."""
+        """The graph's inputs with their types in fxc's notation (`f32[N, 64]`), or None for an undeclared type."""
         return _fxc.describe(self)[0]
 
     @property
     def outputs(self) -> list[tuple[str, str | None]]:
-        """The results in flattened order with their types, as far as these follow from those of the inputs."""
+        """The results in flattened order, with their types as far as they can be inferred."""
         return _fxc.describe(self)[1]
 
     @property
     def code(self) -> str:
-        """The graph as Python, as torch writes `gm.code`."""
+        """The graph as Python, in the form of torch's `gm.code`."""
         return _fxc.print_form(self, "code")
 
     @property
     def kernels(self) -> str:
-        """The whole compiled program as Python that runs with numpy. `stage("kernels", *args)` has it for other sizes."""
+        """The whole compiled program as Python that runs with numpy. `stage("kernels", *args)` returns it for other sizes."""
         return self.stage("kernels")
 
     def print(self, form: str = "fxir") -> str:
@@ -59,19 +59,19 @@ class Model(CompiledModel):
         return _fxc.print_form(self, form)
 
     def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
-        """What a stage of the compiler made, as text.
+        """The result of a compiler stage, as text.
 
         name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
-        args, kwargs: a call, whose sizes count; without one, `dims` gives sizes, and those that are left are small.
+        args, kwargs: arguments of a call, which determine the sizes. Without them, `dims` sets sizes, and the others are small.
         """
         return _fxc.stage_text(self, name, args, kwargs, {**(self._options.get("dims") or {}), **(dims or {})})
 
     def explain_fusion(self, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
-        """What each kernel computes and moves, and why other operations are not in it; for the sizes of a call, or of `dims`."""
+        """What each kernel computes and moves, and why other operations were not fused into it, for the sizes of a call or of `dims`."""
         return self.stage("fusion", *args, dims=dims, **kwargs)
 
     def to_svg(self, path: str | os.PathLike[str] | None = None, *, fused: bool = False) -> str:
-        """The graph as a drawing, also written to `path`. `fused` shows what the compiled program computes together."""
+        """The graph as a drawing, also written to `path`. `fused` shows the fused groups of the compiled program."""
         drawing = _fxc.print_form(self, "svg", fused)
         if path is not None:
             with open(path, "w", encoding="utf-8") as f:
@@ -84,16 +84,16 @@ class Model(CompiledModel):
         return Profile(self.name, [Step(*row) for row in rows], seconds, interpreted)
 
     def optimize(self) -> Model:
-        """A model of the graph as compiling optimises it."""
+        """A model of the optimised graph."""
         return self._copy_of(_fxc.run_passes(self, None)[0])
 
     def run_passes(self, *names: str) -> tuple[Model, dict[str, int]]:
-        """Runs passes by name on a copy; gives the model and how many things each changed. `fxc.passes()` lists them."""
+        """Runs passes by name on a copy. Returns the model and the number of changes of each pass. `fxc.passes()` lists the passes."""
         made, changed = _fxc.run_passes(self, list(names))
         return self._copy_of(made), dict(changed)
 
     def recompile(self) -> None:
-        """Compiles again after `graph` was edited."""
+        """Recompiles the model after `graph` was edited."""
         self._edited = True
         super().recompile()
 
@@ -118,16 +118,16 @@ def _made(model: Model, options: dict[str, Any], lazy: bool) -> Model:
 
 
 def check(source: str | os.PathLike[str], *, text: bool = False, lints: bool = False) -> list[Diagnostic]:
-    """Checks a model or a file of rules without compiling it, and gives all that is found.
+    """Checks a model or a rules file without compiling it, and returns all diagnostics.
 
-    text: `source` is the text itself.
-    lints: whether unused nodes of traced graphs count too.
+    text: whether `source` is the text itself instead of a path.
+    lints: whether to report unused nodes of traced graphs too.
     """
     return _fxc.check(os.fspath(source), text=text, lints=lints)
 
 
 def from_graph(graph: Graph, *, lazy: bool = False, **options: Any) -> Model:
-    """A model of a graph that was built in Python. Edits of the graph show after `recompile`."""
+    """A model from a graph that was built in Python. Edits of the graph take effect after `recompile`."""
     return _made(Model(graph, **options), options, lazy)
 
 
@@ -140,13 +140,13 @@ def load(
     dims: dict[str, int] | None = None,
     lazy: bool = False,
 ) -> Model:
-    """Reads and compiles a model: an archive of torch.export (`.pt2`), FXIR, or what torch prints of a graph.
+    """Reads and compiles a model: a torch.export archive (`.pt2`), FXIR, or a graph printed by torch.
 
-    threads: how many threads calls run on; by default `get_num_threads()`.
-    exact: convolutions are the sums of their products, and no faster algorithm that rounds differently takes their place.
-    fast_math: rewrites may change rounding, NaN and signed zeros.
+    threads: the number of threads for calls; by default `get_num_threads()`.
+    exact: computes convolutions as sums of products, without faster algorithms that round differently.
+    fast_math: allows rewrites that change rounding, NaN and signed zeros.
     dims: fixes symbolic sizes, by name.
-    lazy: compiles with the first call, for graphs that are edited first.
+    lazy: compiles in the first call, for graphs that are edited first.
     """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     return _made(Model(os.fspath(path), **options), options, lazy)
@@ -165,6 +165,6 @@ def loads(
     dims: dict[str, int] | None = None,
     lazy: bool = False,
 ) -> Model:
-    """Reads and compiles a model from a text: FXIR, or what torch prints of a graph. The options are those of `load`."""
+    """Reads and compiles a model from a text: FXIR, or a graph printed by torch. The options are those of `load`."""
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     return _made(Model(text, text=True, **options), options, lazy)

@@ -1,4 +1,4 @@
-"""Models over the batches of a data set: Ray Data, Dask, Spark."""
+"""Runs models on the batches of a data set, with Ray Data, Dask or Spark."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class _Input:
 
 
 class Predictor:
-    """A model that answers batches of rows; one class for Ray Data, Dask and Spark.
+    """A model that maps batches of rows to results, for Ray Data, Dask and Spark.
 
         ds.map_batches(fxc.Predictor, fn_constructor_kwargs={"path": "model.pt2"}, batch_size=256, ...)
 
-    A call takes a dict of columns, numpy arrays with one entry for each row, and gives a dict of columns. A call with arrays, one for
-    each input, gives the result's array, or a dict if there are several; that is what Spark's `predict_batch_udf` and Dask's
-    `map_blocks` do. Batches are never written to and may have any number of rows. Construction loads and compiles the model, and
-    runs it once if its sizes are known, so that what is wrong shows there. A predictor is pickled as its arguments: a process that
-    gets one loads the file, once.
+    A call takes a dict of columns (numpy arrays with one entry for each row) and returns a dict of columns. A call with arrays, one
+    for each input, returns the result's array, or a dict if there are several; Spark's `predict_batch_udf` and Dask's `map_blocks`
+    call it this way. Batches are never written to and may have any number of rows. The constructor loads and compiles the model, and
+    runs it once if its sizes are known, so that errors appear there. A predictor is pickled as its arguments: a process that
+    receives one loads the file once.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Predictor:
         trial: bool = True,
     ) -> None:
         """
-        path: what `fxc.load` reads.
-        batch_dim: the dimension of the model's inputs and results that counts rows; columns count them in their first.
-        inputs: the columns of inputs, `{"x": "image"}`; an input that is not there is the column of its own name.
-        outputs: the names of the results' columns, in order. By default a dict's keys, `output`, or `output_0`, `output_1`, ….
-        keep: columns of a batch that the result has as well, or True for all.
-        threads: how many threads a call runs on; by default `OMP_NUM_THREADS`, or else the processors that the process may use.
-        exact, fast_math, dims: those of `fxc.load`. `dims` does not fix the number of rows.
-        trial: whether the model runs once at construction, if its sizes are known.
+        path: the model, as for `fxc.load`.
+        batch_dim: the dimension of rows in the model's inputs and results; in columns it is always the first.
+        inputs: the column for each input, `{"x": "image"}`; by default the column with the input's name.
+        outputs: the names of the results' columns, in order; by default a dict's keys, `output`, or `output_0`, `output_1`, ….
+        keep: columns of a batch to copy to the result, or True for all.
+        threads: the number of threads for a call; by default `OMP_NUM_THREADS`, else the number of processors available to the process.
+        exact, fast_math, dims: as for `fxc.load`. `dims` does not fix the number of rows.
+        trial: whether the constructor runs the model once if its sizes are known.
         """
         if batch_dim < 0:
             raise ValueError(f"batch_dim={batch_dim} must be 0 or more")
@@ -107,7 +107,7 @@ class Predictor:
         return f"<fxc.Predictor {self._model.name}({columns})>"
 
     def __call__(self, *batch: Any) -> Any:
-        """A dict of columns gives a dict of columns; arrays, one for each input, give an array, or a dict of them."""
+        """Returns a dict of columns for a dict of columns, and an array or a dict of arrays for arrays, one for each input."""
         if len(batch) == 1 and isinstance(batch[0], Mapping):
             return self._columns(batch[0])
         if not batch or not all(isinstance(a, np.ndarray) for a in batch):

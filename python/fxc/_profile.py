@@ -1,4 +1,4 @@
-"""Where the time of a call goes."""
+"""Profiles of calls."""
 
 from __future__ import annotations
 

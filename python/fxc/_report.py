@@ -1,4 +1,4 @@
-"""What the backend of torch.compile has done in this process."""
+"""Statistics of the torch.compile backend in this process."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def warn_once(key: object, text: str) -> None:
 
 
 def stats() -> dict[str, Any]:
-    """What `torch.compile(..., backend="fxc")` has done in this process.
+    """Statistics of `torch.compile(..., backend="fxc")` in this process.
 
-    graphs, parts: how many were compiled. nodes: how many of their nodes are compiled, and how many torch runs. left to torch: the ops
-    that torch runs, how often they occur, and why. failed parts: what could not be compiled though it was checked. packed, repacked:
-    how often weights became constants of code for the first time and again. seconds: spent in the backend itself.
+    graphs, parts: the numbers compiled. nodes: the numbers of their nodes that are compiled and that torch runs. left to torch: the ops
+    that torch runs, with counts and reasons. failed parts: parts that failed to compile although they passed the check. packed, repacked:
+    how often weights became constants of code for the first time and again. seconds: the time spent in the backend itself.
     """
     with _lock:
         names = ("graphs", "training graphs", "parts", "nodes", "packed", "repacked", "general", "refused")
@@ -63,7 +63,7 @@ def stats() -> dict[str, Any]:
 
 
 def reset() -> None:
-    """Forgets all counts and which warnings were given."""
+    """Resets all counts and the set of warnings already given."""
     with _lock:
         for kept in (_counts, _left, _reasons, _failed, _warned):
             kept.clear()

@@ -28,8 +28,8 @@ _generation = 0
 
 
 def refresh() -> None:
-    """Takes all weights for changed: the next call of each graph reads them again. Needed only after writes to some elements of a weight
-    that go round torch's version counter, which `.data` and numpy do."""
+    """Marks all weights as changed, so that the next call of each graph reads them again. Needed only after writes to some elements of a
+    weight that bypass torch's version counter, as writes through `.data` and numpy do."""
     global _generation
     _generation += 1
 

@@ -12,7 +12,7 @@ use fxc::rewrite::{self, RewriteOptions};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// Works on a copy of a model's graphs, and gives a model of them.
+/// Edits a copy of a model's graphs and returns a model with it.
 fn edited<R: Send>(
     py: Python<'_>,
     model: &CompiledModel,
@@ -41,10 +41,10 @@ fn reported<T, E: Into<Diagnostics>>(session: &mut Session, result: Result<T, E>
     })
 }
 
-/// A rule that fired (`why` is None), or nearly did: the rule, the node, why not.
+/// A rule that fired (`why` is None) or nearly matched: the rule, the node, and the reason.
 type RemarkRow = (String, String, Option<String>);
 
-/// How to apply rules.
+/// The options for applying rules.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct RuleOptions {
@@ -54,7 +54,7 @@ pub(crate) struct RuleOptions {
     once: bool,
 }
 
-/// Applies the rules of a text or a file; gives the model, how often each rule fired, and the remarks.
+/// Applies the rules of a text or a file. Returns the model, the number of times that each rule fired, and the remarks.
 #[pyfunction]
 #[allow(clippy::type_complexity, reason = "three results")]
 pub(crate) fn rewrite_model(
@@ -88,7 +88,7 @@ pub(crate) fn rewrite_model(
     Ok((made, fired.collect(), remarks.collect()))
 }
 
-/// Runs passes by name, or those that compiling runs if no names are given; gives the model and what each changed.
+/// Runs the named passes, or the default pipeline without names. Returns the model and the number of changes of each pass.
 #[pyfunction]
 #[pyo3(signature = (model, names))]
 pub(crate) fn run_passes(
@@ -110,7 +110,7 @@ pub(crate) fn run_passes(
     Ok((made, changed.collect()))
 }
 
-/// The passes, each with its reason; those of compiling first.
+/// The passes with their descriptions, those of the default pipeline first.
 #[pyfunction]
 pub(crate) fn passes() -> Vec<(&'static str, &'static str)> {
     pass::all_passes().map(|p| (p.name, p.reason)).collect()

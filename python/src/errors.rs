@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-/// A place in a text: lines and columns count from one, and the end is excluded.
+/// A range in a source text. Lines and columns are 1-based, and the end is exclusive.
 #[pyclass(frozen, eq, module = "fxc", name = "Span", get_all)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct PySpan {
@@ -53,7 +53,7 @@ impl PySpan {
     }
 }
 
-/// A place and what is to be said of it.
+/// A source range with a message.
 #[pyclass(frozen, module = "fxc", name = "Label", get_all)]
 pub(crate) struct PyLabel {
     span: PySpan,
@@ -61,7 +61,7 @@ pub(crate) struct PyLabel {
     primary: bool,
 }
 
-/// A change to the text that would mend it.
+/// An edit of the text that would correct the error.
 #[pyclass(frozen, module = "fxc", name = "Suggestion", get_all)]
 pub(crate) struct PySuggestion {
     span: PySpan,
@@ -70,7 +70,7 @@ pub(crate) struct PySuggestion {
     safe: bool,
 }
 
-/// A finding.
+/// An error, a warning or a note.
 #[pyclass(frozen, module = "fxc", name = "Diagnostic")]
 pub(crate) struct PyDiagnostic {
     diagnostic: Diagnostic,
@@ -104,7 +104,7 @@ impl PyDiagnostic {
         self.diagnostic.help.clone()
     }
 
-    /// The place that it is about.
+    /// The primary source range.
     #[getter]
     fn span(&self) -> Option<PySpan> {
         let labels = &self.diagnostic.labels;
@@ -133,7 +133,7 @@ impl PyDiagnostic {
         self.diagnostic.suggestions.iter().map(one).collect()
     }
 
-    /// The finding as the command line prints it.
+    /// The diagnostic in the command line's format.
     #[pyo3(signature = (color = false))]
     fn render(&self, color: bool) -> String {
         let text = render(&self.sources, &[&self.diagnostic], DiagnosticFormat::Human, color);
@@ -157,7 +157,7 @@ fn severity_name(severity: Severity) -> &'static str {
     }
 }
 
-/// Findings as a list.
+/// Diagnostics as a list.
 pub(crate) fn to_list<'py>(
     py: Python<'py>,
     found: impl IntoIterator<Item = Diagnostic>,
@@ -171,7 +171,7 @@ pub(crate) fn to_list<'py>(
     Ok(list)
 }
 
-/// An error of the library as an exception.
+/// The exception for an error of the library.
 pub(crate) fn raise(py: Python<'_>, error: &fxc::Error) -> PyErr {
     let list = to_list(py, error.diagnostics().iter().cloned(), error.sources());
     let code = error.code().map(Code::name);
@@ -179,7 +179,7 @@ pub(crate) fn raise(py: Python<'_>, error: &fxc::Error) -> PyErr {
         .unwrap_or_else(|e| e)
 }
 
-/// Findings of the driver's, one of which is an error, as an exception.
+/// The exception for diagnostics of the driver, one of which is an error.
 pub(crate) fn raise_findings(py: Python<'_>, found: Vec<Diagnostic>, sources: &Sources) -> PyErr {
     let all: Vec<&Diagnostic> = found.iter().collect();
     let text = render(sources, &all, DiagnosticFormat::Human, false);
@@ -195,7 +195,7 @@ fn exception(py: Python<'_>, code: Option<&str>, text: &str, found: Bound<'_, Py
     Ok(PyErr::from_value(error))
 }
 
-/// The page of a code, as `fxc explain` prints it.
+/// The explanation of a code, as printed by `fxc explain`.
 #[pyfunction]
 pub(crate) fn explain(code: &str) -> PyResult<&'static str> {
     let found = Code::from_name(code).map(Code::explanation);

@@ -33,7 +33,7 @@ impl GraphRef {
         Arc::ptr_eq(&self.model, &other.model) && self.name == other.name
     }
 
-    /// Looks at the graph.
+    /// Calls a function with the graph.
     pub(crate) fn with<R>(&self, py: Python<'_>, look: impl FnOnce(&GraphModule, &Graph) -> R) -> PyResult<R> {
         let model = lock(py, &self.model);
         let graph = model.module().graphs.get(&self.name);
@@ -87,7 +87,7 @@ fn opcode(name: &str) -> PyResult<Opcode> {
     found.ok_or_else(|| PyValueError::new_err(format!("`{name}` is not one of torch.fx's six opcodes")))
 }
 
-/// A target as fxc writes it: a text as it is, a function by its qualified name.
+/// A target in fxc's notation: a string unchanged, a function by its qualified name.
 pub(crate) fn target_text(target: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = target.cast::<PyString>() {
         return Ok(text.to_cow()?.into_owned());
@@ -158,7 +158,7 @@ impl PyGraph {
         Ok(id.map(|id| PyNode::new(&self.graph, id)))
     }
 
-    /// The node of this name.
+    /// The node with this name.
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<PyNode>> {
         let id = self.graph.with(py, |_, g| g.find(name))?;
         Ok(id.map(|id| PyNode::new(&self.graph, id)))
@@ -249,21 +249,21 @@ impl PyGraph {
         self.graph.try_edit(py, |g| g.erase_node(n))
     }
 
-    /// New nodes go before `n` within a `with` block; without a node, at the start of the graph.
+    /// Inserts new nodes before `n` within a `with` block, or at the start of the graph without a node.
     #[pyo3(signature = (n = None))]
     fn inserting_before(&self, py: Python<'_>, n: Option<&PyNode>) -> PyResult<PyInserting> {
         let n = n.map(|n| self.graph.own_node(n)).transpose()?;
         self.inserting(py, |g| g.inserting_before(n, |g| g.insert_point()))
     }
 
-    /// New nodes go after `n` within a `with` block, in the order they are made; without a node, at the end of the graph.
+    /// Inserts new nodes after `n` within a `with` block, in order of creation, or at the end of the graph without a node.
     #[pyo3(signature = (n = None))]
     fn inserting_after(&self, py: Python<'_>, n: Option<&PyNode>) -> PyResult<PyInserting> {
         let n = n.map(|n| self.graph.own_node(n)).transpose()?;
         self.inserting(py, |g| g.inserting_after(n, |g| g.insert_point()))
     }
 
-    /// Copies a node of any graph to here, its arguments mapped by `arg_transform`.
+    /// Copies a node of any graph into this one, with its arguments mapped by `arg_transform`.
     #[pyo3(signature = (node, arg_transform = None))]
     fn node_copy(&self, py: Python<'_>, node: &PyNode, arg_transform: Option<&Bound<'_, PyAny>>) -> PyResult<PyNode> {
         let (inputs, from) = node.graph.with(py, |_, g| (g[node.id].inputs(), g.clone()))?;
@@ -280,7 +280,7 @@ impl PyGraph {
         Ok(PyNode::new(&self.graph, id))
     }
 
-    /// Erases what nothing uses and what has no effect. True if there was any.
+    /// Erases unused nodes without side effects. Returns true if there were any.
     fn eliminate_dead_code(&self, py: Python<'_>) -> PyResult<bool> {
         let mut model = lock(py, &self.graph.model);
         let module = model.module().clone();
@@ -288,7 +288,7 @@ impl PyGraph {
         Ok(graph.eliminate_dead_code(Some(&module)) > 0)
     }
 
-    /// Checks that the graph holds together; raises `fxc.CompileError` if not.
+    /// Checks that the graph is consistent; raises `fxc.CompileError` if not.
     fn lint(&self, py: Python<'_>) -> PyResult<()> {
         let model = lock(py, &self.graph.model).clone();
         let found = graph::lint(model.module());
@@ -298,7 +298,7 @@ impl PyGraph {
         }
     }
 
-    /// The graph as Python, as torch writes `gm.code`.
+    /// The graph as Python, in the form of torch's `gm.code`.
     fn python_code(&self, py: Python<'_>) -> PyResult<String> {
         self.graph.with(py, |m, g| graph::python::code(g, Some(m)).source)
     }
@@ -351,7 +351,7 @@ impl PyGraph {
     }
 }
 
-/// A place for new nodes, within a `with` block.
+/// An insertion point for new nodes within a `with` block.
 #[pyclass(frozen, module = "fxc._fxc", name = "_Inserting")]
 pub(crate) struct PyInserting {
     graph: GraphRef,

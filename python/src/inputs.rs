@@ -6,7 +6,7 @@ use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Tensor, View};
 use smallvec::SmallVec;
 
-/// The inputs of a call. They borrow the arrays' memory, which the arrays' owners keep.
+/// The inputs of a call. They borrow the arrays' memory, which its owners keep alive.
 pub(crate) fn of_call<'a>(
     arguments: &'a Arguments,
     signature: &'a Signature,
@@ -34,12 +34,12 @@ fn array_input(array: &Array) -> Result<Input<'_>, LayoutError> {
     })
 }
 
-/// A value with the tensors of its arrays, copied.
+/// A value with copies of its arrays as tensors.
 pub(crate) fn to_value(value: &Val<usize>, arrays: &[Array]) -> Result<Val<Tensor>, LayoutError> {
     value.try_map(&mut |&i| to_tensor(&arrays[i]).map(Val::Leaf))
 }
 
-/// A tensor with the elements of an array, copied.
+/// A tensor with a copy of an array's elements.
 pub(crate) fn to_tensor(array: &Array) -> Result<Tensor, LayoutError> {
     Ok(match array.dtype {
         DType::B8 => bools(array)?,
@@ -54,7 +54,7 @@ fn view(array: &Array) -> Result<View<'_>, LayoutError> {
     unsafe { View::from_raw_parts(array.dtype, &array.shape, array.strides.as_deref(), array.data) }
 }
 
-/// Bools as 0 and 1, whatever their bytes are: numpy can look at any bytes as bools.
+/// Normalises bools to 0 and 1: numpy can view any bytes as bools.
 fn bools(array: &Array) -> Result<Tensor, LayoutError> {
     // SAFETY: as in `view`; bytes have any value.
     let bytes = unsafe { View::from_raw_parts(DType::U8, &array.shape, array.strides.as_deref(), array.data) }?;

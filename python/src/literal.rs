@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyEllipsis, PyList, PyRange, PySlice, PyTuple};
 
-/// A value that Python has no literal for: a dtype, a device, a symbolic size, the name of another graph.
+/// A value without a Python literal: a dtype, a device, a symbolic size, or the name of another graph.
 #[pyclass(frozen, eq, module = "fxc", name = "Literal")]
 #[derive(PartialEq)]
 pub(crate) struct PyLiteral {

@@ -19,18 +19,18 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A model that its graphs refer to as well.
+/// A model that is shared with its graphs.
 pub(crate) type SharedModel = Arc<Mutex<Model>>;
 
-/// The lock of something that Python's threads share. Nothing that may panic is done with it held.
+/// Locks data shared between Python's threads. Code that may panic must not run while the lock is held.
 pub(crate) fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> MutexGuard<'a, T> {
     shared.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a model is compiled.
+/// The options for compiling a model.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
-    /// 0 for the package's number.
+    /// 0 for the package's default.
     pub(crate) threads: usize,
     pub(crate) exact: bool,
     pub(crate) fast_math: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings that keyword arguments give.
+    /// The settings from keyword arguments.
     pub(crate) fn from_kwargs(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
         let mut made = Settings::default();
         for (key, value) in kwargs.into_iter().flatten() {
@@ -58,7 +58,7 @@ impl Settings {
         Ok(made)
     }
 
-    /// How the graph is optimised.
+    /// The options for optimising the graph.
     pub(crate) fn pass_options(&self) -> PassOptions {
         let mut passes = PassOptions::default();
         passes.fast_math = self.fast_math;
@@ -77,7 +77,7 @@ impl Settings {
     }
 }
 
-/// The code of a model with how it is called.
+/// The code of a model and its calling convention.
 #[derive(Clone)]
 pub(crate) struct Code {
     pub(crate) era: Era,
@@ -85,21 +85,21 @@ pub(crate) struct Code {
     pub(crate) signature: Arc<Signature>,
 }
 
-/// What a model, its graphs and its sessions share.
+/// The state that a model, its graphs and its sessions share.
 pub(crate) struct ModelState {
     pub(crate) model: SharedModel,
     pub(crate) settings: Settings,
     code: Mutex<Option<Code>>,
-    /// Makes the classes of results that are not tuples, lists and dicts.
+    /// Creates results of classes other than tuples, lists and dicts.
     pub(crate) restore: Option<Py<PyAny>>,
     pub(crate) path: Option<PathBuf>,
     was_called: AtomicBool,
-    /// Ends compilations and calls on Ctrl-C.
+    /// Cancels compilations and calls on Ctrl-C.
     token: CancelToken,
 }
 
 impl ModelState {
-    /// The code for this process and the present number of threads; compiles if there is none.
+    /// The code for this process and the current number of threads; compiles it if needed.
     pub(crate) fn code(&self, py: Python<'_>) -> PyResult<Code> {
         let era = Era::now(self.settings.threads);
         {
@@ -142,19 +142,19 @@ impl ModelState {
         run.map_err(|e| errors::raise(py, &e))
     }
 
-    /// Lets the next call compile again: the graphs were edited.
+    /// Makes the next call recompile, because the graphs were edited.
     pub(crate) fn forget_code(&self, py: Python<'_>) {
         let before = lock(py, &self.code).take();
         drop(before);
     }
 
-    /// Whether no call was made yet, which then may compile for its sizes.
+    /// Whether there has been no call yet. The first one may compile for its sizes.
     pub(crate) fn is_first_call(&self) -> bool {
         !self.was_called.load(Relaxed) && !self.was_called.swap(true, Relaxed)
     }
 }
 
-/// Shows on a terminal or in a notebook that something takes time, as long as it is kept.
+/// Shows progress on a terminal or in a notebook until it is dropped.
 pub(crate) struct Watch<'py>(Bound<'py, PyAny>);
 
 impl<'py> Watch<'py> {
@@ -171,7 +171,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// A model that is called like the module it was made of.
+/// A compiled model, called like the module that it was compiled from.
 #[pyclass(subclass, frozen, weakref, module = "fxc._fxc", name = "CompiledModel")]
 pub(crate) struct CompiledModel {
     pub(crate) state: Arc<ModelState>,
@@ -208,8 +208,8 @@ impl CompiledModel {
 
 #[pymethods]
 impl CompiledModel {
-    /// Reads a model from a file, or from a text if `text` is true, or takes that of a graph or of another model. `keep_path`: whether the
-    /// file stays, so that a copy may be read from it. Keyword arguments are options of compiling.
+    /// Reads a model from a file, or from a text if `text` is true, or takes that of a graph or another model. `keep_path`: whether the file
+    /// persists, so that copies can be read from it. Keyword arguments are compile options.
     #[new]
     #[pyo3(signature = (source, *, text = false, keep_path = true, **options))]
     fn new(
@@ -260,30 +260,30 @@ impl CompiledModel {
         Maker::new(py, arguments.library)?.outputs(outputs, self.state.restore.as_ref())
     }
 
-    /// Compiles now what can be compiled without inputs.
+    /// Compiles everything that can be compiled without inputs.
     fn compile(&self, py: Python<'_>) -> PyResult<()> {
         self.state.code(py).map(|_| ())
     }
 
-    /// Compiles again after the graphs were edited.
+    /// Recompiles the model after its graphs were edited.
     fn recompile(&self, py: Python<'_>) -> PyResult<()> {
         self.state.forget_code(py);
         self.compile(py)
     }
 
-    /// The model with a memory of its own for what calls change.
+    /// Starts a session, which keeps the state that calls change.
     fn session(&self, py: Python<'_>) -> PyResult<Session> {
         Session::new(py, self.state.clone())
     }
 
-    /// The entry graph. Edits of it show in calls after `recompile`.
+    /// The entry graph. Edits take effect in calls after `recompile`.
     #[getter]
     fn graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
         let graph = GraphRef::entry(py, &self.state.model)?;
         Ok(PyGraph { graph })
     }
 
-    /// The parameters, buffers and constants by name: copies, as torch tensors if torch is loaded and as arrays if not.
+    /// The parameters, buffers and constants by name, as copies: torch tensors if torch is loaded, else arrays.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let model = lock(py, &self.state.model).clone();
         let attributes = model.module().attributes.iter();
@@ -305,7 +305,7 @@ impl CompiledModel {
         Ok(())
     }
 
-    /// What reading and compiling warned of so far.
+    /// The warnings of reading and compiling so far.
     #[getter]
     fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let code = lock(py, &self.state.code).clone();
@@ -315,7 +315,7 @@ impl CompiledModel {
         errors::to_list(py, found, model.sources())
     }
 
-    /// The parameters, as Python writes them.
+    /// The parameters in Python syntax.
     #[getter]
     fn signature_text(&self, py: Python<'_>) -> String {
         Signature::of(lock(py, &self.state.model).module()).text()

@@ -125,13 +125,13 @@ impl PyNode {
         Ok(id.map(|id| PyNode::new(&self.graph, id)))
     }
 
-    /// The type that the model declares, as fxc writes it: `f32[N, 64]`.
+    /// The type that the model declares, in fxc's notation: `f32[N, 64]`.
     #[getter]
     fn r#type(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.look(py, |n| n.meta.ty.as_ref().map(ToString::to_string))
     }
 
-    /// What is known of the node: its type, its line of Python, the modules around it.
+    /// Metadata of the node: its type, its line of Python, its enclosing modules.
     #[getter]
     fn meta<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let meta = self.look(py, |n| n.meta.clone())?;
@@ -200,19 +200,19 @@ impl PyNode {
         self.graph.edit(py, |g| g.update_kwarg(self.id, key, arg))
     }
 
-    /// Moves `x` to just before this node.
+    /// Moves `x` directly before this node.
     fn prepend(&self, py: Python<'_>, x: &PyNode) -> PyResult<()> {
         let x = self.graph.own_node(x)?;
         self.graph.edit(py, |g| g.move_before(x, self.id))
     }
 
-    /// Moves `x` to just after this node.
+    /// Moves `x` directly after this node.
     fn append(&self, py: Python<'_>, x: &PyNode) -> PyResult<()> {
         let x = self.graph.own_node(x)?;
         self.graph.edit(py, |g| g.move_after(x, self.id))
     }
 
-    /// Whether erasing the node changes what the graph does, even if nothing uses it.
+    /// Whether the node has side effects, so that it must be kept even if it is unused.
     fn is_impure(&self, py: Python<'_>) -> PyResult<bool> {
         self.graph.with(py, |m, g| graph::is_impure(g, self.id, Some(m)))
     }

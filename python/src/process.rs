@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// The threads of models that do not say otherwise; 0 until [`set_num_threads`].
+/// The default number of threads of models; 0 until [`set_num_threads`].
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many forks this process is away from the one that imported the package.
+/// The number of forks between this process and the one that imported the package.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// How many threads are within the library.
+/// The number of threads that are running library code.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether another thread was within the library when this process was forked off.
+/// Whether another thread was running library code when this process was forked.
 static FORKED_BUSY: AtomicBool = AtomicBool::new(false);
 
-/// How many threads models run on that are compiled from now on.
+/// The number of threads for models that are compiled from now on.
 #[pyfunction]
 pub(crate) fn get_num_threads() -> usize {
     match THREADS.load(Relaxed) {
@@ -31,7 +31,7 @@ pub(crate) fn get_num_threads() -> usize {
     }
 }
 
-/// Sets how many threads models run on. Models whose own number was not given follow with their next call.
+/// Sets the number of threads for models. Existing models without their own number use it from their next call on.
 #[pyfunction]
 pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
     if threads == 0 {
@@ -41,7 +41,7 @@ pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// `OMP_NUM_THREADS` if it is set, as job schedulers do; else the processors that the process may use.
+/// `OMP_NUM_THREADS` if it is set, as by job schedulers; else the number of processors available to the process.
 fn default_threads() -> usize {
     let set = std::env::var("OMP_NUM_THREADS").ok();
     // A list is for nested regions; its first number is for the outermost.
@@ -51,7 +51,7 @@ fn default_threads() -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-/// What compiled code belongs to: a process, because threads do not survive a fork, and a number of threads.
+/// The process and number of threads that compiled code belongs to. Threads do not survive a fork.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Era {
     forks: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Era {
 }
 
 impl Era {
-    /// The present one, for a model that wants so many threads (0: the default).
+    /// The current one, for a model with this number of threads (0: the default).
     pub(crate) fn now(threads: usize) -> Era {
         Era {
             forks: FORKS.load(Relaxed),
@@ -70,7 +70,7 @@ impl Era {
         }
     }
 
-    /// How many threads code of this era is compiled for.
+    /// The number of threads that code of this era is compiled for.
     pub(crate) fn thread_count(self) -> usize {
         match self.threads {
             0 => default_threads(),
@@ -78,13 +78,13 @@ impl Era {
         }
     }
 
-    /// Whether it is of this process. Code that is not has threads that do not exist, so that it may be neither called nor dropped.
+    /// Whether it belongs to this process. The threads of other code do not exist here, so it must be neither called nor dropped.
     pub(crate) fn is_of_this_process(self) -> bool {
         self.forks == FORKS.load(Relaxed)
     }
 }
 
-/// Called in a process that was just forked off.
+/// Called in a newly forked process.
 #[pyfunction]
 pub(crate) fn _after_fork_in_child() {
     if BUSY.swap(0, Relaxed) > 0 {
@@ -94,19 +94,19 @@ pub(crate) fn _after_fork_in_child() {
 }
 
 thread_local! {
-    /// When this thread's work began.
+    /// The time when this thread's work began.
     static BEGIN: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// What a signal's handler raised while this thread worked.
+    /// The exception that a signal handler raised while this thread worked.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// The thread that Python gives signals to.
+/// The thread in which Python runs signal handlers.
 static MAIN_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
-/// Work that takes less looks for no signals: they can wait so long.
+/// Work shorter than this does not check for signals, which can wait that long.
 const UNNOTICED: Duration = Duration::from_millis(100);
 
-/// A token that ends work when a signal's handler raises an exception, as that of Ctrl-C does.
+/// A token that cancels work when a signal handler raises an exception, such as that of Ctrl-C.
 pub(crate) fn signal_token() -> CancelToken {
     CancelToken::polling(Duration::from_millis(20), || {
         let here = MAIN_THREAD.get() == Some(&std::thread::current().id());
@@ -122,7 +122,7 @@ pub(crate) fn signal_token() -> CancelToken {
     })
 }
 
-/// Called when the package is imported, and in processes that are forked off.
+/// Called when the package is imported, and in forked processes.
 pub(crate) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
     let threading = py.import("threading")?;
     let main = threading.call_method0("main_thread")?;
@@ -133,7 +133,7 @@ pub(crate) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Counts a thread as within the library.
+/// Counts a thread as running library code.
 struct Within;
 
 impl Drop for Within {
@@ -142,7 +142,7 @@ impl Drop for Within {
     }
 }
 
-/// Runs work that may be cancelled by a [`signal_token`], until it is done or a signal's handler raises an exception.
+/// Runs work that can be cancelled by a [`signal_token`], until it is done or a signal handler raises an exception.
 pub(crate) fn interruptible<R: Send>(
     py: Python<'_>,
     token: &CancelToken,
@@ -163,7 +163,7 @@ pub(crate) fn interruptible<R: Send>(
     }
 }
 
-/// An error in a process that was forked off while another thread was within the library: it must not wait for a lock.
+/// An error in a process that was forked while another thread was running library code, because waiting for a lock would block forever.
 pub(crate) fn refuse_after_busy_fork() -> PyResult<()> {
     if FORKED_BUSY.load(Relaxed) {
         return Err(PyRuntimeError::new_err(
@@ -174,7 +174,7 @@ pub(crate) fn refuse_after_busy_fork() -> PyResult<()> {
     Ok(())
 }
 
-/// Runs work of the library without the interpreter's lock.
+/// Runs library code without the interpreter's lock.
 pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
     refuse_after_busy_fork()?;
     BUSY.fetch_add(1, Relaxed);

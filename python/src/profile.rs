@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// A step: its name, the nodes that it computes, the bytes of its buffers, its multiply-adds, and its seconds in each run.
 type Row = (String, Vec<String>, usize, f64, Vec<f64>);
 
-/// What was measured.
+/// The measurements.
 struct Measured {
     rows: Vec<Row>,
     runs: Vec<f64>,
     interpreted: usize,
 }
 
-/// Runs a call `runs` times and measures every step; gives the steps, the seconds of each run, and how many operations are interpreted.
+/// Runs a call `runs` times and measures every step. Returns the steps, the seconds of each run, and the number of interpreted operations.
 #[pyfunction]
 pub(crate) fn profile<'py>(
     py: Python<'py>,
@@ -84,7 +84,7 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
     Some(Ok(measured))
 }
 
-/// The steps of the compiled part, not measured yet.
+/// The steps of the compiled part, before measurement.
 fn rows_of(ready: &mut driver::Ready) -> Vec<Row> {
     let Some(executable) = ready.executable_mut() else {
         return vec![];

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A model that remembers what calls change: each call finds the buffers as the last one left them.
+/// A model that keeps its state between calls: each call starts with the buffers that the previous one left.
 #[pyclass(frozen, module = "fxc", name = "Session")]
 pub(crate) struct Session {
     model: Arc<ModelState>,
@@ -23,7 +23,7 @@ pub(crate) struct Session {
 
 struct Live {
     era: Era,
-    /// Always there but while it is replaced.
+    /// Always present, except while it is replaced.
     session: Option<fxc::Session>,
 }
 
@@ -40,7 +40,7 @@ impl Session {
         })
     }
 
-    /// Does something with the session. In a process that was forked off the code is made again, and the state goes over.
+    /// Calls a function with the session. In a forked process, the code is recompiled and the state is kept.
     fn with<R>(&self, py: Python<'_>, work: impl FnOnce(&mut fxc::Session) -> PyResult<R>) -> PyResult<R> {
         refuse_after_busy_fork()?;
         let mut live = lock(py, &self.live);
@@ -78,7 +78,7 @@ impl Session {
         Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())
     }
 
-    /// The buffers by name, with their present values: copies, as torch tensors if torch is loaded and as arrays if not.
+    /// The buffers by name with their current values, as copies: torch tensors if torch is loaded, else arrays.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut all: BTreeMap<String, Tensor> = BTreeMap::new();
         for (path, a) in &lock(py, &self.model.model).module().attributes {
@@ -90,7 +90,7 @@ impl Session {
         to_dict(py, all)
     }
 
-    /// Gives buffers the values that the next call finds.
+    /// Sets the values of buffers for the next call.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let mut values = vec![];
         for (key, value) in state.iter() {
@@ -103,7 +103,7 @@ impl Session {
         })
     }
 
-    /// Gives all buffers their first values again.
+    /// Resets all buffers to their initial values.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |s| {
             s.reset();
@@ -116,7 +116,7 @@ impl Session {
     }
 }
 
-/// A copy of an array or tensor of Python's.
+/// Copies a Python array or tensor.
 pub(crate) fn to_tensor(value: &Bound<'_, PyAny>, place: &str) -> PyResult<Tensor> {
     let py = value.py();
     let array = match torch::loaded(py)? {
@@ -130,7 +130,7 @@ pub(crate) fn to_tensor(value: &Bound<'_, PyAny>, place: &str) -> PyResult<Tenso
     inputs::to_tensor(&array).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
-/// Copies of tensors by name: torch tensors if torch is loaded, arrays if not.
+/// Copies of tensors by name: torch tensors if torch is loaded, else arrays.
 pub(crate) fn to_dict(py: Python<'_>, all: impl IntoIterator<Item = (String, Tensor)>) -> PyResult<Bound<'_, PyDict>> {
     let library = match torch::loaded(py)? {
         Some(_) => Library::Torch,

@@ -25,7 +25,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// For the arguments of a call, if there are any; else for the sizes that are given, and small ones where none are.
+    /// For the arguments of a call, if there are any; else for the given sizes, with small defaults.
     pub(crate) fn new<'py>(
         state: &ModelState,
         args: &Bound<'py, PyTuple>,
@@ -93,7 +93,7 @@ impl Subject {
         Ok(())
     }
 
-    /// The findings of the session, one of which is an error, as an exception.
+    /// The exception for the session's diagnostics, one of which is an error.
     pub(crate) fn failed(self, py: Python<'_>) -> PyErr {
         errors::raise_findings(py, self.session.diagnostics.into_iter().collect(), &self.sources)
     }
@@ -132,7 +132,7 @@ pub(crate) fn stage_text<'py>(
     }
 }
 
-/// The model in a form of `fxc print`; `fused` draws the steps of the compiled program.
+/// The model in a format of `fxc print`; `fused` draws the steps of the compiled program.
 #[pyfunction]
 #[pyo3(signature = (model, form, fused = false))]
 pub(crate) fn print_form(py: Python<'_>, model: &CompiledModel, form: &str, fused: bool) -> PyResult<String> {
@@ -162,7 +162,7 @@ pub(crate) fn print_form(py: Python<'_>, model: &CompiledModel, form: &str, fuse
     }
 }
 
-/// The inputs and results with their types as fxc writes them; a type that is not known is None.
+/// The inputs and results with their types in fxc's notation, or None for an unknown type.
 #[pyfunction]
 #[pyo3(signature = (model))]
 #[allow(clippy::type_complexity, reason = "two lists of pairs")]
@@ -177,7 +177,7 @@ pub(crate) fn describe(
     Ok((pairs(model.inputs()), pairs(outputs)))
 }
 
-/// Checks a model, or a file of rules, without compiling it, and gives all that is found.
+/// Checks a model or a rules file without compiling it, and returns all diagnostics.
 #[pyfunction]
 #[pyo3(signature = (source, *, text = false, lints = false))]
 pub(crate) fn check<'py>(
