@@ -18,16 +18,16 @@ pub(super) type CallInputs<'a> = SmallVec<[Input<'a>; 4]>;
 /// A model's code. A clone refers to the same code; calls may run at the same time on several threads.
 ///
 /// A call does not change the model: buffers that it writes (the statistics of a batch normalisation in training, a cache of
-/// keys) have their first values again in the next. [`Compiled::session`] gives a model that remembers them.
+/// keys) have their initial values again in the next call. [`Compiled::session`] returns a session that keeps them.
 #[derive(Clone)]
 pub struct Compiled(Arc<CompiledInner>);
 
 pub(super) struct CompiledInner {
     model: Model,
     options: Options,
-    /// Workers that no call uses. Each has its own memory for intermediate values; workers share machine code and packed weights.
+    /// Idle workers. Each has its own memory for intermediate values; workers share machine code and packed weights.
     idle: Mutex<Vec<ModelWorker>>,
-    /// What compiling warned of so far.
+    /// The warnings of compilation so far.
     warnings: Mutex<Diagnostics>,
 }
 
@@ -41,7 +41,7 @@ impl CompiledInner {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a worker work, and keeps what it warns of.
+    /// Runs a function with a worker and collects its warnings.
     pub(super) fn run_worker<R>(
         &self,
         worker: &mut ModelWorker,
@@ -65,7 +65,7 @@ impl CompiledInner {
         idle.unwrap_or_else(|| ModelWorker::new(&self.model, &self.options))
     }
 
-    /// Takes back a worker for later calls, with the buffers' first values.
+    /// Returns a worker for later calls and resets its buffers to their initial values.
     pub(super) fn give_back(&self, mut worker: ModelWorker) {
         worker.function.reset();
         self.lock_idle().push(worker);
@@ -84,15 +84,15 @@ impl Compiled {
         })))
     }
 
-    /// Calls the model. Tensors are given by position or by name; sizes that the model leaves open may differ from call to call, and
-    /// a first call with new sizes compiles for them.
+    /// Calls the model. Tensors are passed by position or by name. Symbolic sizes may differ between calls; the first call with
+    /// new sizes compiles for them.
     pub fn run<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Outputs, Error> {
         let inputs: CallInputs = inputs.into_iter().collect();
         self.with_worker(|w| w.run(&inputs))
     }
 
-    /// Calls the model and puts the tensors of the result, in the order of a flattened structure, into memory of the caller's, which must
-    /// be of their types. With tensors by position and sizes that were called before, a call takes no memory of the heap.
+    /// Calls the model and writes the result's tensors, in flattened order, to the caller's memory, which must have their types. With
+    /// positional tensors and sizes from earlier calls, a call does not allocate heap memory.
     ///
     /// ```
     /// use fxc::{Model, Options, View, ViewMut};
@@ -125,23 +125,23 @@ impl Compiled {
         self.0.model().inputs()
     }
 
-    /// What the results are: see [`Model::outputs`].
+    /// The results: see [`Model::outputs`].
     pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
         self.0.model().outputs()
     }
 
-    /// The compiled model with a memory of its own for what calls change.
+    /// Starts a session, which keeps the state that calls change.
     pub fn session(&self) -> Session {
         Session::new(self.0.clone())
     }
 
-    /// What compiling has warned of so far, such as the part of the graph that runs in the interpreter (`L0003`). A call with new sizes
-    /// may add to it.
+    /// The warnings of compilation so far, for example about the part of the graph that runs in the interpreter (`L0003`). A call with new
+    /// sizes may add warnings.
     pub fn warnings(&self) -> Vec<Diagnostic> {
         self.0.lock_warnings().iter().cloned().collect()
     }
 
-    /// The model it was made from.
+    /// The model that was compiled.
     pub fn model(&self) -> &Model {
         self.0.model()
     }

@@ -1,4 +1,4 @@
-//! The one error type.
+//! The error type.
 
 use crate::diag::render::{DiagnosticFormat, render};
 use crate::diag::{Code, Diagnostic, Diagnostics};
@@ -6,10 +6,10 @@ use crate::source::Sources;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a model could not be read, compiled or run.
+/// An error in reading, compiling or running a model.
 ///
-/// `{}` is one line: the code and title of the first error, and how many there are. `{:#}` is the report that the command line
-/// prints, with snippets, causes and help.
+/// `{}` is one line: the code and title of the first error, and the number of further errors. `{:#}` is the command line's report,
+/// with snippets, causes and help.
 #[derive(Clone)]
 pub struct Error(Arc<ErrorReport>);
 
@@ -27,22 +27,22 @@ impl Error {
         }))
     }
 
-    /// All that was found, errors and warnings, in the order of the stages.
+    /// All diagnostics, errors and warnings, in the order of the stages.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.0.diagnostics
     }
 
-    /// The texts that the findings point at.
+    /// The source texts of the diagnostics.
     pub fn sources(&self) -> &Sources {
         &self.0.sources
     }
 
-    /// The code of the first error: `fxc explain CODE` tells more of it.
+    /// The code of the first error, which `fxc explain CODE` explains.
     pub fn code(&self) -> Option<Code> {
         self.first_error().map(|d| d.code)
     }
 
-    /// The report as the command line prints it; `color` with terminal colors.
+    /// The report in the command line's format, with terminal colours if `color` is set.
     pub fn report(&self, color: bool) -> String {
         let all: Vec<&Diagnostic> = self.0.diagnostics.iter().collect();
         render(&self.0.sources, &all, DiagnosticFormat::Human, color)
@@ -69,7 +69,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The report: what `unwrap` and a `main` that returns an error show.
+/// The report, which `unwrap` and a `main` that returns an error show.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:#}")

@@ -1,21 +1,21 @@
-//! The graphs of a model, which are read late if the model was compiled before.
+//! The graphs of a model, read lazily from a compiled model.
 
 use crate::driver::{CompiledFile, LoadedModel};
 use crate::graph::GraphModule;
 use crate::source::Sources;
 use std::sync::{Arc, OnceLock};
 
-/// The graphs of a model. Of a compiled model they are read when somebody asks for them: calls need the inputs alone.
+/// The graphs of a model. Those of a compiled model are read on demand, because calls only need the inputs.
 #[derive(Clone)]
 pub(super) struct Graphs {
-    /// All of the model, or of a compiled one the inputs.
+    /// The whole model, or only the inputs of a compiled one.
     given: GraphModule,
     file: Option<Arc<CompiledFile>>,
     read: OnceLock<GraphModule>,
 }
 
 impl Graphs {
-    /// All of a compiled model; of a file whose graphs this version cannot read, the inputs.
+    /// The whole compiled model, or only the inputs if this version cannot read the file's graphs.
     pub(super) fn whole(&self) -> &GraphModule {
         match &self.file {
             None => &self.given,
@@ -26,12 +26,12 @@ impl Graphs {
         }
     }
 
-    /// A module with the inputs, and perhaps with more.
+    /// A module with at least the inputs.
     pub(super) fn inputs(&self) -> &GraphModule {
         &self.given
     }
 
-    /// The graphs, to be edited: the code of a compiled model is not theirs any more.
+    /// The graphs for editing, which drops the code of a compiled model.
     pub(super) fn whole_mut(&mut self) -> &mut GraphModule {
         if self.file.is_some() {
             self.given = self.whole().clone();
@@ -44,7 +44,7 @@ impl Graphs {
         std::mem::take(self.whole_mut())
     }
 
-    /// The model as the driver takes it.
+    /// The model in the driver's form.
     pub(super) fn to_loaded(&self, name: &str) -> LoadedModel {
         LoadedModel {
             file: self.file.clone(),

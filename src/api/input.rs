@@ -1,4 +1,4 @@
-//! What a call is given.
+//! Inputs of calls.
 
 use crate::driver::{Given, Provided, Value};
 use crate::tensor::{Tensor, View};
@@ -36,7 +36,7 @@ impl<'a> Input<'a> {
         InputValue::Value(value.into()).into()
     }
 
-    /// The input of this name, or an item of a nested one (`cache.keys`, `cache[0]`).
+    /// The input with this name, or an item of a nested one (`cache.keys`, `cache[0]`).
     pub fn named(name: impl Into<Cow<'a, str>>, value: impl Into<Value>) -> Input<'a> {
         Input {
             name: Some(name.into()),
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Its name; `None` by position.
+    /// Its name; `None` for a positional input.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// As the driver binds it; `names` are those of the inputs that positions mean.
+    /// The value in the driver's form; `names` are the names of the inputs, by position.
     pub(super) fn to_provided(&self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
         let origin = match self.name {
             Some(_) => "the call",
@@ -83,7 +83,7 @@ impl<'a> From<InputValue<'a>> for Input<'a> {
     }
 }
 
-/// The elements are read where they are, if they are dense and aligned; else they are copied.
+/// Dense and aligned elements are read in place; others are copied.
 impl<'a> From<View<'a>> for Input<'a> {
     fn from(v: View<'a>) -> Input<'a> {
         InputValue::View(v).into()

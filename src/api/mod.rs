@@ -1,4 +1,4 @@
-//! What a Rust program calls: open a model, compile it, run it.
+//! The Rust API: open a model, compile it, run it.
 //!
 //! ```
 //! use fxc::{Model, Options, Tensor};
@@ -11,9 +11,9 @@
 //! # Ok::<(), fxc::Error>(())
 //! ```
 //!
-//! A [`Model`] is a graph with its weights, as it was read or built. [`Compiled`] is the code for it: cheap to clone, and called from
+//! A [`Model`] is a graph with its weights, as it was read or built. [`Compiled`] is its code, which is cheap to clone and callable from
 //! as many threads as you like. A [`Session`] is a compiled model that remembers its buffers from call to call.
-//! Everything that can go wrong is an [`Error`], which holds the diagnostics that the command line would print.
+//! All failures are an [`Error`], which contains the diagnostics that the command line would print.
 
 mod compiled;
 mod error;

@@ -20,7 +20,7 @@ use std::path::Path;
 pub struct ValueInfo {
     /// Its name.
     pub name: String,
-    /// Its type, whose sizes may be symbols; `None` if it is not known before a call.
+    /// Its type, whose sizes may be symbolic; `None` if it is unknown before a call.
     pub ty: Option<Type>,
 }
 
@@ -34,9 +34,9 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, what torch prints of a graph, or a compiled model. The content tells which.
-    /// Weights are mapped, not read. Of a compiled model the graphs are read when they are asked for, and calls run its code: open
-    /// only those that you trust as you trust a program.
+    /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, a graph printed by torch, or a compiled model. The content determines the
+    /// format. Weights are mapped, not read. The graphs of a compiled model are read on demand, and calls run its code: open only
+    /// compiled models that you trust as you would trust a program.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         // On the command line `-` is standard input; here it is a file's name.
         let path = match path.as_ref() {
@@ -46,7 +46,7 @@ impl Model {
         Model::load_with(|session| session.load_to_run(&path.to_string_lossy()))
     }
 
-    /// Reads a text: FXIR, or what torch prints of a graph. A weights file that it names is looked for in the working directory.
+    /// Reads a text: FXIR, or a graph printed by torch. The path of its weights file is relative to the working directory.
     pub fn from_text(text: &str) -> Result<Model, Error> {
         Model::load_with(|session| session.load_text("<text>", text))
     }
@@ -66,8 +66,8 @@ impl Model {
         }
     }
 
-    /// Writes the model as FXIR. Parameters, buffers and constants that are not written out in the text go to a file of safetensors
-    /// beside it, which the text names: `model.fxir` and `model.safetensors`.
+    /// Writes the model as FXIR. Parameters, buffers and constants that are not part of the text are written to a safetensors file in the
+    /// same directory, to which the text refers: `model.fxir` and `model.safetensors`.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let saved = self.write_fxir(path);
@@ -90,9 +90,9 @@ impl Model {
         files::write(path, print::print(&module).as_bytes())
     }
 
-    /// Writes the model to a file with its code, for inputs of the types that it declares; [`Options::dim`](super::Options::dim) gives sizes
-    /// that are open. [`Model::open`] reads such a file (its name ends in `.fxc`), and calls need not compile then. Calls with other
-    /// sizes compile anew, from the graphs, which the file holds too.
+    /// Writes the model to a file with its code, for inputs of the declared types; [`Options::dim`](super::Options::dim) sets symbolic
+    /// sizes. [`Model::open`] reads such a file (its name ends in `.fxc`), and calls then run without compilation. Calls with other sizes
+    /// compile the graphs, which the file also contains.
     pub fn save_compiled(&self, path: impl AsRef<Path>, options: &Options) -> Result<(), Error> {
         let mut session = driver::Session::new();
         session.sources = self.sources.clone();
@@ -115,23 +115,23 @@ impl Model {
             .map_err(|driver::Reported| Error::new(session.diagnostics, &self.sources))
     }
 
-    /// The graphs with what they refer to. Those of a compiled model are read now; of one whose graphs this version cannot read, these are
-    /// the inputs alone.
+    /// The graphs with everything they refer to. Those of a compiled model are read now. If this version cannot read them, the result has
+    /// only the inputs.
     pub fn module(&self) -> &GraphModule {
         self.graphs.whole()
     }
 
-    /// The graphs, to be edited. The code of a compiled model is forgotten.
+    /// The graphs for editing. The code of a compiled model is dropped.
     pub fn module_mut(&mut self) -> &mut GraphModule {
         self.graphs.whole_mut()
     }
 
-    /// The graphs with what they refer to.
+    /// The graphs with everything they refer to.
     pub fn into_module(self) -> GraphModule {
         self.graphs.into_whole()
     }
 
-    /// The texts that it was read from, which findings point at.
+    /// The source texts of the model, to which diagnostics refer.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
@@ -149,8 +149,8 @@ impl Model {
         info.collect()
     }
 
-    /// The tensors, numbers and strings of the result in flattened order, as far as their types follow from those of the inputs. They are
-    /// named `output.0`, `output.1`, ….
+    /// The tensors, numbers and strings of the result in flattened order, with the types that can be inferred. Their names are `output.0`,
+    /// `output.1`, ….
     pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
         let mut module = self.module().clone();
         let mut session = driver::Session::new();
@@ -165,12 +165,12 @@ impl Model {
         Ok(info.collect())
     }
 
-    /// What reading warned of.
+    /// The warnings of reading.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.warnings.iter()
     }
 
-    /// Checks the model as far as its declared types go, without compiling it. Gives the warnings.
+    /// Checks the model with its declared types, without compiling it. Returns the warnings.
     pub fn check(&self) -> Result<Vec<Diagnostic>, Error> {
         let mut session = driver::Session::new();
         let mut module = self.module().clone();
@@ -180,8 +180,8 @@ impl Model {
         }
     }
 
-    /// Runs the passes on the model's graphs, as `fxc opt` does: what `compile` does first, for a graph that is to be looked at or
-    /// saved.
+    /// Runs the default passes on the model's graphs, as `fxc opt` does. `compile` runs them too; use this to inspect or save the
+    /// optimised graph.
     pub fn optimize(&mut self) -> Result<(), Error> {
         let mut session = driver::Session::new();
         let mut module = self.module().clone();
@@ -197,8 +197,8 @@ impl Model {
         }
     }
 
-    /// Compiles the model. Where all sizes are declared or given this makes the code; code for other sizes is made in the first call
-    /// that has them.
+    /// Compiles the model. If all sizes are known, the code is generated now; code for other sizes is generated by the first call with
+    /// them.
     pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
         Compiled::new(self.clone(), options.clone())
     }
@@ -228,7 +228,7 @@ impl From<GraphModule> for Model {
     }
 }
 
-/// A model of one graph and no weights.
+/// A model with one graph and no weights.
 impl From<Graph> for Model {
     fn from(graph: Graph) -> Model {
         GraphModule::new("main", graph).into()

@@ -1,4 +1,4 @@
-//! Arrays of the crate `ndarray` as inputs, and results as its views.
+//! Arrays of the crate `ndarray` as inputs, and views of results.
 
 use super::input::Input;
 use super::output::Outputs;
@@ -18,8 +18,8 @@ impl<'a, T: Element, S: Data<Elem = T>, D: Dimension> From<&'a ArrayBase<S, D>> 
 }
 
 impl Outputs {
-    /// The number `i` of [`Outputs::tensors`] as an array, or an error if `T` is not its element type. Panics if there are not so
-    /// many, see [`Outputs::get`].
+    /// Tensor `i` of [`Outputs::tensors`] as an array, or an error if `T` is not its element type. Panics if `i` is out of range; see
+    /// [`Outputs::get`].
     pub fn array<T: Element>(&self, i: usize) -> Result<ArrayViewD<'_, T>, LayoutError> {
         self[i].array()
     }

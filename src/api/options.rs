@@ -1,10 +1,10 @@
-//! How a model is compiled.
+//! Compile options.
 
 use crate::driver::{Dims, Request};
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
 
-/// How a model is compiled. The default is what `fxc compile` does without flags.
+/// Options for compiling a model. The defaults are those of `fxc compile`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(super) threads: usize,
@@ -21,38 +21,38 @@ impl Options {
         Options::default()
     }
 
-    /// How many threads a call runs on, the caller's included; 0, the default, is one per processor.
+    /// The number of threads for a call, including the caller's; 0, the default, means one per processor.
     pub fn threads(mut self, threads: usize) -> Options {
         self.threads = threads;
         self
     }
 
-    /// Whether convolutions are the sums of their products, and no algorithm that rounds differently (Winograd) takes their place.
+    /// Whether to compute convolutions as sums of products, without algorithms that round differently (Winograd).
     pub fn exact(mut self, exact: bool) -> Options {
         self.exact = exact;
         self
     }
 
-    /// How the graph is optimised: which passes run, and rules of your own.
+    /// The options for passes: which ones run, and custom rules.
     pub fn passes(mut self, passes: PassOptions) -> Options {
         self.passes = passes;
         self
     }
 
-    /// Fixes a symbolic size: `dim("N", 8)` for `%x : f32[N, 2]`. Calls with another size fail.
+    /// Sets a symbolic size: `dim("N", 8)` for `%x : f32[N, 2]`. Calls with another size fail.
     pub fn dim(mut self, name: impl Into<String>, size: i64) -> Options {
         self.dims.insert(name.into(), size);
         self
     }
 
-    /// Whether a compiled model whose code does not fit the inputs, the machine or this version is compiled anew (`true`, the default, with a
-    /// note, L0004), or is an error.
+    /// Whether a compiled model without usable code for the inputs, the machine or this version is recompiled (`true`, the default, with a
+    /// note, L0004) or reported as an error.
     pub fn fallback(mut self, allowed: bool) -> Options {
         self.no_fallback = !allowed;
         self
     }
 
-    /// Lets whoever holds the token stop compiling and calls.
+    /// Sets a token that can cancel compilations and calls.
     pub fn cancel(mut self, token: CancelToken) -> Options {
         self.cancel = token;
         self

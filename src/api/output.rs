@@ -1,4 +1,4 @@
-//! What a call gives.
+//! Results of calls.
 
 use crate::diag::Diagnostic;
 use crate::driver::Value;
@@ -21,7 +21,7 @@ impl Outputs {
         Outputs { value, written }
     }
 
-    /// Copies the tensors to memory of the caller's, if that is of their types.
+    /// Copies the tensors to the caller's memory, if it has their types.
     pub(super) fn copy_into(&self, targets: &mut [ViewMut<'_>]) -> Result<(), Diagnostic> {
         let tensors = self.tensors();
         let types = tensors.iter().map(|t| (t.dtype(), t.shape()));
@@ -33,7 +33,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The inputs that the call changes in place, by name, with their new values: the memory of an input itself is only read.
+    /// The inputs that the call changes in place, by name, with their new values. The memory of the inputs is only read.
     pub fn changed_inputs(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.written.iter().filter_map(|(m, t)| match m {
             Mutation::Input(name) => Some((&**name, t)),
@@ -41,38 +41,38 @@ impl Outputs {
         })
     }
 
-    /// The results as the model structures them.
+    /// The results in the model's structure.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The results as the model structures them.
+    /// The results in the model's structure.
     pub fn into_value(self) -> Value {
         self.value
     }
 
-    /// The tensors of the results, in the order of a flattened structure.
+    /// The tensors of the results in flattened order.
     pub fn tensors(&self) -> Vec<&Tensor> {
         self.value.leaves()
     }
 
-    /// The number `i` of [`Outputs::tensors`], if there are so many.
+    /// Tensor `i` of [`Outputs::tensors`], or `None` if `i` is out of range.
     pub fn get(&self, i: usize) -> Option<&Tensor> {
         self.value.leaves().get(i).copied()
     }
 
-    /// How many tensors there are.
+    /// The number of tensors.
     pub fn len(&self) -> usize {
         self.value.leaves().len()
     }
 
-    /// Whether there are no tensors among the results.
+    /// Whether the results contain no tensors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The number `i` of [`Outputs::tensors`]. Panics if there are not so many, see [`Outputs::get`].
+/// Tensor `i` of [`Outputs::tensors`]. Panics if `i` is out of range; see [`Outputs::get`].
 impl Index<usize> for Outputs {
     type Output = Tensor;
 

@@ -10,7 +10,7 @@ use crate::tensor::{Tensor, ViewMut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A compiled model that remembers what calls change: each call finds the buffers as the last one left them.
+/// A compiled model that keeps its state between calls: each call starts with the buffers that the previous one left.
 pub struct Session {
     shared: Arc<CompiledInner>,
     worker: Option<ModelWorker>,
@@ -22,7 +22,7 @@ impl Session {
         Session { shared, worker }
     }
 
-    /// The worker, which a session has until it is dropped.
+    /// The worker, present until the session is dropped.
     fn ensure_worker(&mut self) -> &mut ModelWorker {
         self.worker.get_or_insert_with(|| self.shared.take_worker())
     }
@@ -33,7 +33,7 @@ impl Session {
         self.with_worker(|w| w.run(&inputs))
     }
 
-    /// Calls the model with results in memory of the caller's: see [`Compiled::run_into`](super::Compiled::run_into).
+    /// Calls the model and writes the results to the caller's memory: see [`Compiled::run_into`](super::Compiled::run_into).
     pub fn run_into<'a>(
         &mut self,
         inputs: impl IntoIterator<Item = Input<'a>>,
@@ -54,8 +54,8 @@ impl Session {
         state.map(|(path, t)| (path.to_string(), t.clone())).collect()
     }
 
-    /// Gives a buffer the value that the next call finds. It must be of the buffer's dtype and shape. Code holds the values of parameters
-    /// and of buffers that calls only read: with another value, the next call compiles again.
+    /// Sets a buffer's value for the next call. It must have the buffer's dtype and shape. Code contains the values of parameters and of
+    /// buffers that calls only read: setting one of them makes the next call recompile.
     pub fn set_state(&mut self, path: &str, value: Tensor) -> Result<(), Error> {
         let model = self.shared.model();
         match state::accept_value(model.module(), path, value) {
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Gives all buffers their first values again.
+    /// Resets all buffers to their initial values.
     pub fn reset(&mut self) {
         self.ensure_worker().function.reset();
     }

@@ -1,4 +1,4 @@
-//! What one call at a time needs: the code for the sizes so far, memory and threads.
+//! The resources for one call at a time: the code for the sizes so far, memory and threads.
 
 use super::error::Error;
 use super::input::Input;
@@ -44,7 +44,7 @@ impl ModelWorker {
         }
     }
 
-    /// Makes the code if all sizes are known before a call; else checks the graph as it is declared.
+    /// Generates the code if all sizes are known before a call; else checks the graph with its declared types.
     pub(super) fn prepare(&mut self) -> Result<(), Error> {
         let types = driver::input_types(self.function.module(), &self.options.dims);
         let is_fixed = |t: &&Type| match t {
@@ -68,7 +68,7 @@ impl ModelWorker {
         done.map_err(|driver::Reported| self.take_error())
     }
 
-    /// The findings since the last call.
+    /// The diagnostics since the last call.
     pub(super) fn take_findings(&mut self) -> Diagnostics {
         std::mem::take(&mut self.session.diagnostics)
     }
@@ -109,7 +109,7 @@ impl ModelWorker {
         }
     }
 
-    /// [`ModelWorker::run`] with the tensors of the result in memory of the caller's.
+    /// [`ModelWorker::run`] that writes the result's tensors to the caller's memory.
     pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
         let copies = copy_strided(inputs);
         let views = dense_views(inputs, &copies, &self.names);
@@ -133,7 +133,7 @@ impl ModelWorker {
     }
 }
 
-/// Copies of the inputs that do not lie in memory as code reads them.
+/// Copies of the inputs whose memory layout the code cannot read.
 fn copy_strided(inputs: &[Input<'_>]) -> SmallVec<[Option<Tensor>; 4]> {
     let copy = |i: &Input<'_>| {
         i.as_view()
@@ -143,7 +143,7 @@ fn copy_strided(inputs: &[Input<'_>]) -> SmallVec<[Option<Tensor>; 4]> {
     inputs.iter().map(copy).collect()
 }
 
-/// The inputs in the model's order as tensors without gaps, if all of them are tensors and each is given once.
+/// The inputs in the model's order as dense tensors, if all of them are tensors and each is given once.
 fn dense_views<'a>(
     inputs: &'a [Input<'_>],
     copies: &'a [Option<Tensor>],

@@ -108,7 +108,7 @@ fn truth_value(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
     }
 }
 
-/// Row `i` along dim 0. If there are no rows, a row of zeros.
+/// Returns row `i` along dim 0, or a row of zeros if dim 0 has size 0.
 fn copy_row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
     let Val::Leaf(t) = v else {
         return Err(ControlError::new(format!("cannot iterate over {}", v.kind_name())));
@@ -139,7 +139,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// The number of iterations. If there are no rows, one iteration with zeros determines the types of the results.
+    /// The number of iterations. Without rows, one iteration on zeros determines the types of the results.
     fn step_count(&self) -> usize {
         self.rows.max(1)
     }

@@ -208,7 +208,7 @@ impl Diagnostics {
         self.list.len()
     }
 
-    /// Whether there are no diagnostics.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -301,7 +301,7 @@ impl ScalarExpr {
         self.nodes.len()
     }
 
-    /// Whether there are no values.
+    /// Whether the expression has no values.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
