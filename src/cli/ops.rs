@@ -72,7 +72,7 @@ fn kind_name(o: &Op) -> &'static str {
         Meaning::View(_) => "view",
         Meaning::Decompose(_) => "decomposition",
         Meaning::Contract(_) => "contraction",
-        Meaning::Routine(_) => "routine",
+        Meaning::Routine(_) | Meaning::Fill(_) => "routine",
         Meaning::Control(_) => "control flow",
         Meaning::Host => "host",
     }

@@ -1,8 +1,10 @@
 //! Resolves the routines that programs name, using the op table.
 
-use crate::diag::Diagnostic;
+use crate::diag::{Code, Diagnostic};
 use crate::op::{self, Call, Meaning};
 use crate::runtime::{RoutineFn, Routines, RunError};
+use crate::tensor::{Tensor, ViewMut};
+use crate::types::Val;
 
 /// Finds routines in the op table.
 pub(super) struct OpTable;
@@ -10,12 +12,29 @@ pub(super) struct OpTable;
 impl Routines for OpTable {
     fn find(&self, name: &str) -> Option<RoutineFn> {
         let op = op::by_name(name)?;
-        let Meaning::Routine(f) = op.meaning else { return None };
-        Some(Box::new(move |args| {
-            let call = Call { op, args };
-            f(&call).map_err(|e| routine_failed(e, op.name))
-        }))
+        match op.meaning {
+            Meaning::Fill(f) => Some(Box::new(move |args, outs, pool| {
+                f(&Call { op, args }, outs, pool).map_err(|e| routine_failed(e, op.name))
+            })),
+            Meaning::Routine(f) => Some(Box::new(move |args, outs, _| {
+                let made = f(&Call { op, args }).map_err(|e| routine_failed(e, op.name))?;
+                store_results(&made, outs, op.name)
+            })),
+            _ => None,
+        }
     }
+}
+
+/// Copies what a routine returned to the memory of its results.
+fn store_results(made: &Val<Tensor>, outs: &mut [ViewMut<'_>], op: &str) -> Result<(), RunError> {
+    for (t, out) in made.leaves().into_iter().zip(outs) {
+        if t.dtype() != out.dtype() || t.byte_count() != out.bytes_mut().len() {
+            let title = format!("`{op}` gave {} instead of {}", t.ty(), out.ty());
+            return Err(Box::new(Diagnostic::new(Code::E0603, title)));
+        }
+        out.bytes_mut().copy_from_slice(t.bytes());
+    }
+    Ok(())
 }
 
 fn routine_failed(e: op::OpError, op: &str) -> RunError {

@@ -6,6 +6,7 @@ use crate::op::drawing::{draw_order, draw_permutations};
 use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
+use crate::op::rows::fill_new;
 use crate::op::view::{BITS, scattered_view};
 use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::scalar::eval_tensors;
@@ -96,7 +97,8 @@ fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> 
             Val::Leaf(t) => tensor_operand(call, 0)?.view_as_dtype(t).map(Val::Leaf),
             v => Ok(v.map(|t| TensorCell::new(t.clone()))),
         },
-        Meaning::Routine(_) if let Some(view) = scattered_view(types) => eval_scatter(call, &view),
+        Meaning::Routine(_) | Meaning::Fill(_) if let Some(view) = scattered_view(types) => eval_scatter(call, &view),
+        Meaning::Fill(f) => place_results(call, types, fill_new(&call.map(|c| c.tensor().clone()), f)?),
         Meaning::Routine(f) => place_results(call, types, f(&call.map(|c| c.tensor().clone()))?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
         Meaning::Host => match (call.op.facts.memory, call.args.first()) {

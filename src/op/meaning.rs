@@ -4,8 +4,9 @@ use super::call::{Call, OpResult};
 use super::contraction::Contraction;
 use super::{Op, OpId};
 use crate::control::Control;
+use crate::parallel::Pool;
 use crate::scalar::ScalarExpr;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// What an op computes, in exactly one of these forms.
@@ -23,11 +24,17 @@ pub enum Meaning {
     Contract(fn(&Call<TensorType>) -> OpResult<Contraction>),
     /// A computation on whole tensors, implemented in Rust.
     Routine(fn(&Call<Tensor>) -> OpResult<Val<Tensor>>),
+    /// As `Routine`, but writes to memory of the caller's: one view per result, of the type that the row's rule gives, with contents
+    /// that mean nothing. The threads are for large operands.
+    Fill(FillFn),
     /// Calls of the graphs among the arguments.
     Control(Control),
     /// Not a tensor: the type rule already returns the value (sizes, dtypes, Python arithmetic on them).
     Host,
 }
+
+/// The function of a [`Meaning::Fill`].
+pub type FillFn = fn(&Call<Tensor>, &mut [ViewMut<'_>], &Pool) -> OpResult<()>;
 
 /// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
 ///

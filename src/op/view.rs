@@ -194,10 +194,23 @@ pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: u
 
 /// Calls `f(i, offset + Σ index[d] * strides[d])` for each index of `shape` in row-major order; `i` counts from 0.
 pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut dyn FnMut(usize, usize)) {
+    strided_rows(shape, offset, strides, |first, base, n, step| {
+        let mut p = base;
+        for i in first..first + n {
+            f(i, p as usize);
+            // The value after the last element is not used, so it may wrap around.
+            p = p.wrapping_add(step);
+        }
+    });
+}
+
+/// Calls `f(i, p, n, step)` for each row along the last dim of `shape`: it has `n` elements, whose positions as of
+/// [`strided_positions`] begin with element `i` at `p` and are `step` apart.
+pub fn strided_rows(shape: &[usize], offset: i64, strides: &[i64], mut f: impl FnMut(usize, i64, usize, i64)) {
     if shape.contains(&0) {
         return;
     }
-    let (inner, inner_stride) = match (shape.last(), strides.last()) {
+    let (inner, step) = match (shape.last(), strides.last()) {
         (Some(&n), Some(&s)) => (n, s),
         _ => (1, 0),
     };
@@ -206,13 +219,8 @@ pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut 
     let mut base = offset;
     let mut i = 0;
     loop {
-        let mut p = base;
-        for _ in 0..inner {
-            f(i, p as usize);
-            i += 1;
-            // The value after the last element is not used, so it may wrap around.
-            p = p.wrapping_add(inner_stride);
-        }
+        f(i, base, inner, step);
+        i += inner;
         let mut d = outer;
         loop {
             if d == 0 {

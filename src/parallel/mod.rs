@@ -83,6 +83,19 @@ struct PoolWorker {
     handle: Option<JoinHandle<()>>,
 }
 
+/// The first element of a slice whose parts several threads write.
+struct SharedPtr<T>(*mut T);
+
+impl<T> SharedPtr<T> {
+    /// The address of element `i`, which is within the slice.
+    fn at(&self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+}
+
+// SAFETY: each thread uses elements of its own.
+unsafe impl<T: Send> Sync for SharedPtr<T> {}
+
 /// A fixed set of threads that run jobs in chunks.
 pub struct Pool {
     shared: Arc<PoolState>,
@@ -160,6 +173,18 @@ impl Pool {
         if let Err(panic) = outcome {
             resume_unwind(panic);
         }
+    }
+
+    /// Calls `f(i, part)` for each part of `len` elements of `data`, the last of which may be shorter, as [`Pool::run`] does. Panics if
+    /// `len` is 0.
+    pub fn run_parts<T: Send>(&self, data: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+        let (n, first) = (data.len(), SharedPtr(data.as_mut_ptr()));
+        self.run(n.div_ceil(len), |i| {
+            let from = i * len;
+            // SAFETY: the parts are within the slice, which is borrowed for the run, and each is given to one call.
+            let part = unsafe { std::slice::from_raw_parts_mut(first.at(from), len.min(n - from)) };
+            f(i, part);
+        });
     }
 
     /// Runs one round of at most [`MAX_CHUNKS`] chunks. Returns only when no thread uses `f` any more.
@@ -310,6 +335,15 @@ fn run_chunks(s: &PoolState, job: u64, front: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_cover_a_slice_once() {
+        for (n, len) in [(0, 3), (1, 3), (9, 3), (10, 3), (1000, 7)] {
+            let mut data = vec![0; n];
+            Pool::new(2).run_parts(&mut data, len, |i, part| part.iter_mut().for_each(|x| *x += i + 1));
+            assert!(data.iter().enumerate().all(|(k, &x)| x == k / len + 1), "{n} by {len}");
+        }
+    }
 
     #[test]
     fn every_chunk_runs_once() {

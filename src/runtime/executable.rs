@@ -12,7 +12,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
 use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
-use crate::tensor::{AlignedBytes, Tensor, is_available};
+use crate::tensor::{AlignedBytes, Tensor, ViewMut, is_available};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// Why a run failed.
 pub type RunError = Box<Diagnostic>;
 
-/// The function of an op that computes whole tensors, from one value per parameter of its schema.
-pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>) -> Result<Val<Tensor>, RunError> + Send + Sync>;
+/// The function of an op that computes whole tensors, from one value per parameter of its schema. It writes its results to the views.
+pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
 /// Where an executable finds the functions that its program names.
 pub trait Routines: Send + Sync {

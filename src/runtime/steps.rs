@@ -9,7 +9,7 @@ use crate::math::contract::{
     AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, TileTail,
 };
 use crate::program::{BufferId, BufferOperand, Step};
-use crate::tensor::{Tensor, View};
+use crate::tensor::{BorrowedBytes, Storage, Tensor, View, ViewMut};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -196,10 +196,31 @@ impl Executable {
         let Step::Routine { call, outs } = &self.program.steps[step] else {
             unreachable!("see `action`")
         };
-        let args = call.args.iter().map(|v| v.map(|o| self.gather_operand(o))).collect();
-        let result = routine(args)?;
-        let mut stored = result.leaves().into_iter().zip(outs);
-        stored.try_for_each(|(t, b)| self.store_tensor(t, *b, &call.op))
+        let args = call.args.iter().map(|v| v.map(|o| self.lend_operand(o))).collect();
+        let result = |b: &BufferId| {
+            let buffer = &self.program.buffers[b.0];
+            // SAFETY: the buffer has room for these elements, and the memory plan keeps it apart from the operands.
+            let view = unsafe { ViewMut::from_raw_parts(buffer.dtype, &buffer.shape, self.addresses[b.0]) };
+            view.expect("buffers have sizes and aligned memory")
+        };
+        let mut results: Vec<ViewMut> = outs.iter().map(result).collect();
+        routine(args, &mut results, &self.pool)
+    }
+
+    /// An operand for the time of a step: where it is, if its elements are dense.
+    fn lend_operand(&self, o: &BufferOperand) -> Tensor {
+        let buffer = &self.program.buffers[o.buffer.0];
+        let size = buffer.dtype.size();
+        let n: usize = o.shape.iter().product();
+        if n == 0 || !has_row_major_strides(o) {
+            return self.gather_operand(o);
+        }
+        // SAFETY: views stay within their buffer, which no step writes while it is read; routines keep no operand.
+        let bytes = unsafe {
+            let first = self.addresses[o.buffer.0].offset(o.offset as isize * size as isize);
+            BorrowedBytes::new(first, n * size)
+        };
+        Tensor::from_storage(buffer.dtype, &o.shape, Storage::Borrowed(bytes))
     }
 
     fn run_control_step(&mut self, i: usize) -> Result<(), RunError> {
@@ -239,6 +260,12 @@ impl Executable {
         view.expect("an operand has a stride for each dim and fits its buffer")
             .to_tensor()
     }
+}
+
+fn has_row_major_strides(o: &BufferOperand) -> bool {
+    let dense = crate::tensor::contiguous_strides(&o.shape);
+    let mut dims = o.shape.iter().zip(dense.iter().zip(&o.strides));
+    dims.all(|(&n, (&a, &b))| n == 1 || a as i64 == b)
 }
 
 /// What the chunks of a kernel share.

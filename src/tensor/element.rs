@@ -22,6 +22,10 @@ elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I
 /// Reinterprets bytes as elements. Panics if they are not aligned or not a whole number of elements.
 pub(super) fn cast_slice<T: Element>(bytes: &[u8]) -> &[T] {
     let size = std::mem::size_of::<T>();
+    if bytes.is_empty() {
+        // No memory, so no alignment.
+        return &[];
+    }
     assert!((bytes.as_ptr() as usize).is_multiple_of(std::mem::align_of::<T>()) && bytes.len().is_multiple_of(size));
     // SAFETY: every `Element` is a plain number for which all bit patterns are valid; alignment and length were checked.
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size) }
@@ -30,9 +34,17 @@ pub(super) fn cast_slice<T: Element>(bytes: &[u8]) -> &[T] {
 /// [`cast_slice`] for writing.
 pub(super) fn cast_slice_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
     let size = std::mem::size_of::<T>();
+    if bytes.is_empty() {
+        return &mut [];
+    }
     assert!((bytes.as_ptr() as usize).is_multiple_of(std::mem::align_of::<T>()) && bytes.len().is_multiple_of(size));
     // SAFETY: as in `cast_slice`; the borrow is unique.
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size) }
+}
+
+/// A result's bytes as elements. Panics if they are not aligned or not a whole number of elements.
+pub fn cells_of_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
+    cast_slice_mut(bytes)
 }
 
 /// One element with its dtype. A 16-bit float is held as the f32 of the same value.

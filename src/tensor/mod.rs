@@ -16,7 +16,7 @@ mod splitmix;
 mod storage;
 mod view;
 
-pub use element::{Element, Scalar};
+pub use element::{Element, Scalar, cells_of_mut};
 pub use layout::LayoutError;
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
@@ -238,6 +238,11 @@ impl Tensor {
     pub fn to(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {
             return self.clone();
+        }
+        // Indices.
+        if (self.dtype, dtype) == (DType::I32, DType::I64) {
+            let wide: Vec<i64> = self.as_slice::<i32>().iter().map(|&v| v as i64).collect();
+            return Tensor::from_slice(&self.shape, &wide);
         }
         Tensor::from_fn(dtype, &self.shape, |i| self.get(i))
     }

@@ -1,5 +1,6 @@
 //! Tensors in the caller's memory: a call reads from them and writes to them without a copy.
 
+use super::element::cast_slice_mut;
 use super::layout::{LayoutError, Runs, check_count, is_row_major, last_element};
 use super::storage::{AlignedBytes, BorrowedBytes, MemoryKeeper, Storage};
 use super::{Element, Tensor, byte_len, contiguous_strides};
@@ -246,6 +247,22 @@ impl<'a> ViewMut<'a> {
     /// The address of the first element.
     pub(crate) fn address(&mut self) -> *mut u8 {
         self.data
+    }
+
+    /// The elements' bytes, row-major, for writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = byte_len(self.dtype, &self.shape).expect("checked when the view was made");
+        if bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: the memory has room for the shape's elements, and this view is the only access to it.
+        unsafe { std::slice::from_raw_parts_mut(self.data, bytes) }
+    }
+
+    /// The elements for writing. Panics if `T` is not the element type.
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(T::DTYPE, self.dtype, "element type");
+        cast_slice_mut(self.bytes_mut())
     }
 
     /// Copies a tensor of the same type into the memory.

@@ -121,6 +121,58 @@ fn calls_with_vast_numbers_are_results_or_diagnostics() {
     }
 }
 
+/// Results without elements have no memory, whatever writes them.
+#[test]
+fn calls_without_elements_are_results_or_diagnostics() {
+    let calls = [
+        "torch.sort(%x, 1)",
+        "torch.argsort(%x, 0)",
+        "torch.msort(%x)",
+        "torch.topk(%x, 0, 1)",
+        "torch.kthvalue(%x, 1, 1)",
+        "torch.max(%x, 1)",
+        "torch.min(%x, 0)",
+        "torch.argmax(%x, 1)",
+        "torch.median(%x, 1)",
+        "torch.nanmedian(%x, 1)",
+        "torch.mode(%x, 1)",
+        "torch.cummax(%x, 1)",
+        "torch.cummin(%x, 0)",
+        "torch.cumsum(%x, 1)",
+        "torch.logcumsumexp(%x, 0)",
+        "torch.gather(%x, 1, %i)",
+        "torch.scatter(%x, 1, %i, %x)",
+        "torch.scatter_add(%x, 0, %i, %x)",
+        "torch.scatter_reduce(%x, 0, %i, %x, 'amax')",
+        "torch.take(%x, %i)",
+        "torch.take_along_dim(%x, %i, 1)",
+        "torch.index_select(%x, 1, %k)",
+        "torch.index_add(%x, 1, %k, %x)",
+        "torch.index_copy(%x, 1, %k, %x)",
+        "torch.index_fill(%x, 1, %k, 2)",
+        "torch.slice_scatter(%x, %x, 0)",
+        "torch.select_scatter(%x, %k, 0, 0)",
+        "torch.searchsorted(%x, %x)",
+        "torch.bucketize(%x, %k)",
+        "torch.unique(%x)",
+        "torch.nonzero(%x)",
+        "torch.nn.functional.pad(%x, [1, 1], 'replicate')",
+        "torch.nn.functional.embedding(%i, %x)",
+    ];
+    for (shape, k) in [("[0, 3]", "[0]"), ("[3, 0]", "[0]"), ("[0, 0]", "[0]")] {
+        for dtype in ["f32", "bf16", "i64"] {
+            for call in calls {
+                let inputs = format!(
+                    "%x : {dtype}{shape} = placeholder x\n%i : i64{shape} = placeholder i\n%k : i64{k} = placeholder k"
+                );
+                let call = call.replace('\'', "\"");
+                let text = format!("graph g {{\n{inputs}\n%r = call_function {call}\noutput %r\n}}");
+                survives(&|| text.clone(), || check(&text, true));
+            }
+        }
+    }
+}
+
 /// Calls of graphs need graphs. Polynomials of degree 2^62 are computed term by term, as in torch, which takes years.
 fn runs_by_itself(op: &Op) -> bool {
     !matches!(op.meaning, Meaning::Control(_)) && !op.name.contains("polynomial")

@@ -53,10 +53,12 @@ impl Tir {
                 "`{}` calls graphs, which is not possible in a decomposition",
                 call.op.name
             ))),
-            Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise_recurrent(self, &types, &ids)? {
-                Some(r) => Ok(r),
-                None => self.routine(call.op, ids, &types),
-            },
+            Meaning::Routine(_) | Meaning::Fill(_) => {
+                match crate::lower::contract::recurrent::recognise_recurrent(self, &types, &ids)? {
+                    Some(r) => Ok(r),
+                    None => self.routine(call.op, ids, &types),
+                }
+            }
         }
     }
 

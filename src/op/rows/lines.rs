@@ -3,39 +3,11 @@
 use crate::op::OpResult;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
-use std::cmp::Ordering;
 
 /// A tensor's elements as f64 or i64. Each dtype uses the one that represents all its values exactly.
 pub(super) enum WideValues {
     Float(Vec<f64>),
     Int(Vec<i64>),
-}
-
-/// Elements with a total order in which NaN is the greatest.
-pub(super) trait OrderedNumber: Copy {
-    fn is_nan(self) -> bool;
-    fn cmp_nan_last(self, other: Self) -> Ordering;
-}
-
-impl OrderedNumber for f64 {
-    fn is_nan(self) -> bool {
-        f64::is_nan(self)
-    }
-    fn cmp_nan_last(self, other: f64) -> Ordering {
-        match self.partial_cmp(&other) {
-            Some(o) => o,
-            None => f64::is_nan(self).cmp(&f64::is_nan(other)),
-        }
-    }
-}
-
-impl OrderedNumber for i64 {
-    fn is_nan(self) -> bool {
-        false
-    }
-    fn cmp_nan_last(self, other: i64) -> Ordering {
-        self.cmp(&other)
-    }
 }
 
 impl WideValues {

@@ -6,6 +6,7 @@ mod control;
 mod conv;
 mod creation;
 mod dense;
+mod fill;
 mod gradient;
 mod index;
 mod linalg;
@@ -13,6 +14,7 @@ mod lines;
 mod losses;
 mod matmul;
 mod norms;
+mod order;
 mod pointwise;
 mod pool;
 mod prims;
@@ -27,6 +29,8 @@ pub(in crate::op) mod spell;
 mod views;
 mod vision;
 mod wrappers;
+
+pub use fill::fill_new;
 
 use super::Op;
 

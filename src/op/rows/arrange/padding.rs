@@ -1,11 +1,13 @@
 //! Padding.
 
 use crate::op::rows::dense::zeros;
+use crate::op::rows::fill::{units_per_part, with_size};
 use crate::op::rows::index::gather::copy_element;
 use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
-use crate::tensor::{Scalar, Tensor, contiguous_strides};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -185,13 +187,13 @@ fn pad_mode(
 }
 
 fn edge_pad_rows() -> Vec<Op> {
-    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Routine(routine));
+    let op = |name, schema, rule, fill| Op::new((name, schema), rule, Meaning::Fill(fill));
     vec![
         op(
             "reflection_pad",
             "reflection_pad(Tensor self, SymInt[] padding) -> Tensor",
             |c, s| edge_type(c, s, Edge::Reflect),
-            |c| edge_pad(c, Edge::Reflect),
+            |c, outs, pool| edge_pad(c, &mut outs[0], pool, Edge::Reflect),
         )
         .doc("the tensor padded by reflection at the edges, starting from the last dim")
         .spelled("aten.reflection_pad1d.default aten.reflection_pad2d.default aten.reflection_pad3d.default"),
@@ -199,7 +201,7 @@ fn edge_pad_rows() -> Vec<Op> {
             "replication_pad",
             "replication_pad(Tensor self, SymInt[] padding) -> Tensor",
             |c, s| edge_type(c, s, Edge::Replicate),
-            |c| edge_pad(c, Edge::Replicate),
+            |c, outs, pool| edge_pad(c, &mut outs[0], pool, Edge::Replicate),
         )
         .doc("the tensor padded by replicating the edges, starting from the last dim")
         .spelled("aten.replication_pad1d.default aten.replication_pad2d.default aten.replication_pad3d.default"),
@@ -207,7 +209,7 @@ fn edge_pad_rows() -> Vec<Op> {
             "_pad_circular",
             "_pad_circular(Tensor self, SymInt[] padding) -> Tensor",
             |c, s| edge_type(c, s, Edge::Wrap),
-            |c| edge_pad(c, Edge::Wrap),
+            |c, outs, pool| edge_pad(c, &mut outs[0], pool, Edge::Wrap),
         )
         .doc("the tensor padded circularly, starting from the last dim")
         .spelled("aten.@"),
@@ -288,16 +290,13 @@ fn edge_index(i: i64, pad: [i64; 2], n: i64, edge: Edge) -> i64 {
     }
 }
 
-fn edge_pad(c: &Call<Tensor>, edge: Edge) -> OpResult<Val<Tensor>> {
-    let types = c.types();
-    let ty = edge_type(&types, &mut Sizes::default(), edge)?;
-    let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
+fn edge_pad(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, edge: Edge) -> OpResult<()> {
     let x = c.leaf("self")?;
     let pad = c.ints("padding")?;
-    let mut out = zeros(x.dtype(), &shape)?;
+    let shape = out.shape().to_vec();
     let strides = contiguous_strides(x.shape());
     // For each dim, the operand's offset for each index of the result.
-    let offsets: Vec<Vec<usize>> = (0..x.rank())
+    let mut offsets: Vec<Vec<usize>> = (0..x.rank())
         .map(|d| {
             let at = 2 * (x.rank() - 1 - d);
             let sides = [0, 1].map(|k| pad.get(at + k).copied().unwrap_or(0));
@@ -307,20 +306,52 @@ fn edge_pad(c: &Call<Tensor>, edge: Edge) -> OpResult<Val<Tensor>> {
                 .collect()
         })
         .collect();
-    let (src, size) = (x.bytes(), x.dtype().size());
-    let dst = out.bytes_mut();
-    let unit = vec![0; shape.len()];
-    let mut index = vec![0usize; shape.len()];
-    strided_positions(&shape, 0, &unit, &mut |i, _| {
-        let p: usize = offsets.iter().zip(&index).map(|(o, &k)| o[k]).sum();
-        copy_element(dst, i, src, p, size);
-        for d in (0..index.len()).rev() {
-            index[d] += 1;
-            if index[d] < shape[d] {
-                break;
+    let line = offsets.pop().unwrap_or_else(|| vec![0]);
+    let (src, dst) = (x.bytes(), out.bytes_mut());
+    with_size!(x.dtype().size(), N => pad_lines(src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0, &offsets, &line, pool));
+    Ok(())
+}
+
+/// Writes lines of a result whose elements are at `line` in the operand, from the sum of the other dims' `offsets` on.
+fn pad_lines<const N: usize>(
+    src: &[[u8; N]],
+    dst: &mut [[u8; N]],
+    offsets: &[Vec<usize>],
+    line: &[usize],
+    pool: &Pool,
+) {
+    if dst.is_empty() {
+        return;
+    }
+    let (before, inside) = longest_run(line);
+    let lines = units_per_part(dst.len() / line.len(), line.len() * N, pool);
+    pool.run_parts(dst, lines * line.len(), |part, dst| {
+        for (k, to) in dst.chunks_exact_mut(line.len()).enumerate() {
+            let mut row = part * lines + k;
+            let mut base = 0;
+            for o in offsets.iter().rev() {
+                base += o[row % o.len()];
+                row /= o.len();
             }
-            index[d] = 0;
+            let from = &src[base..];
+            to[before..before + inside].copy_from_slice(&from[line[before]..][..inside]);
+            for j in (0..before).chain(before + inside..line.len()) {
+                to[j] = from[line[j]];
+            }
         }
     });
-    Ok(Val::Leaf(out))
+}
+
+/// The first index and the length of the longest run of offsets that count up one by one.
+fn longest_run(line: &[usize]) -> (usize, usize) {
+    let (mut best, mut first) = ((0, 0), 0);
+    for i in 0..line.len() {
+        if i > 0 && line[i] != line[i - 1] + 1 {
+            first = i;
+        }
+        if i + 1 - first > best.1 {
+            best = (first, i + 1 - first);
+        }
+    }
+    best
 }

@@ -2,8 +2,10 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{to_i64_indices, zeros};
+use crate::op::rows::fill::with_size;
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
-use crate::tensor::{Scalar, Tensor, contiguous_strides};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -94,7 +96,7 @@ fn masked_rows() -> Vec<Op> {
                 }
                 Ok(Val::Leaf(TensorType::new(d, s.broadcast(x, mask)?)))
             },
-            Meaning::Routine(masked_scatter),
+            Meaning::Fill(masked_scatter),
         )
         .doc("a copy with consecutive elements of source written where the mask is true")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -236,44 +238,49 @@ fn nonzero_static(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let (x, mask, source) = (c.leaf("self")?, c.leaf("mask")?, c.leaf("source")?);
-    let (tx, tm) = (x.ty(), mask.ty());
-    let shape = Sizes::default().broadcast(
-        tx.shape.as_deref().unwrap_or_default(),
-        tm.shape.as_deref().unwrap_or_default(),
-    )?;
-    let shape: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|d| d as usize)).collect();
-    let stretched = |t: &Tensor| {
-        let lead = shape.len() - t.rank();
-        let own = contiguous_strides(t.shape());
-        let strides: Vec<i64> = (0..shape.len())
-            .map(|i| match i.checked_sub(lead) {
-                Some(j) if t.shape()[j] != 1 => own[j] as i64,
-                _ => 0,
-            })
-            .collect();
-        let mut v = vec![];
-        crate::op::view::strided_positions(&shape, 0, &strides, &mut |_, p| v.push(p));
-        v
-    };
-    let (px, pm) = (stretched(x), stretched(mask));
-    let mut out = zeros(x.dtype(), &shape)?;
-    let mut next = 0;
-    let dst = out.bytes_mut();
-    for (i, (&a, &m)) in px.iter().zip(&pm).enumerate() {
-        let v = if mask.get(m).to_bool() {
-            if next >= source.numel() {
-                return Err(OpError::value("Number of elements of source < number of ones in mask"));
-            }
-            next += 1;
-            source.get(next - 1)
-        } else {
-            x.get(a)
-        };
-        v.write(dst, i);
+    let shape = outs[0].shape().to_vec();
+    let (x, mask) = (expanded(x, &shape), expanded(mask, &shape));
+    if mask.bytes().iter().filter(|&&m| m != 0).count() > source.numel() {
+        return Err(OpError::value("Number of elements of source < number of ones in mask"));
     }
-    Ok(Val::Leaf(out))
+    let (last, dst) = (source.numel().saturating_sub(1), outs[0].bytes_mut());
+    if source.numel() == 0 {
+        dst.copy_from_slice(x.bytes());
+        return Ok(());
+    }
+    with_size!(x.dtype().size(), N => {
+        let (from, new) = (x.bytes().as_chunks::<N>().0, source.bytes().as_chunks::<N>().0);
+        let mut next = 0;
+        // No branch on the mask: its values are hard to predict.
+        for ((d, old), &m) in dst.as_chunks_mut::<N>().0.iter_mut().zip(from).zip(mask.bytes()) {
+            let candidates = [*old, new[next.min(last)]];
+            *d = candidates[(m != 0) as usize];
+            next += (m != 0) as usize;
+        }
+    });
+    Ok(())
+}
+
+/// The tensor broadcast to `shape`.
+fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
+    if t.shape() == shape {
+        return t.clone();
+    }
+    let lead = shape.len() - t.rank();
+    let own = contiguous_strides(t.shape());
+    let stride = |i: usize| match i.checked_sub(lead) {
+        Some(j) if t.shape()[j] != 1 => own[j] as i64,
+        _ => 0,
+    };
+    let strides: Vec<i64> = (0..shape.len()).map(stride).collect();
+    let mut out = Tensor::zeros(t.dtype(), shape);
+    with_size!(t.dtype().size(), N => {
+        let (src, dst) = (t.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
+        crate::op::view::strided_positions(shape, 0, &strides, &mut |i, p| dst[i] = src[p]);
+    });
+    out
 }
 
 fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -1,9 +1,11 @@
 //! Reading elements at computed positions: gather, index_select, take, embedding.
 
-use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices, zeros};
+use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
+use crate::op::rows::fill::{IndexedRows, units_per_part, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(crate) fn rows() -> Vec<Op> {
@@ -11,7 +13,7 @@ pub(crate) fn rows() -> Vec<Op> {
         Op::new(
             "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
             gather_type,
-            Meaning::Routine(gather),
+            Meaning::Fill(gather),
         )
         .doc("the elements at the given indices along dim")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -24,14 +26,14 @@ pub(crate) fn rows() -> Vec<Op> {
         Op::new(
             "index_select(Tensor self, int dim, Tensor index) -> Tensor",
             index_select_type,
-            Meaning::Routine(index_select),
+            Meaning::Fill(index_select),
         )
         .doc("the slices along dim selected by index")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "take(Tensor self, Tensor index) -> Tensor",
             take_type,
-            Meaning::Routine(take),
+            Meaning::Fill(take),
         )
         .doc("the elements at the given row-major indices")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -45,12 +47,10 @@ fn embedding_row() -> Op {
         "embedding(Tensor weight, Tensor indices, SymInt? padding_idx=-1, bool scale_grad_by_freq=False, bool \
          sparse=False) -> Tensor",
         embedding_type,
-        Meaning::Routine(|c| {
+        Meaning::Fill(|c, outs, pool| {
             let (w, i) = (c.leaf("weight")?, c.leaf("indices")?);
-            let mut shape = i.shape().to_vec();
-            shape.extend_from_slice(w.shape().get(1..).unwrap_or_default());
             let flat = to_i64_indices(i, "embedding requires i64 or i32 indices")?;
-            select_rows(w, 0, flat.as_slice::<i64>(), &shape, |i, n, _| {
+            select_rows(w, 0, flat.as_slice::<i64>(), &mut outs[0], pool, |i, n| {
                 in_range(i, n, 0).map_err(|_| OpError::value("index out of range in self"))
             })
         }),
@@ -130,63 +130,21 @@ fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, index.to_vec())))
 }
 
-/// Calls `f` for each element of an index tensor with two positions: that of the index element, and that of the element
-/// of a tensor of shape `other` whose index along `dim` is the index element.
-pub(in crate::op::rows) fn for_each_indexed(
-    index: &Tensor,
-    other: &[usize],
-    dim: usize,
-    f: &mut dyn FnMut(usize, usize),
-) -> OpResult<()> {
-    let idx = to_i64_indices(index, "expected i64 or i32 indices")?;
-    let v = idx.as_slice::<i64>();
-    let rank = index.rank();
-    let size = other.get(dim).copied().unwrap_or(1);
-    let strides: Vec<i64> = crate::tensor::contiguous_strides(other)
-        .iter()
-        .map(|&s| s as i64)
-        .collect();
-    let along = strides.get(dim).copied().unwrap_or(1);
-    let mut base = strides;
-    if let Some(s) = base.get_mut(dim) {
-        *s = 0;
-    }
-    base.resize(rank, 0);
-    let mut error = None;
-    crate::op::view::strided_positions(
-        index.shape(),
-        0,
-        &base,
-        &mut |i, p| match in_bounds_checked(v[i], size, dim) {
-            Ok(at) => f(i, p + at * along as usize),
-            Err(e) => error = error.take().or(Some(e)),
-        },
-    );
-    error.map_or(Ok(()), Err)
-}
-
-/// `gather` and `scatter` reject negative indices.
-fn in_bounds_checked(i: i64, size: usize, dim: usize) -> OpResult<usize> {
-    in_range(i, size, dim)
-}
-
 /// Copies element `from` of `src` to element `to` of `dst`.
 #[inline]
 pub(in crate::op::rows) fn copy_element(dst: &mut [u8], to: usize, src: &[u8], from: usize, size: usize) {
     dst[to * size..(to + 1) * size].copy_from_slice(&src[from * size..(from + 1) * size]);
 }
 
-fn gather(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (x, index) = (c.leaf("self")?, c.leaf("index")?);
-    let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let mut out = zeros(x.dtype(), index.shape())?;
-    if out.numel() == 0 {
-        return Ok(Val::Leaf(out));
+fn gather(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let x = c.leaf("self")?;
+    let index = to_i64_indices(c.leaf("index")?, "expected i64 or i32 indices")?;
+    if index.numel() == 0 {
+        return Ok(());
     }
-    let (size, src) = (x.dtype().size(), x.bytes());
-    let dst = out.bytes_mut();
-    for_each_indexed(index, x.shape(), dim, &mut |i, p| copy_element(dst, i, src, p, size))?;
-    Ok(Val::Leaf(out))
+    let rows = IndexedRows::new(&index, x.shape(), wrap_dim(c.int("dim")?, x.rank())?);
+    let (src, dst) = (x.bytes(), outs[0].bytes_mut());
+    with_size!(x.dtype().size(), N => rows.gather::<N>(src, dst, pool))
 }
 
 /// Converts negative indices, which count from the end of a dim of `size`.
@@ -247,39 +205,55 @@ fn index_select_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// The slices of `x` along `dim` at `index`, as a tensor of shape `shape`.
+/// Writes the slices of `x` along `dim` at `index`.
 pub(in crate::op::rows) fn select_rows(
     x: &Tensor,
     dim: usize,
     index: &[i64],
-    shape: &[usize],
-    check: impl Fn(i64, usize, usize) -> OpResult<usize>,
-) -> OpResult<Val<Tensor>> {
-    let (outer, n, inner) = sizes_around(x.shape(), dim);
-    let row = inner * x.dtype().size();
-    let mut out = zeros(x.dtype(), shape)?;
-    let places: Vec<usize> = index.iter().map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?;
+    out: &mut ViewMut<'_>,
+    pool: &Pool,
+    check: impl Fn(i64, usize) -> OpResult<usize>,
+) -> OpResult<()> {
+    let (_, n, inner) = sizes_around(x.shape(), dim);
+    let places: Vec<usize> = index.iter().map(|&i| check(i, n)).collect::<OpResult<_>>()?;
+    let (size, count) = (x.dtype().size(), places.len());
     let (src, dst) = (x.bytes(), out.bytes_mut());
-    let mut at = 0;
-    for o in 0..outer {
-        for &p in &places {
-            let from = (o * n + p) * row;
-            dst[at..at + row].copy_from_slice(&src[from..from + row]);
-            at += row;
-        }
+    if dst.is_empty() {
+        return Ok(());
     }
-    Ok(Val::Leaf(out))
+    if inner == 1 {
+        with_size!(size, N => select_elements::<N>(src, dst, n, &places, pool));
+        return Ok(());
+    }
+    let row = inner * size;
+    let rows = units_per_part(dst.len() / row, row, pool);
+    pool.run_parts(dst, rows * row, |part, dst| {
+        for (k, to) in dst.chunks_exact_mut(row).enumerate() {
+            let r = part * rows + k;
+            let from = (r / count * n + places[r % count]) * row;
+            to.copy_from_slice(&src[from..from + row]);
+        }
+    });
+    Ok(())
 }
 
-fn index_select(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+/// [`select_rows`] along the last dim, of `n` elements.
+fn select_elements<const N: usize>(src: &[u8], dst: &mut [u8], n: usize, places: &[usize], pool: &Pool) {
+    let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+    let lines = units_per_part(dst.len() / places.len(), places.len() * N, pool);
+    pool.run_parts(dst, lines * places.len(), |part, dst| {
+        for (k, to) in dst.chunks_exact_mut(places.len()).enumerate() {
+            let line = &src[(part * lines + k) * n..][..n];
+            to.iter_mut().zip(places).for_each(|(o, &p)| *o = line[p]);
+        }
+    });
+}
+
+fn index_select(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let flat = to_i64_indices(index, "index_select(): Expected dtype int32 or int64 for index")?;
-    let mut shape = x.shape().to_vec();
-    if let Some(s) = shape.get_mut(dim) {
-        *s = index.numel();
-    }
-    select_rows(x, dim, flat.as_slice::<i64>(), &shape, |i, n, _| {
+    select_rows(x, dim, flat.as_slice::<i64>(), &mut outs[0], pool, |i, n| {
         in_range(i, n, dim).map_err(|_| OpError::value("index out of range in self"))
     })
 }
@@ -298,15 +272,23 @@ fn take_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     }))
 }
 
-fn take(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn take(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let flat = to_i64_indices(index, "take(): Expected a long tensor for index")?;
     let n = x.numel();
-    select_rows(&x.reshape(&[n]), 0, flat.as_slice::<i64>(), index.shape(), |i, n, d| {
-        in_bounds(i, n, d).map_err(|_| {
+    let check = |i: i64| {
+        in_bounds(i, n, 0).map_err(|_| {
             OpError::value(format!(
                 "out of range: tried to access index {i} on a tensor of {n} elements."
             ))
         })
-    })
+    };
+    let (src, dst) = (x.bytes(), outs[0].bytes_mut());
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+        for (o, &i) in dst.iter_mut().zip(flat.as_slice::<i64>()) {
+            *o = src[check(i)?];
+        }
+    });
+    Ok(())
 }

@@ -1,17 +1,22 @@
 //! `index` and `index_put`: a tensor with index tensors for some of its dims.
 
 mod by_value;
+pub(super) mod combine;
 mod embedding_bag;
 pub(super) mod gather;
 mod scatter;
+mod slices;
 pub(super) mod sort;
+mod write_view;
 
-use self::gather::copy_element;
+use self::combine::{Cell, Reduce, with_cell};
 use crate::op::rows::dense::{in_bounds, zeros};
+use crate::op::rows::fill::{copy_all, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes};
-use crate::tensor::{Tensor, contiguous_strides};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, cells_of_mut, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -43,7 +48,7 @@ fn by_tensors() -> Vec<Op> {
         Op::new(
             "index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
             index_put_type,
-            Meaning::Routine(index_put),
+            Meaning::Fill(index_put),
         )
         .order(MemoryOrder::First)
         .doc("a copy with x[i, j, …] = values, or += values")
@@ -206,7 +211,7 @@ struct Places {
 
 /// Converts a mask to one index tensor per dim.
 fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
-    let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.get(i).to_bool()).collect();
+    let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
     let strides = contiguous_strides(mask.shape());
     let along = |d: usize| {
         let v: Vec<i64> = found
@@ -277,8 +282,10 @@ impl Places {
         })
     }
 
-    /// Calls `f(i, p)` for each element `i` of the result in order, with its position `p` in the tensor.
-    fn for_each(&self, f: &mut dyn FnMut(usize, usize)) {
+    /// Calls `f(i, p, n)` for each run of `n` elements of the result, from element `i` on, that are neighbours in the tensor from
+    /// position `p` on; all runs have the same length.
+    #[inline(always)]
+    fn for_each_run(&self, mut f: impl FnMut(usize, usize, usize)) {
         let (before, behind) = self.rest.split_at(self.first);
         let part = |v: &[(usize, usize)]| {
             let (shape, strides): (Vec<usize>, Vec<i64>) = v.iter().map(|&(n, s)| (n, s as i64)).unzip();
@@ -286,13 +293,18 @@ impl Places {
             strided_positions(&shape, 0, &strides, &mut |_, p| out.push(p));
             out
         };
-        let (before, behind) = (part(before), part(behind));
+        let (before, mut behind) = (part(before), part(behind));
+        let mut run = 1;
+        if behind.iter().enumerate().all(|(k, &p)| k == p) {
+            run = behind.len();
+            behind.truncate(1);
+        }
         let mut i = 0;
         for a in &before {
             for o in &self.offsets {
                 for z in &behind {
-                    f(i, a + o + z);
-                    i += 1;
+                    f(i, a + o + z, run);
+                    i += run;
                 }
             }
         }
@@ -311,6 +323,12 @@ fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], com
         };
         let strides_t: Vec<i64> = (0..common.len()).map(stretch).collect();
         let v = t.as_slice::<i64>();
+        if t.shape() == common {
+            for (o, &i) in offsets.iter_mut().zip(v) {
+                *o += in_bounds(i, x.shape()[*d], *d)? * strides[*d];
+            }
+            continue;
+        }
         let mut error = None;
         strided_positions(
             common,
@@ -332,9 +350,14 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let places = Places::new(c)?;
     let mut out = zeros(x.dtype(), &places.shape)?;
-    let (src, size) = (x.bytes(), x.dtype().size());
-    let dst = out.bytes_mut();
-    places.for_each(&mut |i, p| copy_element(dst, i, src, p, size));
+    let (src, dst) = (x.bytes(), out.bytes_mut());
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+        places.for_each_run(|i, p, n| match n {
+            1 => dst[i] = src[p],
+            _ => dst[i..i + n].copy_from_slice(&src[p..p + n]),
+        });
+    });
     Ok(Val::Leaf(out))
 }
 
@@ -363,21 +386,44 @@ fn value_strides(values: &Tensor, shape: &[usize], places: &Places) -> OpResult<
     Ok(out)
 }
 
-fn index_put(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn index_put(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, values) = (c.leaf("self")?, c.leaf("values")?);
     let places = Places::new(c)?;
-    let mut out = x.clone();
     let strides = value_strides(values, &places.shape, &places)?;
-    let mut from = vec![];
-    strided_positions(&places.shape, 0, &strides, &mut |_, p| from.push(p));
-    let size = x.dtype().size();
-    let dst = out.bytes_mut();
-    if c.bool("accumulate")? {
-        let add = self::scatter::Reduce::Sum;
-        places.for_each(&mut |i, p| add.update_element(x.dtype(), dst, p, values.get(from[i])));
-    } else {
-        let src = values.bytes();
-        places.for_each(&mut |i, p| copy_element(dst, p, src, from[i], size));
+    let accumulate = c.bool("accumulate")?;
+    let values = spread(values, &places.shape, &strides);
+    copy_all(x, &mut outs[0], pool);
+    let (dtype, dst) = (x.dtype(), outs[0].bytes_mut());
+    if !accumulate {
+        with_size!(dtype.size(), N => {
+            let (src, dst) = (values.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+            places.for_each_run(|i, p, n| match n {
+                1 => dst[p] = src[i],
+                _ => dst[p..p + n].copy_from_slice(&src[i..i + n]),
+            });
+        });
+        return Ok(());
     }
-    Ok(Val::Leaf(out))
+    with_cell!(dtype, T => {
+        let (src, dst) = (values.as_slice::<T>(), cells_of_mut::<T>(dst));
+        places.for_each_run(|i, p, n| {
+            dst[p..p + n].iter_mut().zip(&src[i..i + n]).for_each(|(d, s)| *d = d.plus(*s));
+        });
+    }, else places.for_each_run(|i, p, n| {
+        (0..n).for_each(|k| Reduce::Sum.update_element(dtype, dst, p + k, values.get(i + k)));
+    }));
+    Ok(())
+}
+
+/// `values` with these strides as a tensor of shape `shape`.
+fn spread(values: &Tensor, shape: &[usize], strides: &[i64]) -> Tensor {
+    if values.numel() == shape.iter().product::<usize>() {
+        return values.reshape(shape);
+    }
+    let mut out = Tensor::zeros(values.dtype(), shape);
+    with_size!(values.dtype().size(), N => {
+        let (src, dst) = (values.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
+        strided_positions(shape, 0, strides, &mut |i, p| dst[i] = src[p]);
+    });
+    out
 }

@@ -1,8 +1,12 @@
 //! Sorting and selecting by order.
 
-use crate::op::rows::dense::{native, sizes_around, zeros};
+use super::combine::{Cell, with_cell};
+use crate::op::rows::fill::with_size;
+use crate::op::rows::lines::DimLines;
+use crate::op::rows::order::{Wanted, for_each_ordered_line};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::tensor::{Scalar, Tensor};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
@@ -15,7 +19,7 @@ fn sort_rows() -> Vec<Op> {
         Op::new(
             "sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor, Tensor)",
             |c, _| values_and_indices_type(c, None),
-            Meaning::Routine(|c| sort_dim(c, c.bool("descending")?)),
+            Meaning::Fill(sort_dim),
         )
         .order(MemoryOrder::First)
         .doc("the sorted elements along a dim and their original indices; NaN is the greatest; the sort is stable")
@@ -40,14 +44,14 @@ fn sort_rows() -> Vec<Op> {
         Op::new(
             "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor)",
             topk_type,
-            Meaning::Routine(topk),
+            Meaning::Fill(topk),
         )
         .doc("the k largest or smallest elements along a dim, and their indices")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
             kth_type,
-            Meaning::Routine(kthvalue),
+            Meaning::Fill(kthvalue),
         )
         .doc("the k-th smallest element along a dim, and its index")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -110,111 +114,60 @@ fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
 }
 
-/// Sort keys in torch's order, in which NaN is the greatest value.
-enum Keys {
-    Float(Vec<f64>),
-    Int(Vec<i64>),
-}
-
-impl Keys {
-    fn from_tensor(x: &Tensor) -> Keys {
-        match native(x.dtype()) {
-            DType::I64 => Keys::Int(x.to(DType::I64).as_slice::<i64>().to_vec()),
-            DType::F64 => Keys::Float(x.as_slice::<f64>().to_vec()),
-            _ => Keys::Float(x.to(DType::F32).as_slice::<f32>().iter().map(|&v| v as f64).collect()),
-        }
-    }
-
-    fn cmp_at(&self, i: usize, j: usize) -> Ordering {
-        match self {
-            Keys::Int(v) => v[i].cmp(&v[j]),
-            Keys::Float(v) => float_order(v[i], v[j]),
-        }
-    }
-}
-
 /// Ascending order, with NaN as the greatest value.
 pub(in crate::op::rows) fn float_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Sorts each line along `dim` and calls `f(outer, inner, order)`, where `order` lists positions along the dim.
-fn rows_in_order(x: &Tensor, dim: usize, descending: bool, f: &mut dyn FnMut(usize, usize, &[usize])) {
-    let (outer, n, inner) = sizes_around(x.shape(), dim);
-    let keys = Keys::from_tensor(x);
-    let mut order: Vec<usize> = Vec::with_capacity(n);
-    for o in 0..outer {
-        for i in 0..inner {
-            let at = |k: usize| (o * n + k) * inner + i;
-            order.clear();
-            order.extend(0..n);
-            order.sort_by(|&p, &q| {
-                let c = keys.cmp_at(at(p), at(q));
-                if descending { c.reverse() } else { c }
-            });
-            f(o, i, &order);
-        }
-    }
-}
-
-/// Values and indices of the elements `take` of each sorted line.
+/// Writes values and indices of the elements `take` of each sorted line.
 fn take_sorted(
     x: &Tensor,
     dim: usize,
     descending: bool,
-    shape: &[usize],
+    outs: &mut [ViewMut<'_>],
     take: std::ops::Range<usize>,
-) -> OpResult<Val<Tensor>> {
-    let (_, n, inner) = sizes_around(x.shape(), dim);
-    let (mut values, mut at) = (zeros(x.dtype(), shape)?, zeros(DType::I64, shape)?);
-    let (len, size) = (take.len(), x.dtype().size());
-    let (src, dst) = (x.bytes(), values.bytes_mut());
-    let index = at.as_mut_slice::<i64>();
-    rows_in_order(x, dim, descending, &mut |o, i, order| {
-        for (k, &p) in order[take.clone()].iter().enumerate() {
-            let to = (o * len + k) * inner + i;
-            super::gather::copy_element(dst, to, src, (o * n + p) * inner + i, size);
-            index[to] = p as i64;
-        }
+) -> OpResult<()> {
+    let [values, indices] = outs else {
+        return Err(OpError::arg("self", "values and indices are two results"));
+    };
+    let lines = DimLines::new(x.shape(), dim);
+    let (n, inner, len) = (lines.len, lines.inner, take.len());
+    let index = indices.as_mut_slice::<i64>();
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
+        for_each_ordered_line(x, &lines, descending, &Wanted::Part(take), &mut |line, order| {
+            let (o, i) = (line / inner, line % inner);
+            for (k, &p) in order.iter().enumerate() {
+                let to = (o * len + k) * inner + i;
+                (dst[to], index[to]) = (src[(o * n + p) * inner + i], p as i64);
+            }
+        });
     });
-    Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(at)]))
+    Ok(())
 }
 
-fn sort_dim(c: &Call<Tensor>, descending: bool) -> OpResult<Val<Tensor>> {
+fn sort_dim(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let n = x.shape().get(dim).copied().unwrap_or(1);
-    take_sorted(x, dim, descending, x.shape(), 0..n)
+    take_sorted(x, dim, c.bool("descending")?, outs, 0..n)
 }
 
-fn topk(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn topk(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let k = c.int("k")?.max(0) as usize;
-    let mut shape = x.shape().to_vec();
-    if let Some(s) = shape.get_mut(dim) {
-        *s = k;
-    }
     if x.rank() == 0 && k == 0 {
         return Err(OpError::shape("selected index k out of range"));
     }
-    take_sorted(x, dim, c.bool("largest")?, &shape, 0..k)
+    take_sorted(x, dim, c.bool("largest")?, outs, 0..k)
 }
 
-fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn kthvalue(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let k = c.int("k")?.max(1) as usize;
-    let mut kept = x.shape().to_vec();
-    if let Some(s) = kept.get_mut(dim) {
-        *s = 1;
-    }
-    let both = take_sorted(x, dim, false, &kept, k - 1..k)?;
-    if c.bool("keepdim")? || x.rank() == 0 {
-        return Ok(both);
-    }
-    kept.remove(dim);
-    Ok(both.map(|t| t.reshape(&kept)))
+    take_sorted(x, dim, false, outs, k - 1..k)
 }
 
 /// Rows that search in sorted boundaries.
@@ -314,45 +267,68 @@ fn apply_sorter(x: &Tensor, order: &Tensor) -> OpResult<Tensor> {
 }
 
 fn search_sorted(sorted: &Tensor, values: &Val<Tensor>, right: bool, int32: bool) -> OpResult<Val<Tensor>> {
-    let (values, shape) = match values {
-        Val::Leaf(t) => ((0..t.numel()).map(|i| t.get(i)).collect::<Vec<_>>(), t.shape().to_vec()),
-        Val::Float(x) => (vec![Scalar::F64(*x)], vec![]),
-        v => {
-            let i = v
-                .as_int()
-                .ok_or_else(|| OpError::arg("self", "the values must be a tensor or a number"))?;
-            (vec![Scalar::Int(DType::I64, i)], vec![])
-        }
+    let values = match values {
+        Val::Leaf(t) => t.clone(),
+        Val::Float(x) => Tensor::scalar(*x),
+        v => Tensor::scalar(
+            v.as_int()
+                .ok_or_else(|| OpError::arg("self", "the values must be a tensor or a number"))?,
+        ),
     };
     let n = sorted.shape().last().copied().unwrap_or(1);
     // A 1-dim sequence is used for all values; otherwise each line has its own.
-    let per_row = if sorted.rank() > 1 {
-        shape.last().copied().unwrap_or(1).max(1)
-    } else {
-        usize::MAX
+    let per_row = match sorted.rank() {
+        0 | 1 => values.numel().max(1),
+        _ => values.shape().last().copied().unwrap_or(1).max(1),
     };
-    let position = |i: usize, v: Scalar| {
-        let base = if per_row == usize::MAX { 0 } else { i / per_row * n };
-        let before = |k: usize| {
-            let s = sorted.get(base + k);
-            let order = match (s, v) {
+    let mut found = vec![0i64; values.numel()];
+    if sorted.dtype() == values.dtype() {
+        let done = with_cell!(values.dtype(), T => {
+            let (sorted, values) = (sorted.as_slice::<T>(), values.as_slice::<T>());
+            for (r, (found, values)) in found.chunks_mut(per_row).zip(values.chunks(per_row)).enumerate() {
+                let line = &sorted[r * n..][..n];
+                let places = values.iter().map(|&v| place_in_order(line, v, right));
+                found.iter_mut().zip(places).for_each(|(f, p)| *f = p as i64);
+            }
+            true
+        }, else false);
+        if done {
+            let out = Tensor::from_slice(values.shape(), &found);
+            return Ok(Val::Leaf(if int32 { out.to(DType::I32) } else { out }));
+        }
+    }
+    for (i, f) in found.iter_mut().enumerate() {
+        let (base, v) = (i / per_row * n, values.get(i));
+        *f = partition_point(n, |k| {
+            let order = match (sorted.get(base + k), v) {
                 (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
-                _ => float_order(s.to_f64(), v.to_f64()),
+                (s, v) => float_order(s.to_f64(), v.to_f64()),
             };
             order == Ordering::Less || (right && order == Ordering::Equal)
-        };
-        let (mut low, mut high) = (0, n);
-        while low < high {
-            let mid = (low + high) / 2;
-            if before(mid) {
-                low = mid + 1;
-            } else {
-                high = mid;
-            }
-        }
-        low as i64
-    };
-    let found: Vec<i64> = values.iter().enumerate().map(|(i, &v)| position(i, v)).collect();
-    let out = Tensor::from_slice(&shape, &found);
+        }) as i64;
+    }
+    let out = Tensor::from_slice(values.shape(), &found);
     Ok(Val::Leaf(if int32 { out.to(DType::I32) } else { out }))
+}
+
+/// The number of elements of an ordered line that come before `v`; with `right`, also those that are equal. NaN is the greatest.
+#[inline]
+fn place_in_order<T: Cell>(line: &[T], v: T, right: bool) -> usize {
+    let comes_before = |a: T, b: T| a < b || (b.is_nan() && !a.is_nan());
+    match right {
+        true => partition_point(line.len(), |k| !comes_before(v, line[k])),
+        false => partition_point(line.len(), |k| comes_before(line[k], v)),
+    }
+}
+
+/// The first of `n` positions that is not `before`. The steps do not depend on the answers, so that no branch is mispredicted.
+#[inline(always)]
+fn partition_point(n: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut left) = (0, n);
+    while left > 1 {
+        let half = left / 2;
+        low += half * before(low + half - 1) as usize;
+        left -= half;
+    }
+    low + (left == 1 && before(low)) as usize
 }

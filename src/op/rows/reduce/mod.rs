@@ -3,6 +3,7 @@
 mod hash;
 mod histogram;
 mod moments;
+mod running;
 mod runs;
 mod scan;
 mod statistics;

@@ -2,14 +2,16 @@
 
 use super::{reduced_shape, sum_dtype};
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::lines::{DimLines, OrderedNumber, WideValues, tensor_of};
+use crate::op::rows::index::combine::{Cell, with_cell};
+use crate::op::rows::lines::{DimLines, WideValues, tensor_of};
+use crate::op::rows::order::{Wanted, for_each_ordered_line};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
-use std::cmp::Ordering;
 
 pub(super) fn rows() -> Vec<Op> {
-    [arg_rows(), median_rows(), cumulative_rows(), cumulative_extremum_rows()]
+    [arg_rows(), median_rows(), cumulative_rows(), super::running::rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -66,14 +68,14 @@ fn arg_rows() -> Vec<Op> {
         Op::new(
             "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             |c, _| arg_type(c),
-            Meaning::Routine(|c| arg_extremum(c, Ordering::Greater)),
+            Meaning::Fill(|c, outs, _| arg_extremum(c, &mut outs[0], true)),
         )
         .doc("the index of the first maximum; NaN is the largest")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             |c, _| arg_type(c),
-            Meaning::Routine(|c| arg_extremum(c, Ordering::Less)),
+            Meaning::Fill(|c, outs, _| arg_extremum(c, &mut outs[0], false)),
         )
         .doc("the index of the first minimum; NaN is the smallest")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -88,41 +90,76 @@ fn arg_type(c: &Call<TensorType>) -> OpResult<Type> {
     }
 }
 
-/// The position within the line of the first element that no other element beats.
-fn best_in_line<N: OrderedNumber>(v: &[N], line: &mut dyn Iterator<Item = usize>, wanted: Ordering) -> usize {
-    let mut best: Option<(usize, N)> = None;
-    for (k, at) in line.enumerate() {
-        let x = v[at];
-        let better = best.is_none_or(|(_, b)| !b.is_nan() && (x.is_nan() || x.cmp_nan_last(b) == wanted));
-        if better {
-            best = Some((k, x));
+/// The position within a line of the first element that no other element beats.
+fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
+    const LANES: usize = 16;
+    let Some(&first) = line.first() else { return 0 };
+    let better = |x: T, best: T| if largest { x > best } else { x < best };
+    let (mut best, mut nan) = ([first; LANES], false);
+    let (chunks, rest) = line.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (b, &x) in best.iter_mut().zip(chunk) {
+            *b = if better(x, *b) { x } else { *b };
+            nan |= x.is_nan();
         }
     }
-    best.map_or(0, |b| b.0)
+    if nan || rest.iter().any(|x| x.is_nan()) {
+        return line.iter().position(|x| x.is_nan()).unwrap_or(0);
+    }
+    let best = best
+        .iter()
+        .chain(rest)
+        .fold(first, |b, &x| if better(x, b) { x } else { b });
+    line.iter().position(|&x| x == best).unwrap_or(0)
+}
+
+/// [`best_in_line`] of all lines whose elements are `inner` apart.
+fn best_in_columns<T: Cell>(rows: &[T], largest: bool, out: &mut [i64]) {
+    let mut best = rows[..out.len()].to_vec();
+    out.fill(0);
+    for (k, row) in rows.chunks_exact(out.len()).enumerate().skip(1) {
+        for ((b, o), &x) in best.iter_mut().zip(out.iter_mut()).zip(row) {
+            let better = if largest { x > *b } else { x < *b };
+            let take = !b.is_nan() && (x.is_nan() || better);
+            *b = if take { x } else { *b };
+            *o = if take { k as i64 } else { *o };
+        }
+    }
 }
 
 /// The lines of a call: along its dim, or all elements as a single line.
-fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<DimLines> {
+pub(super) fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<DimLines> {
     Ok(match dim_of(c, t.rank())? {
         Some(d) => DimLines::new(t.shape(), d),
         None => DimLines::new(&[t.numel()], 0),
     })
 }
 
-fn arg_extremum(c: &Call<Tensor>, wanted: Ordering) -> OpResult<Val<Tensor>> {
-    arg_type(&c.map(Tensor::ty))?;
+fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool) -> OpResult<()> {
     let t = c.leaf("self")?;
-    let mut out: Vec<i64> = vec![];
-    let values = WideValues::from_tensor(t);
-    lines_of(c, t)?.for_each_line(|line| {
-        out.push(match &values {
-            WideValues::Float(v) => best_in_line(v, line, wanted),
-            WideValues::Int(v) => best_in_line(v, line, wanted),
-        } as i64);
-        Ok(())
-    })?;
-    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keeps_dim(c)?);
-    Ok(Val::Leaf(Tensor::from_slice(&shape, &out)))
+    let lines = lines_of(c, t)?;
+    let out = out.as_mut_slice::<i64>();
+    with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out), else {
+        match WideValues::from_tensor(t) {
+            WideValues::Float(v) => arg_lines(&v, &lines, largest, out),
+            WideValues::Int(v) => arg_lines(&v, &lines, largest, out),
+        }
+    });
+    Ok(())
+}
+
+fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64]) {
+    if v.is_empty() {
+        return;
+    }
+    if lines.inner == 1 {
+        let places = v.chunks_exact(lines.len).map(|line| best_in_line(line, largest));
+        return out.iter_mut().zip(places).for_each(|(o, p)| *o = p as i64);
+    }
+    let blocks = v.chunks_exact(lines.len * lines.inner);
+    out.chunks_exact_mut(lines.inner)
+        .zip(blocks)
+        .for_each(|(o, rows)| best_in_columns(rows, largest, o));
 }
 
 fn median_rows() -> Vec<Op> {
@@ -131,19 +168,19 @@ fn median_rows() -> Vec<Op> {
         "median(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     );
     vec![
-        Op::new(("median", all), |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("median", all), |c, _| median_type(c), Meaning::Fill(median))
             .doc("the median (the lower of two middle elements); NaN if any element is NaN")
             .spelled("aten.median.default torch.median Tensor.median"),
-        Op::new(("median_dim", along), |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("median_dim", along), |c, _| median_type(c), Meaning::Fill(median))
             .doc("the median along a dim (the lower of two middle elements) and its index; NaN if any element is NaN")
             .spelled("aten.median.dim torch.median Tensor.median"),
-        Op::new(("nanmedian", all), |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("nanmedian", all), |c, _| median_type(c), Meaning::Fill(median))
             .doc("the median of the elements that are not NaN (the lower of two middle elements)")
             .spelled("aten.nanmedian.default torch.nanmedian Tensor.nanmedian"),
         Op::new(
             ("nanmedian_dim", along),
             |c, _| median_type(c),
-            Meaning::Routine(median),
+            Meaning::Fill(median),
         )
         .doc(
             "the median along a dim of the elements that are not NaN (the lower of two middle elements), and its index",
@@ -173,49 +210,31 @@ fn median_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(indices)]))
 }
 
-/// The position of the median in `line`. If there are NaNs and they are not ignored, the first NaN is the median.
-fn median_in_line<N: OrderedNumber>(v: &[N], line: Vec<usize>, ignore_nan: bool) -> Option<usize> {
-    let mut order: Vec<usize> = (0..line.len()).collect();
-    if let Some(nan) = order.iter().position(|&k| v[line[k]].is_nan())
-        && !ignore_nan
-    {
-        return Some(nan);
-    }
-    order.sort_by(|&a, &b| v[line[a]].cmp_nan_last(v[line[b]]));
-    let there = order.iter().filter(|&&k| !v[line[k]].is_nan()).count();
-    order.get(there.max(1).saturating_sub(1) / 2).copied()
-}
-
-fn median(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    median_type(&c.map(Tensor::ty))?;
+fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
-    let whole = c.op.schema.results == 1;
-    let ignore_nan = c.op.name.starts_with("nan");
-    let lines = if whole {
-        DimLines::new(&[t.numel()], 0)
-    } else {
-        lines_of(c, t)?
+    let lines = match c.op.schema.results {
+        1 => DimLines::new(&[t.numel()], 0),
+        _ => lines_of(c, t)?,
     };
-    let (values, mut at, mut places) = (WideValues::from_tensor(t), vec![], vec![]);
-    lines.for_each_line(|line| {
-        let line: Vec<usize> = line.collect();
-        let k = match &values {
-            WideValues::Float(v) => median_in_line(v, line.clone(), ignore_nan),
-            WideValues::Int(v) => median_in_line(v, line.clone(), ignore_nan),
-        };
-        at.push(k.map(|k| line[k]));
-        places.push(k.unwrap_or(0) as i64);
-        Ok(())
-    })?;
+    let wanted = match c.op.name.starts_with("nan") {
+        true => Wanted::MedianOfNumbers,
+        false => Wanted::Median,
+    };
     // The median of no elements is NaN, or the least integer.
-    let nothing = crate::tensor::Scalar::F64(f64::NAN);
-    let pick = |shape: &[usize]| Tensor::from_fn(t.dtype(), shape, |i| at[i].map_or(nothing, |k| t.get(k)));
-    if whole {
-        return Ok(Val::Leaf(pick(&[])));
-    }
-    let shape = shape_without(t.shape(), dim_of(c, t.rank())?, keeps_dim(c)?);
-    let indices = Tensor::from_slice(&shape, &places);
-    Ok(Val::Tuple(vec![Val::Leaf(pick(&shape)), Val::Leaf(indices)]))
+    let nothing = Scalar::F64(f64::NAN).cast(t.dtype());
+    let [values, indices @ ..] = outs else {
+        return Err(OpError::arg("self", "a median has a value"));
+    };
+    let (dst, mut indices) = (values.bytes_mut(), indices.first_mut().map(|i| i.as_mut_slice::<i64>()));
+    for_each_ordered_line(t, &lines, false, &wanted, &mut |line, order| {
+        let (o, i) = (line / lines.inner, line % lines.inner);
+        let at = order.first().map(|&k| (o * lines.len + k) * lines.inner + i);
+        at.map_or(nothing, |at| t.get(at)).write(dst, line);
+        if let Some(indices) = &mut indices {
+            indices[line] = order.first().map_or(0, |&k| k as i64);
+        }
+    });
+    Ok(())
 }
 
 fn cumulative_rows() -> Vec<Op> {
@@ -294,7 +313,7 @@ fn scan_dtype<T>(c: &Call<T>, operand: DType) -> DType {
     }
 }
 
-fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
+pub(super) fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
     let t = c.leaf("self")?;
     let dtype = scan_dtype(c, t.dtype);
     for d in [t.dtype, dtype] {
@@ -341,61 +360,4 @@ fn scan_tensor(
         WideValues::Int(v) => scan_lines(v, &lines, None, int)?,
     }
     Ok(Val::Leaf(tensor_of(dtype, t.shape(), &values)))
-}
-
-fn cumulative_extremum_rows() -> Vec<Op> {
-    vec![
-        Op::new(
-            "cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
-            |c, _| running_type(c),
-            Meaning::Routine(|c| running_extremum(c, Ordering::Greater)),
-        )
-        .doc("the cumulative maximum along a dim, and the index of its last occurrence; NaN propagates")
-        .spelled("aten.@ torch.@ Tensor.@"),
-        Op::new(
-            "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
-            |c, _| running_type(c),
-            Meaning::Routine(|c| running_extremum(c, Ordering::Less)),
-        )
-        .doc("the cumulative minimum along a dim, and the index of its last occurrence; NaN propagates")
-        .spelled("aten.@ torch.@ Tensor.@"),
-    ]
-}
-
-fn running_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let values = scan_type(c)?;
-    let shape = c.leaf("self")?.shape.clone();
-    let indices = TensorType {
-        dtype: DType::I64,
-        shape,
-    };
-    Ok(Val::Tuple(vec![values, Val::Leaf(indices)]))
-}
-
-fn running_extremum(c: &Call<Tensor>, wanted: Ordering) -> OpResult<Val<Tensor>> {
-    fn replaces_best<N: OrderedNumber>(v: &[N], best: usize, x: usize, wanted: Ordering) -> bool {
-        let (b, x) = (v[best], v[x]);
-        let at_least = x.cmp_nan_last(b) == wanted || x.cmp_nan_last(b) == Ordering::Equal;
-        x.is_nan() || (!b.is_nan() && at_least)
-    }
-    running_type(&c.map(Tensor::ty))?;
-    let t = c.leaf("self")?;
-    let values = WideValues::from_tensor(t);
-    let (mut at, mut places) = (vec![0usize; t.numel()], vec![0i64; t.numel()]);
-    lines_of(c, t)?.for_each_line(|line| {
-        let mut best: Option<(usize, usize)> = None;
-        for (k, x) in line.enumerate() {
-            let take = best.is_none_or(|(b, _)| match &values {
-                WideValues::Float(v) => replaces_best(v, b, x, wanted),
-                WideValues::Int(v) => replaces_best(v, b, x, wanted),
-            });
-            let b = if take { (x, k) } else { best.unwrap_or((x, k)) };
-            best = Some(b);
-            (at[x], places[x]) = (b.0, b.1 as i64);
-        }
-        Ok(())
-    })?;
-    let picked = Tensor::from_fn(t.dtype(), t.shape(), |i| t.get(at[i]));
-    let indices = Tensor::from_slice(t.shape(), &places);
-    Ok(Val::Tuple(vec![Val::Leaf(picked), Val::Leaf(indices)]))
 }

@@ -1,0 +1,124 @@
+//! How written elements are combined with the existing ones, for single elements of any dtype and for loops over one element type.
+
+use crate::op::rows::dense::native;
+use crate::op::{OpError, OpResult};
+use crate::tensor::{Element, Scalar};
+use crate::types::DType;
+
+/// How a written element is combined with the existing one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::op::rows) enum Reduce {
+    Replace,
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl Reduce {
+    pub(in crate::op::rows) fn parse(s: &str) -> OpResult<Reduce> {
+        Ok(match s {
+            "add" | "sum" | "mean" => Reduce::Sum,
+            "multiply" | "prod" => Reduce::Prod,
+            "amax" => Reduce::Max,
+            "amin" => Reduce::Min,
+            _ => {
+                return Err(OpError::arg(
+                    "reduce",
+                    format!("reduce argument must be either sum, prod, mean, amax or amin, got {s}"),
+                ));
+            }
+        })
+    }
+
+    pub(in crate::op::rows) fn combine(self, dtype: DType, a: Scalar, b: Scalar) -> Scalar {
+        if self == Reduce::Replace {
+            return b;
+        }
+        if native(dtype) == DType::I64 {
+            let v = self.combine_cells(a.to_i64(), b.to_i64());
+            return Scalar::Int(DType::I64, v).cast(dtype);
+        }
+        // For f32 operands, rounding the f64 sum or product to f32 gives the f32 result.
+        Scalar::from_f64(dtype, self.combine_cells(a.to_f64(), b.to_f64()))
+    }
+
+    /// Combines elements of one type. Loops are compiled for each way, because the caller's `self` does not change in them.
+    #[inline(always)]
+    pub(in crate::op::rows) fn combine_cells<T: Cell>(self, a: T, b: T) -> T {
+        match self {
+            Reduce::Replace => b,
+            Reduce::Sum => a.plus(b),
+            Reduce::Prod => a.times(b),
+            Reduce::Max => a.larger(b),
+            Reduce::Min => a.smaller(b),
+        }
+    }
+
+    /// Combines `v` with element `at` of `bytes`.
+    pub(in crate::op::rows) fn update_element(self, dtype: DType, bytes: &mut [u8], at: usize, v: Scalar) {
+        let old = Scalar::read(dtype, bytes, at);
+        self.combine(dtype, old, v.cast(dtype)).write(bytes, at);
+    }
+}
+
+/// An element type whose loops are compiled. The other dtypes go through [`Scalar`].
+pub(in crate::op::rows) trait Cell: Element + PartialOrd {
+    fn is_nan(self) -> bool;
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    /// The larger of two, or NaN if one is NaN.
+    fn larger(self, other: Self) -> Self;
+    /// The smaller of two, or NaN if one is NaN.
+    fn smaller(self, other: Self) -> Self;
+    /// The sum `self` of `n` elements, divided by `n`.
+    fn over(self, n: u32) -> Self;
+    fn from_scalar(v: Scalar) -> Self;
+}
+
+macro_rules! float_cells {
+    ($($t:ident),*) => { $(impl Cell for $t {
+        fn is_nan(self) -> bool { $t::is_nan(self) }
+        fn plus(self, o: $t) -> $t { self + o }
+        fn times(self, o: $t) -> $t { self * o }
+        fn larger(self, o: $t) -> $t {
+            if self.is_nan() || o.is_nan() { $t::NAN } else if o > self { o } else { self }
+        }
+        fn smaller(self, o: $t) -> $t {
+            if self.is_nan() || o.is_nan() { $t::NAN } else if o < self { o } else { self }
+        }
+        fn over(self, n: u32) -> $t { (self as f64 / n as f64) as $t }
+        fn from_scalar(v: Scalar) -> $t { v.to_f64() as $t }
+    })* };
+}
+float_cells!(f32, f64);
+
+macro_rules! int_cells {
+    ($($t:ident),*) => { $(impl Cell for $t {
+        fn is_nan(self) -> bool { false }
+        fn plus(self, o: $t) -> $t { self.wrapping_add(o) }
+        fn times(self, o: $t) -> $t { self.wrapping_mul(o) }
+        fn larger(self, o: $t) -> $t { self.max(o) }
+        fn smaller(self, o: $t) -> $t { self.min(o) }
+        fn over(self, n: u32) -> $t { (self as i64).div_euclid(n as i64) as $t }
+        fn from_scalar(v: Scalar) -> $t { v.to_i64() as $t }
+    })* };
+}
+int_cells!(i64, i32, i16, i8, u8);
+
+/// Runs `$body` with the type `$t` of a dtype's elements, or `$other` for dtypes that are no [`Cell`].
+macro_rules! with_cell {
+    ($dtype:expr, $t:ident => $body:expr, else $other:expr) => {
+        with_cell!(@arms $dtype, $t, $body, $other; F32 f32, F64 f64, I64 i64, I32 i32, I16 i16, I8 i8, U8 u8)
+    };
+    (@arms $dtype:expr, $t:ident, $body:expr, $other:expr; $($d:ident $e:ident),*) => {
+        match $dtype {
+            $($crate::types::DType::$d => {
+                type $t = $e;
+                $body
+            })*
+            _ => $other,
+        }
+    };
+}
+pub(in crate::op::rows) use with_cell;

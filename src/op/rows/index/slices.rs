@@ -1,0 +1,186 @@
+//! Writing slices that an index tensor names along a dim: index_add, index_copy, index_fill.
+
+use super::combine::{Cell, Reduce, with_cell};
+use super::scatter::scalar_arg;
+use crate::op::rows::dense::{in_bounds, sizes_around, to_i64_indices};
+use crate::op::rows::fill::{copy_all, with_size};
+use crate::op::rows::spell::list_text;
+use crate::op::sharing::always_shared;
+use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, cells_of_mut};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::ops::Range;
+
+pub(super) fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
+            index_source_type,
+            Meaning::Fill(index_add),
+        )
+        .doc("a copy with the slices of source added to those selected by index along dim")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::new(
+            "index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+            index_source_type,
+            Meaning::Fill(index_copy),
+        )
+        .doc("a copy with the slices selected by index along dim replaced by those of source")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::new(
+            "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
+            |c, _| {
+                wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
+                Ok(Val::Leaf(c.leaf("self")?.clone()))
+            },
+            Meaning::Fill(index_fill),
+        )
+        .order(MemoryOrder::First)
+        .doc("a copy with the slices selected by index along dim filled with a number")
+        .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
+        .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
+        .shared_writes(always_shared),
+    ]
+}
+
+fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("self")?;
+    let shape = c.shaped("self")?.1;
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let (id, index) = c.shaped("index")?;
+    let (sd, source) = c.shaped("source")?;
+    let what = format!("{}()", c.op.name);
+    if !matches!(id, DType::I64 | DType::I32) {
+        return Err(OpError::dtype(format!(
+            "{what}: Expected dtype int32/int64 for index but got: {}",
+            id.scalar_type_name()
+        )));
+    }
+    if sd != x.dtype {
+        return Err(OpError::dtype(format!(
+            "{what}: self ({}) and source ({}) must have the same scalar type",
+            x.dtype.scalar_type_name(),
+            sd.scalar_type_name()
+        )));
+    }
+    if index.len() > 1 {
+        return Err(OpError::shape(format!(
+            "{what}: Index is supposed to be a vector, but got dim: {}",
+            index.len()
+        )));
+    }
+    if source.len() != shape.len() && !source.is_empty() && !shape.is_empty() {
+        return Err(OpError::shape(format!(
+            "{what}: source and self must have the same number of dims, got {} and {}",
+            source.len(),
+            shape.len()
+        )));
+    }
+    let count = index.first().cloned().unwrap_or(Dim::Const(1));
+    for (d, (s, n)) in source.iter().zip(shape).enumerate() {
+        let want = if d == dim { &count } else { n };
+        sizes.unify_dims(want, s, || {
+            format!(
+                "{what}: source has size {s} at dimension {d}, expected {want} (self {}, source {})",
+                list_text(shape),
+                list_text(source)
+            )
+        })?;
+    }
+    Ok(Val::Leaf(x.clone()))
+}
+
+/// Slices along a dim that an index tensor names: the tensor as `[outer, n, inner]`, and the positions along `n`.
+struct NamedSlices {
+    outer: usize,
+    n: usize,
+    inner: usize,
+    places: Vec<usize>,
+}
+
+impl NamedSlices {
+    fn new(c: &Call<Tensor>, message: &str) -> OpResult<NamedSlices> {
+        let x = c.leaf("self")?;
+        let dim = wrap_dim(c.int("dim")?, x.rank())?;
+        let (outer, n, inner) = sizes_around(x.shape(), dim);
+        let index = to_i64_indices(c.leaf("index")?, message)?;
+        let index = index.as_slice::<i64>().iter();
+        Ok(NamedSlices {
+            outer,
+            n,
+            inner,
+            places: match outer {
+                0 => vec![],
+                _ => index.map(|&i| in_bounds(i, n, dim)).collect::<OpResult<_>>()?,
+            },
+        })
+    }
+
+    /// Calls `f(to, from)` with the ranges of each slice in the tensor, and in one that has only the named slices.
+    fn for_each(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
+        let mut from = 0;
+        for o in 0..self.outer {
+            for p in &self.places {
+                let to = (o * self.n + p) * self.inner;
+                f(to..to + self.inner, from..from + self.inner);
+                from += self.inner;
+            }
+        }
+    }
+}
+
+const INDEX_DTYPE: &str = "Expected dtype int32/int64 for index";
+
+fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let (x, source) = (c.leaf("self")?, c.leaf("source")?);
+    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    copy_all(x, &mut outs[0], pool);
+    let dst = outs[0].bytes_mut();
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (source.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+        match slices.inner {
+            1 => slices.for_each(|to, from| dst[to.start] = src[from.start]),
+            _ => slices.for_each(|to, from| dst[to].copy_from_slice(&src[from])),
+        }
+    });
+    Ok(())
+}
+
+fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let (x, source) = (c.leaf("self")?, c.leaf("source")?);
+    let (dtype, alpha) = (x.dtype(), scalar_arg(c.get("alpha"))?.cast(x.dtype()));
+    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    copy_all(x, &mut outs[0], pool);
+    let dst = outs[0].bytes_mut();
+    with_cell!(dtype, T => {
+        let (src, dst, alpha) = (source.as_slice::<T>(), cells_of_mut::<T>(dst), T::from_scalar(alpha));
+        let add = |d: &mut T, s: &T| *d = d.plus(s.times(alpha));
+        match slices.inner {
+            1 => slices.for_each(|to, from| add(&mut dst[to.start], &src[from.start])),
+            _ => slices.for_each(|to, from| dst[to].iter_mut().zip(&src[from]).for_each(|(d, s)| add(d, s))),
+        }
+    }, else slices.for_each(|to, from| {
+        for (at, k) in to.zip(from) {
+            let v = Reduce::Prod.combine(dtype, source.get(k), alpha);
+            Reduce::Sum.update_element(dtype, dst, at, v);
+        }
+    }));
+    Ok(())
+}
+
+fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let x = c.leaf("self")?;
+    let slices = NamedSlices::new(c, "index_fill_(): Expected dtype int64 for index.")?;
+    let value = scalar_arg(c.get("value"))?.cast(x.dtype());
+    let value = Tensor::from_scalars(x.dtype(), &[], &[value]);
+    copy_all(x, &mut outs[0], pool);
+    let dst = outs[0].bytes_mut();
+    with_size!(x.dtype().size(), N => {
+        let (value, dst) = (value.bytes().as_chunks::<N>().0[0], dst.as_chunks_mut::<N>().0);
+        slices.for_each(|to, _| dst[to].fill(value));
+    });
+    Ok(())
+}
