@@ -10,6 +10,12 @@ fn main() {
     println!("cargo:rustc-env=FXC_DIGEST={:016x}", digest_sources());
     println!("cargo:rerun-if-changed=grammar");
     println!("cargo:rerun-if-changed=build.rs");
+    #[cfg(feature = "compiler")]
+    generate_parsers();
+}
+
+#[cfg(feature = "compiler")]
+fn generate_parsers() {
     lalrpop::Configuration::new()
         .set_in_dir("grammar")
         .emit_rerun_directives(true)

@@ -48,16 +48,22 @@
 //! **Running.** [`codegen`] makes machine code of the kernels with Cranelift, in about a tenth of a millisecond each;
 //! [`runtime`] owns memory and threads ([`parallel`]).
 //!
+//! **Running without the compiler.** With the feature `runtime` in place of `compiler`, the library is [`Runner`] alone, which runs
+//! compiled models. Modules of the compiler are marked below.
+//!
 //! `docs/tour.md` follows one graph through these stages; `ARCHITECTURE.md` tells the invariants of each representation and how
 //! to add an op or a pass.
 
 // Unsafe code stands where there are addresses: in the code that is made and run, in memory, in threads, in vectors.
 #![deny(unsafe_code)]
+// Modules of a runtime build have items that the compiler alone uses.
+#![cfg_attr(not(feature = "compiler"), allow(dead_code, unused_imports))]
 // An item is `pub` only where other crates can reach it.
-#![warn(unreachable_pub)]
+#![cfg_attr(feature = "compiler", warn(unreachable_pub))]
 // The public documentation says where things come from in the compiler.
 #![allow(rustdoc::private_intra_doc_links)]
 
+#[cfg(feature = "compiler")]
 mod api;
 #[allow(unsafe_code)]
 mod artifact;
@@ -65,53 +71,71 @@ mod artifact;
 mod cli;
 #[allow(unsafe_code)]
 mod code;
+#[cfg(feature = "compiler")]
 #[allow(unsafe_code)]
 mod codegen;
 mod control;
 pub mod diag;
+#[cfg(feature = "compiler")]
 mod driver;
+#[cfg(feature = "compiler")]
 pub mod graph;
+#[cfg(feature = "compiler")]
 mod import;
+#[cfg(feature = "compiler")]
 pub mod infer;
+#[cfg(feature = "compiler")]
 pub mod interp;
 mod kernel;
+#[cfg(feature = "compiler")]
 mod lower;
 #[allow(unsafe_code)]
 mod math;
+#[cfg(feature = "compiler")]
 mod op;
 #[allow(unsafe_code)]
 mod parallel;
+#[cfg(feature = "compiler")]
 pub mod pass;
 mod program;
+#[cfg(feature = "compiler")]
 pub mod rewrite;
+mod runner;
 #[allow(unsafe_code)]
 mod runtime;
 mod scalar;
 pub mod source;
+#[cfg(feature = "compiler")]
 mod syntax;
 mod target;
 #[allow(unsafe_code)]
 mod tensor;
 pub mod types;
 
+#[cfg(feature = "compiler")]
 pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
 pub use parallel::CancelToken;
+pub use runner::{Runner, RunnerError, RunnerOptions};
 pub use tensor::{Element, LayoutError, Scalar, Tensor, View, ViewMut};
 
+#[cfg(feature = "compiler")]
 pub use driver::minimize;
+#[cfg(feature = "compiler")]
 pub use op::random::seed as manual_seed;
 
 /// The examples of docs/embedding.md, which the tests run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "compiler"))]
 #[doc = include_str!("../docs/embedding.md")]
 mod embedding {}
 
+#[cfg(feature = "compiler")]
 /// Ops of your own in Rust: a schema, a type rule and a computation, which every stage finds like a row of the table.
 pub mod custom {
     pub use crate::op::custom::{CustomOp, register, registered_ops};
     pub use crate::op::{Call, Op, OpError, OpResult, Sizes};
 }
 
+#[cfg(feature = "compiler")]
 /// The stages of the compiler, for its own program, tests and benchmarks. Nothing here is promised to stay as it is.
 #[doc(hidden)]
 pub mod internals {

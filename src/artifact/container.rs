@@ -12,7 +12,7 @@
 
 use super::damaged;
 use crate::diag::{Code, Diagnostic};
-use crate::tensor::files::{COMPILED_MAGIC, map_file};
+use crate::tensor::{COMPILED_MAGIC, map_file};
 use crc32fast::Hasher;
 use memmap2::Mmap;
 use std::fs::File;

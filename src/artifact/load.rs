@@ -6,7 +6,7 @@ use super::{Container, SectionKind, damaged};
 use crate::code::{
     CodeError, CompileKernels, CompiledKernels, FunctionInfo, KernelFunction, LoadedFunction, load_functions,
 };
-use crate::diag::Diagnostic;
+use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, structural_key};
 use crate::program::Program;
 use crate::runtime::{Executable, ExecutableOptions};
@@ -33,6 +33,7 @@ pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptio
     let missed = Arc::new(AtomicBool::new(false));
     let record = read_program(file, part, &missed)?;
     let program = record.program;
+    check_routines(file, &program, options)?;
     let code = LoadedCode::load(file, part, &program, record.functions, &record.kernels)?;
     let packs = map_packs(file, &program, &record.packs)?;
     let tensors = program.tensors();
@@ -50,6 +51,27 @@ pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptio
         false => Ok(executable),
         true => Err(unsound("a packed weight is missing".into())),
     }
+}
+
+/// Fails if steps call routines that this program does not have.
+fn check_routines(file: &Container, program: &Program, options: &ExecutableOptions) -> Result<(), Diagnostic> {
+    let called = program.routine_ops().into_iter();
+    let missing = called.filter(|op| options.routines.find(op).is_none());
+    let missing: Vec<String> = missing.map(|op| format!("`{op}`")).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let title = format!(
+        "`{}` calls {} that this program does not have: {}",
+        file.name(),
+        if missing.len() == 1 { "an op" } else { "ops" },
+        missing.join(", ")
+    );
+    let d = Diagnostic::new(Code::E0604, title)
+        .note("the code of these ops is not in the file; a build with the feature `runtime` alone has none of it");
+    Err(d
+        .help("run the model with a build that has the feature `compiler`, and register ops of your own before")
+        .help("or compile a model that does without them: `fxc compile MODEL -o FILE.fxc`"))
 }
 
 /// Checks what is read of a native part, but for its code.

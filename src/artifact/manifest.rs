@@ -1,27 +1,26 @@
 //! What a file says of itself, as JSON: readers of other versions take what they know.
 
 use super::BUILD;
+use super::json::Json;
 use crate::target::{Feature, Target};
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
 
 /// What is in a file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Manifest {
     /// The version of fxc that wrote it.
     pub fxc: String,
     /// The model's name.
     pub name: String,
     /// Whether the graph is an exported program.
-    #[serde(default)]
     pub exported: bool,
     /// The native parts, in order.
-    #[serde(default)]
     pub native: Vec<NativeEntry>,
 }
 
 /// A native part.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct NativeEntry {
     /// The build of fxc that made it: see [`BUILD`].
     pub build: String,
@@ -32,22 +31,17 @@ pub(crate) struct NativeEntry {
     /// How the code was made.
     pub options: CodeOptions,
     /// The values of symbolic sizes.
-    #[serde(default)]
     pub sizes: Vec<(String, i64)>,
     /// The inputs, for people.
-    #[serde(default)]
     pub inputs: Vec<String>,
     /// Kernels, and contractions.
-    #[serde(default)]
     pub steps: [usize; 2],
     /// Bytes of intermediate values.
-    #[serde(default)]
     pub arena: usize,
 }
 
 /// Options that results depend on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CodeOptions {
     /// No algorithm takes the place of another that rounds differently.
     pub exact: bool,
@@ -73,6 +67,42 @@ pub(crate) struct WeightRecord {
     pub len: u64,
 }
 
+impl Manifest {
+    /// Reads a manifest. Entries that this version does not know are left alone.
+    pub(crate) fn from_json(text: &str) -> Result<Manifest, String> {
+        let json = Json::parse(text)?;
+        let native = json.get("native").and_then(Json::as_list).unwrap_or_default();
+        Ok(Manifest {
+            fxc: required_text(&json, "fxc")?,
+            name: required_text(&json, "name")?,
+            exported: json.get("exported").and_then(Json::as_bool).unwrap_or(false),
+            native: native.iter().map(NativeEntry::from_json).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn required_text(json: &Json, key: &str) -> Result<String, String> {
+    let text = json.get(key).and_then(Json::as_str);
+    text.map(String::from).ok_or_else(|| format!("`{key}` is missing"))
+}
+
+/// The texts of a list, if the key has one.
+fn texts(json: &Json, key: &str) -> Vec<String> {
+    let items = json.get(key).and_then(Json::as_list).unwrap_or_default();
+    items.iter().filter_map(Json::as_str).map(String::from).collect()
+}
+
+impl CodeOptions {
+    fn from_json(json: &Json) -> CodeOptions {
+        let flag = |key| json.get(key).and_then(Json::as_bool).unwrap_or(false);
+        CodeOptions {
+            exact: flag("exact"),
+            fast_math: flag("fast_math"),
+            skipped: texts(json, "skipped"),
+        }
+    }
+}
+
 /// The architecture and system that code runs on.
 fn platform() -> String {
     let abi = if cfg!(windows) { "windows" } else { "sysv" };
@@ -80,6 +110,28 @@ fn platform() -> String {
 }
 
 impl NativeEntry {
+    fn from_json(json: &Json) -> Result<NativeEntry, String> {
+        let count = |v: Option<&Json>| v.and_then(Json::as_int).unwrap_or(0).max(0) as usize;
+        let items = |key| json.get(key).and_then(Json::as_list).unwrap_or_default();
+        let size = |v: &Json| {
+            let [name, size] = v.as_list()? else { return None };
+            Some((name.as_str()?.to_string(), size.as_int()?))
+        };
+        let features = json.get("features").ok_or("`features` is missing")?;
+        let features = features.as_list().ok_or("`features` is not a list")?;
+        let name = |f: &Json| f.as_str().map(String::from).ok_or("a feature is not a name");
+        Ok(NativeEntry {
+            build: required_text(json, "build")?,
+            platform: required_text(json, "platform")?,
+            features: features.iter().map(name).collect::<Result<_, _>>()?,
+            options: CodeOptions::from_json(json.get("options").ok_or("`options` is missing")?),
+            sizes: items("sizes").iter().filter_map(size).collect(),
+            inputs: texts(json, "inputs"),
+            steps: [0, 1].map(|i| count(items("steps").get(i))),
+            arena: count(json.get("arena")),
+        })
+    }
+
     /// Of this build and this platform, for processors with the features of `target`.
     pub(crate) fn new(target: Target, options: CodeOptions) -> NativeEntry {
         NativeEntry {
@@ -147,8 +199,36 @@ mod tests {
     }
 
     #[test]
+    fn manifests_are_read_as_they_were_written() {
+        let options = CodeOptions {
+            exact: true,
+            fast_math: true,
+            skipped: vec!["cse".into()],
+        };
+        let part = NativeEntry {
+            sizes: vec![("N".into(), 8), ("M".into(), -1)],
+            inputs: vec!["f32[8]".into()],
+            steps: [3, 4],
+            arena: 1 << 40,
+            ..NativeEntry::new(Target::native(), options)
+        };
+        let manifest = Manifest {
+            fxc: BUILD.into(),
+            name: "a \"name\"\n".into(),
+            exported: true,
+            native: vec![
+                part.clone(),
+                NativeEntry::new(Target::default(), CodeOptions::default()),
+            ],
+        };
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(Manifest::from_json(&text).unwrap(), manifest);
+        assert!(Manifest::from_json(&text.replace("features", "f")).is_err());
+    }
+
+    #[test]
     fn unknown_entries_of_a_manifest_are_left_alone() {
-        let read: Manifest = serde_json::from_str(r#"{"fxc": "9", "name": "m", "more": [1]}"#).unwrap();
+        let read = Manifest::from_json(r#"{"fxc": "9", "name": "m", "more": [1]}"#).unwrap();
         assert!(read.fxc == "9" && read.native.is_empty());
     }
 }

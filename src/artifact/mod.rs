@@ -21,20 +21,58 @@
 
 mod check;
 mod container;
+mod json;
 mod load;
 mod manifest;
 mod record;
+#[cfg(feature = "compiler")]
 mod write;
 
 pub(crate) use container::{Container, ContainerWriter, Section, SectionKind};
 pub(crate) use load::{check_native, load_native, mapped_tensor, read_key};
 pub(crate) use manifest::{CodeOptions, Manifest, NativeEntry, WeightRecord};
+#[cfg(feature = "compiler")]
 pub(crate) use write::{NativeWriter, WriteError};
 
 use crate::diag::{Code, Diagnostic};
+use std::path::Path;
 
 /// This version of fxc as native parts name it: its number, and a digest of the sources that decide what is in such a part.
 pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FXC_DIGEST"));
+
+/// The extension of compiled files. A file with it that is not a compiled model is refused, and so is a compiled model
+/// without it: machine code must not be loaded by accident.
+const COMPILED_ENDING: &str = "fxc";
+
+/// Whether a path has the extension of compiled models.
+pub fn has_compiled_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == COMPILED_ENDING)
+}
+
+/// Opens a compiled model's file and reads its manifest.
+pub(crate) fn open_compiled(path: &Path) -> Result<(Container, Manifest), Diagnostic> {
+    let container = Container::open(path)?;
+    check_ending(path)?;
+    let text = container.read_text(SectionKind::Manifest)?;
+    let manifest = Manifest::from_json(text);
+    let manifest =
+        manifest.map_err(|e| damaged(container.name(), format!("the manifest section is malformed: {e}")))?;
+    Ok((container, manifest))
+}
+
+/// Checks the extension: a compiled model contains code, so it is only loaded from a file whose name says so.
+fn check_ending(path: &Path) -> Result<(), Diagnostic> {
+    if has_compiled_ending(path) {
+        return Ok(());
+    }
+    let title = format!(
+        "`{}` is a compiled model, but its name does not end in .{COMPILED_ENDING}",
+        path.display()
+    );
+    let d = Diagnostic::new(Code::E0409, title)
+        .note("a compiled model contains code; the extension prevents loading it by accident");
+    Err(d.help("if you trust the file as you would a program, rename it to have this extension"))
+}
 
 /// The finding that a file is not what its format prescribes.
 pub(crate) fn damaged(name: &str, why: impl std::fmt::Display) -> Diagnostic {

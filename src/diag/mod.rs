@@ -7,6 +7,7 @@
 pub mod codes;
 pub mod fix;
 pub mod nearest;
+#[cfg(feature = "compiler")]
 pub mod render;
 pub mod words;
 

@@ -8,7 +8,7 @@ use super::session::{Reported, Session, Staged, thread_count};
 use super::stage::{Stage, StageProduct};
 use crate::artifact::{
     BUILD, CodeOptions, Container, Manifest, NativeEntry, Section, SectionKind, WeightRecord, check_native, damaged,
-    load_native, mapped_tensor, read_key,
+    load_native, mapped_tensor, open_compiled, read_key,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Attribute, AttributeKind, GraphModule, Signature};
@@ -22,10 +22,6 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The extension of compiled files. A file with it that is not a compiled model is refused, and so is a compiled model
-/// without it: machine code must not be loaded by accident.
-const COMPILED_ENDING: &str = "fxc";
 
 /// A compiled model's file whose header, table and manifest have been read.
 pub struct CompiledFile {
@@ -70,9 +66,7 @@ pub struct PartInfo {
 impl CompiledFile {
     /// Opens a file.
     pub fn open(path: &Path) -> Result<Arc<CompiledFile>, Diagnostic> {
-        check_ending(path)?;
-        let container = Container::open(path)?;
-        let manifest: Manifest = read_json(&container, SectionKind::Manifest)?;
+        let (container, manifest) = open_compiled(path)?;
         Ok(Arc::new(CompiledFile { container, manifest }))
     }
 
@@ -351,23 +345,4 @@ fn read_json<T: DeserializeOwned>(container: &Container, kind: SectionKind) -> R
             format!("the {} section is malformed: {e}", kind.name()),
         )
     })
-}
-
-/// Whether a path has the extension of compiled models.
-pub fn has_compiled_ending(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == COMPILED_ENDING)
-}
-
-/// Checks the extension: a compiled model contains code, so it is only loaded from a file whose name says so.
-fn check_ending(path: &Path) -> Result<(), Diagnostic> {
-    if has_compiled_ending(path) {
-        return Ok(());
-    }
-    let title = format!(
-        "`{}` is a compiled model, but its name does not end in .{COMPILED_ENDING}",
-        path.display()
-    );
-    let d = Diagnostic::new(Code::E0409, title)
-        .note("a compiled model contains code; the extension prevents loading it by accident");
-    Err(d.help("if you trust the file as you would a program, rename it to have this extension"))
 }

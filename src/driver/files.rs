@@ -1,6 +1,6 @@
 //! File access, with errors as diagnostics.
 
-use super::compiled_file::has_compiled_ending;
+use crate::artifact::has_compiled_ending;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, FileKind, FileRole, HEAD, Problem};

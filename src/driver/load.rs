@@ -1,9 +1,10 @@
 //! Loads a module of graphs from a path or a text.
 
-use super::compiled_file::{CompiledFile, has_compiled_ending};
+use super::compiled_file::CompiledFile;
 use super::files::{self, Content};
 use super::session::{Reported, Session, Staged};
 use super::stage::{Stage, StageProduct};
+use crate::artifact::has_compiled_ending;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Gaps, GraphModule};
 use crate::import;

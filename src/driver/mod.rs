@@ -27,8 +27,9 @@ mod show;
 mod split;
 mod stage;
 
+pub use crate::artifact::has_compiled_ending;
 pub use compile::{Compilation, Request, compile, nothing_compiled};
-pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name, has_compiled_ending};
+pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name};
 pub use debug::{bisect, compare, minimize};
 pub use function::{CallResult, Function};
 pub use inputs::bind::{BoundInputs, COMMAND_LINE, Dims, Given, Provided, Value};

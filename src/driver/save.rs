@@ -1,7 +1,7 @@
 //! Writes compiled models to files.
 
 use super::compile::Request;
-use super::compiled_file::{code_options, has_compiled_ending, show_type};
+use super::compiled_file::{code_options, show_type};
 use super::files::{plain_io_error, unwritable_file};
 use super::function::Function;
 use super::inputs::bind::BoundInputs;
@@ -9,6 +9,7 @@ use super::load::LoadedModel;
 use super::session::{Reported, Session, Staged};
 use crate::artifact::{
     BUILD, CodeOptions, ContainerWriter, Manifest, NativeEntry, NativeWriter, SectionKind, WriteError,
+    has_compiled_ending,
 };
 use crate::diag::{Code, Diagnostic};
 use crate::graph::print::is_stored;

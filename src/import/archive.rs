@@ -3,6 +3,7 @@
 use super::parts::GraphParts;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::files::{self, FileKind, HEAD};
+use crate::tensor::map_file;
 use memmap2::Mmap;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -49,8 +50,7 @@ impl Archive {
     /// Opens an archive.
     pub(super) fn open(path: &Path) -> Result<Archive, Diagnostic> {
         let name = path.display().to_string();
-        let map =
-            files::map_file(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
+        let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
         let mut zip = open_zip(&map, &name)?;
         let mut entries = HashMap::new();
         for index in 0..zip.len() {

@@ -5,7 +5,9 @@
 
 mod apart;
 mod contract;
+#[cfg(feature = "compiler")]
 pub(crate) mod print;
+#[cfg(feature = "compiler")]
 pub(crate) mod python;
 pub(crate) mod report;
 
@@ -19,7 +21,7 @@ use crate::source::Loc;
 use crate::tensor::Tensor;
 use crate::types::{DType, Mutation, Val};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A buffer of a program, by its position in [`Program::buffers`].
@@ -197,6 +199,15 @@ impl Program {
             Step::Control { graphs, .. } => &graphs[..],
             _ => &[],
         })
+    }
+
+    /// The names of the ops whose routines its steps call, also in the programs that its steps run.
+    pub fn routine_ops(&self) -> BTreeSet<&str> {
+        let own = self.steps.iter().filter_map(|s| match s {
+            Step::Routine { call, .. } => Some(&*call.op),
+            _ => None,
+        });
+        own.chain(self.nested().flat_map(Program::routine_ops)).collect()
     }
 
     /// [`Program::tensors`], to be replaced.

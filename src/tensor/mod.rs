@@ -6,9 +6,11 @@
 //! it is first read. Therefore it is read-only until [`Tensor::bytes_mut`] makes it unique.
 
 mod element;
+#[cfg(feature = "compiler")]
 pub mod files;
 mod float8;
 mod layout;
+mod mapped;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod product;
@@ -18,6 +20,7 @@ mod view;
 
 pub use element::{Element, Scalar, cells_of_mut};
 pub use layout::LayoutError;
+pub use mapped::{COMPILED_MAGIC, map_file};
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};

@@ -416,7 +416,7 @@ mod tests {
     fn bytes_of_a_file_are_copied_before_they_are_written() {
         let path = std::env::temp_dir().join(format!("fxc-mapped-{}", std::process::id()));
         std::fs::write(&path, [7u8; 4096]).expect("a file is written");
-        let map = super::super::files::map_file(&path).expect("it is mapped");
+        let map = super::super::map_file(&path).expect("it is mapped");
         let mut b = AlignedBytes::mapped(&map, 64..128).expect("the bytes are there");
         assert_eq!(b.address() as usize, map.as_ptr() as usize + 64);
         b.bytes_mut().fill(1);

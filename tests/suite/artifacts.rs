@@ -2,9 +2,10 @@
 
 use crate::mutants::{Random, rounds, survives};
 use crate::support::{Dir, Ran, codes, examples, files, fxc_in, root};
+use fxc::diag::Code;
 use fxc::internals::driver::{CompiledFile, Fill, Session, fill};
 use fxc::types::{TensorType, Val};
-use fxc::{Error, Input, Model, Options, Tensor};
+use fxc::{Error, Input, Model, Options, Runner, RunnerError, RunnerOptions, Tensor, View};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -52,6 +53,15 @@ fn two_calls(model: &Model, options: &Options, inputs: &[Tensor]) -> Result<Vec<
     Ok(all)
 }
 
+/// [`two_calls`] of a compiled model's file without the compiler.
+fn two_runs(file: &Path, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunnerError> {
+    let mut runner = Runner::open(file, &RunnerOptions::new().threads(2))?;
+    let inputs: Vec<View> = inputs.iter().map(View::from).collect();
+    let mut all = runner.run(&inputs)?;
+    all.extend(runner.run(&inputs)?);
+    Ok(all)
+}
+
 /// Saves a model in compiled form and compares calls of the file with calls of the model. Returns the number of native
 /// parts in the file.
 fn round_trip(path: &Path, dir: &Dir) -> usize {
@@ -80,6 +90,15 @@ fn round_trip(path: &Path, dir: &Dir) -> usize {
         "{}",
         path.display()
     );
+    match two_runs(&file, &inputs) {
+        Ok(got) => assert!(
+            got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| a.bit_eq(b)),
+            "{} without the compiler",
+            path.display()
+        ),
+        // Without native parts, or with ops whose code is not in the file.
+        Err(e) => assert_eq!(e.code(), Code::E0604, "{}: {e}", path.display()),
+    }
     // The file has the graphs that were saved.
     let text = |m: &Model| {
         fxc::graph::print(m.module())

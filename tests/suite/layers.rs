@@ -4,10 +4,10 @@ use crate::support::root;
 use std::path::{Path, PathBuf};
 
 /// The order. ARCHITECTURE.md explains it.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "source", "target", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph", "import",
     "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
-    "artifact", "driver", "api", "cli",
+    "artifact", "runner", "driver", "api", "cli",
 ];
 
 #[test]
@@ -96,7 +96,7 @@ fn assert_ordered(stage: &str, order: &[&str]) {
 }
 
 /// Earlier stages that a stage nevertheless does not use: compiled models run without them.
-const APART: [(&str, &[&str]); 4] = [
+const APART: [(&str, &[&str]); 5] = [
     (
         "program",
         &["syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass"],
@@ -115,6 +115,12 @@ const APART: [(&str, &[&str]); 4] = [
     ),
     (
         "artifact",
+        &[
+            "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
+        ],
+    ),
+    (
+        "runner",
         &[
             "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
         ],

@@ -14,18 +14,18 @@ mod tests;
 mod zipped;
 
 pub use array::Array;
-pub use kind::{COMPILED_MAGIC, FileKind, FileRole, HEAD, Pickled};
+pub use kind::{FileKind, FileRole, HEAD, Pickled};
 pub use zipped::open_zip;
 
+use super::mapped::{MapError, map_file};
 use super::{ALIGN, Tensor, byte_len};
 use crate::types::DType;
 use indexmap::IndexMap;
 use memmap2::Mmap;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::Arc;
 
 /// The tensors of a file.
 #[derive(Clone, Debug, Default)]
@@ -160,6 +160,15 @@ pub enum Problem {
     Memory(u64),
 }
 
+impl From<MapError> for Problem {
+    fn from(e: MapError) -> Problem {
+        match e {
+            MapError::Io(e) => Problem::Io(e),
+            MapError::Empty => Problem::Empty,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -224,7 +233,7 @@ pub fn read(path: &Path) -> Result<TensorFile, FileError> {
 
 /// Reads the headers of the file at `path`.
 pub fn open(path: &Path) -> Result<Contents, FileError> {
-    let map = map_file(path).map_err(|p| in_file(path)(whole_file(p)))?;
+    let map = map_file(path).map_err(|e| in_file(path)(whole_file(e.into())))?;
     parse_contents(&map).map_err(in_file(path))
 }
 
@@ -234,58 +243,6 @@ fn in_file(path: &Path) -> impl Fn(FileProblem) -> FileError {
         tensor,
         problem,
     }
-}
-
-/// Maps the file at `path` for reading. If this process already maps the file and it has not changed since, returns the
-/// same mapping, so that all readers share what is derived from its weights.
-pub fn map_file(path: &Path) -> Result<Arc<Mmap>, Problem> {
-    let io = |e: std::io::Error| Problem::Io(e.to_string());
-    let file = File::open(path).map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    if meta.is_dir() {
-        return Err(Problem::Io("is a directory".into()));
-    }
-    if meta.len() == 0 && meta.is_file() {
-        return Err(Problem::Empty);
-    }
-    let Ok(mut known) = MAPPED.get_or_init(Mutex::default).lock() else {
-        return map_open_file(&file).map_err(io);
-    };
-    let id = identity(&meta);
-    if let Some(map) = id.as_ref().and_then(|id| known.get(id)?.upgrade()) {
-        return Ok(map);
-    }
-    let map = map_open_file(&file).map_err(io)?;
-    known.retain(|_, m| m.strong_count() > 0);
-    known.extend(id.map(|id| (id, Arc::downgrade(&map))));
-    Ok(map)
-}
-
-/// Identifies a version of a file: device, number, length, and the seconds and nanoseconds of its last modification and
-/// status change.
-type Identity = [i128; 7];
-
-/// The files that are currently mapped.
-static MAPPED: OnceLock<Mutex<HashMap<Identity, Weak<Mmap>>>> = OnceLock::new();
-
-#[cfg(unix)]
-fn identity(m: &std::fs::Metadata) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt;
-    let changed = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()].map(i128::from);
-    let [a, b, c, d] = changed;
-    m.is_file()
-        .then_some([m.dev().into(), m.ino().into(), m.len().into(), a, b, c, d])
-}
-
-#[cfg(not(unix))]
-fn identity(_: &std::fs::Metadata) -> Option<Identity> {
-    None
-}
-
-fn map_open_file(file: &File) -> std::io::Result<Arc<Mmap>> {
-    // SAFETY: the mapping is private to reads; as with every mapped file, another process that shortens the file while
-    // it is in use makes later reads fail.
-    Ok(Arc::new(unsafe { Mmap::map(file) }?))
 }
 
 /// Reads the headers of mapped bytes.

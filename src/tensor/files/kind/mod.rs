@@ -18,9 +18,6 @@ use std::fmt;
 /// This many bytes of a file are enough to recognise its kind.
 pub const HEAD: usize = 1 << 16;
 
-/// The first bytes of a compiled model. The line ends reveal that a file was converted as if it were text.
-pub const COMPILED_MAGIC: &[u8; 8] = b"\x8aFXC\r\n\x1a\n";
-
 /// The number of leading bytes by which text is recognised.
 const SAMPLE: usize = 1 << 13;
 

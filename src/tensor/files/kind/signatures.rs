@@ -1,6 +1,7 @@
 //! Signatures: the bytes that files of a kind start with.
 
-use super::{COMPILED_MAGIC, FileKind};
+use super::FileKind;
+use crate::tensor::COMPILED_MAGIC;
 
 /// A signature: its offset, its bytes, and the kind of file.
 type FileSignature = (usize, &'static [u8], FileKind);

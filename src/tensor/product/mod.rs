@@ -1,4 +1,10 @@
-//! The matrix product that the reference computations use.
+//! Products of f64 matrices: with the crate `gemm`, which is as fast as the processor, or without it in plain loops.
+
+#[cfg(all(test, feature = "compiler"))]
+mod loops;
+#[cfg_attr(feature = "compiler", path = "gemm.rs")]
+#[cfg_attr(not(feature = "compiler"), path = "loops.rs")]
+mod strided;
 
 /// `out = a @ b` in f64, row-major without gaps, where `a` is `m x k` and `b` is `k x n`. Panics if a length does not
 /// match the sizes.
@@ -34,43 +40,13 @@ pub unsafe fn matmul_f64_strided(
     out: *mut f64,
     out_row: usize,
 ) {
-    let signed = |[row, column]: [usize; 2]| [row as isize, column as isize];
-    let swapped = |(pointer, [row, column]): (*const f64, [isize; 2])| (pointer, [column, row]);
-    let (left, right, out_row) = ((a, signed(a_strides)), (b, signed(b_strides)), out_row as isize);
-    // The kernels need columns without gaps, which the transposed product has.
-    let (m, n, left, right, out_strides) = match out_row > 1 {
-        true => (n, m, swapped(right), swapped(left), [1, out_row]),
-        false => (m, n, left, right, [out_row, 1]),
-    };
     // SAFETY: the caller's contract.
-    unsafe {
-        gemm_f64::gemm::f64::get_gemm_fn()(
-            m,
-            n,
-            k,
-            out,
-            out_strides[1],
-            out_strides[0],
-            false,
-            left.0,
-            left.1[1],
-            left.1[0],
-            right.0,
-            right.1[1],
-            right.1[0],
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm_common::Parallelism::None,
-        );
-    }
+    unsafe { strided::product([m, n, k], a, a_strides, b, b_strides, out, out_row) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matmul_f64;
+    use super::{loops, matmul_f64};
 
     #[test]
     fn products_are_sums_of_products() {
@@ -82,6 +58,30 @@ mod tests {
             for (i, o) in out.iter().enumerate() {
                 let want: f64 = (0..k).map(|p| a[i / n * k + p] * b[p * n + i % n]).sum();
                 assert_eq!(*o, want);
+            }
+        }
+    }
+
+    #[test]
+    fn loops_compute_the_same_for_all_strides() {
+        let (m, n, k, out_row) = (5, 7, 6, 9);
+        let a: Vec<f64> = (0..64).map(|i| (i % 7) as f64 - 3.0).collect();
+        let b: Vec<f64> = (0..64).map(|i| (i % 5) as f64 - 2.0).collect();
+        for a_strides in [[k, 1], [1, m], [8, 1]] {
+            for b_strides in [[n, 1], [1, k], [0, 1], [1, 0]] {
+                let mut out = vec![9.0; m * out_row];
+                // SAFETY: 64 elements are more than the strides reach, and `out` has its rows.
+                unsafe {
+                    let (a, b) = (a.as_ptr(), b.as_ptr());
+                    loops::product([m, n, k], a, a_strides, b, b_strides, out.as_mut_ptr(), out_row);
+                }
+                for (i, o) in out.iter().enumerate() {
+                    let (row, column) = (i / out_row, i % out_row);
+                    let term =
+                        |p| a[row * a_strides[0] + p * a_strides[1]] * b[p * b_strides[0] + column * b_strides[1]];
+                    let want = if column < n { (0..k).map(term).sum() } else { 9.0 };
+                    assert_eq!(*o, want, "{a_strides:?} {b_strides:?} {i}");
+                }
             }
         }
     }

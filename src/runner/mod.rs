@@ -1,0 +1,230 @@
+//! Runs compiled models without the compiler.
+//!
+//! A [`Runner`] reads native parts of a compiled model's file and nothing else: no graph, no text, no table of ops. It is in
+//! every build of the library, and all there is in a build with the feature `runtime` alone.
+
+mod error;
+mod part;
+#[cfg(test)]
+mod tests;
+
+pub use error::RunnerError;
+
+use crate::artifact::{Container, open_compiled};
+use crate::diag::{Code, Diagnostic};
+use crate::parallel::CancelToken;
+use crate::runtime::Executable;
+use crate::tensor::{Tensor, View, ViewMut};
+use crate::types::{Mutation, TensorType, Val};
+use part::{Part, load_part};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a [`Runner`] runs.
+#[derive(Clone, Debug, Default)]
+pub struct RunnerOptions {
+    threads: usize,
+    cancel: CancelToken,
+}
+
+impl RunnerOptions {
+    /// The default options.
+    pub fn new() -> RunnerOptions {
+        RunnerOptions::default()
+    }
+
+    /// The number of threads for a call, including the caller's; 0, the default, means one per processor.
+    pub fn threads(mut self, threads: usize) -> RunnerOptions {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets a token that can cancel calls.
+    pub fn cancel(mut self, token: CancelToken) -> RunnerOptions {
+        self.cancel = token;
+        self
+    }
+}
+
+/// A compiled model that runs without the compiler.
+///
+/// Inputs are the model's tensors in order, nested ones flattened. Inputs that are not tensors have the values that the model was
+/// compiled with. Buffers that calls write keep their values from call to call. Runners of one file share its mapped weights;
+/// programs that call it from several threads open one for each.
+///
+/// ```no_run
+/// use fxc::{Runner, RunnerOptions, View};
+///
+/// let mut runner = Runner::open("mlp.fxc", &RunnerOptions::new().threads(2))?;
+/// let x = [0.5f32; 64];
+/// let results = runner.run(&[View::from_slice(&[1, 64], &x)?])?;
+/// println!("{:?}", results[0].as_slice::<f32>());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Runner {
+    file: Container,
+    options: RunnerOptions,
+    /// The native parts that fit this build and processor.
+    parts: Vec<Part>,
+    /// Those that calls have used, by their position in `parts`. The last one ran last and has the values of buffers.
+    loaded: Vec<(usize, Executable)>,
+    changed: Vec<(Arc<str>, Tensor)>,
+}
+
+impl Runner {
+    /// Opens a compiled model, whose name must end in `.fxc`, and loads its first native part that can run here. Open only files
+    /// that you trust as you would trust a program.
+    ///
+    /// Fails with E0604 if no native part can run: all are for other processors or by another build of fxc, or need ops that
+    /// this program does not have.
+    pub fn open(path: impl AsRef<Path>, options: &RunnerOptions) -> Result<Runner, RunnerError> {
+        let (file, manifest) = open_compiled(path.as_ref())?;
+        let parts = part::fitting_parts(&file, &manifest)?;
+        let mut runner = Runner {
+            file,
+            options: options.clone(),
+            parts,
+            loaded: vec![],
+            changed: vec![],
+        };
+        runner.use_part(0)?;
+        Ok(runner)
+    }
+
+    /// The names of the tensors that a call takes, in order.
+    pub fn input_names(&self) -> Vec<&str> {
+        let program = self.loaded.first().map(|(_, e)| e.program());
+        let inputs = program.into_iter().flat_map(|p| &p.inputs);
+        let given = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
+        given.map(|i| &*i.name).collect()
+    }
+
+    /// The types of inputs that the file has code for: for each native part that can run here, one for each tensor.
+    pub fn input_types(&self) -> Vec<&[TensorType]> {
+        self.parts.iter().map(|p| &p.inputs[..]).collect()
+    }
+
+    /// Calls the model. The results are its tensors in flattened order.
+    pub fn run(&mut self, inputs: &[View<'_>]) -> Result<Vec<Tensor>, RunnerError> {
+        let copies = copy_strided(inputs);
+        let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
+        let executable = self.find_executable(&views)?;
+        let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
+        let result = executable.run(&picked).map_err(|d| *d)?;
+        let mutations = executable.program().mutations.clone();
+        Ok(self.keep_changed(&mutations, result))
+    }
+
+    /// [`Runner::run`] that writes the results to the caller's memory, which must have their types. Once a native part has run, a
+    /// call does not allocate heap memory. The new values of inputs that the model changes in place are not kept.
+    pub fn run_into(&mut self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), RunnerError> {
+        let copies = copy_strided(inputs);
+        let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
+        self.changed.clear();
+        let executable = self.find_executable(&views)?;
+        let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
+        executable.run_into(&picked, outputs).map_err(|d| (*d).into())
+    }
+
+    /// The inputs that the last [`Runner::run`] changed in place, by name, with their new values. The memory of inputs is only read.
+    pub fn changed_inputs(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.changed.iter().map(|(name, t)| (&**name, t))
+    }
+
+    /// The buffers that calls write, by path.
+    pub fn state(&self) -> BTreeMap<String, Tensor> {
+        let state = self.loaded.last().into_iter().flat_map(|(_, e)| e.state());
+        state.map(|(path, t)| (path.to_string(), t.clone())).collect()
+    }
+
+    /// Sets the value that the next call finds in a buffer that calls write.
+    pub fn set_state(&mut self, path: &str, value: &Tensor) -> Result<(), RunnerError> {
+        let Some((_, executable)) = self.loaded.last_mut() else {
+            return Ok(());
+        };
+        let input = executable.program().inputs.iter().find(|i| *i.name == *path);
+        let Some(first) = input.and_then(|i| i.state.as_ref()) else {
+            let d = Diagnostic::new(Code::E0505, format!("calls write no buffer `{path}`"));
+            return Err(d
+                .help("values of weights are a part of the code: recompile the model")
+                .into());
+        };
+        if (first.dtype(), first.shape()) != (value.dtype(), value.shape()) {
+            let title = format!("buffer `{path}` must be {}, not {}", first.ty(), value.ty());
+            return Err(Diagnostic::new(Code::E0504, title).into());
+        }
+        executable.set_state(path, value);
+        Ok(())
+    }
+
+    /// Resets all buffers to their first values.
+    pub fn reset(&mut self) {
+        for (_, e) in &mut self.loaded {
+            let inputs = e.program().inputs.iter();
+            let first = inputs.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
+            let first: Vec<_> = first.collect();
+            first.iter().for_each(|(path, t)| e.set_state(path, t));
+        }
+    }
+
+    /// The executable for inputs of these types, with the current values of buffers.
+    fn find_executable(&mut self, inputs: &[View<'_>]) -> Result<&mut Executable, RunnerError> {
+        let fits = |p: &Part| p.fits(inputs);
+        if let Some((last, _)) = self.loaded.last()
+            && fits(&self.parts[*last])
+        {
+            return self.use_part(*last);
+        }
+        let found = self.parts.iter().position(fits);
+        let found = found.ok_or_else(|| part::no_code_for(&self.file, &self.parts, inputs))?;
+        self.use_part(found)
+    }
+
+    /// Loads a part if necessary and makes it the last one used.
+    fn use_part(&mut self, which: usize) -> Result<&mut Executable, RunnerError> {
+        let at = match self.loaded.iter().position(|(i, _)| *i == which) {
+            Some(at) => at,
+            None => {
+                let executable = load_part(&self.file, &self.parts[which], &self.options)?;
+                self.loaded.insert(0, (which, executable));
+                0
+            }
+        };
+        let last = self.loaded.len() - 1;
+        if at < last {
+            let state = self.loaded[last].1.state().clone();
+            self.loaded[at..].rotate_left(1);
+            let executable = &mut self.loaded[last].1;
+            state.iter().for_each(|(path, t)| executable.set_state(path, t));
+        }
+        Ok(&mut self.loaded[last].1)
+    }
+
+    /// Keeps the new values of inputs among the leading results, and gives the others.
+    fn keep_changed(&mut self, mutations: &[Mutation], result: Val<Tensor>) -> Vec<Tensor> {
+        let mut tensors: Vec<Tensor> = result.leaves().into_iter().cloned().collect();
+        let rest = tensors.split_off(mutations.len().min(tensors.len()));
+        let written = mutations.iter().zip(tensors).filter_map(|(m, t)| match m {
+            Mutation::Input(name) => Some((name.clone(), t)),
+            _ => None,
+        });
+        self.changed = written.collect();
+        rest
+    }
+}
+
+/// Copies of the inputs whose memory layout the code cannot read.
+fn copy_strided(inputs: &[View<'_>]) -> SmallVec<[Option<Tensor>; 8]> {
+    let copy = |v: &View<'_>| v.dense_address().is_none().then(|| v.to_tensor());
+    inputs.iter().map(copy).collect()
+}
+
+fn dense_views<'a>(inputs: &[View<'a>], copies: &'a [Option<Tensor>]) -> SmallVec<[View<'a>; 8]> {
+    let dense = |(v, copy): (&View<'a>, &'a Option<Tensor>)| match copy {
+        Some(t) => t.into(),
+        None => v.clone(),
+    };
+    inputs.iter().zip(copies).map(dense).collect()
+}
