@@ -4,7 +4,7 @@ set -euo pipefail
 prefix=${1:?usage: capi/install.sh PREFIX [BUILD]}
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${2:-$root/target/release}
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/capi/Cargo.toml" | head -1)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -1)
 
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig"
 cp "$root/include/fxc.h" "$prefix/include/"

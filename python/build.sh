@@ -7,5 +7,6 @@ environment=$1
 shift
 wheels=$(mktemp -d)
 "$environment/bin/maturin" build --quiet --interpreter "$environment/bin/python" --out "$wheels" "$@"
+"$environment/bin/python" ../tools/check_release.py wheel "$wheels"/fxc-*.whl
 "$environment/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/fxc-*.whl
 rm -rf "$wheels"
