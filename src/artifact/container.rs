@@ -10,10 +10,10 @@
 //! 60  header's CRC-32  u32
 //! ```
 
+use super::crc::{Crc, crc_of};
 use super::damaged;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::{COMPILED_MAGIC, map_file};
-use crc32fast::Hasher;
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -119,10 +119,6 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
 
 fn u64_at(b: &[u8], at: usize) -> u64 {
     u32_at(b, at) as u64 | (u32_at(b, at + 4) as u64) << 32
-}
-
-fn crc_of(bytes: &[u8]) -> u32 {
-    crc32fast::hash(bytes)
 }
 
 impl Container {
@@ -256,7 +252,7 @@ pub(crate) struct ContainerWriter {
     at: u64,
     sections: Vec<(SectionKind, u32, Range<u64>, u32)>,
     /// The section being written: its kind, its part and where it begins, with the checksum so far.
-    open: Option<(SectionKind, u32, u64, Hasher)>,
+    open: Option<(SectionKind, u32, u64, Crc)>,
     done: bool,
 }
 
@@ -285,7 +281,7 @@ impl ContainerWriter {
         self.end();
         let align = if kind.is_large() { PAGE } else { 64 };
         self.fill_to(align)?;
-        self.open = Some((kind, part, self.at, Hasher::new()));
+        self.open = Some((kind, part, self.at, Crc::new()));
         Ok(())
     }
 

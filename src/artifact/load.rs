@@ -1,6 +1,7 @@
 //! Native parts read: what [`write`](super::write) writes becomes an executable again.
 
 use super::check::check_program;
+use super::decode::from_bytes;
 use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
 use super::{Container, SectionKind, damaged};
 use crate::code::{
@@ -23,7 +24,7 @@ const MOST_SCRATCH: usize = 1 << 26;
 /// The types of inputs that a part is for.
 pub(crate) fn read_key(file: &Container, part: u32) -> Result<Vec<Type>, Diagnostic> {
     let bytes = file.read(SectionKind::Key, part)?;
-    postcard::from_bytes(bytes).map_err(|e| damaged(file.name(), format!("the types of its inputs: {e}")))
+    from_bytes(bytes).map_err(|e| damaged(file.name(), format!("the types of its inputs: {e}")))
 }
 
 /// The executable of a native part. The part must fit this build and processor
@@ -83,7 +84,7 @@ pub(crate) fn check_native(file: &Container, part: u32) -> Result<(), Diagnostic
 /// The program of a part, with its tensors. A tensor that the file has in packed forms alone sets `missed` when it is read.
 fn read_program(file: &Container, part: u32, missed: &Arc<AtomicBool>) -> Result<ProgramRecord<Program>, Diagnostic> {
     let bytes = file.read(SectionKind::Program, part)?;
-    let record = postcard::from_bytes(bytes);
+    let record = from_bytes(bytes);
     let mut record: ProgramRecord<Program> =
         record.map_err(|e| damaged(file.name(), format!("its program cannot be read: {e}")))?;
     fill_tensors(file, &mut record.program, &record.tensors, missed)?;

@@ -21,6 +21,9 @@
 
 mod check;
 mod container;
+mod crc;
+mod decode;
+mod encode;
 mod json;
 mod load;
 mod manifest;

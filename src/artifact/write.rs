@@ -1,5 +1,6 @@
 //! Native parts written: an executable's program, code and packed weights.
 
+use super::encode::to_bytes;
 use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
 use super::{ContainerWriter, SectionKind, WeightRecord};
 use crate::code::FunctionInfo;
@@ -98,9 +99,9 @@ impl NativeWriter {
             kernels,
             packs,
         };
-        let bytes = postcard::to_allocvec(&record).map_err(|e| WriteError::NoForm(format!("the program: {e}")))?;
+        let bytes = to_bytes(&record).map_err(|e| WriteError::NoForm(format!("the program: {e}")))?;
         file.add(SectionKind::Program, part, &bytes)?;
-        let key = postcard::to_allocvec(inputs).map_err(|e| WriteError::NoForm(format!("the inputs' types: {e}")))?;
+        let key = to_bytes(inputs).map_err(|e| WriteError::NoForm(format!("the inputs' types: {e}")))?;
         file.add(SectionKind::Key, part, &key)?;
         self.parts += 1;
         Ok(())
