@@ -1,6 +1,7 @@
 //! Conversions between dtypes, with torch's cast semantics.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
+use super::natives::Native;
 use crate::types::DType;
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -140,6 +141,9 @@ impl Emitter<'_> {
 
     fn int_to_float(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
         let (ci, cf) = (RegisterClass::from_dtype(from), RegisterClass::from_dtype(to));
+        if ci == RegisterClass::I64 && self.has_natives() {
+            return self.long_to_float(cf, x);
+        }
         let ty = self.lane_type(cf);
         if self.scalar || (ci.size() == 4 && cf == F) || (ci.size() == 8 && cf == RegisterClass::F64) {
             return self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x));
@@ -155,10 +159,23 @@ impl Emitter<'_> {
         self.per_lane(&[(ci, x)], cf, |e, x| e.b.ins().fcvt_from_sint(cf.scalar_type(), x[0]))
     }
 
+    fn long_to_float(&mut self, to: RegisterClass, x: &Lanes) -> Lanes {
+        if to == RegisterClass::F64 {
+            return self.native1(Native::I64ToF64, to, x);
+        }
+        let halves = self.native1(Native::I64ToF32, to, x);
+        let pairs = halves.chunks_exact(2);
+        pairs.map(|p| self.join_halves(p[0], p[1])).collect()
+    }
+
     /// Truncates floats to integers: directly for i64, through i32 for narrower types. Out-of-range values and NaN
     /// become the smallest integer of that width.
     fn float_to_int(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
         let c = RegisterClass::from_dtype(from);
+        if to == DType::I64 && self.has_natives() {
+            let x = self.cast(from, DType::F64, x);
+            return self.native1(Native::TruncateF64, RegisterClass::I64, &x);
+        }
         if to == DType::I64 {
             return self.per_lane(&[(c, x)], RegisterClass::I64, |e, x| {
                 e.truncate_scalar(c, RegisterClass::I64, x[0])
@@ -171,9 +188,26 @@ impl Emitter<'_> {
                 e.b.ins().extractlane(v, 0)
             }),
             (RegisterClass::F32, true) => self.map1(x, |e, x| e.b.ins().x86_cvtt2dq(I32X4, x)),
+            (RegisterClass::F64, _) if !self.scalar => self.truncate_lanes(x),
             _ => self.per_lane(&[(c, x)], I, |e, x| e.truncate_scalar(c, I, x[0])),
         };
         self.wrap_to_width(to, &x)
+    }
+
+    /// F64 lanes truncated to I32. What does not fit gives the smallest I32.
+    fn truncate_lanes(&mut self, x: &Lanes) -> Lanes {
+        let c = RegisterClass::F64;
+        let whole = self.map1(x, |e, x| e.b.ins().trunc(x));
+        let (lo, hi) = (
+            self.float_like(c, x, -2147483648.0),
+            self.float_like(c, x, 2147483648.0),
+        );
+        let above = self.fcmp(FloatCC::GreaterThanOrEqual, &whole, &lo);
+        let under = self.fcmp(FloatCC::LessThan, &whole, &hi);
+        let fits = self.band(&above, &under);
+        let lo = self.float_like(c, x, -2147483648.0);
+        let whole = self.choose(&fits, &whole, &lo);
+        self.whole_to_i32(c, &whole)
     }
 
     /// A scalar truncated to `to`, I32 or I64. Gives the type's smallest value where the result does not fit.

@@ -9,10 +9,10 @@
 #![allow(clippy::excessive_precision)]
 
 use super::lanes::{Emitter, Lanes};
+use super::natives::Native;
 use super::poly::{F, I, MAGIC};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::FloatCC;
-use cranelift_codegen::ir::types::I16X8;
 use std::f32::consts::{LN_2, LOG2_E};
 
 /// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm) with error 3e-9.
@@ -74,20 +74,14 @@ const ERFC_ALL: [f32; 8] = [
 impl Emitter<'_> {
     /// Whether [`Emitter::times_power`] is one instruction.
     fn has_scale_inst(&self) -> bool {
-        !self.scalar && self.width == 64
+        self.has_natives()
     }
 
     /// `p * 2^n` for integers `n`, where `t` is `MAGIC + n`. `normal` asserts that the result is neither denormal nor
     /// infinite.
     fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
         if self.has_scale_inst() {
-            // `widen` turns this into `vscalefps`. Kernels have no other use for saturating 16-bit integer vectors.
-            return self.map2(p, n, |e, p, n| {
-                let ty = e.b.func.dfg.value_type(p);
-                let (p, n) = (e.bitcast(I16X8, p), e.bitcast(I16X8, n));
-                let y = e.b.ins().usub_sat(p, n);
-                e.bitcast(ty, y)
-            });
+            return self.native(Native::ScaleF32, F, p, n);
         }
         let t = self.bitcast_lanes(I, t);
         if normal {

@@ -113,10 +113,21 @@ impl Emitter<'_> {
     pub(super) fn narrow64(&mut self, x: &Lanes) -> Lanes {
         let mut out = vec![];
         for p in x.chunks_exact(2) {
-            let (a, b) = (self.bitcast(I32X4, p[0]), self.bitcast(I32X4, p[1]));
-            out.push(self.shuffle32(a, b, [0, 2, 4, 6]));
+            let (mut a, mut b) = (self.bitcast(I32X4, p[0]), self.bitcast(I32X4, p[1]));
+            if self.width == 16 {
+                out.push(self.shuffle32(a, b, [0, 2, 4, 6]));
+                continue;
+            }
+            // Wider vectors gather each one's low parts in its lower half first.
+            (a, b) = (self.shuffle32(a, a, [0, 2, 0, 2]), self.shuffle32(b, b, [0, 2, 0, 2]));
+            out.push(self.join_halves(a, b));
         }
         out
+    }
+
+    /// The lower halves of two vectors.
+    pub(super) fn join_halves(&mut self, a: Value, b: Value) -> Value {
+        self.shuffle32(a, b, [0, 1, 4, 5])
     }
 
     /// Each vector as it is, followed by the vector with its high half moved down.
@@ -128,9 +139,8 @@ impl Emitter<'_> {
 
     /// Sign-extends I32 lanes to I64 lanes.
     pub(super) fn widen32(&mut self, x: &Lanes) -> Lanes {
-        x.iter()
-            .flat_map(|&v| [self.b.ins().swiden_low(v), self.b.ins().swiden_high(v)])
-            .collect()
+        let halves = self.split_halves(x);
+        self.map1(&halves, |e, x| e.b.ins().swiden_low(x))
     }
 
     /// A condition as masks of 32-bit lanes.

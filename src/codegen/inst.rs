@@ -1,5 +1,6 @@
 //! Lowers instructions of a kernel to Cranelift instructions, in scalars or in lanes.
 
+use super::integers::divides_or_shifts;
 use super::lanes::{Lanes, RegisterClass};
 use super::state::{FunctionLowering, LoweredValue};
 use crate::kernel::{self, Fault, IndexBound, Inst};
@@ -129,6 +130,9 @@ impl FunctionLowering<'_> {
                 if let Some(r) = self.by_power_of_two(*op, *x, *y, varying) {
                     return r;
                 }
+                if let Some(r) = self.by_int_constant(*op, *x, *y, varying) {
+                    return r;
+                }
                 let d = self.k.dtype(*x);
                 let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
                 self.e.binary(*op, d, &x, &y)
@@ -191,6 +195,19 @@ impl FunctionLowering<'_> {
         let x = self.operand_lanes(x, varying);
         let inverse = self.with_form(varying, |l| l.e.f32_like(&x, inverse));
         Some(self.e.fmul(&x, &inverse))
+    }
+
+    /// A quotient, remainder or shift of integers by a constant.
+    fn by_int_constant(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
+        let LoweredValue::Const(k) = self.vals[y.0 as usize] else {
+            return None;
+        };
+        let d = self.k.dtype(x);
+        if !d.is_int() || !divides_or_shifts(op) {
+            return None;
+        }
+        let x = self.operand_lanes(x, varying);
+        self.e.by_int_constant(op, d, &x, k.to_i64())
     }
 
     fn lower_bounded(&mut self, x: &Lanes, n: i64, how: IndexBound) -> Lanes {

@@ -195,6 +195,12 @@ impl Emitter<'_> {
         x.iter().zip(y).map(|(&x, &y)| f(self, x, y)).collect()
     }
 
+    /// Applies `f` to one pair of vectors after the other, for code that needs most registers.
+    pub(super) fn by_vector(&mut self, x: &Lanes, y: &Lanes, f: impl Fn(&mut Self, &Lanes, &Lanes) -> Lanes) -> Lanes {
+        let pairs = x.iter().zip(y);
+        pairs.flat_map(|(&x, &y)| f(self, &vec![x], &vec![y])).collect()
+    }
+
     pub(super) fn fadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| e.b.ins().fadd(x, y))
     }

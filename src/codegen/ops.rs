@@ -25,7 +25,7 @@ impl Emitter<'_> {
     }
 
     /// The negation of a condition.
-    fn not(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn not(&mut self, x: &Lanes) -> Lanes {
         if self.scalar {
             return self.map1(x, |e, x| e.b.ins().bxor_imm_u(x, 1));
         }
@@ -182,6 +182,9 @@ impl Emitter<'_> {
                 self.unless_nan(x, y, &m)
             }
             Binary::Copysign => self.copysign(c, x, y),
+            Binary::Fmod if self.fma => self.by_vector(x, y, |e, x, y| e.fmod(c, x, y)),
+            Binary::Mod if self.fma => self.by_vector(x, y, |e, x, y| e.float_mod(c, x, y)),
+            Binary::FloorDiv if self.fma => self.by_vector(x, y, |e, x, y| e.float_floor_div(c, x, y)),
             _ => self.call_binary(op, c, x, y),
         }
     }
@@ -222,9 +225,7 @@ impl Emitter<'_> {
                 let other = self.icmp(cc, x, y);
                 self.choose(&other, y, x)
             }
-            Binary::Shl | Binary::Shr => {
-                self.per_lane(&[(c, x), (c, y)], c, |e, a| e.shift_scalar(op, dtype, a[0], a[1]))
-            }
+            Binary::Shl | Binary::Shr => self.int_shift(op, dtype, x, y),
             Binary::Pow | Binary::Gcd => self.per_lane(&[(c, x), (c, y)], c, |e, a| {
                 let wide = |e: &mut Self, v| {
                     if c == RegisterClass::I64 {
@@ -241,14 +242,14 @@ impl Emitter<'_> {
                     e.b.ins().ireduce(I32, r)
                 }
             }),
-            _ => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.divide_scalar(op, c, a[0], a[1])),
+            _ => self.int_division(op, dtype, x, y),
         };
         self.wrap_to_width(dtype, &r)
     }
 
     /// A scalar shift. Counts out of range shift out every bit: a left shift gives 0, a right shift 0 or -1 by the
     /// sign.
-    fn shift_scalar(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
+    pub(super) fn shift_scalar(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
         let c = RegisterClass::from_dtype(dtype);
         let width = 8 * dtype.size() as i64;
         let ok = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, n, width);
@@ -265,7 +266,7 @@ impl Emitter<'_> {
 
     /// A scalar integer division or remainder. Division by zero records a fault and gives 0. The smallest integer
     /// divided by -1 wraps; the machine instruction would trap on it, so division by -1 is a negation.
-    fn divide_scalar(&mut self, op: Binary, c: RegisterClass, x: Value, y: Value) -> Value {
+    pub(super) fn divide_scalar(&mut self, op: Binary, c: RegisterClass, x: Value, y: Value) -> Value {
         let ty = c.scalar_type();
         let zero = self.b.ins().icmp_imm_s(IntCC::Equal, y, 0);
         self.fault_if(zero, Fault::ZeroDivision);

@@ -299,7 +299,7 @@ impl Emitter<'_> {
     }
 
     /// `y`, or the result of `other`, computed out of line, if the condition holds in any lane of the group.
-    fn unless_any(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
+    pub(super) fn unless_any(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
         let any = self.any_true(c);
         let (cold, join) = (self.b.create_block(), self.b.create_block());
         let mut out = vec![];

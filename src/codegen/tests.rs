@@ -1,6 +1,7 @@
 //! Compares compiled kernels with the kernel interpreter and the polynomials with f64.
 
 mod accuracy;
+mod division;
 mod kernels;
 mod objects;
 mod ops;

@@ -1,6 +1,7 @@
 //! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
+use super::integers::divides_or_shifts;
 use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::target::Target;
@@ -24,7 +25,8 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
         varying: HashSet::new(),
         blocked: None,
         extents: vec![],
-        narrows: false,
+        constants: HashSet::new(),
+        needs_64: None,
     };
     s.visit_body(&k.body);
     let none = || "the kernel has no vector loop".to_string();
@@ -41,12 +43,12 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     };
     let widths = [64, 32, 16]
         .into_iter()
-        .filter(|&w| w <= most && !(s.narrows && w == 32));
+        .filter(|&w| w <= most && !(s.needs_64.is_some() && w == 32));
     let width = widths.min_by_key(|&w| steps(w)).unwrap_or(16);
     let extents = || s.extents.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let why = match width {
         w if w == most => None,
-        16 if s.narrows && most == 32 => Some("AVX2 cannot store the low part of each lane".to_string()),
+        16 if s.needs_64.is_some() && most == 32 => s.needs_64.map(|what| format!("AVX2 cannot {what}")),
         w => Some(format!(
             "{w}-byte vectors need the fewest steps for loops of {} iterations",
             extents()
@@ -64,8 +66,10 @@ struct WidthSurvey<'a> {
     blocked: Option<String>,
     /// The extents of the vector loops.
     extents: Vec<usize>,
-    /// Whether there are stores of elements narrower than 32 bits, for which AVX2 has no instruction.
-    narrows: bool,
+    /// The constants.
+    constants: HashSet<Value>,
+    /// An operation for which AVX2 has no instruction.
+    needs_64: Option<&'static str>,
 }
 
 /// Whether the dtype's lanes are as wide as its elements in memory.
@@ -99,7 +103,9 @@ impl WidthSurvey<'_> {
                         let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
                         let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
                         let d = self.k.buffer(*b).dtype;
-                        self.narrows |= varies && is_narrow(d);
+                        if varies && is_narrow(d) {
+                            self.needs_64 = Some("store the low part of each lane");
+                        }
                         let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
                         let name = &self.k.buffer(*b).name;
                         self.require_wide(wide, || format!("the store to `{name}` is not contiguous"));
@@ -142,6 +148,9 @@ impl WidthSurvey<'_> {
     }
 
     fn visit_inst(&mut self, v: Value, i: &Inst) {
+        if let Inst::Op(ScalarOp::Const(_)) = i {
+            self.constants.insert(v);
+        }
         let Some(lane) = self.lane else { return };
         let mut any = false;
         i.visit_operands(&mut |x| any |= self.varying.contains(&x));
@@ -152,9 +161,30 @@ impl WidthSurvey<'_> {
         }
         if any {
             self.varying.insert(v);
+            self.needs_64 = self.needs_64.or_else(|| self.avx512_only(i));
             let wide = self.is_lane_wise(i, lane);
             let d = self.k.dtype(v);
             self.require_wide(wide, || format!("{} cannot be widened", describe_inst(self.k, i, d)));
+        }
+    }
+
+    /// What AVX2 cannot do of an instruction.
+    fn avx512_only(&self, i: &Inst) -> Option<&'static str> {
+        let long = |v: Value| self.k.dtype(v) == DType::I64;
+        match i {
+            Inst::Op(ScalarOp::Binary(Binary::Shl | Binary::Shr, x, n)) if self.k.dtype(*x).is_int() => {
+                (!self.constants.contains(n)).then_some("shift by counts that vary")
+            }
+            Inst::Op(ScalarOp::Binary(op, x, _)) if long(*x) && divides_or_shifts(*op) => {
+                Some("divide 64-bit integers")
+            }
+            Inst::Op(ScalarOp::Cast(to, x)) => {
+                let float = |d: DType| d.is_float();
+                let d = self.k.dtype(*x);
+                let between = (d == DType::I64 && float(*to)) || (float(d) && *to == DType::I64);
+                between.then_some("convert between 64-bit integers and floats")
+            }
+            _ => None,
         }
     }
 
@@ -172,7 +202,7 @@ impl WidthSurvey<'_> {
             Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
                 F32 => float_unary(*op),
                 F64 => simple_unary(*op),
-                I32 | I16 | I8 | U8 | I64 => matches!(op, Unary::Neg | Unary::BitNot | Unary::Sign | Unary::SignBit),
+                I32 | I16 | I8 | U8 | I64 => int_unary(*op),
                 B8 => matches!(op, Unary::Not | Unary::BitNot),
                 _ => false,
             },
@@ -181,9 +211,11 @@ impl WidthSurvey<'_> {
                 match d(*x) {
                     F32 | F64 => matches!(
                         op,
-                        Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv
+                        Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv
                     ),
-                    I32 | I16 | I8 | U8 | I64 => matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor),
+                    I32 | I16 | I8 | U8 | I64 => {
+                        matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor) || divides_or_shifts(*op)
+                    }
                     B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
                     _ => false,
                 }
@@ -191,10 +223,7 @@ impl WidthSurvey<'_> {
             Inst::Op(ScalarOp::Compare(_, x, _)) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
             Inst::Op(ScalarOp::Select(_, x, _)) => is_full_width(d(*x)) || is_narrow(d(*x)),
             Inst::Op(ScalarOp::Fma(x, ..)) => matches!(d(*x), F32 | F64),
-            Inst::Op(ScalarOp::Cast(to, x)) => {
-                let short = |d: DType| d.size() <= 4;
-                short(d(*x)) && short(*to)
-            }
+            Inst::Op(ScalarOp::Cast(to, x)) => [*to, d(*x)].into_iter().all(|d| is_full_width(d) || is_narrow(d)),
         }
     }
 }
@@ -221,6 +250,15 @@ fn simple_unary(op: Unary) -> bool {
     matches!(
         op,
         Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
+    )
+}
+
+/// Operations on integers.
+fn int_unary(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Neg | Abs | BitNot | Sign | SignBit | Floor | Ceil | Round | Trunc | IsNan | IsInf
     )
 }
 

@@ -49,10 +49,40 @@ const LOWER: [&str; 9] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 30] = [
-    "widen", "table", "analysis", "lanes", "calls", "convert", "elements", "forms", "ops", "poly", "exp", "folds",
-    "row_plan", "asm", "state", "inst", "memory", "reduce", "prefetch", "inside", "rows", "loops", "vector", "func",
-    "wide", "function", "cache", "jit", "object", "tests",
+const CODEGEN: [&str; 33] = [
+    "widen",
+    "table",
+    "analysis",
+    "lanes",
+    "natives",
+    "calls",
+    "forms",
+    "convert",
+    "elements",
+    "poly",
+    "exp",
+    "integers",
+    "remainder",
+    "ops",
+    "folds",
+    "row_plan",
+    "asm",
+    "state",
+    "inst",
+    "memory",
+    "reduce",
+    "prefetch",
+    "inside",
+    "rows",
+    "loops",
+    "vector",
+    "func",
+    "wide",
+    "function",
+    "cache",
+    "jit",
+    "object",
+    "tests",
 ];
 
 #[test]

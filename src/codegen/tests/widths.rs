@@ -110,7 +110,10 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, _| k.unary(op, x));
         assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
-    for op in [Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv] {
+    let binary = [
+        Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv, Fmod, Mod, FloorDiv,
+    ];
+    for op in binary {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| k.binary(op, x, y));
         assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
@@ -211,6 +214,38 @@ fn narrow_elements_are_the_same_in_all_widths() {
             wide::widest_vectors(Target::native()),
             "loads of {d} were not widened"
         );
+    }
+}
+
+/// Kernels that AVX2 cannot run at full width run at that of AVX-512, or at 128 bits.
+#[test]
+fn integer_arithmetic_and_conversions_are_widened() {
+    use Binary::{FloorDiv, Fmod, Mod, Shl, Shr, TruncDiv};
+    let widest = wide::widest_vectors(Target::native());
+    if widest < 64 {
+        eprintln!("skipped: this machine has no AVX-512");
+        return;
+    }
+    for d in [I64, I32, I16, I8, U8] {
+        for op in [FloorDiv, TruncDiv, Mod, Fmod, Shl, Shr] {
+            let used = of_dtype(d, 211, |k, x, _| {
+                let three = k.constant(Scalar::from_i64(d, 3));
+                k.binary(op, x, three)
+            });
+            assert_eq!(used, widest, "{op:?} of {d} by 3 was not widened");
+            let used = of_dtype(d, 211, |k, x, y| {
+                let one = k.constant(Scalar::from_i64(d, 1));
+                let y = k.binary(Binary::Or, y, one);
+                k.binary(op, x, y)
+            });
+            assert_eq!(used, widest, "{op:?} of {d} was not widened");
+        }
+    }
+    for from in DType::COMPUTED {
+        for to in DType::COMPUTED {
+            let used = of_dtype(from, 211, |k, x, _| k.cast(to, x));
+            assert_eq!(used, widest, "the conversion from {from} to {to} was not widened");
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 //! vectors are rejected.
 
 use super::codes::{
-    Exchange, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
+    Exchange, clears_register, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, takes_first_lane,
+    wider, wider_blend, wider_comparison,
 };
+use super::crossing::{Crossing, LOW_PARTS, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
-use iced_x86::{Code, Instruction, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// Rewrites the function's instructions for 32-byte vectors.
 pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
@@ -25,18 +27,78 @@ pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
             return Err(Reject::Spills(1));
         }
         let narrow = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
-        out.push(if narrow || is_scalar(i.mnemonic()) {
-            *i
+        if narrow || is_scalar(i.mnemonic()) || takes_first_lane(i) {
+            out.push(*i);
+        } else if let Some(c) = match_crossing(i).filter(|_| match_exchange(i).is_none()) {
+            if c.shape == Shape::ToHalf && i.mnemonic() == Mnemonic::Vpshufd {
+                // Within each part first.
+                let gather = Instruction::with3(
+                    Code::VEX_Vpshufd_ymm_ymmm256_imm8,
+                    to_ymm(i.op0_register()),
+                    to_ymm(i.op1_register()),
+                    LOW_PARTS as u32,
+                );
+                out.push(gather.map_err(encode_error)?);
+            }
+            out.push(widen_crossing(i, c)?);
         } else {
-            widen_inst(i)?
-        });
+            out.push(widen_inst(i)?);
+        }
     }
     Ok(out.ins)
+}
+
+fn to_ymm(r: Register) -> Register {
+    Register::YMM0 + r.number() as u32
+}
+
+fn encode_error(e: iced_x86::IcedError) -> Reject {
+    Reject::Encode(e.to_string())
+}
+
+/// The wider form of an instruction that relates vectors and halves of vectors.
+fn widen_crossing(i: &Instruction, c: Crossing) -> Result<Instruction, Reject> {
+    let code = c.ymm.ok_or(Reject::Code(i.code()))?;
+    if memory_operand(i).is_some() {
+        // Half a vector, or a vector, of data or of a constant.
+        let reads = [
+            Code::VEX_Vcvtps2pd_ymm_xmmm128,
+            Code::VEX_Vcvtdq2pd_ymm_xmmm128,
+            Code::VEX_Vpmovsxdq_ymm_xmmm128,
+        ];
+        let to = match code {
+            Code::VEX_Vcvtpd2ps_xmm_ymmm256 => i.op0_register(),
+            _ if reads.contains(&code) => to_ymm(i.op0_register()),
+            _ => return Err(Reject::Memory(i.code())),
+        };
+        let mut j = *i;
+        j.set_code(code);
+        j.set_op0_register(to);
+        return Ok(j);
+    }
+    let half = |r: Register| Register::XMM0 + r.number() as u32;
+    let (to, from) = (i.op0_register(), i.op1_register());
+    match c.shape {
+        Shape::FromHalf => Instruction::with2(code, to_ymm(to), half(from)),
+        // The second of two steps.
+        Shape::ToHalf if i.mnemonic() == Mnemonic::Vpshufd => {
+            Instruction::with3(code, to_ymm(to), to_ymm(to), 0b00_00_10_00u32)
+        }
+        Shape::ToHalf => Instruction::with2(code, half(to), to_ymm(from)),
+        Shape::Upper => Instruction::with3(code, half(to), to_ymm(from), 1u32),
+        Shape::Join => Instruction::with4(code, to_ymm(to), to_ymm(from), half(i.op2_register()), 1u32),
+        Shape::Whole | Shape::Binary => return Err(Reject::Code(i.code())),
+    }
+    .map_err(encode_error)
 }
 
 fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
     if extends_register(i) {
         return Err(Reject::Code(i.code()));
+    }
+    if clears_register(i) {
+        let r = to_ymm(i.op0_register());
+        return Instruction::with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, r, r, r).map_err(encode_error);
     }
     if let Some(w) = match_splat(i) {
         let to = Register::YMM0 + i.op0_register().number() as u32;
@@ -50,10 +112,12 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
         let j = Instruction::with4(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, to, from, from, 1u32);
         return j.map_err(|e| Reject::Encode(e.to_string()));
     }
+    let test = (i.code() == Code::VEX_Vptest_xmm_xmmm128).then_some(Code::VEX_Vptest_ymm_ymmm256);
     let swap = swaps_lanes(i).then_some(Code::VEX_Vpshufd_ymm_ymmm256_imm8);
     let merge = merges_rows(i).then_some(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8);
     let code = swap
         .or(merge)
+        .or(test)
         .or_else(|| wider(i.code()).map(|w| w.ymm))
         .or_else(|| wider_comparison(i.code()).map(|c| c.0.ymm))
         .or_else(|| wider_blend(i.code()))

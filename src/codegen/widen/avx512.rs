@@ -1,9 +1,12 @@
 //! Rewriting for AVX-512F.
 
 use super::codes::{
-    is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, wider, wider_blend, wider_comparison,
+    clears_register, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, takes_first_lane, wider,
+    wider_blend, wider_comparison,
 };
+use super::crossing::{Crossing, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
+use super::operands::{copy_memory_operand, encode_error, is_broadcast, is_move, to_zmm, truncating_store};
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use std::collections::HashMap;
@@ -60,18 +63,6 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
         r.rewrite_inst(n)?;
     }
     Ok(r.out.ins)
-}
-
-fn to_zmm(r: Register) -> Register {
-    if r.is_vector_register() {
-        Register::ZMM0 + r.number() as u32
-    } else {
-        r
-    }
-}
-
-fn encode_error(e: iced_x86::IcedError) -> Reject {
-    Reject::Encode(e.to_string())
 }
 
 impl Avx512Rewrite<'_> {
@@ -189,7 +180,7 @@ impl Avx512Rewrite<'_> {
         if let Some((w, long)) = wider_comparison(i.code()) {
             return self.emit_comparison(n, i, place, w.zmm, long);
         }
-        if is_scalar(i.mnemonic()) {
+        if is_scalar(i.mnemonic()) || takes_first_lane(i) {
             self.out.push(*i);
         } else if place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory {
             // A load from the slot reads one part of the stored vector.
@@ -226,10 +217,15 @@ impl Avx512Rewrite<'_> {
         } else if merges_rows(i) {
             let j = self.widen_operands(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
             self.out.push(j);
-        } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
-            // Kernels encode `p * 2^n` this way; they have no other vectors of 16-bit integers.
-            let j = self.widen_operands(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);
+        } else if let Some(c) = match_crossing(i) {
+            let j = self.widen_crossing(i, c, place)?;
             self.out.push(j);
+        } else if clears_register(i) {
+            let r = to_zmm(i.op0_register());
+            let zero = Instruction::with3(Code::EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32, r, r, r);
+            self.out.push(zero.map_err(encode_error)?);
+        } else if i.code() == Code::VEX_Vptest_xmm_xmmm128 {
+            self.emit_test(n, i)?;
         } else {
             let w = wider(i.code()).ok_or(Reject::Code(i.code()))?;
             let j = self.widen_operands(i, w.zmm, place);
@@ -244,7 +240,8 @@ impl Avx512Rewrite<'_> {
     /// The vector register that an instruction writes.
     fn defined_vector(&self, i: &Instruction) -> Option<usize> {
         let first = i.op_kind(0) == OpKind::Register && i.op0_register().is_vector_register();
-        first.then(|| i.op0_register().number())
+        let writes = i.code() != Code::VEX_Vptest_xmm_xmmm128;
+        (first && writes).then(|| i.op0_register().number())
     }
 
     /// Writes the masks that an instruction reads as vectors to their vector registers.
@@ -291,6 +288,42 @@ impl Avx512Rewrite<'_> {
             }
         }
         j
+    }
+
+    /// The register that holds a memory operand, if one does.
+    fn register_of(&self, place: Option<OperandPlace>) -> Option<Register> {
+        match place? {
+            OperandPlace::Spill(d) => self.spills.get(&d).copied(),
+            OperandPlace::Constant(d) => self.pinned.get(&d).copied(),
+            _ => None,
+        }
+    }
+
+    /// The wider form of an instruction that relates vectors and halves of vectors.
+    fn widen_crossing(&self, i: &Instruction, c: Crossing, place: Option<OperandPlace>) -> Result<Instruction, Reject> {
+        if c.shape == Shape::Binary {
+            return Ok(self.widen_operands(i, c.zmm, place));
+        }
+        let readable = matches!(place, None | Some(OperandPlace::Memory | OperandPlace::Constant(_)));
+        let register = self.register_of(place);
+        match register.is_some() || readable {
+            true => c.with_512_bits(i, register),
+            false => Err(Reject::Memory(i.code())),
+        }
+    }
+
+    /// Whether any bit of the conjunction of two vectors is set, in the zero flag.
+    fn emit_test(&mut self, n: usize, i: &Instruction) -> Result<(), Reject> {
+        if i.op_kind(1) != OpKind::Register {
+            return Err(Reject::Memory(i.code()));
+        }
+        let k = self.take_k(self.flow.live_out[n])?;
+        let (a, b) = (to_zmm(i.op0_register()), to_zmm(i.op1_register()));
+        let test = Instruction::with3(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, k, a, b).map_err(encode_error)?;
+        let any = Instruction::with2(Code::VEX_Kortestw_kr_kr, k, k).map_err(encode_error)?;
+        self.out.push(test);
+        self.out.push(any);
+        Ok(())
     }
 
     fn emit_comparison(
@@ -378,44 +411,4 @@ impl Avx512Rewrite<'_> {
         self.masks[d] = None;
         Ok(())
     }
-}
-
-/// The memory operand of an instruction.
-fn copy_memory_operand(i: &Instruction) -> MemoryOperand {
-    MemoryOperand::new(
-        i.memory_base(),
-        i.memory_index(),
-        i.memory_index_scale(),
-        i.memory_displacement64() as i64,
-        i.memory_displ_size(),
-        false,
-        Register::None,
-    )
-}
-
-/// The store of every lane's low bits that a store of one narrow element encodes.
-fn truncating_store(c: Code) -> Option<Code> {
-    match c {
-        Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),
-        Code::VEX_Vpextrb_r32m8_xmm_imm8 => Some(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm),
-        _ => None,
-    }
-}
-
-fn is_move(c: Code) -> bool {
-    matches!(
-        c,
-        Code::EVEX_Vmovups_zmm_k1z_zmmm512 | Code::EVEX_Vmovups_zmmm512_k1z_zmm
-    )
-}
-
-fn is_broadcast(c: Code) -> bool {
-    use Code::*;
-    matches!(
-        c,
-        EVEX_Vbroadcastss_zmm_k1z_xmmm32
-            | EVEX_Vbroadcastsd_zmm_k1z_xmmm64
-            | EVEX_Vpbroadcastd_zmm_k1z_xmmm32
-            | EVEX_Vpbroadcastq_zmm_k1z_xmmm64
-    )
 }

@@ -226,6 +226,18 @@ pub(super) fn wider_blend(code: Code) -> Option<Code> {
     }
 }
 
+/// Whether an instruction clears a register, in the encoding that Cranelift uses within conversions of scalars.
+pub(super) fn clears_register(i: &Instruction) -> bool {
+    let clears = matches!(i.code(), Code::Xorpd_xmm_xmmm128 | Code::Xorps_xmm_xmmm128);
+    clears && i.op_kind(1) == OpKind::Register && i.op0_register() == i.op1_register()
+}
+
+/// Whether an instruction extracts the first lane, as scalar code does. Lane-by-lane code extracts other lanes too,
+/// which is rejected.
+pub(super) fn takes_first_lane(i: &Instruction) -> bool {
+    i.code() == Code::VEX_Vpextrd_rm32_xmm_imm8 && i.immediate8() == 0
+}
+
 /// Whether an instruction operates on one scalar. Such instructions stay as they are because they read only the lowest
 /// lane.
 pub(super) fn is_scalar(m: Mnemonic) -> bool {
@@ -284,6 +296,10 @@ pub(super) fn is_scalar(m: Mnemonic) -> bool {
             | Vfnmsub231sd
             | Vcvtss2sd
             | Vcvtsd2ss
+            | Ucomiss
+            | Ucomisd
+            | Cvttss2si
+            | Cvttsd2si
             | Vmovd
             | Vmovq
     )

@@ -110,7 +110,8 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
                     work.push(i.near_branch_target());
                     break;
                 }
-                FlowControl::Return => break,
+                // Cranelift's check of a divisor ends in `ud2`.
+                FlowControl::Return | FlowControl::Exception => break,
                 _ => return Err(Reject::Flow("the code has a call or an indirect branch")),
             }
             ip = i.next_ip();
@@ -134,7 +135,12 @@ impl Flow {
         let next = |n: usize| -> Vec<usize> {
             let i = &ins[n];
             let mut v = vec![];
-            if !matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return) {
+            let ends = [
+                FlowControl::UnconditionalBranch,
+                FlowControl::Return,
+                FlowControl::Exception,
+            ];
+            if !ends.contains(&i.flow_control()) {
                 v.push(n + 1);
             }
             if branch(i) {

@@ -17,6 +17,9 @@
 //! ([`rows`](super::rows)). Other orders are rejected because they change the lane width. Integers leave through the
 //! function's one explicit stack slot: stores to it are wide, loads from it stay narrow.
 //!
+//! Conversions between lanes of 32 and 64 bits read or write half a vector. Their wider forms do so with halves of the
+//! wide vector (`crossing`), so that lanes stay in the order of the elements.
+//!
 //! **Assumptions** about Cranelift's output. Code that violates one is rejected ([`Reject`]):
 //!
 //! * encodings are VEX; legacy encodings occur only for register moves and spills;
@@ -35,7 +38,7 @@
 //! **Encodings of what CLIF cannot express.** These instructions have no other use in kernels:
 //!
 //! * a store by `vmovupd`, in kernels without f64, means a streaming store, and a load by it means a prefetch of the line;
-//! * `vpsubusw` means `vscalefps`;
+//! * operations on bytes and words stand for instructions of AVX-512 ([`natives`](super::natives));
 //! * a load by `vpmovzxbw` means a load of as many bytes as there are 32-bit lanes;
 //! * stores by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane.
 //!
@@ -44,7 +47,9 @@
 mod avx2;
 mod avx512;
 mod codes;
+mod crossing;
 mod flow;
+mod operands;
 
 use flow::BASE;
 

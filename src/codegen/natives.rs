@@ -1,0 +1,75 @@
+//! Vector instructions that CLIF cannot express, in code for 64-byte vectors.
+//!
+//! Each is emitted as an instruction on vectors of 8-bit or 16-bit integers, of which kernels have no others;
+//! [`widen`](super::widen) replaces it. Code that is not widened must not contain them.
+
+use super::lanes::{Emitter, Lanes, RegisterClass};
+use cranelift_codegen::ir::types::{I8X16, I16X8};
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+/// An instruction of AVX-512.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Native {
+    /// `x * 2^floor(y)` of F32 lanes.
+    ScaleF32,
+    /// I32 lanes shifted left by counts. Counts out of range, taken as unsigned, give 0.
+    Shl32,
+    /// I32 lanes shifted right by counts. Counts out of range, taken as unsigned, give the sign.
+    Sar32,
+    /// I64 lanes shifted left.
+    Shl64,
+    /// I64 lanes shifted right.
+    Sar64,
+    /// I64 to F64, rounded to nearest.
+    I64ToF64,
+    /// F64 to I64, truncated. What does not fit gives the smallest I64.
+    TruncateF64,
+    /// F64 to I64, rounded to nearest. What does not fit gives the smallest I64.
+    RoundF64,
+    /// I64 to F32, rounded once, in the lower half of the result.
+    I64ToF32,
+}
+
+impl Emitter<'_> {
+    /// Whether [`native`](Self::native) may be used in the current form.
+    pub(super) fn has_natives(&self) -> bool {
+        !self.scalar && self.width == 64
+    }
+
+    /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
+    pub(super) fn native(&mut self, op: Native, to: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
+        debug_assert!(self.has_natives());
+        let ty = to.vector_type();
+        self.map2(x, y, |e, x, y| {
+            let r = e.placeholder(op, x, y);
+            e.bitcast(ty, r)
+        })
+    }
+
+    /// `op` on `x` alone.
+    pub(super) fn native1(&mut self, op: Native, to: RegisterClass, x: &Lanes) -> Lanes {
+        self.native(op, to, x, x)
+    }
+
+    /// The instruction that stands for `op`. Those of two operands are not commutative, so that Cranelift keeps the order.
+    fn placeholder(&mut self, op: Native, x: Value, y: Value) -> Value {
+        use Native::*;
+        let ty = match op {
+            ScaleF32 | Shl32 => I16X8,
+            _ => I8X16,
+        };
+        let (x, y) = (self.bitcast(ty, x), self.bitcast(ty, y));
+        let b = self.b.ins();
+        match op {
+            ScaleF32 => b.usub_sat(x, y),
+            Shl32 => b.isub(x, y),
+            Sar32 => b.ssub_sat(x, y),
+            Shl64 => b.usub_sat(x, y),
+            Sar64 => b.isub(x, y),
+            I64ToF64 => b.sadd_sat(x, y),
+            TruncateF64 => b.uadd_sat(x, y),
+            RoundF64 => b.iadd(x, y),
+            I64ToF32 => b.avg_round(x, y),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Operands and codes of 64-byte instructions.
+
+use super::Reject;
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+/// The 64-byte register of a vector register; other registers as they are.
+pub(super) fn to_zmm(r: Register) -> Register {
+    if r.is_vector_register() {
+        Register::ZMM0 + r.number() as u32
+    } else {
+        r
+    }
+}
+
+/// The encoder's complaint as a reason.
+pub(super) fn encode_error(e: iced_x86::IcedError) -> Reject {
+    Reject::Encode(e.to_string())
+}
+
+/// The memory operand of an instruction.
+pub(super) fn copy_memory_operand(i: &Instruction) -> MemoryOperand {
+    MemoryOperand::new(
+        i.memory_base(),
+        i.memory_index(),
+        i.memory_index_scale(),
+        i.memory_displacement64() as i64,
+        i.memory_displ_size(),
+        false,
+        Register::None,
+    )
+}
+
+/// The store of every lane's low bits that a store of one narrow element encodes.
+pub(super) fn truncating_store(c: Code) -> Option<Code> {
+    match c {
+        Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),
+        Code::VEX_Vpextrb_r32m8_xmm_imm8 => Some(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm),
+        _ => None,
+    }
+}
+
+/// Whether a 64-byte instruction moves a vector from or to memory.
+pub(super) fn is_move(c: Code) -> bool {
+    matches!(
+        c,
+        Code::EVEX_Vmovups_zmm_k1z_zmmm512 | Code::EVEX_Vmovups_zmmm512_k1z_zmm
+    )
+}
+
+/// Whether a 64-byte instruction repeats a scalar.
+pub(super) fn is_broadcast(c: Code) -> bool {
+    use Code::*;
+    matches!(
+        c,
+        EVEX_Vbroadcastss_zmm_k1z_xmmm32
+            | EVEX_Vbroadcastsd_zmm_k1z_xmmm64
+            | EVEX_Vpbroadcastd_zmm_k1z_xmmm32
+            | EVEX_Vpbroadcastq_zmm_k1z_xmmm64
+    )
+}
