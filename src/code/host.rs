@@ -1,35 +1,27 @@
-//! The functions of this program that compiled code calls by name: scalar functions that have no vector code. They are those of
-//! [`scalar::math`](crate::scalar::math), so that compiled and interpreted results are the same.
+//! The functions of this program that compiled code calls by name: for groups of elements those of
+//! [`math::functions`](crate::math::functions); for single elements those of [`scalar::math`](crate::scalar::math) that have no
+//! vector code, so that compiled and interpreted results are the same.
 
-use crate::scalar::math::{f32_binary, f32_unary, f64_binary, f64_unary, gcd};
-use crate::scalar::{Binary, Unary};
+use crate::math::functions::{LANE_OPS, LaneOp, lane_function};
+use crate::scalar::Binary;
+use crate::scalar::math::{f32_binary, f64_binary, gcd};
+use crate::target::Target;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A function with C's calling convention; all its operands and its result have one type, which the name ends with.
-#[derive(Clone, Copy, Debug)]
+/// A function with C's calling convention. All its operands and its result have one type, which the name ends with; one for groups
+/// is a [`LaneFn`](crate::math::functions::LaneFn).
+#[derive(Clone, Debug)]
 pub(crate) struct HostFunction {
-    /// The symbol: `fxc_atan2_f32`.
-    pub symbol: &'static str,
+    /// The symbol: `fxc_Fmod_f32`, `fxc_Tan_f32_lanes`.
+    pub symbol: String,
     /// Where it is in this process.
     pub address: usize,
 }
 
 macro_rules! functions {
-    (unary: $($u:ident)*; binary: $($v:ident)*) => {
+    ($($v:ident)*) => {
         vec![
-            $({
-                extern "C" fn f(x: f32) -> f32 {
-                    f32_unary(Unary::$u).map_or(f32::NAN, |f| f(x))
-                }
-                function(concat!("fxc_", stringify!($u), "_f32"), f as *const ())
-            },
-            {
-                extern "C" fn f(x: f64) -> f64 {
-                    f64_unary(Unary::$u).map_or(f64::NAN, |f| f(x))
-                }
-                function(concat!("fxc_", stringify!($u), "_f64"), f as *const ())
-            },)*
             $({
                 extern "C" fn f(x: f32, y: f32) -> f32 {
                     f32_binary(Binary::$v).map_or(f32::NAN, |f| f(x, y))
@@ -58,9 +50,9 @@ macro_rules! functions {
     };
 }
 
-fn function(symbol: &'static str, address: *const ()) -> HostFunction {
+fn function(symbol: &str, address: *const ()) -> HostFunction {
     HostFunction {
-        symbol,
+        symbol: symbol.into(),
         address: address as usize,
     }
 }
@@ -75,15 +67,30 @@ pub(crate) fn host_function(symbol: &str) -> Option<usize> {
     host_function_table().1.get(symbol).copied()
 }
 
-fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<&'static str, usize>) {
-    static TABLE: OnceLock<(Vec<HostFunction>, HashMap<&'static str, usize>)> = OnceLock::new();
+/// The symbol of an operation on groups of f64 elements if `wide`, else of f32 elements.
+pub(crate) fn lane_symbol(op: LaneOp, wide: bool) -> String {
+    let name = match op {
+        LaneOp::Unary(op) => format!("{op:?}"),
+        LaneOp::Binary(op) => format!("{op:?}"),
+    };
+    format!("fxc_{name}_{}_lanes", if wide { "f64" } else { "f32" })
+}
+
+fn lane_functions() -> impl Iterator<Item = HostFunction> {
+    let isa = Target::native().isa();
+    let all = LANE_OPS.iter().flat_map(|&op| [(op, false), (op, true)]);
+    all.filter_map(move |(op, wide)| {
+        let f = lane_function(op, wide, isa)?;
+        Some(function(&lane_symbol(op, wide), f as *const ()))
+    })
+}
+
+fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<String, usize>) {
+    static TABLE: OnceLock<(Vec<HostFunction>, HashMap<String, usize>)> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let all = functions! {
-            unary: Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc
-                Erfcx Erfinv Lgamma Digamma I0 I0e I1 I1e Ndtri Sigmoid;
-            binary: FloorDiv Mod Fmod Pow Atan2 Hypot Nextafter Zeta
-        };
-        let places = all.iter().enumerate().map(|(i, f)| (f.symbol, i)).collect();
+        let mut all = functions! { FloorDiv Mod Fmod Nextafter };
+        all.extend(lane_functions());
+        let places = all.iter().enumerate().map(|(i, f)| (f.symbol.clone(), i)).collect();
         (all, places)
     })
 }
@@ -91,14 +98,14 @@ fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<&'static str, u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scalar::Unary;
 
     #[test]
     fn symbols_name_functions_that_compute() {
         for op in [Unary::Tan, Unary::Erfinv, Unary::Ndtri, Unary::Sigmoid] {
-            assert!(host_function(&format!("fxc_{op:?}_f32")).is_some());
-            assert!(f32_unary(op).is_some() && f64_unary(op).is_some(), "{op:?}");
+            assert!(host_function(&lane_symbol(LaneOp::Unary(op), false)).is_some());
         }
-        for op in [Binary::FloorDiv, Binary::Pow, Binary::Zeta] {
+        for op in [Binary::FloorDiv, Binary::Nextafter] {
             assert!(host_function(&format!("fxc_{op:?}_f64")).is_some());
             assert!(f32_binary(op).is_some() && f64_binary(op).is_some(), "{op:?}");
         }

@@ -1,8 +1,10 @@
 //! Facts about loop bodies that decide how loops are lowered.
 
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
+use crate::math::functions::{LANE_OPS, LaneOp};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
+use crate::types::DType;
 use std::collections::HashSet;
 
 /// A loop is unrolled if its iterations times [`body_weight`] are at most this.
@@ -61,6 +63,8 @@ pub(super) struct BodyShape {
     pub heavy: bool,
     /// Whether there are 64-bit values.
     pub wide: bool,
+    /// Whether there are calls of vector functions.
+    pub calls: bool,
 }
 
 pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
@@ -69,6 +73,7 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
         columns: false,
         heavy: false,
         wide: false,
+        calls: false,
     };
     for s in body {
         match s {
@@ -76,6 +81,7 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
                 r.heavy |= is_heavy_inst(i);
                 let register = !matches!(i, Inst::Op(ScalarOp::Const(_)) | Inst::Index(_));
                 r.wide |= register && k.dtype(*v).size() == 8;
+                r.calls |= calls_function(i, k);
             }
             Stmt::Store(..) => {}
             Stmt::Loop(l) => {
@@ -85,10 +91,31 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
                 r.columns |= inner.columns || (long && !l.reduces.is_empty());
                 r.heavy |= inner.heavy;
                 r.wide |= inner.wide;
+                r.calls |= inner.calls;
             }
         }
     }
     r
+}
+
+/// Whether an f32 function is computed in place, by a polynomial.
+pub(super) fn has_polynomial(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tanh | Erf | Sigmoid
+    )
+}
+
+/// Whether an instruction becomes a call of a vector function.
+fn calls_function(i: &Inst, k: &Kernel) -> bool {
+    let (op, x) = match i {
+        Inst::Op(ScalarOp::Unary(op, x)) => (LaneOp::Unary(*op), *x),
+        Inst::Op(ScalarOp::Binary(op, x, _)) => (LaneOp::Binary(*op), *x),
+        _ => return false,
+    };
+    let inline = k.dtype(x) == DType::F32 && matches!(op, LaneOp::Unary(op) if has_polynomial(op));
+    k.dtype(x).is_float() && !inline && LANE_OPS.contains(&op)
 }
 
 /// Whether a kernel has no f64 values. In such kernels a store of two f64 is free to mean a streaming store; see

@@ -57,6 +57,7 @@ pub(super) fn define_function(
         table_ptr: p[4],
         slot,
         status,
+        groups: None,
         scalar: true,
         elements: 1,
         width,

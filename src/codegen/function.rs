@@ -201,7 +201,7 @@ fn import_host_functions(ctx: &mut Context, module: &mut dyn Module) -> Result<(
         })
         .collect();
     for (n, name, signature) in imports {
-        let symbol = host_functions()[n].symbol;
+        let symbol = &host_functions()[n].symbol;
         let signature = &ctx.func.dfg.signatures[signature];
         let declared = module.declare_function(symbol, Linkage::Import, signature);
         let id = declared.map_err(|e| e.to_string())?;

@@ -94,6 +94,8 @@ pub(super) struct Emitter<'a> {
     pub slot: StackSlot,
     /// The offset in the slot where faults are recorded, as an I32 of [`Status`](crate::kernel::Status) bits.
     pub status: i32,
+    /// The stack slot through which groups go to vector functions, once there is one.
+    pub groups: Option<StackSlot>,
     /// Whether groups are currently single scalars.
     pub scalar: bool,
     /// The number of iterations in a group when not scalar.

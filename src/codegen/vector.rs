@@ -204,6 +204,10 @@ impl FunctionLowering<'_> {
         } else {
             8
         };
+        // A call is worth its cost for many lanes.
+        if shape.calls {
+            n = 32;
+        }
         // The same number of vectors at every width.
         let wider = self.e.width / 16;
         n *= wider;

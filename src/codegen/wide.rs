@@ -1,6 +1,7 @@
 //! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
+use super::analysis::has_polynomial;
 use super::integers::divides_or_shifts;
 use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -263,10 +264,5 @@ fn int_unary(op: Unary) -> bool {
 }
 
 fn float_unary(op: Unary) -> bool {
-    use Unary::*;
-    simple_unary(op)
-        || matches!(
-            op,
-            Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tanh | Erf | Sigmoid
-        )
+    simple_unary(op) || has_polynomial(op)
 }

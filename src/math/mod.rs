@@ -12,6 +12,7 @@ mod attention;
 pub mod contract;
 mod conv;
 mod convert;
+pub mod functions;
 mod isa;
 mod matmul;
 mod number;

@@ -254,7 +254,8 @@ pub fn digamma(x: f64) -> f64 {
         return f64::INFINITY.copysign(-x);
     }
     if x < 0.0 {
-        let r = x.fract();
+        // The tangent has period pi.
+        let r = x - x.round_ties_even();
         return if r == 0.0 {
             f64::NAN
         } else {
@@ -315,7 +316,8 @@ pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
         term = next;
         sum += term;
     }
-    let scaled = sum / (2.0 * PI * x).sqrt();
+    // The product 2 pi x may overflow.
+    let scaled = sum / ((2.0 * PI).sqrt() * x.sqrt());
     // Multiply by two factors: exp(x) overflows before the function does.
     if full {
         scaled * (x / 2.0).exp() * (x / 2.0).exp()

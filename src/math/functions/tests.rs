@@ -1,0 +1,199 @@
+//! The functions compared with those of [`scalar::math`](crate::scalar::math), at every level.
+
+use super::*;
+use crate::scalar::math::{f64_binary, f64_unary};
+use crate::target::Target;
+
+fn apply<T: Copy + Default>(op: LaneOp, wide: bool, isa: Isa, x: &[T], y: &[T]) -> Vec<T> {
+    let f = lane_function(op, wide, isa).expect("has vector code");
+    let mut out = vec![T::default(); x.len()];
+    // SAFETY: the machine has the level, and all slices have the same length.
+    unsafe { f(x.len(), x.as_ptr().cast(), y.as_ptr().cast(), out.as_mut_ptr().cast()) };
+    out
+}
+
+fn oracle(op: LaneOp, x: f64, y: f64) -> f64 {
+    match op {
+        LaneOp::Unary(u) => f64_unary(u).expect("a float function")(x),
+        LaneOp::Binary(b) => f64_binary(b).expect("a float function")(x, y),
+    }
+}
+
+/// Numbers of all exponents and both signs, many near 1, and special ones.
+fn numbers(count: usize, wide: bool) -> Vec<f64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        state ^ state >> 29
+    };
+    let mut v = vec![
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        2.0,
+        -2.0,
+        3.0,
+        10.0,
+        1000.0,
+        709.0,
+        710.3,
+        -745.0,
+        0.25,
+        1.5,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        5e-324,
+        -5e-324,
+        1e-310,
+        f64::MAX,
+        f64::MIN,
+        f64::MIN_POSITIVE,
+        1e-20,
+        -3.5,
+        22.0,
+        100.5,
+    ];
+    for i in 0..count {
+        let r = random();
+        let unit = (r >> 11) as f64 / (1u64 << 53) as f64;
+        v.push(match i % 5 {
+            0 => f64::from_bits(r),
+            1 => unit * 2.0 - 1.0,
+            2 => (unit - 0.5) * 20.0,
+            3 => (unit - 0.5) * 1400.0,
+            _ => unit * 4.0,
+        });
+    }
+    if !wide {
+        v.iter_mut().for_each(|x| *x = *x as f32 as f64);
+    }
+    v
+}
+
+/// The distance of `got` from `want` in ULP of `want`, for results with `digits` bits and the least exponent `least`.
+fn distance(got: f64, want: f64, digits: i32, least: i32) -> f64 {
+    if got == want || (got.is_nan() && want.is_nan()) {
+        let same = got.is_nan() || got != 0.0 || got.is_sign_negative() == want.is_sign_negative();
+        return if same { 0.0 } else { f64::INFINITY };
+    }
+    if !got.is_finite() || !want.is_finite() {
+        return f64::INFINITY;
+    }
+    let exponent = (libm::ilogb(want).max(least)) - (digits - 1);
+    (got - want).abs() / libm::ldexp(1.0, exponent)
+}
+
+/// The largest error of an operation and where.
+fn worst(op: LaneOp, wide: bool, isa: Isa, xs: &[f64], ys: &[f64]) -> (f64, f64, f64) {
+    let got: Vec<f64> = match wide {
+        true => apply(op, true, isa, xs, ys),
+        false => {
+            let narrow = |v: &[f64]| v.iter().map(|&x| x as f32).collect::<Vec<f32>>();
+            let out = apply(op, false, isa, &narrow(xs), &narrow(ys));
+            out.into_iter().map(|x| x as f64).collect()
+        }
+    };
+    let mut worst = (0.0, 0.0, 0.0);
+    for ((&x, &y), got) in xs.iter().zip(ys).zip(got) {
+        let want = oracle(op, x, y);
+        let d = match wide {
+            true => distance(got, want, 53, -1022),
+            false if got == want as f32 as f64 => 0.0,
+            false if (want as f32).is_infinite() || got.is_infinite() => {
+                match want.abs() > 3.4028e38 && got.abs() > 3.4028e38 {
+                    true => 0.0,
+                    false => f64::INFINITY,
+                }
+            }
+            false => distance(got, want, 24, -126),
+        };
+        // Near a root, the error is that of the larger terms, on either side.
+        let d = if near_root(op, x) && (got - want).abs() < 1e-14 {
+            0.0
+        } else {
+            d
+        };
+        if d > worst.0 {
+            worst = (d, x, y);
+        }
+    }
+    worst
+}
+
+/// Whether this is near a root of digamma, or of lgamma below 0.
+fn near_root(op: LaneOp, x: f64) -> bool {
+    match op {
+        LaneOp::Unary(Unary::Digamma) => x < 2.0,
+        LaneOp::Unary(Unary::Lgamma) => x < 0.0,
+        _ => false,
+    }
+}
+
+/// The stated errors, in ULP of f64.
+fn limit(op: LaneOp) -> f64 {
+    match op {
+        LaneOp::Unary(Unary::Lgamma | Unary::Digamma) => 40.0,
+        LaneOp::Unary(
+            Unary::Erfcx | Unary::Ndtri | Unary::Erfinv | Unary::I0 | Unary::I1 | Unary::I0e | Unary::I1e,
+        ) => 16.0,
+        LaneOp::Unary(Unary::Erfc) => 5.0,
+        LaneOp::Binary(Binary::Zeta) => 400.0,
+        _ => 3.0,
+    }
+}
+
+fn levels() -> Vec<Isa> {
+    match Target::native().isa() {
+        Isa::Avx512 => vec![Isa::Portable, Isa::Avx2, Isa::Avx512],
+        Isa::Avx2 => vec![Isa::Portable, Isa::Avx2],
+        Isa::Portable => vec![Isa::Portable],
+    }
+}
+
+#[test]
+fn functions_are_as_exact_as_stated() {
+    let mut wrong = vec![];
+    for &op in LANE_OPS {
+        for wide in [false, true] {
+            let xs = numbers(40_000, wide);
+            let mut ys = numbers(40_000, wide);
+            ys.rotate_left(7);
+            let isa = Target::native().isa();
+            let (e, x, y) = worst(op, wide, isa, &xs, &ys);
+            println!(
+                "{op:?} {}: {e:.3} ULP at {x:e}, {y:e}",
+                if wide { "f64" } else { "f32" }
+            );
+            let limit = if wide { limit(op) } else { 0.51 };
+            if e.is_nan() || e > limit {
+                wrong.push(format!("{op:?} wide {wide}: {e} ULP at {x:e}, {y:e}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn all_levels_and_places_give_the_same_bits() {
+    for &op in LANE_OPS {
+        let (xs, ys) = (numbers(997, true), numbers(997, true));
+        let ys: Vec<f64> = ys.into_iter().rev().collect();
+        let bits = |v: Vec<f64>| {
+            v.into_iter()
+                .map(|x| if x.is_nan() { 1 } else { x.to_bits() })
+                .collect::<Vec<_>>()
+        };
+        let first = bits(apply(op, true, Isa::Portable, &xs, &ys));
+        for isa in levels() {
+            assert_eq!(first, bits(apply(op, true, isa, &xs, &ys)), "{op:?} {isa:?}");
+            let single = xs.iter().zip(&ys).flat_map(|(&x, &y)| apply(op, true, isa, &[x], &[y]));
+            assert_eq!(first, bits(single.collect()), "{op:?} {isa:?}, one by one");
+        }
+    }
+}

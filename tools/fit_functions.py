@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Fits the polynomials of src/math/functions (pip install mpmath): python tools/fit_functions.py
+
+Each is a Chebyshev interpolation at 60 digits, written as coefficients of powers from the highest down. The printed error is the
+largest relative error of the polynomial with rounded coefficients, on 400 points.
+"""
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def fit(name, f, low, high, degree, centre=0, scale=1):
+    """Interpolates f over low..high by a polynomial in u = (x - centre) * scale."""
+    n = degree + 1
+    low, high = mp.mpf(low), mp.mpf(high)
+    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * n)) for k in range(n)]
+    us = [(x - centre) * scale for x in nodes]
+    # Newton's divided differences, then powers.
+    d = [f(x) for x in nodes]
+    for j in range(1, n):
+        for i in range(n - 1, j - 1, -1):
+            d[i] = (d[i] - d[i - 1]) / (us[i] - us[i - j])
+    powers = [d[-1]]
+    for i in range(n - 2, -1, -1):
+        shifted = powers + [mp.mpf(0)]
+        for k, c in enumerate(powers):
+            shifted[k + 1] -= c * us[i]
+        shifted[-1] += d[i]
+        powers = shifted
+    rounded = [float(c) for c in powers]
+    worst = 0
+    for k in range(401):
+        x = low + (high - low) * k / 400
+        u, p, want = (x - centre) * scale, mp.mpf(0), f(x)
+        for c in rounded:
+            p = p * u + mp.mpf(c)
+        worst = max(worst, abs(p / want - 1) if want else abs(p))
+    print(f'/// Relative error {mp.nstr(worst, 2)}.\nconst {name}: [f64; {n}] = [')
+    print(''.join(f'    {c!r},\n' for c in rounded) + '];')
+
+
+def erfcx(x):
+    if x > 20:
+        # The continued fraction of erfc (Abramowitz & Stegun 7.1.14).
+        t = x
+        for k in range(200, 0, -1):
+            t = x + mp.mpf(k) / 2 / t
+        return 1 / mp.sqrt(mp.pi) / t
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+def scaled_erfc(t):
+    """(1 + 2 x) exp(x²) erfc(x) where t = (x - 4) / (x + 4)."""
+    if t >= 1:
+        return 2 / mp.sqrt(mp.pi)
+    x = 4 * (1 + t) / (1 - t)
+    return (1 + 2 * x) * erfcx(x)
+
+
+def erf_ratio(z):
+    """erf(x) / x where z = x²."""
+    x = mp.sqrt(z)
+    return mp.erf(x) / x if x > mp.mpf(10) ** -20 else 2 / mp.sqrt(mp.pi)
+
+
+def inverse_erfc(q):
+    """x with erfc(x) = q for q in 0..1."""
+    w = -mp.log(q)
+    x = mp.sqrt(w) if w > 1 else mp.mpf(1) / 2
+    for _ in range(80):
+        step = (mp.log(mp.erfc(x)) - mp.log(q)) / (-2 / mp.sqrt(mp.pi) * mp.exp(-x * x) / mp.erfc(x))
+        x -= step
+        if abs(step) < mp.mpf(10) ** -40:
+            break
+    return x
+
+
+def inverse_ratio(w):
+    """erfinv(y) / y where w = -log(1 - y²)."""
+    if w < mp.mpf(10) ** -15:
+        return mp.sqrt(mp.pi) / 2
+    e = mp.exp(-w)
+    y = mp.sqrt(1 - e)
+    return inverse_erfc(e / (1 + y)) / y
+
+
+def log_gamma_ratio(x):
+    """lgamma(x) / ((x - 1) (x - 2))."""
+    if abs(x - 1) < mp.mpf(10) ** -20:
+        return mp.euler
+    if abs(x - 2) < mp.mpf(10) ** -20:
+        return 1 - mp.euler
+    return mp.loggamma(x) / ((x - 1) * (x - 2))
+
+
+def bessel_near(order):
+    """exp(-x) I(x), divided by x for order 1."""
+    def f(x):
+        if order and x < mp.mpf(10) ** -20:
+            return mp.mpf(1) / 2
+        return mp.exp(-x) * mp.besseli(order, x) / (x if order else 1)
+    return f
+
+
+def bessel_far(order):
+    """sqrt(x) exp(-x) I(x) where v = 1 / x."""
+    def f(v):
+        if v == 0:
+            return 1 / mp.sqrt(2 * mp.pi)
+        x = 1 / v
+        return mp.sqrt(x) * mp.exp(-x) * mp.besseli(order, x)
+    return f
+
+
+fit('ERFC', scaled_erfc, -1, 1, 26)
+fit('ERFC_SHORT', scaled_erfc, -1, 1, 14)
+fit('ERF', erf_ratio, 0, 1, 11)
+fit('ERF_SHORT', erf_ratio, 0, 1, 7)
+fit('ERFINV_NEAR', inverse_ratio, 0, 6, 14, 3)
+fit('ERFINV_FAR', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), 4.3, 12, 3.3)
+fit('ERFINV_TAIL', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, mp.mpf(1) / mp.mpf(4.3), 12, mp.mpf(1) / 8, 8)
+fit('LOG_GAMMA', log_gamma_ratio, 1, mp.mpf(5) / 2, 24, mp.mpf(7) / 4)
+fit('I0_NEAR', bessel_near(0), 0, 8, 29, 4, mp.mpf(1) / 4)
+fit('I0_FAR', bessel_far(0), 0, mp.mpf(1) / 8, 20, mp.mpf(1) / 16, 16)
+fit('I1_NEAR', bessel_near(1), 0, 8, 29, 4, mp.mpf(1) / 4)
+fit('I1_FAR', bessel_far(1), 0, mp.mpf(1) / 8, 20, mp.mpf(1) / 16, 16)
