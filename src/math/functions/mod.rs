@@ -7,6 +7,11 @@
 //!
 //! Most algorithms and coefficients are those of FreeBSD's msun (fdlibm). `tools/fit_functions.py` makes the rest.
 
+#![allow(
+    clippy::excessive_precision,
+    reason = "coefficients stand as their sources print them"
+)]
+
 mod bessel;
 mod erf;
 mod exp;
