@@ -2,6 +2,9 @@
 import argparse
 import os
 
+# What is in the user's cache was not compiled now.
+os.environ['FXC_CACHE'] = 'off'
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 

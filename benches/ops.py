@@ -14,6 +14,7 @@ import argparse
 import collections
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -27,6 +28,9 @@ from ops_cases import EVERY_DTYPE, FAMILIES, Operands, pointwise
 
 sys.path.insert(0, __file__.rsplit('/', 1)[0] + '/../tests/data')
 from samples import DTYPES, SHORT, target
+
+# What is in the user's cache was not compiled now.
+os.environ['FXC_CACHE'] = 'off'
 
 warnings.filterwarnings('ignore')
 SIDES = dict(small=64, l2=256, medium=1024, large=4096)

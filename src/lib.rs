@@ -119,6 +119,8 @@ pub use runner::{Runner, RunnerError, RunnerOptions};
 pub use tensor::{Element, LayoutError, Scalar, Tensor, View, ViewMut};
 
 #[cfg(feature = "compiler")]
+pub use driver::finish_cache_writes as flush_cache;
+#[cfg(feature = "compiler")]
 pub use driver::minimize;
 #[cfg(feature = "compiler")]
 pub use op::random::seed as manual_seed;

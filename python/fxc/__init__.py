@@ -9,6 +9,7 @@
 PyTorch is imported only when needed. See docs/python.md for details.
 """
 
+import atexit as _atexit
 import os as _os
 
 from ._errors import CompileError, CompileWarning, Error, ExportError, FileError, InputError
@@ -24,6 +25,7 @@ from ._fxc import (
     Suggestion,
     __version__,
     _after_fork_in_child,
+    _flush_cache,
     explain,
     get_num_threads,
     set_num_threads,
@@ -69,5 +71,6 @@ __all__ = [
     "stats",
 ]
 
+_atexit.register(_flush_cache)
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -104,6 +104,7 @@ def compile(
     if isinstance(module, Graph):
         return from_graph(module, **options)
     program = _program(module, args, kwargs, dynamic_shapes, strict)
+    options.setdefault("cache", True)
     lazy = bool(options.pop("lazy", False))
     folder = tempfile.mkdtemp(prefix="fxc-")
     path = os.path.join(folder, "model.pt2")

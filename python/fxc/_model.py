@@ -138,6 +138,7 @@ def load(
     exact: bool = False,
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
+    cache: bool = True,
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model: a torch.export archive (`.pt2`), FXIR, or a graph printed by torch.
@@ -146,9 +147,10 @@ def load(
     exact: computes convolutions as sums of products, without faster algorithms that round differently.
     fast_math: allows rewrites that change rounding, NaN and signed zeros.
     dims: fixes symbolic sizes, by name.
+    cache: keeps the code in the user's cache and takes it from there (docs/artifacts.md); the environment's FXC_CACHE=off turns it off.
     lazy: compiles in the first call, for graphs that are edited first.
     """
-    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims, "cache": cache}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 

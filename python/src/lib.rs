@@ -49,7 +49,7 @@ mod _fxc {
     #[pymodule_export]
     use crate::node::PyNode;
     #[pymodule_export]
-    use crate::process::{_after_fork_in_child, get_num_threads, set_num_threads};
+    use crate::process::{_after_fork_in_child, _flush_cache, get_num_threads, set_num_threads};
     #[pymodule_export]
     use crate::profile::{native_seconds, profile};
     #[pymodule_export]

@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) fast_math: bool,
     pub(crate) skip: Vec<String>,
     pub(crate) dims: BTreeMap<String, i64>,
+    /// Whether code is kept in the user's cache.
+    pub(crate) cache: bool,
 }
 
 impl Settings {
@@ -48,6 +50,7 @@ impl Settings {
                 "exact" => made.exact = value.extract()?,
                 "fast_math" => made.fast_math = value.extract()?,
                 "skip_passes" => made.skip = value.extract()?,
+                "cache" => made.cache = value.extract()?,
                 "dims" => made.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
                 other => {
                     let words = format!("unknown option `{other}`");
@@ -71,6 +74,7 @@ impl Settings {
             .cancel(token.clone())
             .threads(era.thread_count())
             .exact(self.exact)
+            .cache(self.cache)
             .passes(self.pass_options());
         let dims = self.dims.iter();
         dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size))
@@ -113,9 +117,9 @@ impl ModelState {
 
     fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Code> {
         let model = lock(py, &self.model).clone();
-        let signature = Arc::new(Signature::of(model.module()));
+        let signature = Arc::new(Signature::of(model.signature()));
         let options = self.settings.options(era, &self.token);
-        let _watch = Watch::start(py, &format!("compiling {}", model.module().name))?;
+        let _watch = Watch::start(py, &format!("compiling {}", model.signature().name))?;
         let compiled = interruptible(py, &self.token, || model.compile(&options))?;
         let compiled = compiled.map_err(|e| errors::raise(py, &e))?;
         let code = Code {
@@ -184,7 +188,7 @@ impl CompiledModel {
         settings: Settings,
         path: Option<PathBuf>,
     ) -> PyResult<CompiledModel> {
-        let spec = lock(py, &model).module().call_spec.clone();
+        let spec = lock(py, &model).signature().call_spec.clone();
         let restore = match spec {
             Some(spec) if !tree::is_plain(&spec.results) => {
                 let module = py.import(intern!(py, "fxc._tree"))?;
@@ -228,9 +232,10 @@ impl CompiledModel {
         }
         let source: PathBuf = source.extract()?;
         let _watch = Watch::start(py, "reading the model")?;
+        let caching = Options::new().cache(settings.cache);
         let read = detached(py, || match text {
             true => Model::from_text(&source.to_string_lossy()),
-            false => Model::open(&source),
+            false => Model::open_with(&source, &caching),
         })?;
         let model = read.map_err(|e| errors::raise(py, &e))?;
         let path = (!text && keep_path).then_some(source);
@@ -318,13 +323,13 @@ impl CompiledModel {
     /// The parameters in Python syntax.
     #[getter]
     fn signature_text(&self, py: Python<'_>) -> String {
-        Signature::of(lock(py, &self.state.model).module()).text()
+        Signature::of(lock(py, &self.state.model).signature()).text()
     }
 
     /// The model's name.
     #[getter]
     fn name(&self, py: Python<'_>) -> String {
-        lock(py, &self.state.model).module().name.clone()
+        lock(py, &self.state.model).signature().name.clone()
     }
 
     /// The file that the model was read from.
@@ -337,7 +342,7 @@ impl CompiledModel {
     #[getter]
     fn result_spec(&self, py: Python<'_>) -> Option<String> {
         let model = lock(py, &self.state.model);
-        model.module().call_spec.as_ref().map(|c| c.results.to_string())
+        model.signature().call_spec.as_ref().map(|c| c.results.to_string())
     }
 
     /// Writes the model as FXIR with its weights beside it, or with its code if the path ends in `.fxc`.

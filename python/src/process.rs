@@ -41,6 +41,12 @@ pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
     Ok(())
 }
 
+/// Waits until compiled models are in the cache, before the process ends.
+#[pyfunction]
+pub(crate) fn _flush_cache(py: Python<'_>) {
+    py.detach(fxc::flush_cache);
+}
+
 /// `OMP_NUM_THREADS` if it is set, as by job schedulers; else the number of processors available to the process.
 fn default_threads() -> usize {
     let set = std::env::var("OMP_NUM_THREADS").ok();

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
+
+# Tests neither read nor fill the user's cache. Those of the cache set a folder of their own.
+os.environ["FXC_CACHE"] = "off"
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 #: Packages without which a test is skipped, and what it then did not run.

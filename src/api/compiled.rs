@@ -8,6 +8,7 @@ use super::output::Outputs;
 use super::session::Session;
 use super::worker::ModelWorker;
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::driver;
 use crate::tensor::ViewMut;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +49,7 @@ impl CompiledInner {
         work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let result = work(worker)?;
+        worker.write_cache();
         let found = worker.take_findings();
         if !found.is_empty() {
             self.lock_warnings().extend(found);
@@ -69,6 +71,15 @@ impl CompiledInner {
     pub(super) fn give_back(&self, mut worker: ModelWorker) {
         worker.function.reset();
         self.lock_idle().push(worker);
+    }
+}
+
+impl Drop for CompiledInner {
+    /// A program may end after this, and its threads with it.
+    fn drop(&mut self) {
+        if self.options.cache.is_some() {
+            driver::finish_cache_writes();
+        }
     }
 }
 

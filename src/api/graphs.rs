@@ -1,6 +1,6 @@
 //! The graphs of a model, read lazily from a compiled model.
 
-use crate::driver::{CompiledFile, LoadedModel};
+use crate::driver::{CodeSource, LoadedModel};
 use crate::graph::GraphModule;
 use crate::source::Sources;
 use std::sync::{Arc, OnceLock};
@@ -8,19 +8,21 @@ use std::sync::{Arc, OnceLock};
 /// The graphs of a model. Those of a compiled model are read on demand, because calls only need the inputs.
 #[derive(Clone)]
 pub(super) struct Graphs {
-    /// The whole model, or only the inputs of a compiled one.
+    /// The whole model, or only its inputs.
     given: GraphModule,
-    file: Option<Arc<CompiledFile>>,
+    code: Option<Arc<CodeSource>>,
+    /// Whether only the inputs are given.
+    partial: bool,
     read: OnceLock<GraphModule>,
 }
 
 impl Graphs {
     /// The whole compiled model, or only the inputs if this version cannot read the file's graphs.
     pub(super) fn whole(&self) -> &GraphModule {
-        match &self.file {
+        match self.code.as_ref().filter(|_| self.partial) {
             None => &self.given,
-            Some(file) => self.read.get_or_init(|| {
-                let read = file.read_module(&mut Sources::new());
+            Some(code) => self.read.get_or_init(|| {
+                let read = code.read_module(&mut Sources::new());
                 read.unwrap_or_else(|_| self.given.clone())
             }),
         }
@@ -33,10 +35,10 @@ impl Graphs {
 
     /// The graphs for editing, which drops the code of a compiled model.
     pub(super) fn whole_mut(&mut self) -> &mut GraphModule {
-        if self.file.is_some() {
+        if self.partial {
             self.given = self.whole().clone();
-            self.file = None;
         }
+        (self.code, self.partial) = (None, false);
         &mut self.given
     }
 
@@ -47,7 +49,8 @@ impl Graphs {
     /// The model in the driver's form.
     pub(super) fn to_loaded(&self, name: &str) -> LoadedModel {
         LoadedModel {
-            file: self.file.clone(),
+            code: self.code.clone(),
+            partial: self.partial,
             ..LoadedModel::new(name, self.given.clone())
         }
     }
@@ -57,7 +60,8 @@ impl From<GraphModule> for Graphs {
     fn from(given: GraphModule) -> Graphs {
         Graphs {
             given,
-            file: None,
+            code: None,
+            partial: false,
             read: OnceLock::new(),
         }
     }
@@ -67,7 +71,8 @@ impl From<LoadedModel> for Graphs {
     fn from(model: LoadedModel) -> Graphs {
         Graphs {
             given: model.module,
-            file: model.file,
+            code: model.code,
+            partial: model.partial,
             read: OnceLock::new(),
         }
     }

@@ -15,6 +15,8 @@
 //! as many threads as you like. A [`Session`] is a compiled model that remembers its buffers from call to call.
 //! All failures are an [`Error`], which contains the diagnostics that the command line would print.
 
+#[cfg(test)]
+mod cache_tests;
 mod compiled;
 mod error;
 mod graphs;

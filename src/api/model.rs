@@ -38,12 +38,21 @@ impl Model {
     /// format. Weights are mapped, not read. The graphs of a compiled model are read on demand, and calls run its code: open only
     /// compiled models that you trust as you would trust a program.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::open_with(path, &Options::new())
+    }
+
+    /// [`Model::open`] for a model that will be compiled with these options. With [`Options::cache`], the graphs of an archive whose code
+    /// is in the cache are read on demand, as those of a compiled model.
+    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Model, Error> {
         // On the command line `-` is standard input; here it is a file's name.
         let path = match path.as_ref() {
             p if p == Path::new("-") => Path::new("./-"),
             p => p,
         };
-        Model::load_with(|session| session.load_to_run(&path.to_string_lossy()))
+        Model::load_with(|session| {
+            session.cache = options.cache.clone();
+            session.load_to_run(&path.to_string_lossy())
+        })
     }
 
     /// Reads a text: FXIR, or a graph printed by torch. The path of its weights file is relative to the working directory.
@@ -119,6 +128,12 @@ impl Model {
     /// only the inputs.
     pub fn module(&self) -> &GraphModule {
         self.graphs.whole()
+    }
+
+    /// A module with the model's inputs, the name and the calling convention. It has the computation only if that was read already.
+    #[doc(hidden)]
+    pub fn signature(&self) -> &GraphModule {
+        self.graphs.inputs()
     }
 
     /// The graphs for editing. The code of a compiled model is dropped.

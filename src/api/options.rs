@@ -1,8 +1,9 @@
 //! Compile options.
 
-use crate::driver::{Dims, Request};
+use crate::driver::{Cache, Dims, Request};
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
+use std::sync::Arc;
 
 /// Options for compiling a model. The defaults are those of `fxc compile`.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +14,7 @@ pub struct Options {
     pub(super) dims: Dims,
     pub(super) cancel: CancelToken,
     pub(super) no_fallback: bool,
+    pub(super) cache: Option<Arc<Cache>>,
 }
 
 impl Options {
@@ -49,6 +51,17 @@ impl Options {
     /// note, L0004) or reported as an error.
     pub fn fallback(mut self, allowed: bool) -> Options {
         self.no_fallback = !allowed;
+        self
+    }
+
+    /// Whether code is kept in the user's cache of compiled models, and taken from there; `false` is the default. The option counts
+    /// where models are read, [`Model::open_with`](super::Model::open_with), and where they are compiled.
+    ///
+    /// The folder is `FXC_CACHE_DIR`, or `fxc` in the user's folder for caches. `FXC_CACHE=off` turns the cache off, and
+    /// `FXC_CACHE_SIZE` limits its size (`2GiB`). The code is written by a thread of its own after the first call;
+    /// [`flush_cache`](crate::flush_cache) waits for it. A cache that cannot be used makes no call fail.
+    pub fn cache(mut self, enabled: bool) -> Options {
+        self.cache = enabled.then(|| Cache::of_user().ok()).flatten();
         self
     }
 

@@ -35,6 +35,7 @@ impl ModelWorker {
         session.exact = options.exact;
         session.cancel = options.cancel.clone();
         session.no_fallback = options.no_fallback;
+        session.cache = options.cache.clone();
         let loaded = model.graphs.to_loaded(&model.name);
         ModelWorker {
             names: input_names(model.graphs.inputs()),
@@ -71,6 +72,11 @@ impl ModelWorker {
     /// The diagnostics since the last call.
     pub(super) fn take_findings(&mut self) -> Diagnostics {
         std::mem::take(&mut self.session.diagnostics)
+    }
+
+    /// Keeps new code in the cache, once its first call has a result.
+    pub(super) fn write_cache(&mut self) {
+        driver::write_in_background(std::mem::take(&mut self.session.pending));
     }
 
     fn take_error(&mut self) -> Error {

@@ -324,8 +324,18 @@ impl ContainerWriter {
         }
     }
 
+    /// [`ContainerWriter::finish`] for a file that nobody looks at before its code runs: it is on the disk before it has its name, so
+    /// that a failure of power leaves no file with holes.
+    pub(crate) fn finish_on_disk(self) -> std::io::Result<u64> {
+        self.finish_with(File::sync_data)
+    }
+
     /// Ends the file: it is at its place, whole. Gives its length.
-    pub(crate) fn finish(mut self) -> std::io::Result<u64> {
+    pub(crate) fn finish(self) -> std::io::Result<u64> {
+        self.finish_with(|_| Ok(()))
+    }
+
+    fn finish_with(mut self, before_rename: impl FnOnce(&File) -> std::io::Result<()>) -> std::io::Result<u64> {
         self.end();
         self.fill_to(8)?;
         let table: Vec<u8> = self.sections.iter().flat_map(table_entry).collect();
@@ -343,6 +353,7 @@ impl ContainerWriter {
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(&header)?;
         self.file.flush()?;
+        before_rename(self.file.get_ref())?;
         if let Ok(old) = std::fs::metadata(&self.target) {
             std::fs::set_permissions(&self.beside, old.permissions())?;
         }

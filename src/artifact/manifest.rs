@@ -15,8 +15,22 @@ pub(crate) struct Manifest {
     pub name: String,
     /// Whether the graph is an exported program.
     pub exported: bool,
+    /// How the entry graph is called from Python, if the model's archive records it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallRecord>,
     /// The native parts, in order.
     pub native: Vec<NativeEntry>,
+}
+
+/// A calling convention, in torch's format: see `CallSpec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct CallRecord {
+    /// The nesting of `(args, kwargs)`.
+    pub inputs: String,
+    /// The nesting of the result.
+    pub results: String,
+    /// The names of the parameters.
+    pub names: Option<Vec<String>>,
 }
 
 /// A native part.
@@ -76,6 +90,7 @@ impl Manifest {
             fxc: required_text(&json, "fxc")?,
             name: required_text(&json, "name")?,
             exported: json.get("exported").and_then(Json::as_bool).unwrap_or(false),
+            call: json.get("call").and_then(CallRecord::from_json),
             native: native.iter().map(NativeEntry::from_json).collect::<Result<_, _>>()?,
         })
     }
@@ -90,6 +105,17 @@ fn required_text(json: &Json, key: &str) -> Result<String, String> {
 fn texts(json: &Json, key: &str) -> Vec<String> {
     let items = json.get(key).and_then(Json::as_list).unwrap_or_default();
     items.iter().filter_map(Json::as_str).map(String::from).collect()
+}
+
+impl CallRecord {
+    fn from_json(json: &Json) -> Option<CallRecord> {
+        let text = |key| Some(json.get(key)?.as_str()?.to_string());
+        Some(CallRecord {
+            inputs: text("inputs")?,
+            results: text("results")?,
+            names: json.get("names").and_then(Json::as_list).map(|_| texts(json, "names")),
+        })
+    }
 }
 
 impl CodeOptions {
@@ -216,6 +242,11 @@ mod tests {
             fxc: BUILD.into(),
             name: "a \"name\"\n".into(),
             exported: true,
+            call: Some(CallRecord {
+                inputs: "[1, {\"type\": \"tuple\"}]".into(),
+                results: "*".into(),
+                names: Some(vec!["x".into()]),
+            }),
             native: vec![
                 part.clone(),
                 NativeEntry::new(Target::default(), CodeOptions::default()),

@@ -33,9 +33,9 @@ mod write;
 
 pub(crate) use container::{Container, ContainerWriter, Section, SectionKind};
 pub(crate) use load::{check_native, load_native, mapped_tensor, read_key};
-pub(crate) use manifest::{CodeOptions, Manifest, NativeEntry, WeightRecord};
+pub(crate) use manifest::{CallRecord, CodeOptions, Manifest, NativeEntry, WeightRecord};
 #[cfg(feature = "compiler")]
-pub(crate) use write::{NativeWriter, WriteError};
+pub(crate) use write::{NativeWriter, PartSource, WriteError};
 
 use crate::diag::{Code, Diagnostic};
 use std::path::Path;
@@ -50,6 +50,12 @@ const COMPILED_ENDING: &str = "fxc";
 /// Whether a path has the extension of compiled models.
 pub fn has_compiled_ending(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == COMPILED_ENDING)
+}
+
+/// The bytes that stand for the types of inputs in keys.
+#[cfg(feature = "compiler")]
+pub(crate) fn key_bytes(types: &[crate::types::Type]) -> Option<Vec<u8>> {
+    encode::to_bytes(types).ok()
 }
 
 /// Opens a compiled model's file and reads its manifest.

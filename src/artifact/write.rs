@@ -3,8 +3,9 @@
 use super::encode::to_bytes;
 use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
 use super::{ContainerWriter, SectionKind, WeightRecord};
-use crate::code::FunctionInfo;
-use crate::program::{BufferId, BufferPlace};
+use crate::code::KernelFunction;
+use crate::math::contract::Pack;
+use crate::program::{BufferId, BufferPlace, Program};
 use crate::runtime::Executable;
 use crate::tensor::{ALIGN, AlignedBytes, BytesId, Tensor};
 use crate::types::Type;
@@ -80,23 +81,20 @@ impl NativeWriter {
     pub(crate) fn write_part(
         &mut self,
         file: &mut ContainerWriter,
-        executable: &Executable,
+        source: &PartSource,
         inputs: &[Type],
     ) -> Result<(), WriteError> {
         let part = self.parts;
-        let code = CodeLayout::of_executable(executable)?;
-        let program = executable.program();
         file.begin(SectionKind::Data, part)?;
-        let tensors = self.write_tensors(file, executable)?;
-        let packs = self.write_packs(file, executable)?;
+        let tensors = self.write_tensors(file, source)?;
+        let packs = self.write_packs(file, source)?;
         file.begin(SectionKind::Code, part)?;
-        let functions = code.write(file)?;
-        let kernels = code.kernels;
+        let functions = source.code.write(file)?;
         let record = ProgramRecord {
-            program,
+            program: &source.program,
             tensors,
             functions,
-            kernels,
+            kernels: source.code.kernels.clone(),
             packs,
         };
         let bytes = to_bytes(&record).map_err(|e| WriteError::NoForm(format!("the program: {e}")))?;
@@ -107,13 +105,12 @@ impl NativeWriter {
         Ok(())
     }
 
-    fn write_tensors(&mut self, file: &mut ContainerWriter, executable: &Executable) -> io::Result<Vec<TensorRecord>> {
-        let unread = unread_tensors(executable);
+    fn write_tensors(&mut self, file: &mut ContainerWriter, source: &PartSource) -> io::Result<Vec<TensorRecord>> {
         let mut records = vec![];
-        for (i, t) in executable.program().tensors().into_iter().enumerate() {
+        for (i, t) in source.program.tensors().into_iter().enumerate() {
             let known = self.tensors.get(t.life().bytes_id()).copied();
             let at = match known {
-                None if unread.contains(&i) => None,
+                None if source.unread.contains(&i) => None,
                 _ => Some(self.write_tensor(file, t)?),
             };
             records.push(TensorRecord {
@@ -125,19 +122,15 @@ impl NativeWriter {
         Ok(records)
     }
 
-    fn write_packs(
-        &mut self,
-        file: &mut ContainerWriter,
-        executable: &Executable,
-    ) -> Result<Vec<PackRecord>, WriteError> {
-        let tensors = executable.program().tensors().into_iter().enumerate();
+    fn write_packs(&mut self, file: &mut ContainerWriter, source: &PartSource) -> Result<Vec<PackRecord>, WriteError> {
+        let tensors = source.program.tensors().into_iter().enumerate();
         // The first of equal ones.
         let mut places: HashMap<BytesId, usize> = HashMap::new();
         for (i, t) in tensors {
             places.entry(t.life().bytes_id().clone()).or_insert(i);
         }
         let mut records = vec![];
-        for pack in executable.packed_constants() {
+        for pack in &source.packs {
             let tensor = places.get(&pack.constant).copied();
             let tensor = tensor.ok_or_else(|| WriteError::NoForm("a packed weight belongs to no constant".into()))?;
             let at = match self.packs.get(&(Arc::as_ptr(&pack.bytes) as usize)) {
@@ -179,28 +172,62 @@ fn unread_tensors(executable: &Executable) -> HashSet<usize> {
     unread.map(|(i, _)| i).collect()
 }
 
+/// What a native part is written from. It does not refer to the executable, so that another thread can write it while calls run.
+pub(crate) struct PartSource {
+    program: Program,
+    /// The tensors, by their numbers, of which runs read packed forms alone.
+    unread: HashSet<usize>,
+    packs: Vec<Pack>,
+    code: CodeLayout,
+}
+
+impl PartSource {
+    /// The part of an executable whose code has been kept as images.
+    pub(crate) fn of_executable(executable: &Executable) -> Result<PartSource, WriteError> {
+        Ok(PartSource {
+            code: CodeLayout::of_executable(executable)?,
+            program: executable.program().clone(),
+            unread: unread_tensors(executable),
+            packs: executable.packed_constants().to_vec(),
+        })
+    }
+
+    /// The bytes of weights and constants that it takes in a file, at most.
+    pub(crate) fn data_bytes(&self) -> usize {
+        let tensors = self.program.tensors().into_iter().enumerate();
+        let read = tensors.filter(|(i, _)| !self.unread.contains(i));
+        let packed = self.packs.iter().map(|p| p.bytes.bytes().len());
+        read.map(|(_, t)| t.byte_count()).chain(packed).sum()
+    }
+
+    /// The steps of the program.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
 /// The functions of an executable and of those that it runs.
-struct CodeLayout<'a> {
-    functions: Vec<&'a FunctionInfo>,
+struct CodeLayout {
+    functions: Vec<Arc<KernelFunction>>,
     kernels: Vec<u32>,
 }
 
-impl<'a> CodeLayout<'a> {
-    fn of_executable(executable: &'a Executable) -> Result<CodeLayout<'a>, WriteError> {
+impl CodeLayout {
+    fn of_executable(executable: &Executable) -> Result<CodeLayout, WriteError> {
         let mut out = CodeLayout {
             functions: vec![],
             kernels: vec![],
         };
         out.add(executable);
-        match out.functions.iter().all(|f| f.image.is_some()) {
+        match out.functions.iter().all(|f| f.info().image.is_some()) {
             true => Ok(out),
             false => Err(WriteError::NoForm("code with addresses of this process".into())),
         }
     }
 
-    fn add(&mut self, executable: &'a Executable) {
+    fn add(&mut self, executable: &Executable) {
         let (kernels, before) = (executable.kernels(), self.functions.len());
-        self.functions.extend(kernels.functions());
+        self.functions.extend_from_slice(kernels.shared_functions());
         let which = (0..kernels.len()).map(|i| (before + kernels.function_index(i)) as u32);
         self.kernels.extend(which);
         executable.nested().for_each(|e| self.add(e));
@@ -213,7 +240,7 @@ impl<'a> CodeLayout<'a> {
             Ok(((at - begin) as usize, bytes.len()))
         };
         let mut records = vec![];
-        for f in &self.functions {
+        for f in self.functions.iter().map(|f| f.info()) {
             let Some(image) = &f.image else { continue };
             records.push(FunctionRecord {
                 code: add(&image.bytes)?,

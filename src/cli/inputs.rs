@@ -73,7 +73,9 @@ pub(super) struct Inputs {
 impl InputArgs {
     /// Whether these arguments change the model, so that its graphs must be read.
     pub(super) fn change_model(&self) -> bool {
-        self.training || self.state.is_some()
+        let of_text = |v: &String| state::is_buffer_label(v);
+        let of_file = |p: &PathBuf| files::open_arrays(p).is_ok_and(|a| a.iter().any(|(name, _)| of_text(name)));
+        self.training || self.state.is_some() || self.values.iter().any(of_text) || self.files.iter().any(of_file)
     }
 
     /// Makes the graph declare the types of all provided values, for commands that do not run it. Returns the Python

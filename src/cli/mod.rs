@@ -6,6 +6,7 @@
 
 mod bench;
 mod bisect;
+mod cache;
 mod check;
 mod compile;
 mod completions;
@@ -97,6 +98,7 @@ enum Command {
     Bench(bench::Args),
     Bisect(bisect::Args),
     Info(info::Args),
+    Cache(cache::Args),
     Explain(explain::Args),
     Ops(ops::Args),
     Passes(passes::Args),
@@ -220,14 +222,24 @@ impl App {
                 (false, false)
             }
         };
+        if !quiet {
+            self.write_new();
+            self.sum_up();
+        }
+        self.write_cache();
         if quiet {
             return ExitCode::SUCCESS;
         }
-        self.write_new();
-        self.sum_up();
         match exit_code(&self.session.diagnostics) {
             0 if findings => ExitCode::from(1),
             n => ExitCode::from(n),
+        }
+    }
+
+    /// Keeps what was compiled, after the results have been shown. What cannot be kept is compiled again.
+    fn write_cache(&mut self) {
+        for entry in std::mem::take(&mut self.session.pending) {
+            let _ = entry.write();
         }
     }
 
@@ -276,6 +288,7 @@ pub fn main() -> ExitCode {
         Command::Bisect(a) => bisect::main(&mut app, a),
         Command::Opt(a) => opt::main(&mut app, a),
         Command::Info(a) => info::main(&mut app, a),
+        Command::Cache(a) => cache::main(&mut app, a),
         Command::Explain(a) => explain::main(a),
         Command::Ops(a) => ops::main(a),
         Command::Passes(a) => passes::main(a),

@@ -220,14 +220,19 @@ impl ModelArgs {
         Ok(app.session.load_to_run(&self.model)?)
     }
 
+    /// Whether options show what passes do.
+    pub(super) fn shows_passes(&self) -> bool {
+        let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
+        shows || self.time_passes || self.remarks
+    }
+
     fn prepare(&self, app: &mut App) {
         app.set_subject(&self.model);
         app.session.exact = self.exact;
         app.session.no_fallback = self.no_fallback;
         // Only `fxc compile -o` compiles for several.
         app.session.target = self.target.last().and_then(|t| t.0);
-        let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
-        if shows || self.time_passes || self.remarks {
+        if self.shows_passes() {
             app.session.observe(PassPrinter {
                 after: self.print_after.clone(),
                 changed: self.print_changed,

@@ -1,5 +1,6 @@
 //! `fxc run`: runs a model on inputs.
 
+use super::cache::CacheArgs;
 use super::inputs::{InputArgs, ToleranceArgs, bind_provided};
 use super::model::ModelArgs;
 use super::weights::WeightsFile;
@@ -22,6 +23,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     #[command(flatten)]
     weights: WeightsFile,
     #[command(flatten)]
@@ -68,6 +71,7 @@ pub(super) struct Args {
 /// `fxc run`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
+    args.cache.apply(app, &args.model);
     let whole = args.interpret || args.check || args.inputs.change_model();
     let mut model = match whole {
         true => args.model.load(app)?,

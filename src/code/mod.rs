@@ -72,6 +72,13 @@ impl KernelFunction {
     }
 }
 
+impl KernelFunction {
+    /// What is known of the function.
+    pub(crate) fn info(&self) -> &FunctionInfo {
+        &self.info
+    }
+}
+
 /// Why kernels have no machine code. Not the user's mistake, and not expected.
 #[derive(Clone, Debug)]
 pub struct CodeError {
@@ -137,6 +144,11 @@ impl CompiledKernels {
     /// What is known of each function.
     pub fn functions(&self) -> impl ExactSizeIterator<Item = &FunctionInfo> {
         self.functions.iter().map(|f| &f.info)
+    }
+
+    /// The functions.
+    pub(crate) fn shared_functions(&self) -> &[Arc<KernelFunction>] {
+        &self.functions
     }
 
     /// The place in [`CompiledKernels::functions`] of the function that kernel `i` runs.

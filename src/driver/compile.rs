@@ -1,6 +1,6 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
-use super::compiled_file::CompiledFile;
+use super::code_source::CodeSource;
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::load::LoadedModel;
 use super::ready::{self, BufferState, Ready};
@@ -73,12 +73,15 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
         .unwrap_or(Stage::Compile)
         .max(wanted.unwrap_or(Stage::Load));
     let mut model = model;
-    if let Some(file) = model.file.take() {
-        match compiled_before(session, &file, &model.module, request, until)? {
+    let code = model.code.take();
+    if let Some(code) = &code {
+        match compiled_before(session, code, &model.module, request, until)? {
             Some(made) => return Ok(made),
-            None => model.module = session.read_module(&file)?,
+            None if model.partial => model.module = session.read_module(code)?,
+            None => {}
         }
     }
+    let reported = session.diagnostics.len();
     let nodes = model.module.entry().map_or(0, |g| g.len());
     let mut texts = ArtifactTexts {
         wanted: &request.artifacts,
@@ -129,6 +132,11 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
             if let Some(executable) = ready.executable() {
                 texts.add_texts(Stage::Compile, |a| text::write_executable(executable, a));
             }
+            if let (Some(code), Some(types)) = (&code, &request.inputs)
+                && session.diagnostics.len() == reported
+            {
+                code.keep(session, ready.whole_executable(), (types, &request.passes));
+            }
             c.ready = Some(ready);
         }
     }
@@ -139,7 +147,7 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
 /// What a compiled model holds already of what is asked for.
 fn compiled_before(
     session: &mut Session,
-    file: &CompiledFile,
+    code: &CodeSource,
     inputs: &GraphModule,
     request: &Request,
     until: Stage,
@@ -149,7 +157,7 @@ fn compiled_before(
     }
     let declared = || input_types(inputs, &request.dims);
     let types = request.inputs.clone().unwrap_or_else(declared);
-    let loaded = file.load_ready(session, inputs, &types, (&request.passes, request.threads))?;
+    let loaded = code.load_ready(session, inputs, &types, (&request.passes, request.threads))?;
     Ok(loaded.map(|(module, ready)| Compilation {
         nodes: (0, 0),
         module,

@@ -1,6 +1,7 @@
 //! Models from compiled files: the inputs are read at once, code when a call needs it for its types, graphs only if
 //! necessary.
 
+use super::code_source::CodeSource;
 use super::load::{self, LoadOptions, LoadedModel};
 use super::ready::Ready;
 use super::routines::OpTable;
@@ -11,9 +12,10 @@ use crate::artifact::{
     load_native, mapped_tensor, open_compiled, read_key,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{self, Attribute, AttributeKind, GraphModule, Signature};
+use crate::graph::{self, Attribute, AttributeKind, CallSpec, GraphModule, Signature};
 use crate::math;
 use crate::pass::PassOptions;
+use crate::program::Program;
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::target::Target;
@@ -122,8 +124,17 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// The model with its inputs only: see [`LoadedModel::file`].
+    /// The model with its inputs only: see [`LoadedModel::code`].
     pub(super) fn to_model(self: &Arc<CompiledFile>, sources: &mut Sources) -> Result<LoadedModel, Diagnostics> {
+        Ok(LoadedModel {
+            code: Some(Arc::new(CodeSource::File(self.clone()))),
+            partial: true,
+            ..LoadedModel::new(self.container.name(), self.read_inputs(sources)?)
+        })
+    }
+
+    /// The model's inputs, as a module without the computation.
+    pub(super) fn read_inputs(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
         let text = self.container.read_text(SectionKind::Signature)?;
         let (tree, _, mut found) = load::parse_text(sources, self.container.name(), text);
         let (mut module, built) = graph::build(&tree, &self.manifest.name);
@@ -132,12 +143,18 @@ impl CompiledFile {
             return Err(damaged(self.container.name(), "its list of inputs cannot be read").into());
         }
         module.exported = self.manifest.exported.then(Signature::default);
-        Ok(LoadedModel {
-            name: self.container.name().into(),
-            module,
-            tree: None,
-            file: Some(self.clone()),
-        })
+        self.describe_module(&mut module);
+        Ok(module)
+    }
+
+    /// Gives a module what the manifest says of it.
+    fn describe_module(&self, module: &mut GraphModule) {
+        module.name.clone_from(&self.manifest.name);
+        module.call_spec = self.manifest.call.as_ref().map(|c| CallSpec {
+            inputs: c.inputs.as_str().into(),
+            results: c.results.as_str().into(),
+            names: c.names.clone(),
+        });
     }
 
     /// Reads the graphs with their weights.
@@ -150,7 +167,7 @@ impl CompiledFile {
         let Some(mut model) = model else {
             return (None, found);
         };
-        model.module.name.clone_from(&self.manifest.name);
+        self.describe_module(&mut model.module);
         match how.weights.is_some() {
             true => {}
             false => found.extend(self.fill_weights(&mut model.module).err()),
@@ -196,6 +213,20 @@ impl CompiledFile {
         types: &[Type],
         how: (&PassOptions, usize),
     ) -> Staged<Option<(GraphModule, Ready)>> {
+        match self.load_fitting(session, inputs, types, how)? {
+            Ok(ready) => Ok(Some(ready)),
+            Err(why) => self.refuse_or_note(session, why).map(|()| None),
+        }
+    }
+
+    /// [`CompiledFile::load_ready`] that says why no code fits.
+    pub(super) fn load_fitting(
+        &self,
+        session: &mut Session,
+        inputs: &GraphModule,
+        types: &[Type],
+        how: (&PassOptions, usize),
+    ) -> Staged<Result<(GraphModule, Ready), String>> {
         let (passes, threads) = how;
         let found = self.find_part(types, passes, session).map_err(|d| {
             session.report(d);
@@ -203,27 +234,11 @@ impl CompiledFile {
         })?;
         let part = match found {
             Ok(part) => part,
-            Err(why) => return self.refuse_or_note(session, why).map(|()| None),
+            Err(why) => return Ok(Err(why)),
         };
         let executable = self.load_part(session, part, threads)?;
-        let mut module = inputs.clone();
-        let program = executable.program();
-        for input in &program.inputs {
-            if let Some(state) = &input.state {
-                let attribute = Attribute {
-                    kind: AttributeKind::Buffer,
-                    ty: None,
-                    value: Some(state.clone()),
-                    span: None,
-                };
-                module.attributes.insert(input.name.clone(), attribute);
-            }
-        }
-        let mutations = program.mutations.clone();
-        if let Some(graph) = module.entry_mut() {
-            graph.mutations = mutations;
-        }
-        Ok(Some((module, Ready::from_executable(executable))))
+        let module = with_state(inputs.clone(), executable.program());
+        Ok(Ok((module, Ready::from_executable(executable))))
     }
 
     /// Reports why the file's code is not used: as a note, or as an error if the session must not compile.
@@ -318,6 +333,25 @@ impl CompiledFile {
 /// The name of this build of fxc in files.
 pub fn build_name() -> &'static str {
     BUILD
+}
+
+/// The module of an executable that was loaded: with the buffers that runs change.
+fn with_state(mut module: GraphModule, program: &Program) -> GraphModule {
+    for input in &program.inputs {
+        if let Some(state) = &input.state {
+            let attribute = Attribute {
+                kind: AttributeKind::Buffer,
+                ty: None,
+                value: Some(state.clone()),
+                span: None,
+            };
+            module.attributes.insert(input.name.clone(), attribute);
+        }
+    }
+    if let Some(graph) = module.entry_mut() {
+        graph.mutations.clone_from(&program.mutations);
+    }
+    module
 }
 
 /// The options that affect the code; `None` if files cannot represent them.

@@ -78,6 +78,13 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     }
 }
 
+/// Whether the first bytes of a file are those of a zip archive.
+pub fn is_archive(path: &Path) -> bool {
+    let mut head = vec![];
+    let read = File::open(path).and_then(|f| f.take(HEAD as u64).read_to_end(&mut head));
+    read.is_ok() && matches!(FileKind::of_head(&head), FileKind::Zip)
+}
+
 /// The name of a file, or of standard input, in messages.
 pub fn display_name(path: &str) -> &str {
     match path {

@@ -1,7 +1,7 @@
 //! A model to be called again and again, at any sizes.
 
+use super::code_source::CodeSource;
 use super::compile::{Request, compile};
-use super::compiled_file::CompiledFile;
 use super::direct::DirectInputs;
 use super::inputs::bind::{BoundInputs, Value};
 use super::inputs::state;
@@ -37,9 +37,9 @@ const KEPT: usize = 16;
 pub struct Function {
     name: String,
     module: GraphModule,
-    /// The compiled model that versions are taken from; the module has its inputs alone until more is needed.
-    file: Option<Arc<CompiledFile>>,
-    /// Whether the module has all of the model.
+    /// Where versions may be that were compiled before.
+    code: Option<Arc<CodeSource>>,
+    /// Whether the module has all of the model, and not its inputs alone.
     whole: bool,
     request: Request,
     pub(super) state: BufferState,
@@ -52,6 +52,8 @@ pub struct Function {
     pub(super) state_of: Option<u64>,
     /// How many versions were made.
     made: u64,
+    /// Whether compilations reported something.
+    noted: bool,
 }
 
 /// What a call gives.
@@ -104,8 +106,8 @@ impl Function {
         Function {
             name: model.name,
             module: model.module,
-            whole: model.file.is_none(),
-            file: model.file,
+            whole: !model.partial,
+            code: model.code,
             request,
             state: BufferState::new(),
             replaced: HashMap::new(),
@@ -113,6 +115,7 @@ impl Function {
             versions: vec![],
             state_of: None,
             made: 0,
+            noted: false,
         }
     }
 
@@ -170,8 +173,8 @@ impl Function {
     /// Reads the graphs of a compiled model, if that was not done. Of a file whose graphs cannot be read the module keeps the inputs: calls
     /// that need more say what is wrong.
     fn complete_module(&mut self) {
-        if let (false, Some(file)) = (self.whole, &self.file)
-            && let Ok(module) = file.read_module(&mut Sources::new())
+        if let (false, Some(code)) = (self.whole, &self.code)
+            && let Ok(module) = code.read_module(&mut Sources::new())
         {
             self.module = module;
             self.whole = true;
@@ -260,8 +263,8 @@ impl Function {
         if found.code != Code::E0502 {
             return found;
         }
-        let read = match (&self.file, self.whole) {
-            (Some(file), false) => file.read_module(&mut Sources::new()).ok(),
+        let read = match (&self.code, self.whole) {
+            (Some(code), false) => code.read_module(&mut Sources::new()).ok(),
             _ => None,
         };
         let mut interpreter = Interpreter::new(read.as_ref().unwrap_or(&self.module));
@@ -291,6 +294,7 @@ impl Function {
         if let Some(version) = self.loaded_for(session, bound)? {
             return Ok(version);
         }
+        let reported = session.diagnostics.len();
         let (module, again) = match self.symbolic_module(session) {
             Some(m) => (m.clone(), true),
             None => (self.module.clone(), false),
@@ -308,7 +312,16 @@ impl Function {
             false => compile(session, model, &request)?,
         };
         let ready = made.ready.ok_or(Reported)?;
+        self.noted |= session.diagnostics.len() > reported;
+        self.keep(session, &ready, &bound.types);
         Ok(self.new_version(bound, made.module, ready))
+    }
+
+    /// Tells the cache of new code, unless something is to be said at each start, or the code has values that the model has not.
+    fn keep(&self, session: &mut Session, ready: &Ready, types: &[Type]) {
+        if let Some(code) = self.code.as_ref().filter(|_| !self.noted && self.replaced.is_empty()) {
+            code.keep(session, ready.whole_executable(), (types, &self.request.passes));
+        }
     }
 
     fn new_version(&mut self, bound: &BoundInputs, module: GraphModule, ready: Ready) -> Version {
@@ -324,11 +337,11 @@ impl Function {
 
     /// The code of a compiled model for the inputs of one call. If the file has none, all of the module is there afterwards.
     fn loaded_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Option<Version>> {
-        let Some(file) = self.file.clone() else { return Ok(None) };
+        let Some(code) = self.code.clone() else { return Ok(None) };
         // Code holds the values that were replaced.
         if self.replaced.is_empty() {
             let how = (&self.request.passes, self.request.threads);
-            if let Some((module, ready)) = file.load_ready(session, &self.module, &bound.types, how)? {
+            if let Some((module, ready)) = code.load_ready(session, &self.module, &bound.types, how)? {
                 for (path, a) in &module.attributes {
                     self.module.attributes.entry(path.clone()).or_insert_with(|| a.clone());
                 }
@@ -336,7 +349,7 @@ impl Function {
             }
         }
         if !self.whole {
-            self.module = session.read_module(&file)?;
+            self.module = session.read_module(&code)?;
             self.whole = true;
         }
         Ok(None)

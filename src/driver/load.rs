@@ -1,5 +1,6 @@
 //! Loads a module of graphs from a path or a text.
 
+use super::code_source::CodeSource;
 use super::compiled_file::CompiledFile;
 use super::files::{self, Content};
 use super::session::{Reported, Session, Staged};
@@ -33,9 +34,10 @@ pub struct LoadedModel {
     pub module: GraphModule,
     /// The syntax tree of the text; `None` for an archive.
     pub tree: Option<ast::File>,
-    /// The compiled model's file, if only the inputs of `module` have been read from it. Its code and graphs are read
-    /// when a call needs them.
-    pub file: Option<Arc<CompiledFile>>,
+    /// Where there may be code that was compiled before.
+    pub code: Option<Arc<CodeSource>>,
+    /// Whether only the inputs of `module` have been read. The graphs are read from `code` when a call needs them.
+    pub partial: bool,
 }
 
 impl LoadedModel {
@@ -45,15 +47,19 @@ impl LoadedModel {
             name: name.into(),
             module,
             tree: None,
-            file: None,
+            code: None,
+            partial: false,
         }
     }
 }
 
 impl Session {
-    /// [`Session::load`] for running: only the inputs of a compiled model are read before a call.
+    /// [`Session::load`] for running: only the inputs of a compiled model, or of one in the cache, are read before a call.
     pub fn load_to_run(&mut self, path: &str) -> Staged<LoadedModel> {
         let is_file = path != "-" && has_compiled_ending(Path::new(path));
+        if !is_file && self.cache.is_some() {
+            return self.load_cached(path);
+        }
         if !is_file || self.weights.is_some() || self.lifted {
             return self.load(path);
         }
@@ -68,9 +74,9 @@ impl Session {
         Ok(model)
     }
 
-    /// Reads the graphs of a compiled model.
-    pub(super) fn read_module(&mut self, file: &CompiledFile) -> Staged<GraphModule> {
-        file.read_module(&mut self.sources).map_err(|found| {
+    /// Reads the graphs of a model of which only the inputs have been read.
+    pub(super) fn read_module(&mut self, code: &CodeSource) -> Staged<GraphModule> {
+        code.read_module(&mut self.sources).map_err(|found| {
             self.diagnostics.extend(found);
             Reported
         })
@@ -157,7 +163,8 @@ pub fn load_text(
             name: name.to_string(),
             module,
             tree: Some(tree),
-            file: None,
+            code: None,
+            partial: false,
         }),
         found,
     )

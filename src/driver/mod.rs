@@ -10,6 +10,8 @@
 
 #[cfg(test)]
 mod accuracy_tests;
+mod cache;
+mod code_source;
 mod compile;
 mod compiled_file;
 mod debug;
@@ -28,6 +30,8 @@ mod split;
 mod stage;
 
 pub use crate::artifact::has_compiled_ending;
+pub use cache::{Cache, CacheFile, NoCache, PendingEntry, finish_cache_writes, write_in_background};
+pub use code_source::CodeSource;
 pub use compile::{Compilation, Request, compile, nothing_compiled};
 pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name};
 pub use debug::{bisect, compare, minimize};

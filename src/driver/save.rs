@@ -8,16 +8,16 @@ use super::inputs::bind::BoundInputs;
 use super::load::LoadedModel;
 use super::session::{Reported, Session, Staged};
 use crate::artifact::{
-    BUILD, CodeOptions, ContainerWriter, Manifest, NativeEntry, NativeWriter, SectionKind, WriteError,
-    has_compiled_ending,
+    BUILD, CallRecord, CodeOptions, ContainerWriter, Manifest, NativeEntry, NativeWriter, PartSource, SectionKind,
+    WriteError, has_compiled_ending,
 };
 use crate::diag::{Code, Diagnostic};
 use crate::graph::print::is_stored;
 use crate::graph::{Arg, AttributeKind, Graph, GraphModule, print};
-use crate::program::Step;
+use crate::program::{Program, Step};
 use crate::runtime::Executable;
 use crate::target::Target;
-use crate::types::Val;
+use crate::types::{Type, Val};
 use std::io;
 use std::path::Path;
 
@@ -99,8 +99,7 @@ impl SaveWriter<'_> {
         let mut graph = module.clone();
         graph.weights = None;
         file.add(SectionKind::Graph, 0, print::print(&graph).as_bytes())?;
-        let inputs = signature_module(module);
-        file.add(SectionKind::Signature, 0, print::print(&inputs).as_bytes())?;
+        file.add(SectionKind::Signature, 0, signature_text(module).as_bytes())?;
         let stored = module.attributes.iter().filter(|(_, a)| is_stored(a));
         let weights = stored.filter_map(|(n, a)| Some((&**n, a.value.as_ref()?)));
         let mut records = self.native.write_weights(file, weights)?;
@@ -117,12 +116,7 @@ impl SaveWriter<'_> {
     }
 
     fn write_manifest(&mut self, file: &mut ContainerWriter, module: &GraphModule) -> io::Result<()> {
-        let manifest = Manifest {
-            fxc: BUILD.into(),
-            name: module.name.clone(),
-            exported: module.exported.is_some(),
-            native: std::mem::take(&mut self.entries),
-        };
+        let manifest = manifest(module, std::mem::take(&mut self.entries));
         let written = to_json(&manifest).and_then(|json| file.add(SectionKind::Manifest, 0, &json));
         self.entries = manifest.native;
         written
@@ -147,7 +141,8 @@ impl SaveWriter<'_> {
                 );
                 continue;
             };
-            match self.native.write_part(file, executable, &inputs.types) {
+            let source = PartSource::of_executable(executable);
+            match source.and_then(|source| self.native.write_part(file, &source, &inputs.types)) {
                 Ok(()) => self
                     .entries
                     .push(native_entry(session, &self.options, executable, inputs)),
@@ -165,8 +160,24 @@ impl SaveWriter<'_> {
     }
 }
 
-fn to_json<T: serde::Serialize>(value: &T) -> io::Result<Vec<u8>> {
+pub(super) fn to_json<T: serde::Serialize>(value: &T) -> io::Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(io::Error::other)
+}
+
+/// What a file says of a module and its native parts.
+pub(super) fn manifest(module: &GraphModule, native: Vec<NativeEntry>) -> Manifest {
+    let call = module.call_spec.as_ref().map(|c| CallRecord {
+        inputs: c.inputs.to_string(),
+        results: c.results.to_string(),
+        names: c.names.clone(),
+    });
+    Manifest {
+        fxc: BUILD.into(),
+        name: module.name.clone(),
+        exported: module.exported.is_some(),
+        call,
+        native,
+    }
 }
 
 fn native_entry(
@@ -175,24 +186,36 @@ fn native_entry(
     executable: &Executable,
     inputs: &BoundInputs,
 ) -> NativeEntry {
-    let steps = &executable.program().steps;
-    let count = |is: fn(&Step) -> bool| steps.iter().filter(|s| is(s)).count();
     let target = session.target.unwrap_or_else(Target::native);
-    NativeEntry {
+    let entry = NativeEntry {
         sizes: inputs.dims.iter().map(|(k, v)| (k.clone(), *v)).collect(),
-        inputs: inputs.types.iter().map(show_type).collect(),
+        ..NativeEntry::new(target, options.clone())
+    };
+    describe_part(entry, executable.program(), &inputs.types)
+}
+
+/// The entry of a native part with what people want to know of it.
+pub(super) fn describe_part(entry: NativeEntry, program: &Program, inputs: &[Type]) -> NativeEntry {
+    let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
+    NativeEntry {
+        inputs: inputs.iter().map(show_type).collect(),
         steps: [
             count(|s| matches!(s, Step::Kernel { .. })),
             count(|s| matches!(s, Step::Contract { .. })),
         ],
-        arena: executable.program().arena,
-        ..NativeEntry::new(target, options.clone())
+        arena: program.arena,
+        ..entry
     }
+}
+
+/// [`signature_module`] as text.
+pub(super) fn signature_text(module: &GraphModule) -> String {
+    print::print(&signature_module(module))
 }
 
 /// The inputs of a module without the computation, for checking calls. The result only tells whether the module returns
 /// a tuple.
-fn signature_module(module: &GraphModule) -> GraphModule {
+pub(super) fn signature_module(module: &GraphModule) -> GraphModule {
     let mut inputs = Graph::new();
     if let Some(graph) = module.entry() {
         for n in graph.placeholders() {

@@ -1,5 +1,6 @@
 //! A compilation: the stages in order, their findings, and observers.
 
+use super::cache::{Cache, PendingEntry};
 use super::inputs::bind::Dims;
 use super::load::{self, LoadedModel};
 use super::routines::OpTable;
@@ -50,6 +51,10 @@ pub struct Session {
     pub weights: Option<PathBuf>,
     /// Whether it is an error if the code of a compiled model does not fit. Otherwise the model is compiled again.
     pub no_fallback: bool,
+    /// The cache in which code of models is looked up and kept.
+    pub cache: Option<Arc<Cache>>,
+    /// Code that is to be written to the cache when there is time.
+    pub pending: Vec<PendingEntry>,
     /// Whether to keep code in the form in which it can be written to a file.
     pub(super) keep_images: bool,
     /// Cancels the work before its next stage, pass or step.
@@ -351,7 +356,7 @@ impl Session {
         codegen::CodegenOptions {
             text,
             target: self.target,
-            image: self.keep_images,
+            image: self.keep_images || self.cache.is_some(),
             ..codegen::CodegenOptions::default()
         }
     }

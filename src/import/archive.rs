@@ -51,6 +51,11 @@ impl Archive {
     pub(super) fn open(path: &Path) -> Result<Archive, Diagnostic> {
         let name = path.display().to_string();
         let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
+        Archive::from_map(name, map)
+    }
+
+    /// An archive that is mapped already.
+    pub(super) fn from_map(name: String, map: Arc<Mmap>) -> Result<Archive, Diagnostic> {
         let mut zip = open_zip(&map, &name)?;
         let mut entries = HashMap::new();
         for index in 0..zip.len() {

@@ -23,5 +23,5 @@ mod treespec;
 mod vmap;
 mod weights;
 
-pub use pt2::{read_exported, read_pt2};
+pub use pt2::{read_exported, read_mapped_pt2, read_pt2};
 pub use weights::{bind_weights, replace_weights, write_tensors, write_weights};

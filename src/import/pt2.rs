@@ -26,6 +26,7 @@ use crate::graph::{self, CallSpec, DimRange, GraphModule, InputSpec, OutputSpec,
 use crate::tensor::files::{FileKind, FileRole};
 use crate::types::Val;
 use indexmap::IndexMap;
+use memmap2::Mmap;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,21 +39,25 @@ const ENTRY: &str = "main";
 /// which refer to the mapped file if they are stored contiguously. Diagnostics have no location in a source file; their
 /// titles and notes name the archive's entry.
 pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
-    read_archive(path, false)
+    read_archive(&Archive::open(path)?, false)
+}
+
+/// [`read_pt2`] of an archive that is mapped already; `path` is its name.
+pub fn read_mapped_pt2(path: &Path, map: Arc<Mmap>) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+    read_archive(&Archive::from_map(path.display().to_string(), map)?, false)
 }
 
 /// [`read_pt2`] without unlifting: parameters, buffers and constants stay inputs, new values of buffers stay results,
 /// and the entry graph's signature says which is which. No weights are read.
 pub fn read_exported(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
-    read_archive(path, true)
+    read_archive(&Archive::open(path)?, true)
 }
 
-fn read_archive(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnostics> {
-    let archive = Archive::open(path)?;
-    check_kind(&archive)?;
-    let (entry, name) = find_model(&archive)?;
+fn read_archive(archive: &Archive, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+    check_kind(archive)?;
+    let (entry, name) = find_model(archive)?;
     let (program, parts) = archive.read_graph_json(&entry)?;
-    check_version(&program, &entry, &archive)?;
+    check_version(&program, &entry, archive)?;
     let mut out = Diagnostics::new();
     let mut reader = ProgramReader {
         program: &program,
@@ -74,7 +79,7 @@ fn read_archive(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics),
     // Free the program before the tables of weights are parsed into trees of their own.
     drop((program, parts));
     if !lifted {
-        ArchiveWeights::open(&archive, &name, &mut out).fill_attributes(&mut module, &mut out);
+        ArchiveWeights::open(archive, &name, &mut out).fill_attributes(&mut module, &mut out);
     }
     out.into_result(module)
 }

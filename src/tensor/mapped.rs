@@ -1,5 +1,7 @@
 //! Files that are mapped for reading.
 
+use super::{Storage, Tensor};
+use crate::types::DType;
 use memmap2::Mmap;
 use std::collections::HashMap;
 use std::fmt;
@@ -51,6 +53,17 @@ pub fn map_file(path: &Path) -> Result<Arc<Mmap>, MapError> {
     known.retain(|_, m| m.strong_count() > 0);
     known.extend(id.map(|id| (id, Arc::downgrade(&map))));
     Ok(map)
+}
+
+/// All bytes of a mapped file, as a tensor.
+pub fn mapped_bytes(map: &Arc<Mmap>) -> Tensor {
+    let len = map.len();
+    let storage = Storage::Mapped {
+        map: map.clone(),
+        offset: 0,
+        len,
+    };
+    Tensor::from_storage(DType::U8, &[len], storage)
 }
 
 /// Identifies a version of a file: device, number, length, and the seconds and nanoseconds of its last modification and

@@ -20,7 +20,7 @@ mod view;
 
 pub use element::{Element, Scalar, cells_of_mut};
 pub use layout::LayoutError;
-pub use mapped::{COMPILED_MAGIC, map_file};
+pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};

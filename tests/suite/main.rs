@@ -3,6 +3,7 @@
 mod artifacts;
 mod assertions;
 mod bench;
+mod cache;
 mod cli;
 mod docs;
 mod drawings;

@@ -46,6 +46,8 @@ pub fn command(dir: &Path, args: &[&str]) -> Command {
         .args(args)
         .stdin(Stdio::null())
         .env_remove("NO_COLOR")
+        // Tests neither read nor fill the user's cache. Those of the cache set a folder of their own.
+        .env("FXC_CACHE", "off")
         .env_remove("T0");
     c
 }

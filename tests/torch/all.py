@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 

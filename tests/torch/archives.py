@@ -17,6 +17,9 @@ import sys
 import tempfile
 import warnings
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 try:
     import numpy
     import torch

@@ -14,6 +14,9 @@ import sys
 import time
 import warnings
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 warnings.filterwarnings("ignore")
 try:
     import fxc

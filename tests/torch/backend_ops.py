@@ -10,8 +10,12 @@ Needs torch and the package fxc. Without them it says so and checks nothing. Exi
 import argparse
 import collections
 import copy
+import os
 import sys
 import warnings
+
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
 
 warnings.filterwarnings("ignore")
 try:

@@ -30,6 +30,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "data"))
 from samples import DTYPES, target  # noqa: E402
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 # Parameters that mean nothing to fxc: one device, one layout, one random stream.
 IGNORED = {"layout", "device", "pin_memory", "memory_format", "generator", "requires_grad", "names", "out"}
 # Names of torch's that fxc binds to a parameter of another name (`ALIASES` in src/op/bind.rs).

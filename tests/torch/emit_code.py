@@ -22,6 +22,9 @@ except ImportError as e:
 
 from cases import table_of_archives
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 
 class Attributes:
     """What `self` is to the code: attributes of attributes, whatever their names."""

@@ -26,6 +26,9 @@ import warnings
 
 from tally import Tally
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 try:
     from safetensors.numpy import load_file
 except ImportError as e:

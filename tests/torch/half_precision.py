@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 try:
     import torch
     from safetensors.torch import load_file, save_file

@@ -51,6 +51,9 @@ except ImportError as e:
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
 import torch2fxir  # noqa: E402
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 
 class Refused(RuntimeError):
     """fxc reported an error, or a graph has no FXIR. Its text is the cause."""

@@ -8,9 +8,13 @@ differ (on Intel processors PyTorch draws Bernoulli and exponential numbers thro
 Needs torch and safetensors. Without them it says so and checks nothing.
 """
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
+
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
 
 try:
     import torch

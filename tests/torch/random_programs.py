@@ -21,6 +21,9 @@ import tempfile
 import time
 import warnings
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 try:
     import torch
     from programs import SHORT, Program, is_sharp, make, refs

@@ -17,6 +17,9 @@ import tempfile
 import traceback
 import zipfile
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEPT = os.path.join(ROOT, "tests", "data", "readme")
 

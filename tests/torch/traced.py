@@ -31,6 +31,9 @@ sys.path[:0] = [os.path.join(HERE, "../../tools"), HERE]
 import torch2fxir  # noqa: E402
 from models import difference  # noqa: E402
 
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
+
 
 def export(model, args, kwargs, tmp):
     """Writes model.fxir, its weights, inputs.safetensors; gives the expected results or why there are none."""

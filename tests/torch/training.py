@@ -9,8 +9,12 @@ Needs torch, torchvision, transformers and the package fxc. Without them it says
 """
 import argparse
 import copy
+import os
 import sys
 import warnings
+
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
 
 warnings.filterwarnings("ignore")
 try:

@@ -9,10 +9,14 @@ module has no state and traces; compiled and interpreted. Compared are the resul
 Needs: torch, safetensors. Without them it says so and checks nothing.
 """
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import warnings
+
+# What is in the user's cache was not compiled now.
+os.environ["FXC_CACHE"] = "off"
 
 try:
     import torch

@@ -5,6 +5,7 @@ mod memory;
 mod sweep;
 
 use self::memory::MemoryReport;
+use crate::cli::cache::CacheArgs;
 use crate::cli::inputs::{InputArgs, bind_provided, with_random};
 use crate::cli::model::{ModelArgs, SizeList, parse_sizes};
 use crate::cli::weights::WeightsFile;
@@ -28,6 +29,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     #[command(flatten)]
     weights: WeightsFile,
     #[command(flatten)]
@@ -117,6 +120,7 @@ impl Measured {
 /// `fxc bench`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
+    args.cache.apply(app, &args.model);
     if let Some(sweep) = &args.sweep {
         return sweep::run(app, args, sweep);
     }

@@ -32,6 +32,11 @@ pub fn name_in_state(name: &str) -> Option<String> {
     }
 }
 
+/// Whether the name of a value says that it is a buffer's.
+pub fn is_buffer_label(name: &str) -> bool {
+    name.starts_with(BUFFER)
+}
+
 /// Takes the values for buffers (`buffer.NAME`) out of `provided` and assigns them to the buffers. A value for an input
 /// of the same name stays. Returns the buffers that were assigned, with names as from [`mutation_label`].
 pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {

@@ -1,0 +1,233 @@
+//! A model that has a key in the cache.
+
+use super::digest::{Digest, Hasher};
+use super::store::{ModelRecord, PendingEntry};
+use super::{Cache, folder};
+use crate::artifact::{BUILD, CodeOptions, PartSource, key_bytes};
+use crate::diag::Diagnostics;
+use crate::driver::compiled_file::{CompiledFile, code_options};
+use crate::driver::ready::Ready;
+use crate::driver::save::signature_module;
+use crate::driver::session::{Reported, Session, Staged};
+use crate::graph::GraphModule;
+use crate::import;
+use crate::op;
+use crate::pass::PassOptions;
+use crate::runtime::Executable;
+use crate::source::Sources;
+use crate::target::Target;
+use crate::tensor::{Tensor, mapped_bytes};
+use crate::types::Type;
+use memmap2::Mmap;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A process writes the code for the first inputs that a model is called with, and for others if it takes no more than this: who calls
+/// a large model at a hundred sizes must not write its weights a hundred times.
+const SMALL: usize = 32 << 20;
+
+/// A model whose code may be in the cache.
+pub struct CachedModel {
+    cache: Arc<Cache>,
+    /// The hash of the model.
+    key: Digest,
+    /// The archive, from which the graphs are read if they are needed.
+    archive: Option<(PathBuf, Arc<Mmap>)>,
+    /// What entries say of it.
+    record: ModelRecord,
+    /// The entries that this process has opened. `None` for those whose code it compiled itself: callers share that.
+    opened: Mutex<HashMap<PathBuf, Option<Arc<CompiledFile>>>>,
+}
+
+impl CachedModel {
+    /// A model in an archive that is mapped. Nothing of it is read but its bytes.
+    pub(in crate::driver) fn of_archive(cache: &Arc<Cache>, path: &Path, map: Arc<Mmap>) -> Option<CachedModel> {
+        let whole = mapped_bytes(&map);
+        let mut h = new_key("archive")?;
+        h.add_with(&map, &|read| whole.release_part(read));
+        Some(CachedModel::new(cache, &h, Some((path.to_path_buf(), map))))
+    }
+
+    /// A model that was read, from a text, with its weights.
+    pub(in crate::driver) fn of_text(cache: &Arc<Cache>, text: &str, module: &GraphModule) -> Option<CachedModel> {
+        let mut h = new_key("text")?;
+        h.add(text.as_bytes());
+        for (name, attribute) in &module.attributes {
+            let Some(value) = &attribute.value else { continue };
+            h.add(name.as_bytes());
+            h.add(format!("{:?} {:?} {:?}", attribute.kind, value.dtype(), value.shape()).as_bytes());
+            hash_tensor(&mut h, value);
+        }
+        Some(CachedModel::new(cache, &h, None))
+    }
+
+    fn new(cache: &Arc<Cache>, h: &Hasher, archive: Option<(PathBuf, Arc<Mmap>)>) -> CachedModel {
+        CachedModel {
+            cache: cache.clone(),
+            key: h.finish(),
+            archive,
+            record: ModelRecord::default(),
+            opened: Mutex::default(),
+        }
+    }
+
+    /// The model with its inputs, or all of it, as it was read.
+    pub(in crate::driver) fn described_by(self, module: &GraphModule) -> CachedModel {
+        CachedModel {
+            record: ModelRecord::of_module(module),
+            ..self
+        }
+    }
+
+    /// Reads the inputs of the model from an entry, if there is one.
+    pub(in crate::driver) fn read_inputs(&self, sources: &mut Sources) -> Option<GraphModule> {
+        let prefix = format!("{}-", self.key);
+        let is_own = |p: &Path| {
+            p.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| n.starts_with(&prefix))
+        };
+        let own = self.cache.entries().into_iter().rev().filter(|e| is_own(&e.path));
+        own.into_iter().find_map(|e| {
+            let read = CompiledFile::open(&e.path).map_err(Diagnostics::from);
+            match read.and_then(|file| file.read_inputs(sources)) {
+                Ok(module) => Some(module),
+                Err(_) => {
+                    drop_entry(&e.path);
+                    None
+                }
+            }
+        })
+    }
+
+    /// Reads the graphs from the archive, as it was when it was mapped.
+    pub(in crate::driver) fn read_module(&self) -> Result<GraphModule, Diagnostics> {
+        let Some((path, map)) = &self.archive else {
+            return Err(Diagnostics::new());
+        };
+        match import::read_mapped_pt2(path, map.clone()) {
+            Ok((module, found)) if !found.has_errors() => Ok(module),
+            Ok((_, found)) | Err(found) => Err(found),
+        }
+    }
+
+    /// The executable for inputs of these types, if the cache has it.
+    pub(in crate::driver) fn load_ready(
+        &self,
+        session: &mut Session,
+        inputs: &GraphModule,
+        types: &[Type],
+        how: (&PassOptions, usize),
+    ) -> Staged<Option<(GraphModule, Ready)>> {
+        let Some(path) = self.entry_path(session, types, how.0) else {
+            return Ok(None);
+        };
+        let Some(file) = self.open_entry(&path) else {
+            return Ok(None);
+        };
+        let signature = signature_module(inputs);
+        match session.catch_findings(|s| file.load_fitting(s, &signature, types, how)) {
+            Ok(Ok(ready)) => Ok(Some(ready)),
+            Err(found) if session.cancel.is_cancelled() => {
+                session.diagnostics.extend(found);
+                Err(Reported)
+            }
+            // Whatever is wrong with the entry, the model is compiled anew.
+            Ok(Err(_)) | Err(_) => {
+                self.lock_opened().remove(&path);
+                drop_entry(&path);
+                Ok(None)
+            }
+        }
+    }
+
+    fn lock_opened(&self) -> MutexGuard<'_, HashMap<PathBuf, Option<Arc<CompiledFile>>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens an entry, once: later callers share its mapping, whatever becomes of the file.
+    fn open_entry(&self, path: &Path) -> Option<Arc<CompiledFile>> {
+        let mut opened = self.lock_opened();
+        if let Some(known) = opened.get(path) {
+            return known.clone();
+        }
+        if !path.exists() {
+            return None;
+        }
+        folder::touch(path);
+        match CompiledFile::open(path) {
+            Ok(file) => opened.entry(path.into()).or_insert(Some(file)).clone(),
+            Err(_) => {
+                drop_entry(path);
+                None
+            }
+        }
+    }
+
+    /// Makes an entry of code that was just compiled. It is written later: see [`PendingEntry::write`].
+    pub(in crate::driver) fn keep(&self, session: &mut Session, executable: &Executable, how: (&[Type], &PassOptions)) {
+        let (types, passes) = how;
+        let Some((path, options)) = self
+            .entry_path(session, types, passes)
+            .zip(code_options(passes, session.exact))
+        else {
+            return;
+        };
+        let Ok(part) = PartSource::of_executable(executable) else {
+            return;
+        };
+        let bytes = part.data_bytes();
+        {
+            let mut opened = self.lock_opened();
+            let is_first = opened.values().all(Option::is_some);
+            let known = opened.insert(path.clone(), None).is_some();
+            if known || bytes as u64 > self.cache.limit || !(is_first || bytes <= SMALL) {
+                return;
+            }
+        }
+        session.pending.push(PendingEntry {
+            cache: self.cache.clone(),
+            path,
+            record: self.record.clone(),
+            target: session.target.unwrap_or_else(Target::native),
+            options,
+            part,
+            types: types.to_vec(),
+        });
+    }
+
+    /// The entry for inputs of these types; `None` if such code is not kept.
+    fn entry_path(&self, session: &Session, types: &[Type], passes: &PassOptions) -> Option<PathBuf> {
+        session.cache.as_ref()?;
+        let CodeOptions {
+            exact,
+            fast_math,
+            skipped,
+        } = code_options(passes, session.exact)?;
+        let target = session.target.unwrap_or_else(Target::native);
+        let mut h = Hasher::default();
+        h.add(&[exact.into(), fast_math.into()]);
+        h.add(skipped.join(" ").as_bytes());
+        target.features().for_each(|f| h.add(f.name().as_bytes()));
+        h.add(&key_bytes(types)?);
+        Some(self.cache.folder.join(format!("{}-{}.fxc", self.key, h.finish())))
+    }
+}
+
+/// A key of this build. Ops that the program registered are not part of any key: with them there is none.
+fn new_key(kind: &str) -> Option<Hasher> {
+    let mut h = Hasher::default();
+    h.add(BUILD.as_bytes());
+    h.add(kind.as_bytes());
+    op::custom::registered_ops().is_empty().then_some(h)
+}
+
+fn hash_tensor(h: &mut Hasher, t: &Tensor) {
+    t.with_bytes(|bytes| h.add_with(bytes, &|read| t.release_part(read)));
+}
+
+/// Removes an entry that cannot be used.
+fn drop_entry(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}

@@ -1,0 +1,107 @@
+//! Entries written.
+
+use super::{Cache, folder};
+use crate::artifact::{
+    CodeOptions, ContainerWriter, Manifest, NativeEntry, NativeWriter, PartSource, SectionKind, WriteError,
+};
+use crate::driver::save::{describe_part, manifest, signature_text, to_json};
+use crate::graph::GraphModule;
+use crate::target::Target;
+use crate::types::Type;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// What an entry says of a model.
+#[derive(Clone, Default)]
+pub(super) struct ModelRecord {
+    /// The inputs, as FXIR.
+    signature: String,
+    manifest: Manifest,
+}
+
+impl ModelRecord {
+    /// Of a module as it was read, or of its inputs.
+    pub(super) fn of_module(module: &GraphModule) -> ModelRecord {
+        ModelRecord {
+            signature: signature_text(module),
+            manifest: manifest(module, vec![]),
+        }
+    }
+}
+
+/// Code that is to be in the cache, with what it needs to be written on any thread.
+pub struct PendingEntry {
+    pub(super) cache: Arc<Cache>,
+    pub(super) path: PathBuf,
+    pub(super) record: ModelRecord,
+    pub(super) target: Target,
+    pub(super) options: CodeOptions,
+    pub(super) part: PartSource,
+    pub(super) types: Vec<Type>,
+}
+
+impl PendingEntry {
+    /// Writes the entry, and removes others if the cache is too large. The caller has its result already and goes on whatever the
+    /// error is.
+    pub fn write(self) -> io::Result<()> {
+        let cache = self.cache.clone();
+        let folder = cache.folder();
+        folder::create(folder)?;
+        if folder::why_unsafe(folder).is_some() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let path = self.path.clone();
+        // Another process may have been faster.
+        if !path.exists() {
+            self.write_file()?;
+        }
+        folder::shrink(folder, cache.limit, &path);
+        Ok(())
+    }
+
+    fn write_file(self) -> io::Result<()> {
+        let mut file = ContainerWriter::create(&self.path)?;
+        file.add(SectionKind::Signature, 0, self.record.signature.as_bytes())?;
+        let written = NativeWriter::default().write_part(&mut file, &self.part, &self.types);
+        written.map_err(|e| match e {
+            WriteError::Io(e) => e,
+            WriteError::NoForm(what) => io::Error::other(what),
+        })?;
+        let entry = NativeEntry::new(self.target, self.options);
+        let manifest = Manifest {
+            native: vec![describe_part(entry, self.part.program(), &self.types)],
+            ..self.record.manifest
+        };
+        file.add(SectionKind::Manifest, 0, &to_json(&manifest)?)?;
+        file.finish_on_disk().map(drop)
+    }
+}
+
+/// Threads that write entries, and the processes that started them: threads do not survive a fork.
+static WRITERS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
+
+/// Writes entries on a thread of their own. What cannot be written is left out.
+pub fn write_in_background(entries: Vec<PendingEntry>) {
+    if entries.is_empty() {
+        return;
+    }
+    let write = move || entries.into_iter().for_each(|e| drop(e.write()));
+    if let Ok(handle) = std::thread::Builder::new().name("fxc-cache".into()).spawn(write) {
+        let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.retain(|(_, w)| !w.is_finished());
+        writers.push((std::process::id(), handle));
+    }
+}
+
+/// Waits until the entries that background threads write are written: a process that ends before loses them.
+pub fn finish_cache_writes() {
+    let writers = std::mem::take(&mut *WRITERS.lock().unwrap_or_else(PoisonError::into_inner));
+    for (process, writer) in writers {
+        match process == std::process::id() {
+            true => drop(writer.join()),
+            false => std::mem::forget(writer),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Where code for a model may be that was compiled before.
+
+use super::cache::CachedModel;
+use super::compiled_file::CompiledFile;
+use super::ready::Ready;
+use super::session::{Session, Staged};
+use crate::diag::Diagnostics;
+use crate::graph::GraphModule;
+use crate::pass::PassOptions;
+use crate::runtime::Executable;
+use crate::source::Sources;
+use crate::types::Type;
+use std::sync::Arc;
+
+/// The source of a model's code, if some may have been compiled before.
+pub enum CodeSource {
+    /// A compiled model, whose code the user asked for.
+    File(Arc<CompiledFile>),
+    /// The cache. Whether it has code makes no difference but to time.
+    Cache(Box<CachedModel>),
+}
+
+impl CodeSource {
+    /// Reads the graphs of a model of which only the inputs have been read.
+    pub fn read_module(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
+        match self {
+            CodeSource::File(file) => file.read_module(sources),
+            CodeSource::Cache(model) => model.read_module(),
+        }
+    }
+
+    /// The executable for inputs of these types, and the module that determines how inputs and results are converted. `None` if the
+    /// model must be compiled.
+    pub(super) fn load_ready(
+        &self,
+        session: &mut Session,
+        inputs: &GraphModule,
+        types: &[Type],
+        how: (&PassOptions, usize),
+    ) -> Staged<Option<(GraphModule, Ready)>> {
+        match self {
+            CodeSource::File(file) => file.load_ready(session, inputs, types, how),
+            CodeSource::Cache(model) => model.load_ready(session, inputs, types, how),
+        }
+    }
+
+    /// Tells the cache of code that was compiled for inputs of these types.
+    pub(super) fn keep(&self, session: &mut Session, executable: Option<&Executable>, how: (&[Type], &PassOptions)) {
+        if let (CodeSource::Cache(model), Some(executable)) = (self, executable) {
+            model.keep(session, executable, how);
+        }
+    }
+}
