@@ -187,3 +187,23 @@ fn results_that_are_views_are_copied() {
     return (%flat#1, %flat)
     ");
 }
+
+#[test]
+fn maps_of_transposed_operands_are_tiled() {
+    let transposed = |rows: usize, columns: usize| {
+        let text = format!(
+            "%x: f32[{rows}, {columns}] = input 0
+             %t: f32[{columns}, {rows}] = affine(%x) at=[d1, d0]
+             %y: f32[{columns}, {rows}] = map(%t) {{ neg(a0) }}
+             return %y"
+        );
+        kernels(&text).swap_remove(0)
+    };
+    // The rest of the long dim is a tile of its own; tiles cover whole lines of the operand.
+    let k = transposed(200, 96);
+    assert_eq!(k.parallel_extent(), 96 / 16);
+    assert_eq!(loops(&k.parallel_loop().unwrap().body), 2);
+    // An operand that fits the cache is read in the order of the result, and so is one whose lines cannot be divided.
+    assert_eq!(transposed(48, 96).parallel_extent(), 96);
+    assert_eq!(transposed(200, 97).parallel_extent(), 97);
+}

@@ -1,6 +1,6 @@
 //! Kernels survive printing and parsing: those of every example, and of every archive among the fixtures.
 
-use crate::support::{examples, root};
+use crate::support::{Dir, examples, fxc, root};
 use fxc::internals::driver::{Dims, Request, Session, Stage, compile};
 use fxc::internals::kernel::Kernel;
 
@@ -36,4 +36,32 @@ fn kernels_of(path: &str) -> Vec<Kernel> {
     };
     let made = compile(&mut s, model, &request);
     made.ok().and_then(|m| m.program).map_or(vec![], |p| p.kernels)
+}
+
+/// Tiles with rests, mirrored dims and batches, of elements of every size.
+#[test]
+fn transposed_maps_agree_with_the_interpreter() {
+    let dir = Dir::new("transposed-maps");
+    for (dtype, call) in [
+        ("f32[100, 96]", "torch.t(%x)"),
+        ("f32[96, 100]", "torch.rot90(%x, 1, [0, 1])"),
+        ("f32[100, 96]", "torch.rot90(%x, -1, [0, 1])"),
+        ("f64[3, 72, 80]", "torch.transpose(%x, 1, 2)"),
+        ("bf16[2, 40, 3, 70]", "torch.permute(%x, [0, 3, 2, 1])"),
+        ("u8[130, 128]", "torch.t(%x)"),
+    ] {
+        let text = format!(
+            "graph main {{\n%x : {dtype} = placeholder x\n%t = call_function {call}\n\
+             %c = call_function aten.clone.default(%t, memory_format=torch.contiguous_format)\n\
+             %y = call_function torch.neg(%t)\noutput (%c, %y)\n}}\n"
+        );
+        let file = dir.file("t.fxir", text);
+        let ran = fxc(&["run", &file, "x=rand:1", "--check"]);
+        assert!(
+            ran.code == 0 && format!("{}{}", ran.out, ran.err).contains("maximum difference 0.0e0"),
+            "{dtype} {call}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
 }

@@ -145,6 +145,9 @@ impl Scheduler<'_> {
     }
 
     pub(in crate::lower) fn emit_body(&mut self, k: &mut KernelBuilder) {
+        if let Some(t) = self.tiling() {
+            return self.emit_tiles(k, &t);
+        }
         let kept = self.kept.clone();
         let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
         // In maps and columns the vector loop is the last kept dim.
@@ -167,7 +170,7 @@ impl Scheduler<'_> {
     }
 
     /// Emits all stages for one point of the kept dims.
-    fn emit_point(&mut self, k: &mut KernelBuilder, vars: Vars) {
+    pub(super) fn emit_point(&mut self, k: &mut KernelBuilder, vars: Vars) {
         self.reduced_values.clear();
         if self.row.is_empty() {
             let roots: Vec<ValueId> = self

@@ -13,6 +13,7 @@
 mod blocks;
 mod emit;
 mod split;
+mod tiles;
 mod vars;
 
 use crate::kernel::{Buf, KernelBuilder, Value, VerifyError};

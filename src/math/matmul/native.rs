@@ -44,6 +44,8 @@ enum Thin {
     Dots,
     /// The rows of B are contiguous.
     Rows,
+    /// B is one contiguous column, and the rows of A are contiguous.
+    Column,
 }
 
 /// The minimum number of elements of B for which reading it along its rows pays.
@@ -91,7 +93,9 @@ impl F32MatMulPlan {
         } else {
             plan.thin = match desc.b {
                 _ if desc.a[1] != 1 || desc.k == 0 => None,
-                [1, c] if c != 1 && desc.m <= dot::ROWS => Some(Thin::Dots),
+                // The stride between columns means nothing if there is only one.
+                [1, c] if (c != 1 || desc.n == 1) && desc.m <= dot::ROWS => Some(Thin::Dots),
+                [1, _] if desc.n == 1 && desc.c_row == 1 => Some(Thin::Column),
                 [_, 1] if desc.m <= dot::AXPY_ROWS && desc.n.saturating_mul(desc.k) > LARGE => Some(Thin::Rows),
                 _ => None,
             };
@@ -424,7 +428,7 @@ impl MatMulPlan for F32MatMulPlan {
                 unsafe {
                     let x = self.matrix_operands(args, i / per);
                     if let Some(thin) = self.thin {
-                        self.thin_chunk(thin, &x, panels);
+                        self.thin_chunk(thin, &x, tiles, panels);
                         self.run_panel_tail(&x, tiles, panels);
                     } else {
                         self.run_chunk(&x, tiles, panels);
@@ -439,6 +443,7 @@ impl MatMulPlan for F32MatMulPlan {
         let how = match (&self.a, &self.b) {
             (Some(_), _) => "A packed",
             (_, Some(_)) => "B packed",
+            _ if self.thin == Some(Thin::Column) => "one column",
             _ if self.thin.is_some() => "few rows",
             _ => "dynamic",
         };
@@ -447,41 +452,54 @@ impl MatMulPlan for F32MatMulPlan {
 }
 
 impl F32MatMulPlan {
-    /// Computes the columns of `panels` for a product with few rows.
+    /// Computes the columns of `panels` for a product with few rows, or the rows of `tiles` for one with one column.
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_chunk`].
-    unsafe fn thin_chunk(&self, thin: Thin, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
+    unsafe fn thin_chunk(&self, thin: Thin, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
-        let job = dot::DotJob {
+        let [row, last] = match thin {
+            Thin::Column => [self.tiles.start(t0), self.tiles.start(t1)],
+            _ => [0, d.m],
+        };
+        let few_rows = dot::DotJob {
             a: x.a,
             a_row: d.a[0],
             rows: d.m,
             b: x.b.wrapping_add(col * d.b[1]),
-            b_col: if thin == Thin::Dots { d.b[1] } else { d.b[0] },
+            b_col: if thin == Thin::Rows { d.b[0] } else { d.b[1] },
             cols: end - col,
             k: d.k,
             c: x.c.wrapping_add(col),
             c_row: d.c_row,
         };
-        // SAFETY: the operands are valid for these columns; the machine has the level.
+        // One column is the transposed product's only row.
+        let one_column = dot::DotJob {
+            a: x.b,
+            a_row: 0,
+            rows: 1,
+            b: x.a.wrapping_add(row * d.a[0]),
+            b_col: d.a[0],
+            cols: last - row,
+            c: x.c.wrapping_add(row),
+            ..few_rows
+        };
+        let rect = Rect {
+            batch: x.batch,
+            row,
+            col,
+            rows: last - row,
+            cols: end - col,
+        };
+        // SAFETY: the operands are valid for these rows and columns; the machine has the level.
         unsafe {
             match thin {
-                Thin::Dots => dot::kernel(self.kernels.isa)(&job),
-                Thin::Rows => dot::axpy(self.kernels.isa)(&job),
+                Thin::Dots => dot::kernel(self.kernels.isa)(&few_rows),
+                Thin::Rows => dot::axpy(self.kernels.isa)(&few_rows),
+                Thin::Column => dot::kernel(self.kernels.isa)(&one_column),
             }
-            add_after(
-                d,
-                x,
-                Rect {
-                    batch: x.batch,
-                    row: 0,
-                    col,
-                    rows: d.m,
-                    cols: end - col,
-                },
-            );
+            add_after(d, x, rect);
         }
     }
 

@@ -234,6 +234,8 @@ fn blocked_products_agree() {
         (2, 700, 151, 0..1),
         (3, 300, 400, 0..3),
         (240, 33, 390, 0..3),
+        (500, 1, 800, 0..3),
+        (1, 1, 3000, 0..3),
     ] {
         for constant in constants {
             let c = Case {
