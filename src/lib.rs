@@ -124,6 +124,8 @@ pub use driver::finish_cache_writes as flush_cache;
 pub use driver::minimize;
 #[cfg(feature = "compiler")]
 pub use op::random::seed as manual_seed;
+#[cfg(feature = "compiler")]
+pub use target::Target;
 
 /// The examples of docs/embedding.md, which the tests run.
 #[cfg(all(doctest, feature = "compiler"))]

@@ -138,7 +138,10 @@ def load(
     exact: bool = False,
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
+    at: dict[str, list[int]] | None = None,
+    targets: list[str] | None = None,
     cache: bool = True,
+    allow_code: bool = True,
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model: a torch.export archive (`.pt2`), FXIR, or a graph printed by torch.
@@ -147,10 +150,14 @@ def load(
     exact: computes convolutions as sums of products, without faster algorithms that round differently.
     fast_math: allows rewrites that change rounding, NaN and signed zeros.
     dims: fixes symbolic sizes, by name.
+    at: sizes to compile for before the first call, by name: `{"N": [1, 8]}`. Names of one size are separated by commas.
+    targets: processors to compile for (`["x86-64-v3", "x86-64-v4"]`): `save` writes code for each. By default the machine's.
+    allow_code: whether to accept compiled models (`.fxc`), which are programs. Use False for paths that others choose.
     cache: keeps the code in the user's cache and takes it from there (docs/artifacts.md); the environment's FXC_CACHE=off turns it off.
     lazy: compiles in the first call, for graphs that are edited first.
     """
-    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims, "cache": cache}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims, "at": at, "targets": targets}
+    options |= {"cache": cache, "allow_code": allow_code}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 

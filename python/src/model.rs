@@ -7,7 +7,7 @@ use crate::results::Maker;
 use crate::session::{self, Session};
 use crate::{errors, inputs, tree, writes};
 use fxc::pass::PassOptions;
-use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs};
+use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs, Target};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -38,6 +38,12 @@ pub(crate) struct Settings {
     pub(crate) dims: BTreeMap<String, i64>,
     /// Whether code is kept in the user's cache.
     pub(crate) cache: bool,
+    /// Sizes to make code for before the first call.
+    pub(crate) at: BTreeMap<String, Vec<i64>>,
+    /// The processors to make code for; none for the machine's.
+    pub(crate) targets: Vec<Target>,
+    /// Whether compiled models are refused.
+    pub(crate) no_code: bool,
 }
 
 impl Settings {
@@ -50,6 +56,9 @@ impl Settings {
                 "exact" => made.exact = value.extract()?,
                 "fast_math" => made.fast_math = value.extract()?,
                 "skip_passes" => made.skip = value.extract()?,
+                "at" => made.at = value.extract::<Option<_>>()?.unwrap_or_default(),
+                "targets" => made.targets = read_targets(&value)?,
+                "allow_code" => made.no_code = !value.extract::<bool>()?,
                 "cache" => made.cache = value.extract()?,
                 "dims" => made.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
                 other => {
@@ -77,8 +86,17 @@ impl Settings {
             .cache(self.cache)
             .passes(self.pass_options());
         let dims = self.dims.iter();
-        dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size))
+        let options = dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size));
+        let at = self.at.iter();
+        let options = at.fold(options, |o, (names, sizes)| o.at(names, sizes.iter().copied()));
+        self.targets.iter().fold(options, |o, &t| o.target(t))
     }
+}
+
+fn read_targets(value: &Bound<'_, PyAny>) -> PyResult<Vec<Target>> {
+    let names: Vec<String> = value.extract::<Option<_>>()?.unwrap_or_default();
+    let parse = |name: &String| Target::parse(name).map_err(|why| PyValueError::new_err(format!("`{name}`: {why}")));
+    names.iter().map(parse).collect()
 }
 
 /// The code of a model and its calling convention.
@@ -232,7 +250,7 @@ impl CompiledModel {
         }
         let source: PathBuf = source.extract()?;
         let _watch = Watch::start(py, "reading the model")?;
-        let caching = Options::new().cache(settings.cache);
+        let caching = Options::new().cache(settings.cache).allow_code(!settings.no_code);
         let read = detached(py, || match text {
             true => Model::from_text(&source.to_string_lossy()),
             false => Model::open_with(&source, &caching),
@@ -345,13 +363,16 @@ impl CompiledModel {
         model.signature().call_spec.as_ref().map(|c| c.results.to_string())
     }
 
-    /// Writes the model as FXIR with its weights beside it, or with its code if the path ends in `.fxc`.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    /// Writes the model as FXIR with its weights beside it, or with its code if the path ends in `.fxc`. `code_only` leaves the graphs and
+    /// their weights out.
+    #[pyo3(signature = (path, *, code_only = false))]
+    fn save(&self, py: Python<'_>, path: PathBuf, code_only: bool) -> PyResult<()> {
         let state = &self.state;
         let model = lock(py, &state.model).clone();
         let saved = match path.extension().is_some_and(|e| e == "fxc") {
             true => {
                 let options = state.settings.options(Era::now(state.settings.threads), &state.token);
+                let options = options.code_only(code_only);
                 let _watch = Watch::start(py, &format!("compiling {}", model.module().name))?;
                 interruptible(py, &state.token, || model.save_compiled(&path, &options))?
             }

@@ -86,7 +86,9 @@ impl Drop for CompiledInner {
 impl Compiled {
     pub(super) fn new(model: Model, options: Options) -> Result<Compiled, Error> {
         let mut worker = ModelWorker::new(&model, &options);
-        worker.prepare()?;
+        for inputs in model.inputs_to_prepare(&options)? {
+            worker.prepare(inputs)?;
+        }
         Ok(Compiled(Arc::new(CompiledInner {
             model,
             options,

@@ -18,6 +18,8 @@
 #[cfg(test)]
 mod cache_tests;
 mod compiled;
+#[cfg(test)]
+mod compiled_tests;
 mod error;
 mod graphs;
 mod input;

@@ -51,6 +51,7 @@ impl Model {
         };
         Model::load_with(|session| {
             session.cache = options.cache.clone();
+            session.no_code = options.no_code;
             session.load_to_run(&path.to_string_lossy())
         })
     }
@@ -100,28 +101,42 @@ impl Model {
     }
 
     /// Writes the model to a file with its code, for inputs of the declared types; [`Options::dim`](super::Options::dim) sets symbolic
-    /// sizes. [`Model::open`] reads such a file (its name ends in `.fxc`), and calls then run without compilation. Calls with other sizes
+    /// sizes, [`Options::at`](super::Options::at) several in turn, and [`Options::target`](super::Options::target) processors. [`Model::open`] reads such a file (its name ends in `.fxc`), and calls then run without compilation. Calls with other sizes
     /// compile the graphs, which the file also contains.
     pub fn save_compiled(&self, path: impl AsRef<Path>, options: &Options) -> Result<(), Error> {
         let mut session = driver::Session::new();
         session.sources = self.sources.clone();
         session.exact = options.exact;
         session.cancel = options.cancel.clone();
-        let inputs = BoundInputs {
-            values: vec![],
-            types: driver::input_types(self.module(), &options.dims),
-            dims: options.dims.clone(),
+        let inputs = self.inputs_to_prepare(options)?;
+        let targets = match &options.targets[..] {
+            [] => &[Target::native()],
+            given => given,
         };
         let save = SaveRequest {
             request: &options.to_request(),
-            targets: &[Target::native()],
-            inputs: &[inputs],
+            targets,
+            inputs: &inputs,
+            code_only: options.code_only,
         };
         let model = driver::LoadedModel::new(self.name.clone(), self.module().clone());
         let saved = driver::save_compiled(&mut session, model, &save, path.as_ref());
         saved
             .map(drop)
             .map_err(|driver::Reported| Error::new(session.diagnostics, &self.sources))
+    }
+
+    /// The types to make code for before there is a call.
+    pub(super) fn inputs_to_prepare(&self, options: &Options) -> Result<Vec<BoundInputs>, Error> {
+        let module = self.graphs.inputs();
+        let all = options.prepared_sizes(module);
+        let all = all.map_err(|found| Error::new(found, &self.sources))?.into_iter();
+        let bound = all.map(|dims| BoundInputs {
+            values: vec![],
+            types: driver::input_types(module, &dims),
+            dims,
+        });
+        Ok(bound.collect())
     }
 
     /// The graphs with everything they refer to. Those of a compiled model are read now. If this version cannot read them, the result has

@@ -1,8 +1,12 @@
 //! Compile options.
 
+use crate::diag::Diagnostics;
+use crate::driver::sizes::{self, SizeList};
 use crate::driver::{Cache, Dims, Request};
+use crate::graph::GraphModule;
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
+use crate::target::Target;
 use std::sync::Arc;
 
 /// Options for compiling a model. The defaults are those of `fxc compile`.
@@ -15,6 +19,10 @@ pub struct Options {
     pub(super) cancel: CancelToken,
     pub(super) no_fallback: bool,
     pub(super) cache: Option<Arc<Cache>>,
+    pub(super) targets: Vec<Target>,
+    pub(super) at: Vec<SizeList>,
+    pub(super) code_only: bool,
+    pub(super) no_code: bool,
 }
 
 impl Options {
@@ -47,6 +55,39 @@ impl Options {
         self
     }
 
+    /// Sizes for which code is made before the first call: `at("N", [1, 8])`. For names that stand for one size, separate them by commas
+    /// (`"N,M"`); `x[0]` is a dimension of an input. Several lists are combined. A file that
+    /// [`save_compiled`](super::Model::save_compiled) writes has code for each; calls with other sizes compile.
+    pub fn at(mut self, names: &str, sizes: impl IntoIterator<Item = i64>) -> Options {
+        self.at.push(SizeList {
+            names: names.split(',').map(|n| n.trim().to_string()).collect(),
+            sizes: sizes.into_iter().collect(),
+        });
+        self
+    }
+
+    /// Adds a processor to compile for, in place of the machine's: `target(Target::parse("x86-64-v3")?)`. A file that
+    /// [`save_compiled`](super::Model::save_compiled) writes has code for each processor that was added, and a start uses the one with
+    /// most features. Code that calls run is for the last one.
+    pub fn target(mut self, target: Target) -> Options {
+        self.targets.push(target);
+        self
+    }
+
+    /// Whether [`save_compiled`](super::Model::save_compiled) leaves the graphs and their weights out of the file. Such a file is half as
+    /// large, but it only runs, and only where its code fits.
+    pub fn code_only(mut self, code_only: bool) -> Options {
+        self.code_only = code_only;
+        self
+    }
+
+    /// Whether [`Model::open_with`](super::Model::open_with) accepts compiled models, which are programs; `true` is the default. Programs
+    /// that open files which others name should not.
+    pub fn allow_code(mut self, allowed: bool) -> Options {
+        self.no_code = !allowed;
+        self
+    }
+
     /// Whether a compiled model without usable code for the inputs, the machine or this version is recompiled (`true`, the default, with a
     /// note, L0004) or reported as an error.
     pub fn fallback(mut self, allowed: bool) -> Options {
@@ -69,6 +110,20 @@ impl Options {
     pub fn cancel(mut self, token: CancelToken) -> Options {
         self.cancel = token;
         self
+    }
+
+    /// The sizes to make code for before the first call: one entry for each combination of [`Options::at`].
+    pub(super) fn prepared_sizes(&self, module: &GraphModule) -> Result<Vec<Dims>, Diagnostics> {
+        let fixed = self.dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let all = sizes::combine_sizes(fixed, &self.at).into_iter();
+        let resolved = all.map(|given| match sizes::resolve_dims(module, &given) {
+            (_, found) if found.has_errors() => Err(found),
+            // Says which names are no sizes.
+            (dims, _) => sizes::assumed_dims(module, dims.clone())
+                .map(|_| dims)
+                .map_err(Diagnostics::from),
+        });
+        resolved.collect()
     }
 
     pub(super) fn to_request(&self) -> Request {

@@ -36,6 +36,7 @@ impl ModelWorker {
         session.cancel = options.cancel.clone();
         session.no_fallback = options.no_fallback;
         session.cache = options.cache.clone();
+        session.target = options.targets.last().copied();
         let loaded = model.graphs.to_loaded(&model.name);
         ModelWorker {
             names: input_names(model.graphs.inputs()),
@@ -46,25 +47,20 @@ impl ModelWorker {
     }
 
     /// Generates the code if all sizes are known before a call; else checks the graph with its declared types.
-    pub(super) fn prepare(&mut self) -> Result<(), Error> {
-        let types = driver::input_types(self.function.module(), &self.options.dims);
+    pub(super) fn prepare(&mut self, bound: BoundInputs) -> Result<(), Error> {
+        let types = &bound.types;
         let is_fixed = |t: &&Type| match t {
             Type::Leaf(t) => t.fixed_shape().is_some(),
             Type::Unknown | Type::Any(_) => false,
             _ => true,
         };
         let done = if types.iter().flat_map(|t| t.flatten()).all(|t| is_fixed(&t)) {
-            let bound = BoundInputs {
-                values: vec![],
-                types,
-                dims: self.options.dims.clone(),
-            };
             self.function.prepare(&mut self.session, &bound)
         } else if self.function.is_compiled_before() {
             Ok(())
         } else {
             let mut module = self.function.module().clone();
-            self.session.check(&mut module, &types)
+            self.session.check(&mut module, types)
         };
         done.map_err(|driver::Reported| self.take_error())
     }

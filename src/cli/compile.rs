@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Sizes to compile code for: N=1,8, or N,M=1,8 for two names of the same size. Several --at options are combined
     #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = parse_sizes, requires = "output", help_heading = "Compiled models")]
     pub(super) at: Vec<SizeList>,
+    /// Leave the graphs and their weights out of the file: it is half as large, but only runs, and only where its code fits
+    #[arg(long, requires = "output", help_heading = "Compiled models")]
+    pub(super) code_only: bool,
 }
 
 fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {

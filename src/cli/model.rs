@@ -3,6 +3,7 @@
 use super::weights::Dump;
 use super::{App, Stop, output};
 use crate::diag::nearest;
+pub(super) use crate::driver::sizes::SizeList;
 use crate::driver::{Dims, LoadedModel, Observer, Stage, StageProduct, diff, sizes};
 use crate::graph::{self, GraphModule};
 use crate::pass::{self, PassRun};
@@ -158,13 +159,6 @@ fn parse_pass_or_all(name: &str) -> Result<String, String> {
     } else {
         parse_pass(name)
     }
-}
-
-/// Sizes that change together, and their values.
-#[derive(Clone, Debug)]
-pub(super) struct SizeList {
-    pub names: Vec<String>,
-    pub sizes: Vec<i64>,
 }
 
 /// Parses `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch a name of its own).

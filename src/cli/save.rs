@@ -28,6 +28,7 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, numbers: Vec<T
         request: &request,
         targets: &targets,
         inputs: &inputs,
+        code_only: args.code_only,
     };
     let saved = save_compiled(&mut app.session, model, &save, path)?;
     app.show_findings();
@@ -47,17 +48,7 @@ fn inputs_of_parts(
     module: &GraphModule,
     numbers: &[Type],
 ) -> Result<Vec<BoundInputs>, Stop> {
-    let mut all = vec![args.model.dims.clone()];
-    for list in &args.at {
-        let with = |given: &Vec<(String, i64)>| {
-            let each = list.sizes.iter().map(|&size| {
-                let more = list.names.iter().map(|n| (n.clone(), size));
-                given.iter().cloned().chain(more).collect()
-            });
-            each.collect::<Vec<Vec<(String, i64)>>>()
-        };
-        all = all.iter().flat_map(with).collect();
-    }
+    let all = sizes::combine_sizes(args.model.dims.clone(), &args.at);
     let mut out = vec![];
     for given in all {
         let dims = given_dims(app, module, &given)?;

@@ -159,6 +159,13 @@ impl CompiledFile {
 
     /// Reads the graphs with their weights.
     pub(super) fn read_graph(&self, sources: &mut Sources, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+        if !self.has_graph() {
+            let d = Diagnostic::new(
+                Code::E0604,
+                format!("`{}` has code only, and no graphs", self.container.name()),
+            );
+            return (None, d.help("use the model that it was compiled from").into());
+        }
         let text = match self.container.read_text(SectionKind::Graph) {
             Ok(text) => text,
             Err(d) => return (None, d.into()),
@@ -241,10 +248,14 @@ impl CompiledFile {
         Ok(Ok((module, Ready::from_executable(executable))))
     }
 
-    /// Reports why the file's code is not used: as a note, or as an error if the session must not compile.
+    fn has_graph(&self) -> bool {
+        self.container.find(SectionKind::Graph, 0).is_some()
+    }
+
+    /// Reports why the file's code is not used: as a note, or as an error if the session must not compile, or cannot.
     fn refuse_or_note(&self, session: &mut Session, why: String) -> Staged<()> {
         let name = self.container.name();
-        if session.no_fallback {
+        if session.no_fallback || !self.has_graph() {
             let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` can be used: {why}"));
             session.report(d.help(
                 "compile the model for this case with `fxc compile MODEL -o FILE.fxc`; use --at for further sizes",

@@ -63,6 +63,14 @@ impl Session {
         if !is_file || self.weights.is_some() || self.lifted {
             return self.load(path);
         }
+        if self.no_code {
+            let d = Diagnostic::new(
+                Code::E0409,
+                format!("`{path}` is a compiled model, and code is not allowed here"),
+            );
+            self.report(d.help("`fxc print FILE.fxc -o model.fxir` writes its graph, which is data"));
+            return Err(Reported);
+        }
         let start = Instant::now();
         let opened = CompiledFile::open(Path::new(path)).map_err(Diagnostics::from);
         let opened = opened.and_then(|file| file.to_model(&mut self.sources));

@@ -29,6 +29,8 @@ pub struct SaveRequest<'a> {
     pub targets: &'a [Target],
     /// The types of the inputs, with the sizes that they bind. Values are ignored.
     pub inputs: &'a [BoundInputs],
+    /// Whether to leave out the graphs and their weights.
+    pub code_only: bool,
 }
 
 /// A summary of the written file.
@@ -81,11 +83,22 @@ impl SaveWriter<'_> {
         };
         let file = ContainerWriter::create(self.path);
         let mut file = file.map_err(|e| failed(session, self.path, &e))?;
-        let portable = self.write_portable(&mut file, &model.module);
+        let portable = file.add(SectionKind::Signature, 0, signature_text(&model.module).as_bytes());
+        let portable = portable.and_then(|()| match save.code_only {
+            true => Ok(()),
+            false => self.write_graphs(&mut file, &model.module),
+        });
         portable.map_err(|e| failed(session, self.path, &e))?;
         for &target in save.targets {
             session.target = Some(target);
             self.write_for_target(session, &mut file, model, save)?;
+        }
+        if save.code_only && self.entries.is_empty() {
+            session.report(unwritable_file(
+                self.path,
+                "there is no code for it, and it is to have nothing else",
+            ));
+            return Err(Reported);
         }
         let finished = self
             .write_manifest(&mut file, &model.module)
@@ -95,11 +108,10 @@ impl SaveWriter<'_> {
         Ok(Saved { parts, bytes })
     }
 
-    fn write_portable(&mut self, file: &mut ContainerWriter, module: &GraphModule) -> io::Result<()> {
+    fn write_graphs(&mut self, file: &mut ContainerWriter, module: &GraphModule) -> io::Result<()> {
         let mut graph = module.clone();
         graph.weights = None;
         file.add(SectionKind::Graph, 0, print::print(&graph).as_bytes())?;
-        file.add(SectionKind::Signature, 0, signature_text(module).as_bytes())?;
         let stored = module.attributes.iter().filter(|(_, a)| is_stored(a));
         let weights = stored.filter_map(|(n, a)| Some((&**n, a.value.as_ref()?)));
         let mut records = self.native.write_weights(file, weights)?;

@@ -49,6 +49,8 @@ pub struct Session {
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
+    /// Whether compiled models are refused, because they are programs.
+    pub no_code: bool,
     /// Whether it is an error if the code of a compiled model does not fit. Otherwise the model is compiled again.
     pub no_fallback: bool,
     /// The cache in which code of models is looked up and kept.

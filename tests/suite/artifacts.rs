@@ -251,6 +251,36 @@ fn commands_take_a_compiled_model_as_they_take_the_model() {
     assert_eq!(bench.code, 0, "{}", bench.err);
 }
 
+#[test]
+fn files_of_code_only_run_and_are_no_models() {
+    let dir = Dir::new("artifacts");
+    rows(&dir);
+    let compiled = fxc_in(
+        &dir.0,
+        &["compile", "rows.fxir", "--at", "N=1,3", "--code-only", "-o", "code.fxc"],
+    );
+    assert_eq!(compiled.code, 0, "{}", compiled.err);
+    let run = |model: &str| fxc_in(&dir.0, &["run", model, "x:f32[3,4]=rand:1"]);
+    let (want, got) = (run("rows.fxir"), run("code.fxc"));
+    assert_eq!((got.code, got.out, &*got.err), (0, want.out, ""));
+    assert_eq!(fxc_in(&dir.0, &["info", "code.fxc", "--verify"]).code, 0);
+    let graphs = [
+        &["print", "code.fxc"][..],
+        &["check", "code.fxc"],
+        &["run", "code.fxc", "x:f32[3,4]=ones", "--check"],
+        &["run", "code.fxc", "x:f32[5,4]=ones"],
+        &["run", "code.fxc", "x:f32[3,4]=ones", "--exact"],
+    ];
+    for args in graphs {
+        let refused = fxc_in(&dir.0, &[&["--message-format", "json"], args].concat());
+        assert_eq!(
+            (refused.code, codes(&refused.err)),
+            (1, vec!["E0604".into()]),
+            "{args:?}"
+        );
+    }
+}
+
 /// A section of a file: the offset of its table entry, its kind, and its bytes.
 struct Section {
     entry: usize,

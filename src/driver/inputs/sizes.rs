@@ -120,6 +120,31 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
     })
 }
 
+/// Sizes that change together, and their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeList {
+    /// Symbols or dimensions of inputs.
+    pub names: Vec<String>,
+    /// The values.
+    pub sizes: Vec<i64>,
+}
+
+/// Every combination of the sizes of `lists`, each with those of `fixed`.
+pub fn combine_sizes(fixed: Vec<(String, i64)>, lists: &[SizeList]) -> Vec<Vec<(String, i64)>> {
+    let mut all = vec![fixed];
+    for list in lists {
+        let with = |given: &Vec<(String, i64)>| {
+            let each = list.sizes.iter().map(|&size| {
+                let more = list.names.iter().map(|n| (n.clone(), size));
+                given.iter().cloned().chain(more).collect()
+            });
+            each.collect::<Vec<Vec<(String, i64)>>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
 /// The sizes to compile for without inputs: the given ones, and for others the minimum of their range but at least 2 (a
 /// size of 1 broadcasts and would not show what the code does). Also returns which sizes were assumed.
 pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Diagnostic> {
