@@ -1,10 +1,11 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
 use super::code_source::CodeSource;
+use super::declared::input_types;
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::load::LoadedModel;
 use super::ready::{self, BufferState, Ready};
-use super::session::{Reported, Session, Staged, input_types};
+use super::session::{Reported, Session, Staged};
 use super::show::text::{self, Artifact};
 use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};

@@ -1,6 +1,7 @@
 //! Calls of a function on tensors alone, as in a loop: nothing is looked up by name or checked again.
 
-use super::function::{CallResult, Function, Version, returns_tuple, split_results};
+use super::call_result::{CallResult, returns_tuple, split_results};
+use super::function::{Function, Version};
 use super::inputs::bind::{BoundInputs, type_of};
 use super::ready::Ready;
 use super::run::input_positions;

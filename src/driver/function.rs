@@ -1,9 +1,10 @@
 //! A model to be called again and again, at any sizes.
 
+use super::call_result::{CallResult, returns_tuple, split_results};
 use super::code_source::CodeSource;
 use super::compile::{Request, compile};
 use super::direct::DirectInputs;
-use super::inputs::bind::{BoundInputs, Value};
+use super::inputs::bind::BoundInputs;
 use super::inputs::state;
 use super::load::LoadedModel;
 use super::ready::{BufferState, Ready};
@@ -15,7 +16,7 @@ use crate::interp::Interpreter;
 use crate::runtime::Executable;
 use crate::source::Sources;
 use crate::tensor::Tensor;
-use crate::types::{TensorType, Type, Val};
+use crate::types::{TensorType, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -54,29 +55,6 @@ pub struct Function {
     made: u64,
     /// Whether compilations reported something.
     noted: bool,
-}
-
-/// What a call gives.
-#[derive(Clone, Debug)]
-pub struct CallResult {
-    /// The model's result.
-    pub result: Value,
-    /// The buffers and inputs that the call changed, with their new values.
-    pub written: Vec<(Mutation, Tensor)>,
-}
-
-impl CallResult {
-    /// The result in memory that outlives the call's inputs, and is not the model's: executables see to that, interpreters do not.
-    fn detach(self, is_compiled: bool) -> CallResult {
-        let written = self.written.into_iter().map(|(m, t)| (m, t.detach()));
-        CallResult {
-            result: self.result.map(|t| match is_compiled {
-                true => t.clone().detach(),
-                false => t.deep_copy(),
-            }),
-            written: written.collect(),
-        }
-    }
 }
 
 /// The code for one combination of input types.
@@ -378,36 +356,6 @@ fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &
         s.optimize(&mut module, &request.passes)
     })?;
     Some(module)
-}
-
-/// Whether the graph, as it was read, writes its result as a tuple.
-pub(super) fn returns_tuple(module: &GraphModule) -> bool {
-    let output = module.entry().and_then(|g| Some(&g[g.output()?]));
-    output.is_some_and(|o| matches!(o.args().first(), Some(Val::Tuple(_))))
-}
-
-/// The leading results that are new values of buffers and inputs, and the others: a tuple, or the one that the graph returns.
-pub(super) fn split_results(module: &GraphModule, result: Value, is_tuple: bool) -> CallResult {
-    let mutations = module.entry().map_or(&[][..], |g| &g.mutations);
-    match result {
-        Val::Tuple(mut items) if !mutations.is_empty() && items.len() >= mutations.len() => {
-            let mut rest = items.split_off(mutations.len());
-            let tensors = items.into_iter().zip(mutations);
-            let written = tensors.filter_map(|(v, m)| match v {
-                Val::Leaf(t) => Some((m.clone(), t)),
-                _ => None,
-            });
-            let single = if is_tuple || rest.len() != 1 { None } else { rest.pop() };
-            CallResult {
-                written: written.collect(),
-                result: single.unwrap_or(Val::Tuple(rest)),
-            }
-        }
-        result => CallResult {
-            result,
-            written: vec![],
-        },
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Tests of functions.
 
 use super::*;
-use crate::driver::{Dims, Fill, Given, Provided, bind, fill};
-use crate::types::DType;
+use crate::driver::{Dims, Fill, Given, Provided, Value, bind, fill};
+use crate::types::{DType, Val};
 
 fn function(session: &mut Session, text: &str) -> Function {
     let model = session

@@ -11,10 +11,12 @@
 #[cfg(test)]
 mod accuracy_tests;
 mod cache;
+mod call_result;
 mod code_source;
 mod compile;
 mod compiled_file;
 mod debug;
+mod declared;
 mod direct;
 pub mod files;
 mod function;
@@ -31,11 +33,13 @@ mod stage;
 
 pub use crate::artifact::has_compiled_ending;
 pub use cache::{Cache, CacheFile, NoCache, PendingEntry, finish_cache_writes, write_in_background};
+pub use call_result::CallResult;
 pub use code_source::CodeSource;
 pub use compile::{Compilation, Request, compile, nothing_compiled};
 pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name};
 pub use debug::{bisect, compare, minimize};
-pub use function::{CallResult, Function};
+pub use declared::{declared_types, input_types};
+pub use function::Function;
 pub use inputs::bind::{BoundInputs, COMMAND_LINE, Dims, Given, Provided, Value};
 pub use inputs::fill::Fill;
 pub use inputs::sequence::{Sequence, stack_results};
@@ -43,6 +47,6 @@ pub use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use load::LoadedModel;
 pub use ready::{BufferState, Ready};
 pub use save::{SaveRequest, Saved, save_compiled};
-pub use session::{Reported, Session, Staged, declared_types, input_types, thread_count};
+pub use session::{Reported, Session, Staged, thread_count};
 pub use show::{diff, form, json, model_explorer, netron, text};
 pub use stage::{Observer, Stage, StageProduct, Timer, lock_observer};

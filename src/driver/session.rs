@@ -7,7 +7,7 @@ use super::routines::OpTable;
 use super::stage::{Observer, Stage, StageProduct};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
+use crate::graph::{self, Gaps, Graph, GraphModule};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, LowerError};
 use crate::math;
@@ -19,7 +19,7 @@ use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::syntax::ast;
 use crate::target::Target;
-use crate::types::{Dim, Type, Val};
+use crate::types::Type;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -381,30 +381,4 @@ pub fn thread_count(threads: usize) -> usize {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,
     }
-}
-
-/// The types of the entry graph's inputs with symbolic sizes replaced: the types to compile for without inputs.
-pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
-    let Some(graph) = module.entry() else { return vec![] };
-    let types = declared_types(module, dims).into_iter();
-    // An input that is not a tensor is compiled in with its default.
-    let default = |p: NodeId| infer::literal_value(graph[p].args().first()?);
-    let types = types.zip(graph.placeholders()).map(|(t, p)| default(p).unwrap_or(t));
-    types.collect()
-}
-
-/// The declared types of the entry graph's inputs with the sizes in `dims` replaced. They hold for every call with
-/// these sizes, whatever its numbers.
-pub fn declared_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
-    let Some(graph) = module.entry() else { return vec![] };
-    let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));
-    let types = graph.placeholders().into_iter().map(|p| match &graph[p].meta.ty {
-        Some(t) => t.map(|t| {
-            let mut t = t.clone();
-            t.shape = t.shape.map(|s| s.iter().map(|d| d.substitute(&bind)).collect());
-            t
-        }),
-        None => Val::Unknown,
-    });
-    types.collect()
 }

@@ -81,6 +81,18 @@ impl Cache {
         folder::entries(&self.folder)
     }
 
+    /// Whether entries may be run. Somebody else may have made the folder since the cache was opened.
+    fn is_safe(&self) -> bool {
+        folder::why_unsafe(&self.folder).is_none()
+    }
+
+    fn safe_entries(&self) -> Vec<CacheFile> {
+        match self.is_safe() {
+            true => self.entries(),
+            false => vec![],
+        }
+    }
+
     /// Removes all entries. Gives how many bytes they took.
     pub fn clear(&self) -> io::Result<u64> {
         folder::clear(&self.folder)

@@ -88,7 +88,7 @@ impl CachedModel {
                 .and_then(|n| n.to_str())
                 .is_some_and(|n| n.starts_with(&prefix))
         };
-        let own = self.cache.entries().into_iter().rev().filter(|e| is_own(&e.path));
+        let own = self.cache.safe_entries().into_iter().rev().filter(|e| is_own(&e.path));
         own.into_iter().find_map(|e| {
             let read = CompiledFile::open(&e.path).map_err(Diagnostics::from);
             match read.and_then(|file| file.read_inputs(sources)) {
@@ -152,7 +152,7 @@ impl CachedModel {
         if let Some(known) = opened.get(path) {
             return known.clone();
         }
-        if !path.exists() {
+        if !path.exists() || !self.cache.is_safe() {
             return None;
         }
         folder::touch(path);
