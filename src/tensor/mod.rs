@@ -17,6 +17,7 @@ mod product;
 mod splitmix;
 mod storage;
 mod view;
+mod wide;
 
 pub use element::{Element, Scalar, cells_of_mut};
 pub use layout::LayoutError;
@@ -25,6 +26,7 @@ pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
 pub use view::{View, ViewMut};
+pub use wide::with_wide_vectors;
 
 use crate::types::{DType, TensorType};
 use std::fmt;

@@ -1,10 +1,17 @@
 //! Factorisations of a single matrix in f64, with LAPACK's conventions for pivots, signs and storage.
 
+use super::lines::{reflect_rows, reflection};
 use super::matrix::Matrix;
+use crate::tensor::with_wide_vectors;
 
 /// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
 /// the first zero pivot (0 if there is none).
 pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
+    with_wide_vectors(|| lu_rows(a))
+}
+
+#[inline(always)]
+fn lu_rows(a: &mut Matrix) -> (Vec<usize>, usize) {
     let (mut pivots, mut singular) = (vec![], 0);
     for k in 0..a.rows.min(a.columns) {
         let larger = |p: usize, i: usize| if a.at(i, k).abs() > a.at(p, k).abs() { i } else { p };
@@ -15,16 +22,44 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
             continue;
         }
         a.swap_rows(p, k);
+        let pivot = a.at(k, k);
         for i in k + 1..a.rows {
-            let f = a.at(i, k) / a.at(k, k);
+            let f = a.at(i, k) / pivot;
             a.set(i, k, f);
-            for j in k + 1..a.columns {
-                let x = a.at(i, j) - f * a.at(k, j);
-                a.set(i, j, x);
-            }
+            a.subtract_row_from(i, k, f, k + 1);
         }
     }
     (pivots, singular)
+}
+
+/// Solves `A X = B` in place of `b`, and replaces `a` by its factors. Returns the 1-based position of the first zero
+/// pivot (0 if there is none).
+pub(in crate::op::rows) fn solve_in_place(a: &mut Matrix, b: &mut Matrix) -> usize {
+    let (pivots, singular) = lu(a);
+    pivots.iter().enumerate().for_each(|(k, p)| b.swap_rows(k, p - 1));
+    with_wide_vectors(|| substitute(a, b));
+    singular
+}
+
+/// Solves `L U X = B` in place of `b`.
+#[inline(always)]
+fn substitute(a: &Matrix, b: &mut Matrix) {
+    for i in 0..a.rows {
+        (0..i).for_each(|k| b.subtract_row(i, k, a.at(i, k)));
+    }
+    for i in (0..a.rows).rev() {
+        (i + 1..a.rows).for_each(|k| b.subtract_row(i, k, a.at(i, k)));
+        let pivot = a.at(i, i);
+        b.v[i * b.columns..(i + 1) * b.columns]
+            .iter_mut()
+            .for_each(|x| *x /= pivot);
+    }
+}
+
+/// The sign of the permutation that the pivots of [`lu`] describe.
+pub(in crate::op::rows) fn pivot_sign(pivots: &[usize]) -> f64 {
+    let swaps = pivots.iter().enumerate().filter(|(k, p)| **p != k + 1).count();
+    if swaps % 2 == 0 { 1.0 } else { -1.0 }
 }
 
 /// The factors of the result of [`lu`]: P `[m, m]` with `P L U = A`, L `[m, k]` with a unit diagonal, U `[k, n]`.
@@ -51,31 +86,21 @@ pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, M
 /// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
 /// element is 1) below it. Returns the factors of the reflections.
 pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
-    let mut taus = vec![];
-    for k in 0..a.rows.min(a.columns) {
-        let below = (k + 1..a.rows).map(|i| a.at(i, k).powi(2)).sum::<f64>().sqrt();
-        if below == 0.0 {
-            taus.push(0.0);
-            continue;
-        }
-        let alpha = a.at(k, k);
-        let beta = -alpha.hypot(below).copysign(alpha);
-        let tau = (beta - alpha) / beta;
-        for i in k + 1..a.rows {
-            let x = a.at(i, k) / (alpha - beta);
-            a.set(i, k, x);
-        }
-        a.set(k, k, beta);
+    with_wide_vectors(|| householder_rows(a))
+}
+
+#[inline(always)]
+fn householder_rows(a: &mut Matrix) -> Vec<f64> {
+    let n = a.columns;
+    let (mut taus, mut column, mut sums) = (vec![], vec![], vec![]);
+    for k in 0..a.rows.min(n) {
+        column.clear();
+        column.extend((k..a.rows).map(|i| a.v[i * n + k]));
+        let (tau, beta) = reflection(&mut column);
         taus.push(tau);
-        for j in k + 1..a.columns {
-            let dot = a.at(k, j) + (k + 1..a.rows).map(|i| a.at(i, k) * a.at(i, j)).sum::<f64>();
-            let x = a.at(k, j) - tau * dot;
-            a.set(k, j, x);
-            for i in k + 1..a.rows {
-                let x = a.at(i, j) - tau * dot * a.at(i, k);
-                a.set(i, j, x);
-            }
-        }
+        reflect_rows(a, k, k + 1, &column, tau, &mut sums);
+        a.set(k, k, beta);
+        (k + 1..a.rows).for_each(|i| a.v[i * n + k] = column[i - k]);
     }
     taus
 }
@@ -83,22 +108,16 @@ pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
 /// Multiplies `c` from the left by the product of reflections (`ormqr`), or by its transpose.
 pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
     let n = taus.len().min(vectors.columns).min(c.rows);
-    let order: Vec<usize> = if transposed {
-        (0..n).collect()
-    } else {
-        (0..n).rev().collect()
-    };
-    for k in order {
-        for j in 0..c.columns {
-            let dot = c.at(k, j) + (k + 1..c.rows).map(|i| vectors.at(i, k) * c.at(i, j)).sum::<f64>();
-            let x = c.at(k, j) - taus[k] * dot;
-            c.set(k, j, x);
-            for i in k + 1..c.rows {
-                let x = c.at(i, j) - taus[k] * dot * vectors.at(i, k);
-                c.set(i, j, x);
-            }
+    with_wide_vectors(|| {
+        let (mut v, mut sums) = (vec![], vec![]);
+        for i in 0..n {
+            let k = if transposed { i } else { n - 1 - i };
+            v.clear();
+            v.push(1.0);
+            v.extend((k + 1..c.rows).map(|i| vectors.at(i, k)));
+            reflect_rows(c, k, 0, &v, taus[k], &mut sums);
         }
-    }
+    });
 }
 
 /// In-place L D L^T factorisation of the lower triangle (`sytf2`, Bunch and Kaufman), where D has blocks of size 1 and
@@ -268,6 +287,31 @@ mod tests {
         let mut back = Matrix::from_fn(4, 3, |i, j| if i <= j { r.at(i, j) } else { 0.0 });
         apply_reflections(&r, &taus, &mut back, false);
         close(&back, &a);
+    }
+
+    #[test]
+    fn equations_are_solved() {
+        for n in [0, 1, 2, 9, 20] {
+            let a = Matrix::from_fn(n, n, |i, j| {
+                ((i * 7 + j * 5 + i * j) % 11) as f64 - 4.0 + 30.0 * (i == j) as u8 as f64
+            });
+            let x = Matrix::from_fn(n, 3, |i, j| (i + 3 * j) as f64);
+            let mut b = a.times(&x);
+            assert_eq!(solve_in_place(&mut a.clone(), &mut b), 0);
+            let far = b.v.iter().zip(&x.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            assert!(far < 1e-9, "{n}: {far}");
+        }
+        let matrix = |v: [f64; 4]| Matrix::from_fn(2, 2, |i, j| v[2 * i + j]);
+        let mut right = Matrix::eye(2);
+        let mut m = matrix([0.0, 2.0, 4.0, 6.0]);
+        assert_eq!(solve_in_place(&mut m, &mut right), 0);
+        assert_eq!(right.v, [-0.75, 0.25, 0.5, 0.0]);
+        let mut m = matrix([0.0, 2.0, 4.0, 6.0]);
+        assert_eq!(pivot_sign(&lu(&mut m).0), -1.0);
+        assert_eq!(
+            solve_in_place(&mut matrix([1.0, 2.0, 2.0, 4.0]), &mut Matrix::eye(2)),
+            2
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rows of factorisations with pivots and reflections: LU, QR, LDL, and the solvers based on them.
 
 use super::errors::{call_check_errors, check_info};
-use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve, lu, lu_parts};
+use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve, lu, lu_parts, solve_in_place};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
 use super::{solution_type, solve_batch, want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
@@ -327,7 +327,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let (p, l, u) = lu_parts(&m, &pivots[i]);
         let product = p.times(&l).times(&u);
         let mut product = if left == adjoint { product.transposed() } else { product };
-        product.eliminate(&mut r);
+        solve_in_place(&mut product, &mut r);
         Ok(r)
     };
     solve_batch(c, factors, b, left, &one).map(Val::Leaf)

@@ -1,8 +1,9 @@
-//! A matrix in f64, with elimination and the Cholesky factor.
+//! A matrix in f64, its products and its Cholesky factor.
 
+use super::lines::{add_scaled, dot};
 use crate::op::OpResult;
 use crate::op::rows::dense::zeros;
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{Scalar, Tensor, matmul_f64, with_wide_vectors};
 use crate::types::DType;
 
 /// A row-major f64 matrix.
@@ -42,8 +43,9 @@ impl Matrix {
 
     /// The matrix product.
     pub(crate) fn times(&self, other: &Matrix) -> Matrix {
-        let dot = |i, j| (0..self.columns).map(|k| self.at(i, k) * other.at(k, j)).sum();
-        Matrix::from_fn(self.rows, other.columns, dot)
+        let mut out = Matrix::zeros(self.rows, other.columns);
+        matmul_f64(self.rows, self.columns, other.columns, &self.v, &other.v, &mut out.v);
+        out
     }
 
     pub(crate) fn transposed(&self) -> Matrix {
@@ -55,55 +57,32 @@ impl Matrix {
         }
     }
 
-    /// Reduces columns to the identity by elimination with row pivoting, and applies the same steps to `right`. Returns
-    /// the determinant's sign, the pivots, and the 1-based position of the first zero pivot (0 if there is none).
-    pub(crate) fn eliminate(&mut self, right: &mut Matrix) -> (f64, Vec<f64>, usize) {
-        let (mut sign, mut pivots, mut singular) = (1.0, vec![], 0);
-        for k in 0..self.rows {
-            let larger = |p: usize, i: usize| {
-                if self.at(i, k).abs() > self.at(p, k).abs() {
-                    i
-                } else {
-                    p
-                }
-            };
-            let p = (k..self.rows).fold(k, larger);
-            if p != k {
-                self.swap_rows(p, k);
-                right.swap_rows(p, k);
-                sign = -sign;
-            }
-            let pivot = self.at(k, k);
-            pivots.push(pivot);
-            if pivot == 0.0 {
-                singular = if singular == 0 { k + 1 } else { singular };
-                continue;
-            }
-            for i in (0..self.rows).filter(|&i| i != k) {
-                let f = self.at(i, k) / pivot;
-                if f != 0.0 {
-                    self.subtract_row(i, k, f);
-                    right.subtract_row(i, k, f);
-                }
-            }
-        }
-        for (k, pivot) in pivots.iter().enumerate() {
-            (0..right.columns).for_each(|j| right.v[k * right.columns + j] /= pivot);
-        }
-        (sign, pivots, singular)
-    }
-
     /// Swaps two rows.
     pub(crate) fn swap_rows(&mut self, p: usize, k: usize) {
         (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
     }
 
     /// Subtracts `f` times row `k` from row `i`.
+    #[inline(always)]
     pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
-        for j in 0..self.columns {
-            let x = self.at(i, j) - f * self.at(k, j);
-            self.set(i, j, x);
-        }
+        self.subtract_row_from(i, k, f, 0);
+    }
+
+    /// [`Matrix::subtract_row`] for the columns from `first` on.
+    #[inline(always)]
+    pub(crate) fn subtract_row_from(&mut self, i: usize, k: usize, f: f64, first: usize) {
+        let n = self.columns;
+        let (y, x) = match i > k {
+            true => {
+                let (head, tail) = self.v.split_at_mut(i * n);
+                (&mut tail[first..n], &head[k * n + first..(k + 1) * n])
+            }
+            false => {
+                let (head, tail) = self.v.split_at_mut(k * n);
+                (&mut head[i * n + first..(i + 1) * n], &tail[first..n])
+            }
+        };
+        add_scaled(y, -f, x);
     }
 }
 
@@ -113,10 +92,12 @@ pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
         return vec![];
     };
     let (n, size) = (lead.iter().product::<usize>(), rows * columns);
+    let wide = t.to(DType::F64);
+    let numbers = wide.as_slice::<f64>();
     let matrix = |i: usize| Matrix {
         rows: *rows,
         columns: *columns,
-        v: (0..size).map(|k| t.get(i * size + k).to_f64()).collect(),
+        v: numbers[i * size..(i + 1) * size].to_vec(),
     };
     (0..n).map(matrix).collect()
 }
@@ -129,33 +110,37 @@ pub(in crate::op::rows) fn tensor_from_numbers(
 ) -> OpResult<Tensor> {
     let mut out = zeros(dtype, shape)?;
     let n = out.numel();
-    v.into_iter()
-        .take(n)
-        .enumerate()
-        .for_each(|(i, x)| out.set(i, Scalar::F64(x)));
+    let v = v.into_iter().take(n);
+    match dtype {
+        DType::F32 => out.as_mut_slice().iter_mut().zip(v).for_each(|(y, x)| *y = x as f32),
+        DType::F64 => out.as_mut_slice().iter_mut().zip(v).for_each(|(y, x)| *y = x),
+        _ => v.enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x))),
+    }
     Ok(out)
 }
 
 /// The Cholesky factor of the lower triangle, and the order of the first leading minor that is not positive (0 if there
 /// is none).
 pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
+    with_wide_vectors(|| cholesky_rows(m))
+}
+
+#[inline(always)]
+fn cholesky_rows(m: &Matrix) -> (Matrix, usize) {
     let n = m.rows;
-    let mut l = Matrix {
-        rows: n,
-        columns: n,
-        v: vec![0.0; n * n],
-    };
+    let mut l = Matrix::zeros(n, n);
     for j in 0..n {
-        let square = m.at(j, j) - (0..j).map(|k| l.at(j, k) * l.at(j, k)).sum::<f64>();
+        let (upper, lower) = l.v.split_at_mut((j + 1) * n);
+        let row = &mut upper[j * n..];
+        let square = m.at(j, j) - dot(&row[..j], &row[..j]);
         // NaN does not count as positive.
         if square.is_nan() || square <= 0.0 {
             return (l, j + 1);
         }
         let d = square.sqrt();
-        l.set(j, j, d);
-        for i in j + 1..n {
-            let x = m.at(i, j) - (0..j).map(|k| l.at(i, k) * l.at(j, k)).sum::<f64>();
-            l.set(i, j, x / d);
+        row[j] = d;
+        for (i, below) in lower.chunks_exact_mut(n).enumerate() {
+            below[j] = (m.at(j + 1 + i, j) - dot(&below[..j], &row[..j])) / d;
         }
     }
     (l, 0)
@@ -171,16 +156,6 @@ mod tests {
             columns: v.len() / rows,
             v: v.to_vec(),
         }
-    }
-
-    #[test]
-    fn elimination_gives_inverse_and_determinant() {
-        let mut m = matrix(2, &[0.0, 2.0, 4.0, 6.0]);
-        let mut right = Matrix::eye(2);
-        let (sign, pivots, singular) = m.eliminate(&mut right);
-        assert_eq!((sign * pivots[0] * pivots[1], singular), (-8.0, 0));
-        assert_eq!(right.v, [-0.75, 0.25, 0.5, 0.0]);
-        assert_eq!(matrix(2, &[1.0, 2.0, 2.0, 4.0]).eliminate(&mut Matrix::eye(2)).2, 2);
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch is handled
 //! separately, in f64.
 
+mod bidiagonal;
 pub(super) mod composites;
 mod eigen;
 mod errors;
 mod factorize;
 mod factors;
+mod lines;
 pub(super) mod matrix;
 mod norms;
 mod spectra;
+mod symmetric;
 
-use self::eigen::jacobi_svd;
+use self::bidiagonal::singular_values_of;
 use self::errors::{call_check_errors, check_codes, check_diagonal, check_finite, check_info, checked_inverse};
+use self::factorize::{lu, pivot_sign, solve_in_place};
 use self::matrix::{Matrix, cholesky_of, tensor_from_numbers, tensor_to_matrices};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::broadcast_position;
@@ -274,7 +278,7 @@ fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut all, mut info) = (vec![], vec![]);
     for mut m in tensor_to_matrices(a) {
         let mut right = Matrix::eye(m.rows);
-        let (_, _, singular) = m.eliminate(&mut right);
+        let singular = solve_in_place(&mut m, &mut right);
         info.push(singular as f64);
         all.extend(right.v);
     }
@@ -289,8 +293,8 @@ fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn determinant(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let det = |mut m: Matrix| {
-        let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
-        pivots.iter().fold(sign, |d, p| d * p)
+        let (pivots, _) = lu(&mut m);
+        (0..m.rows).fold(pivot_sign(&pivots), |d, i| d * m.at(i, i))
     };
     let all: Vec<f64> = tensor_to_matrices(a).into_iter().map(det).collect();
     tensor_from_numbers(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
@@ -300,13 +304,11 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut signs, mut logs) = (vec![], vec![]);
     for mut m in tensor_to_matrices(a) {
-        let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
-        signs.push(
-            pivots
-                .iter()
-                .fold(sign, |s, p| if *p == 0.0 { 0.0 } else { s * p.signum() }),
-        );
-        logs.push(pivots.iter().map(|p| p.abs().ln()).sum::<f64>());
+        let (pivots, _) = lu(&mut m);
+        let diagonal = (0..m.rows).map(|i| m.at(i, i));
+        let sign = |s: f64, p: f64| if p == 0.0 { 0.0 } else { s * p.signum() };
+        signs.push(diagonal.clone().fold(pivot_sign(&pivots), sign));
+        logs.push(diagonal.map(|p| p.abs().ln()).sum::<f64>());
     }
     let shape = &a.shape()[..a.rank() - 2];
     let (signs, logs) = (
@@ -357,7 +359,7 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         false => b.clone(),
     };
     let one = |place: usize, mut m: Matrix, mut r: Matrix| {
-        let (_, _, singular) = m.eliminate(&mut r);
+        let singular = solve_in_place(&mut m, &mut r);
         let codes = std::iter::repeat_n(0, place).chain([singular as i64]);
         check_codes("torch.linalg.solve", codes, a.rank() == 2).map(|()| r)
     };
@@ -413,6 +415,6 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let shape = [lead, &[*m.min(n)]].concat();
     let all = tensor_to_matrices(a);
     check_finite("linalg.svd", &all, a)?;
-    let all: Vec<f64> = all.iter().flat_map(|m| jacobi_svd(m).1).collect();
+    let all: Vec<f64> = all.iter().flat_map(singular_values_of).collect();
     tensor_from_numbers(a.dtype(), &shape, all).map(Val::Leaf)
 }

@@ -1,9 +1,10 @@
 //! Rows of eigenvalues and singular values, and ops based on them: pseudo-inverses, ranks, least squares, roots.
 
-use super::eigen::{complete_basis, jacobi_eigh, jacobi_svd, matrix_exp};
+use super::eigen::{complete_basis, jacobi_svd, matrix_exp};
 use super::errors::{check_codes, check_finite};
 use super::factors::{pack_results, with_least};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::symmetric::{symmetric_eigen, symmetric_eigenvalues};
 use super::{want_matrices, want_square};
 use crate::op::rows::dense::broadcast_position;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
@@ -33,21 +34,25 @@ fn eigen_rows() -> Vec<Op> {
         )
         .doc("the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns")
         .spelled("aten.@ torch.linalg.eigh"),
-        Op::composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", |b, c| {
-            let mut v = b.call_many(OpId::LinalgEigh, c.args.clone())?;
-            Ok(v.swap_remove(0).into())
-        })
+        Op::new(
+            "linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
+            |c, _| {
+                let (d, shape) = want_square(c, "self")?;
+                Ok(Val::Leaf(TensorType::new(d, shape[..shape.len() - 1].to_vec())))
+            },
+            Meaning::Routine(eigvalsh),
+        )
         .doc("the eigenvalues of symmetric matrices in ascending order")
         .spelled("aten.@ torch.linalg.eigvalsh"),
         Op::composite(
             "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.call_many(OpId::LinalgEigh, c.args[..2].to_vec())?;
-                let vectors = match c.bool("compute_v")? {
-                    true => v[1].clone(),
-                    false => b.full(&[Dim::Const(0)], Val::int(0), v[0].dtype())?,
-                };
-                Ok(Val::Tuple(vec![(&v[0]).into(), vectors.into()]))
+                if c.bool("compute_v")? {
+                    return b.call(OpId::LinalgEigh, c.args[..2].to_vec());
+                }
+                let values = b.op(OpId::LinalgEigvalsh, c.args[..2].to_vec())?;
+                let none = b.full(&[Dim::Const(0)], Val::int(0), values.dtype())?;
+                Ok(Val::Tuple(vec![values.into(), none.into()]))
             },
         )
         .doc("the eigenvalues of symmetric matrices, and the eigenvectors on request")
@@ -233,7 +238,8 @@ fn driver_name<T>(c: &Call<T>) -> OpResult<&str> {
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+/// The symmetric matrices that the given triangles describe; `None` for one with elements that are not finite.
+fn symmetric_matrices(c: &Call<Tensor>) -> OpResult<Vec<(usize, Option<Matrix>)>> {
     let lower = match c.str("UPLO")? {
         "L" | "l" => true,
         "U" | "u" => false,
@@ -242,26 +248,48 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             return Err(OpError::arg("UPLO", title));
         }
     };
-    let (mut values, mut vectors) = (vec![], vec![]);
     let x = c.leaf("self")?;
+    let mut all = vec![];
     for (i, m) in tensor_to_matrices(x).into_iter().enumerate() {
+        let n = m.rows;
         let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
-        let m = Matrix::from_fn(m.rows, m.columns, used);
-        if m.v.iter().any(|x| !x.is_finite()) {
+        let m = Matrix::from_fn(n, n, used);
+        let finite = m.v.iter().all(|x| x.is_finite());
+        if !finite {
             // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved
             // by formulas.
-            let code = if m.rows > 2 { m.rows as i64 - 1 } else { 0 };
+            let code = if n > 2 { n as i64 - 1 } else { 0 };
             check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), x.rank() == 2)?;
-            let one = if m.rows == 1 { 1.0 } else { f64::NAN };
-            values.extend(std::iter::repeat_n(f64::NAN, m.rows));
-            vectors.extend(std::iter::repeat_n(one, m.v.len()));
-            continue;
         }
-        let (s, v) = jacobi_eigh(&m);
-        values.extend(s);
-        vectors.extend(v.v);
+        all.push((n, finite.then_some(m)));
+    }
+    Ok(all)
+}
+
+fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (mut values, mut vectors) = (vec![], vec![]);
+    for (n, m) in symmetric_matrices(c)? {
+        if let Some(m) = m {
+            let (s, v) = symmetric_eigen(&m);
+            values.extend(s);
+            vectors.extend(v.v);
+        } else {
+            values.extend(std::iter::repeat_n(f64::NAN, n));
+            vectors.extend(std::iter::repeat_n(if n == 1 { 1.0 } else { f64::NAN }, n * n));
+        }
     }
     pack_results(c, vec![values, vectors])
+}
+
+fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let matrices = symmetric_matrices(c)?;
+    let one = |(n, m): (usize, Option<Matrix>)| match m {
+        Some(m) => symmetric_eigenvalues(&m),
+        None => vec![f64::NAN; n],
+    };
+    let x = c.leaf("self")?;
+    let all: Vec<f64> = matrices.into_iter().flat_map(one).collect();
+    tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], all).map(Val::Leaf)
 }
 
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

@@ -1,0 +1,191 @@
+//! Singular values: Householder's reduction to a bidiagonal matrix, and the implicit QR algorithm (Golub and Kahan 1965;
+//! Golub and Reinsch 1970; the tests for splitting are LINPACK's `dsvdc`).
+
+use super::lines::{add_scaled, dot, magnitude, reflect_rows, reflection};
+use super::matrix::Matrix;
+use crate::tensor::with_wide_vectors;
+
+/// The maximum number of steps per singular value. Two are common.
+const STEPS: usize = 75;
+/// What counts as zero next to elements of a magnitude of about one.
+const TINY: f64 = 1e-290;
+
+/// The singular values of a matrix of finite numbers in descending order.
+pub(in crate::op::rows) fn singular_values_of(m: &Matrix) -> Vec<f64> {
+    let mut a = match m.rows < m.columns {
+        true => m.transposed(),
+        false => m.clone(),
+    };
+    let scale = magnitude(&a.v);
+    a.v.iter_mut().for_each(|x| *x /= scale);
+    let mut values = with_wide_vectors(|| {
+        let (mut diagonal, mut above) = bidiagonal(&mut a);
+        implicit_qr(&mut diagonal, &mut above);
+        diagonal
+    });
+    values.iter_mut().for_each(|x| *x = x.abs() * scale);
+    values.sort_by(|x, y| y.total_cmp(x));
+    values
+}
+
+/// The diagonal of the bidiagonal matrix, and the elements above it with a 0 at the end.
+#[inline(always)]
+fn bidiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>) {
+    let n = a.columns;
+    let (mut diagonal, mut above) = (vec![0.0; n], vec![0.0; n]);
+    let (mut column, mut sums) = (vec![], vec![]);
+    for k in 0..n {
+        column.clear();
+        column.extend((k..a.rows).map(|i| a.v[i * n + k]));
+        let (tau, beta) = reflection(&mut column);
+        diagonal[k] = beta;
+        reflect_rows(a, k, k + 1, &column, tau, &mut sums);
+        let (upper, lower) = a.v.split_at_mut((k + 1) * n);
+        let v = &mut upper[k * n + k + 1..];
+        let (tau, beta) = reflection(v);
+        above[k] = beta;
+        for row in lower.chunks_exact_mut(n) {
+            let row = &mut row[k + 1..];
+            let f = -tau * dot(row, v);
+            add_scaled(row, f, v);
+        }
+    }
+    (diagonal, above)
+}
+
+/// Cosine, sine and length of the rotation that maps `(f, g)` to `(length, 0)`.
+#[inline(always)]
+fn rotation(f: f64, g: f64) -> (f64, f64, f64) {
+    let length = (f * f + g * g).sqrt();
+    if length == 0.0 {
+        (1.0, 0.0, 0.0)
+    } else {
+        (f / length, g / length, length)
+    }
+}
+
+/// Makes a bidiagonal matrix diagonal.
+#[inline(always)]
+fn implicit_qr(s: &mut [f64], e: &mut [f64]) {
+    let (mut end, mut steps) = (s.len(), STEPS * s.len());
+    while end > 1 && steps > 0 {
+        steps -= 1;
+        // The block that ends here starts after the last zero above the diagonal.
+        let negligible = |k: &usize| e[*k].abs() <= TINY + f64::EPSILON * (s[*k].abs() + s[*k + 1].abs());
+        let zero = (0..end - 1).rev().find(negligible);
+        let from = zero.map_or(0, |k| k + 1);
+        if let Some(k) = zero {
+            e[k] = 0.0;
+        }
+        if from == end - 1 {
+            end -= 1;
+            continue;
+        }
+        match zero_on_diagonal(s, e, from, end) {
+            Some(k) if k == end - 1 => clear_last(s, e, from, end),
+            Some(k) => clear_row(s, e, k, end),
+            None => qr_step(s, e, from, end),
+        }
+    }
+}
+
+/// The last negligible element of the diagonal in the block; it is set to 0.
+#[inline(always)]
+fn zero_on_diagonal(s: &mut [f64], e: &[f64], from: usize, end: usize) -> Option<usize> {
+    let beside = |k: usize| {
+        let left = if k > from { e[k - 1].abs() } else { 0.0 };
+        left + if k + 1 < end { e[k].abs() } else { 0.0 }
+    };
+    let k = (from..end)
+        .rev()
+        .find(|&k| s[k].abs() <= TINY + f64::EPSILON * beside(k))?;
+    s[k] = 0.0;
+    Some(k)
+}
+
+/// The last element of the diagonal is 0: rotates away the column above it.
+#[inline(always)]
+fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
+    let mut f = std::mem::take(&mut e[end - 2]);
+    for j in (from..end - 1).rev() {
+        let (cos, sin, length) = rotation(s[j], f);
+        s[j] = length;
+        if j > from {
+            f = -sin * e[j - 1];
+            e[j - 1] *= cos;
+        }
+    }
+}
+
+/// Element `k` of the diagonal is 0: rotates away the row right of it.
+#[inline(always)]
+fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize) {
+    let mut f = std::mem::take(&mut e[k]);
+    for j in k + 1..end {
+        let (cos, sin, length) = rotation(s[j], f);
+        s[j] = length;
+        f = -sin * e[j];
+        e[j] *= cos;
+    }
+}
+
+/// A step with the shift of the last 2 x 2 block.
+#[inline(always)]
+fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
+    let (sp, before, above) = (s[end - 1], s[end - 2], e[end - 2]);
+    let b = ((before + sp) * (before - sp) + above * above) / 2.0;
+    let c = (sp * above) * (sp * above);
+    let root = (b * b + c).sqrt().copysign(b);
+    let shift = if b + root == 0.0 { 0.0 } else { c / (b + root) };
+    let (mut f, mut g) = ((s[from] + sp) * (s[from] - sp) + shift, s[from] * e[from]);
+    for j in from..end - 1 {
+        let (cos, sin, length) = rotation(f, g);
+        if j > from {
+            e[j - 1] = length;
+        }
+        f = cos * s[j] + sin * e[j];
+        e[j] = cos * e[j] - sin * s[j];
+        g = sin * s[j + 1];
+        s[j + 1] *= cos;
+        let (cos, sin, length) = rotation(f, g);
+        s[j] = length;
+        f = cos * e[j] + sin * s[j + 1];
+        s[j + 1] = cos * s[j + 1] - sin * e[j];
+        if j + 2 < end {
+            g = sin * e[j + 1];
+            e[j + 1] *= cos;
+        }
+    }
+    e[end - 2] = f;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::eigen::jacobi_svd;
+    use super::*;
+
+    /// Ranks from none to full, zeros on the diagonal, and sizes around the lanes of sums.
+    #[test]
+    fn singular_values_are_those_of_rotations() {
+        for (rows, columns) in [(0, 0), (3, 0), (1, 1), (2, 5), (5, 2), (9, 9), (40, 17), (17, 40)] {
+            for modulus in [1, 2, 3, 7, 11] {
+                let wave = |i: usize, j: usize| (((i * 7 + j * 5 + i * j) % modulus) as f64 - 1.0) * 1e200;
+                let shifted = |i: usize, j: usize| (j == i + 1 || (i == j && !i.is_multiple_of(modulus))) as u8 as f64;
+                for m in [
+                    Matrix::from_fn(rows, columns, wave),
+                    Matrix::from_fn(rows, columns, shifted),
+                ] {
+                    let (got, want) = (singular_values_of(&m), jacobi_svd(&m).1);
+                    let most = want.first().copied().unwrap_or(0.0);
+                    assert_eq!(got.len(), want.len());
+                    for (x, y) in got.iter().zip(&want) {
+                        assert!(
+                            (x - y).abs() <= 1e-13 * most,
+                            "{rows} {columns} {modulus}: {got:?} {want:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

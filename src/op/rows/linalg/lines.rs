@@ -1,0 +1,71 @@
+//! Rows of matrices as vectors: what the factorisations spend their time in.
+
+use super::matrix::Matrix;
+
+/// `y += f * x`.
+#[inline(always)]
+pub(super) fn add_scaled(y: &mut [f64], f: f64, x: &[f64]) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += f * x);
+}
+
+/// The inner product, summed in eight lanes.
+#[inline(always)]
+pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    let mut sums = [0.0; LANES];
+    let (x, y) = (&x[..x.len().min(y.len())], &y[..x.len().min(y.len())]);
+    let (a, b) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f64 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in a.zip(b) {
+        for i in 0..LANES {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + b) + (c + d)) + ((e + f) + (g + h)) + rest
+}
+
+/// Turns a vector into a Householder reflection `1 - tau v v^T` that maps it to `[beta, 0, …]` (LAPACK's `larfg`). The
+/// first element of `v` is 1. Returns tau and beta.
+#[inline(always)]
+pub(super) fn reflection(x: &mut [f64]) -> (f64, f64) {
+    let Some((first, rest)) = x.split_first_mut() else {
+        return (0.0, 0.0);
+    };
+    let below = dot(rest, rest).sqrt();
+    let alpha = std::mem::replace(first, 1.0);
+    if below == 0.0 {
+        return (0.0, alpha);
+    }
+    let beta = -alpha.hypot(below).copysign(alpha);
+    rest.iter_mut().for_each(|x| *x /= alpha - beta);
+    ((beta - alpha) / beta, beta)
+}
+
+/// Applies the reflection `v`, `tau` from the left to columns `columns..` of the rows from `row` on. `sums` is scratch
+/// memory.
+#[inline(always)]
+pub(super) fn reflect_rows(a: &mut Matrix, row: usize, columns: usize, v: &[f64], tau: f64, sums: &mut Vec<f64>) {
+    if tau == 0.0 || columns >= a.columns {
+        return;
+    }
+    let n = a.columns;
+    sums.clear();
+    sums.resize(n - columns, 0.0);
+    for (i, x) in v.iter().enumerate() {
+        add_scaled(sums, *x, &a.v[(row + i) * n + columns..(row + i + 1) * n]);
+    }
+    for (i, x) in v.iter().enumerate() {
+        add_scaled(&mut a.v[(row + i) * n + columns..(row + i + 1) * n], -tau * x, sums);
+    }
+}
+
+/// The largest magnitude of an element, as a power of two; 1 for zeros.
+pub(super) fn magnitude(v: &[f64]) -> f64 {
+    let most = v.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+    if most > 0.0 {
+        2f64.powi(most.log2().floor().clamp(-1000.0, 1000.0) as i32)
+    } else {
+        1.0
+    }
+}

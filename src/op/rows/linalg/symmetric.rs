@@ -1,0 +1,177 @@
+//! Eigenvalues of symmetric matrices: Householder's reduction to a tridiagonal matrix, and the implicit QL algorithm
+//! (Martin, Reinsch and Wilkinson 1968; Dubrulle 1970).
+
+use super::lines::{add_scaled, dot, magnitude, reflect_rows, reflection};
+use super::matrix::Matrix;
+use crate::tensor::with_wide_vectors;
+
+/// The maximum number of steps per eigenvalue. Two are common.
+const STEPS: usize = 60;
+
+/// The eigenvalues of a symmetric matrix of finite numbers in ascending order.
+pub(in crate::op::rows) fn symmetric_eigenvalues(m: &Matrix) -> Vec<f64> {
+    let (mut values, _) = with_wide_vectors(|| decompose(m, false));
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The eigenvalues of a symmetric matrix of finite numbers in ascending order, and its eigenvectors as columns.
+pub(in crate::op::rows) fn symmetric_eigen(m: &Matrix) -> (Vec<f64>, Matrix) {
+    let (values, vectors) = with_wide_vectors(|| decompose(m, true));
+    let mut order: Vec<usize> = (0..m.rows).collect();
+    order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
+    let vectors = Matrix::from_fn(m.rows, m.rows, |i, j| vectors.at(order[j], i));
+    (order.iter().map(|&i| values[i]).collect(), vectors)
+}
+
+/// The eigenvalues, and on request the eigenvectors as rows.
+#[inline(always)]
+fn decompose(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
+    let scale = magnitude(&m.v);
+    let mut a = m.clone();
+    a.v.iter_mut().for_each(|x| *x /= scale);
+    let (mut diagonal, mut beside, taus) = tridiagonal(&mut a);
+    let mut vectors = match with_vectors {
+        true => basis(&a, &taus),
+        false => Matrix::zeros(0, 0),
+    };
+    implicit_ql(&mut diagonal, &mut beside, &mut vectors);
+    diagonal.iter_mut().for_each(|x| *x *= scale);
+    (diagonal, vectors)
+}
+
+/// Reduces `a` to a tridiagonal matrix. Returns its diagonal, the elements beside it (with a 0 at the end) and the
+/// factors of the reflections, whose vectors replace the rows of `a` right of the diagonal.
+#[inline(always)]
+fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let n = a.rows;
+    let (mut beside, mut taus) = (vec![0.0; n], vec![0.0; n]);
+    let mut w = vec![0.0; n];
+    for k in 0..n.saturating_sub(1) {
+        let (upper, lower) = a.v.split_at_mut((k + 1) * n);
+        let v = &mut upper[k * n + k + 1..];
+        let (tau, beta) = reflection(v);
+        (taus[k], beside[k]) = (tau, beta);
+        if tau == 0.0 {
+            continue;
+        }
+        let w = &mut w[..v.len()];
+        for (w, row) in w.iter_mut().zip(lower.chunks_exact(n)) {
+            *w = tau * dot(&row[k + 1..], v);
+        }
+        let half = tau / 2.0 * dot(w, v);
+        add_scaled(w, -half, v);
+        for (i, row) in lower.chunks_exact_mut(n).enumerate() {
+            let (x, y) = (v[i], w[i]);
+            let both = w.iter().zip(v.iter());
+            row[k + 1..]
+                .iter_mut()
+                .zip(both)
+                .for_each(|(a, (w, v))| *a -= x * w + y * v);
+        }
+    }
+    ((0..n).map(|i| a.at(i, i)).collect(), beside, taus)
+}
+
+/// The transposed product of the reflections of [`tridiagonal`].
+#[inline(always)]
+fn basis(a: &Matrix, taus: &[f64]) -> Matrix {
+    let n = a.rows;
+    let mut q = Matrix::eye(n);
+    let mut sums = vec![];
+    for k in (0..n.saturating_sub(1)).rev() {
+        let v = &a.v[k * n + k + 1..(k + 1) * n];
+        reflect_rows(&mut q, k + 1, k + 1, v, taus[k], &mut sums);
+    }
+    q.transposed()
+}
+
+/// Diagonalises a tridiagonal matrix; the rows of `vectors`, if there are any, are rotated with it.
+#[inline(always)]
+fn implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix) {
+    let n = d.len();
+    for l in 0..n {
+        for _ in 0..STEPS {
+            let small = |m: &usize| *m + 1 == n || e[*m].abs() <= f64::EPSILON * (d[*m].abs() + d[*m + 1].abs());
+            let m = (l..n).find(small).unwrap_or(n - 1);
+            if m == l {
+                break;
+            }
+            ql_step(d, e, vectors, l, m);
+        }
+    }
+}
+
+/// One step with Wilkinson's shift on the block `l..=m`.
+#[inline(always)]
+fn ql_step(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix, l: usize, m: usize) {
+    let ratio = (d[l + 1] - d[l]) / (2.0 * e[l]);
+    let mut g = d[m] - d[l] + e[l] / (ratio + ratio.hypot(1.0).copysign(ratio));
+    let (mut sin, mut cos, mut p) = (1.0, 1.0, 0.0);
+    for i in (l..m).rev() {
+        let (f, b) = (sin * e[i], cos * e[i]);
+        let r = (f * f + g * g).sqrt();
+        e[i + 1] = r;
+        if r == 0.0 {
+            // The matrix splits here.
+            d[i + 1] -= p;
+            e[m] = 0.0;
+            return;
+        }
+        (sin, cos) = (f / r, g / r);
+        g = d[i + 1] - p;
+        let r = (d[i] - g) * sin + 2.0 * cos * b;
+        p = sin * r;
+        d[i + 1] = g + p;
+        g = cos * r - b;
+        if vectors.rows > 0 {
+            rotate_rows(vectors, i, cos, sin);
+        }
+    }
+    d[l] -= p;
+    e[l] = g;
+    e[m] = 0.0;
+}
+
+/// Rotates rows `i` and `i + 1`.
+#[inline(always)]
+fn rotate_rows(m: &mut Matrix, i: usize, cos: f64, sin: f64) {
+    let (x, y) = m.v[i * m.columns..(i + 2) * m.columns].split_at_mut(m.columns);
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (cos * *x - sin * *y, sin * *x + cos * *y);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn far(a: &Matrix, b: &Matrix) -> f64 {
+        a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn eigenvectors_multiply_back() {
+        // Sizes around the lanes of sums; multiples of the identity, repeated eigenvalues, and very different scales.
+        for (n, scale) in [(0, 1.0), (1, 1.0), (2, 1.0), (7, 1e200), (8, 1e-200), (33, 1.0)] {
+            let wave = |i: usize, j: usize| ((i * j + i + j) % 5) as f64 * scale;
+            let equal = |i: usize, j: usize| ((i == j) as u8 as f64 + (i / 3 == j / 3) as u8 as f64) * scale;
+            for a in [
+                Matrix::from_fn(n, n, wave),
+                Matrix::from_fn(n, n, equal),
+                Matrix::zeros(n, n),
+            ] {
+                let (values, v) = symmetric_eigen(&a);
+                let scaled = Matrix::from_fn(n, n, |i, j| v.at(i, j) * values[j]);
+                assert!(far(&scaled.times(&v.transposed()), &a) <= 1e-12 * scale, "{n}");
+                assert!(far(&v.transposed().times(&v), &Matrix::eye(n)) < 1e-13, "{n}");
+                assert!(values.is_sorted());
+                let alone = symmetric_eigenvalues(&a);
+                assert!(
+                    alone.iter().zip(&values).all(|(x, y)| (x - y).abs() <= 1e-12 * scale),
+                    "{n}"
+                );
+            }
+        }
+    }
+}
