@@ -68,13 +68,8 @@ struct VmapRegion {
 
 /// Moves the nodes from `begin` to `end` into a separate graph, the body, and inserts a call of it.
 fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Option<Graph> {
-    let between: Vec<NodeId> = graph
-        .ids()
-        .into_iter()
-        .skip_while(|n| *n != begin)
-        .skip(1)
-        .take_while(|n| *n != end)
-        .collect();
+    let from_begin = graph.ids().into_iter().skip_while(|n| *n != begin);
+    let between: Vec<NodeId> = from_begin.skip(1).take_while(|n| *n != end).collect();
     let mut r = VmapRegion::default();
     // Parameters come first in a graph: those for rows, then those for values from outside.
     for &n in between
@@ -82,9 +77,7 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
         .filter(|n| region_role(graph, **n) == Some("_add_batch_dim"))
     {
         let dim = graph[n].args().get(1)?.as_int()?;
-        let p = r.body.placeholder(graph[n].name(), None);
-        r.body.meta_mut(p).ty = graph[n].meta.ty.clone();
-        r.inside.insert(n, p);
+        r.add_parameter(graph, n);
         r.rows.push((*graph[n].args().first()?.as_leaf()?, dim));
     }
     let outer: Vec<NodeId> = between
@@ -95,9 +88,7 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
         .collect();
     for i in outer {
         if !r.inside.contains_key(&i) {
-            let p = r.body.placeholder(graph[i].name(), None);
-            r.body.meta_mut(p).ty = graph[i].meta.ty.clone();
-            r.inside.insert(i, p);
+            r.add_parameter(graph, i);
             r.extra.push(i);
         }
     }
@@ -134,6 +125,13 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
 }
 
 impl VmapRegion {
+    /// Gives the body a parameter for the value of `n`.
+    fn add_parameter(&mut self, graph: &Graph, n: NodeId) {
+        let p = self.body.placeholder(graph[n].name(), None);
+        self.body.meta_mut(p).ty = graph[n].meta.ty.clone();
+        self.inside.insert(n, p);
+    }
+
     /// Inserts a call of the body before `end`, and replaces the region's results with those of the call.
     fn insert_call(&self, graph: &mut Graph, end: NodeId, name: &Arc<str>) {
         let point = graph.insert_point();

@@ -135,21 +135,7 @@ impl Binding {
                 max: positional.len(),
             });
         }
-        for (i, (name, _)) in kwargs.iter().enumerate() {
-            let Some(p) = find_param(schema, name) else {
-                if IGNORED.contains(name) {
-                    continue;
-                }
-                return Err(BindError::UnknownKeyword {
-                    name: name.to_string(),
-                    nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
-                });
-            };
-            if origins[p].is_some() {
-                return Err(BindError::Twice(schema.params[p].name.clone()));
-            }
-            origins[p] = Some(ParamOrigin::Keyword(i));
-        }
+        bind_keywords(schema, kwargs, &mut origins)?;
         Self::check_types(schema, origins, args, kwargs, lenient)
     }
 
@@ -349,6 +335,30 @@ const ALIASES: &[(&str, &str)] = &[
     ("sections", "indices_or_sections"),
     ("indices", "indices_or_sections"),
 ];
+
+/// Records the origins of the parameters that are given by keyword.
+fn bind_keywords(
+    schema: &Schema,
+    kwargs: &[(&str, &Type)],
+    origins: &mut [Option<ParamOrigin>],
+) -> Result<(), BindError> {
+    for (i, (name, _)) in kwargs.iter().enumerate() {
+        let Some(p) = find_param(schema, name) else {
+            if IGNORED.contains(name) {
+                continue;
+            }
+            return Err(BindError::UnknownKeyword {
+                name: name.to_string(),
+                nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
+            });
+        };
+        if origins[p].is_some() {
+            return Err(BindError::Twice(schema.params[p].name.clone()));
+        }
+        origins[p] = Some(ParamOrigin::Keyword(i));
+    }
+    Ok(())
+}
 
 /// The position of the parameter `name`, or of the one that `name` is an alias of.
 pub(super) fn find_param(schema: &Schema, name: &str) -> Option<usize> {

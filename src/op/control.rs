@@ -3,6 +3,7 @@
 use super::{Call, OpError, OpResult};
 use crate::control::{Control, ControlCall};
 use crate::types::Val;
+use std::sync::Arc;
 
 /// Splits a call into its parts.
 pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
@@ -10,27 +11,8 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
         .op
         .control()
         .ok_or_else(|| OpError::refused("not a control-flow op"))?;
-    let must_be = |name: &str, what: &str| {
-        let (op, given) = (call.op.name, call.get(name).kind_name());
-        OpError::arg(name, format!("argument `{name}` of `{op}` must be {what}, not {given}"))
-    };
-    let graph = |name: &str| match call.get(name) {
-        Val::Graph(g) => Ok(g.clone()),
-        v => {
-            // The text does not declare the attribute: `print(graph)` shows the name of a nested graph, not its
-            // contents.
-            let help = match v {
-                Val::Unknown => "print(graph) omits nested graphs; use print_readable(), which includes them",
-                _ => "refer to a graph in this file as `@name`",
-            };
-            Err(must_be(name, "a graph").help(help))
-        }
-    };
-    let list = |name: &str| match call.get(name) {
-        Val::None => Ok(vec![]),
-        Val::List(v) | Val::Tuple(v) => Ok(v.clone()),
-        _ => Err(must_be(name, "a tuple or list").help("write a tuple: `(%x,)`")),
-    };
+    let graph = |name: &str| graph_argument(call, name);
+    let list = |name: &str| list_argument(call, name);
     let (mut predicate, mut carried, mut rows, mut extra) = (None, vec![], vec![], vec![]);
     let graphs = match control {
         Control::Cond => {
@@ -69,4 +51,35 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
         rows,
         extra,
     })
+}
+
+fn wrong_argument<T: Clone>(call: &Call<T>, name: &str, wanted: &str) -> OpError {
+    let (op, given) = (call.op.name, call.get(name).kind_name());
+    OpError::arg(
+        name,
+        format!("argument `{name}` of `{op}` must be {wanted}, not {given}"),
+    )
+}
+
+fn graph_argument<T: Clone>(call: &Call<T>, name: &str) -> OpResult<Arc<str>> {
+    match call.get(name) {
+        Val::Graph(g) => Ok(g.clone()),
+        v => {
+            // The text does not declare the attribute: `print(graph)` shows the name of a nested graph, not its
+            // contents.
+            let help = match v {
+                Val::Unknown => "print(graph) omits nested graphs; use print_readable(), which includes them",
+                _ => "refer to a graph in this file as `@name`",
+            };
+            Err(wrong_argument(call, name, "a graph").help(help))
+        }
+    }
+}
+
+fn list_argument<T: Clone>(call: &Call<T>, name: &str) -> OpResult<Vec<Val<T>>> {
+    match call.get(name) {
+        Val::None => Ok(vec![]),
+        Val::List(v) | Val::Tuple(v) => Ok(v.clone()),
+        _ => Err(wrong_argument(call, name, "a tuple or list").help("write a tuple: `(%x,)`")),
+    }
 }

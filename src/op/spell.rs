@@ -119,7 +119,10 @@ fn in_form<T: Clone + PartialEq>(
     if !numbers_fit(schema, path, &values, is_number) {
         return None;
     }
-    let mut out = Spelled {
+    let (args, kwargs) = spell_args(schema, values, overload);
+    // Python's own functions take no keywords.
+    let own = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
+    (!own || kwargs.is_empty()).then(|| Spelled {
         target: match (method, overload) {
             // torch's `view` fails for some memory layouts. Here a view is defined by its elements, so `reshape` is the
             // equivalent.
@@ -129,9 +132,16 @@ fn in_form<T: Clone + PartialEq>(
             _ => path.to_string(),
         },
         method,
-        args: vec![],
-        kwargs: vec![],
-    };
+        args,
+        kwargs,
+    })
+}
+
+type SpelledArgs<T> = (Vec<Val<T>>, Vec<(String, Val<T>)>);
+
+/// The positional and keyword arguments that give a schema's parameters these values. Defaults are omitted where possible.
+fn spell_args<T: Clone + PartialEq>(schema: &Schema, values: Vec<Val<T>>, overload: bool) -> SpelledArgs<T> {
+    let (mut args, mut kwargs) = (vec![], vec![]);
     let mut keep = 0;
     for (p, v) in schema.params.iter().zip(values) {
         let default = match &p.default {
@@ -141,18 +151,16 @@ fn in_form<T: Clone + PartialEq>(
         // Most overloads take `dtype` by keyword only, and all of them accept it as a keyword.
         let by_name = p.keyword_only || (overload && p.name == "dtype");
         if !by_name {
-            out.args.push(v);
+            args.push(v);
             if !default {
-                keep = out.args.len();
+                keep = args.len();
             }
         } else if !default {
-            out.kwargs.push((p.name.clone(), v));
+            kwargs.push((p.name.clone(), v));
         }
     }
-    out.args.truncate(keep);
-    // Python's own functions take no keywords.
-    let own = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
-    (!own || out.kwargs.is_empty()).then_some(out)
+    args.truncate(keep);
+    (args, kwargs)
 }
 
 /// Whether torch's overload accepts these values; adapts them where rows have one schema for overloads that differ

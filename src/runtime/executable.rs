@@ -104,9 +104,9 @@ impl Executable {
     pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
         let begin = Instant::now();
         let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
+            let failed = Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"));
             Box::new(
-                Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"))
-                    .help("this is a bug in fxc; please report it, and run the graph with --interpret meanwhile"),
+                failed.help("this is a bug in fxc; please report it, and run the graph with --interpret meanwhile"),
             )
         })?;
         if options.compiler.is_compiler() {
@@ -114,13 +114,7 @@ impl Executable {
         }
         let code = begin.elapsed();
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
-        let scratch = actions.iter().map(|a| match a {
-            Action::Kernel {
-                extent, chunk, scratch, ..
-            } => extent.div_ceil((*chunk).max(1)) * scratch,
-            _ => 0,
-        });
-        let scratch = scratch.max().unwrap_or(0);
+        let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
         let scratch = AlignedBytes::zeroed(scratch);
         let arena = AlignedBytes::zeroed(program.arena);
@@ -344,7 +338,17 @@ impl Executable {
     }
 }
 
-/// An error if the system has not the memory of a run.
+/// The scratch memory, in bytes, that all chunks of a step need together.
+fn scratch_bytes(action: &Action) -> usize {
+    match action {
+        Action::Kernel {
+            extent, chunk, scratch, ..
+        } => extent.div_ceil((*chunk).max(1)) * scratch,
+        _ => 0,
+    }
+}
+
+/// Fails if the system does not have enough memory for a run.
 fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     let results = program
         .buffers

@@ -40,38 +40,41 @@ pub(super) fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     }
 }
 
+fn collect_from_body(b: &Body, sizes: &mut BTreeSet<String>) {
+    b.stmts
+        .iter()
+        .filter_map(|s| s.ty.as_ref())
+        .for_each(|t| collect_from_type(t, sizes));
+}
+
+fn collect_from_type(t: &Type, sizes: &mut BTreeSet<String>) {
+    match &t.kind {
+        TypeKind::Tensor { shape, .. } => shape.iter().flatten().for_each(|v| collect_names(v, sizes)),
+        TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| collect_from_type(t, sizes)),
+        TypeKind::Dict(v) => v.iter().for_each(|(_, t)| collect_from_type(t, sizes)),
+        TypeKind::Size(v) => collect_names(v, sizes),
+        TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => {}
+    }
+}
+
+fn collect_names(v: &Value, sizes: &mut BTreeSet<String>) {
+    match &v.kind {
+        ValueKind::Name(n) => {
+            sizes.insert(n.to_string());
+        }
+        ValueKind::Unary(_, a) => collect_names(a, sizes),
+        ValueKind::Binary(_, a, b) => {
+            collect_names(a, sizes);
+            collect_names(b, sizes);
+        }
+        ValueKind::Tuple(args) => args.iter().for_each(|a| collect_names(a, sizes)),
+        ValueKind::Call(_, args) => args.positional.iter().for_each(|a| collect_names(a, sizes)),
+        _ => {}
+    }
+}
+
 /// Collects the names of symbolic sizes that an item declares or uses in a type.
 fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
-    fn collect_from_body(b: &Body, sizes: &mut BTreeSet<String>) {
-        b.stmts
-            .iter()
-            .filter_map(|s| s.ty.as_ref())
-            .for_each(|t| collect_from_type(t, sizes));
-    }
-    fn collect_from_type(t: &Type, sizes: &mut BTreeSet<String>) {
-        match &t.kind {
-            TypeKind::Tensor { shape, .. } => shape.iter().flatten().for_each(|v| collect_names(v, sizes)),
-            TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| collect_from_type(t, sizes)),
-            TypeKind::Dict(v) => v.iter().for_each(|(_, t)| collect_from_type(t, sizes)),
-            TypeKind::Size(v) => collect_names(v, sizes),
-            TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::OptionalTensor | TypeKind::Unknown => {}
-        }
-    }
-    fn collect_names(v: &Value, sizes: &mut BTreeSet<String>) {
-        match &v.kind {
-            ValueKind::Name(n) => {
-                sizes.insert(n.to_string());
-            }
-            ValueKind::Unary(_, a) => collect_names(a, sizes),
-            ValueKind::Binary(_, a, b) => {
-                collect_names(a, sizes);
-                collect_names(b, sizes);
-            }
-            ValueKind::Tuple(args) => args.iter().for_each(|a| collect_names(a, sizes)),
-            ValueKind::Call(_, args) => args.positional.iter().for_each(|a| collect_names(a, sizes)),
-            _ => {}
-        }
-    }
     match item {
         Item::Dim(d) => {
             sizes.insert(d.name.text.to_string());

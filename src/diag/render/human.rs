@@ -68,24 +68,26 @@ fn render_suggestion(view: &SourceView, s: &Suggestion, color: bool) -> String {
     String::from_utf8_lossy(&out.into_inner()).into_owned()
 }
 
+/// The most bytes of a line that are shown on each side of a suggestion.
+const CONTEXT: usize = 120;
+
+fn first_bytes(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+fn last_bytes(text: &str, most: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
+}
+
 fn write_suggestion(view: &SourceView, s: &Suggestion, out: &mut Buffer) -> std::io::Result<()> {
     let (file, span) = (s.span.file, view.fit_span(s.span));
     let text = view.text(file);
     let first = view.line_of(file, span.start);
     let line = view.line_span(file, first);
     let rest = view.line_span(file, view.line_of(file, span.end));
-    let cut = |range: std::ops::Range<usize>, from_end: bool| {
-        let t = &text[range];
-        if t.len() <= 120 {
-            t
-        } else if from_end {
-            &t[t.ceil_char_boundary(t.len() - 120)..]
-        } else {
-            &t[..t.floor_char_boundary(120)]
-        }
-    };
-    let head = strip_control_chars(cut(line.start..span.start, true));
-    let tail = strip_control_chars(cut(span.end..rest.end.max(span.end), false).trim_end_matches(['\n', '\r']));
+    let head = strip_control_chars(last_bytes(&text[line.start..span.start], CONTEXT));
+    let after = first_bytes(&text[span.end..rest.end.max(span.end)], CONTEXT);
+    let tail = strip_control_chars(after.trim_end_matches(['\n', '\r']));
     let number = (first + 1).to_string();
     let gutter = " ".repeat(number.len());
     let mut bold = ColorSpec::new();

@@ -207,6 +207,55 @@ fn write_rows(
     }
 }
 
+/// Reduces over dim `s` of the window and those after it.
+#[allow(clippy::too_many_arguments, reason = "the state of a recursion, one call a dim")]
+fn reduce_window_dim(
+    k: &mut KernelBuilder,
+    op: ReduceOp,
+    dtype: DType,
+    w: &SpatialWindow,
+    from: &[usize],
+    x: &(Buf, Access),
+    at_dims: Vec<Affine>,
+    s: usize,
+    conds: Vec<Cond>,
+    i: &[Affine],
+    outside: Scalar,
+    init: Value,
+) -> Value {
+    let lead = w.first;
+    if s == w.kernel.len() {
+        let index = element_index(&x.1, &at_dims);
+        return if conds.is_empty() {
+            k.load(x.0, index)
+        } else {
+            k.load_or(x.0, index, conds, outside)
+        };
+    }
+    k.reduce(w.kernel[s], false, &[(op, &[init])], |k, v| {
+        let pos = i[lead + s].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
+        let mut conds = conds;
+        conds.push(Cond::within(pos.clone(), from[lead + s]));
+        let mut dims = at_dims;
+        dims[lead + s] = pos;
+        let inner = k.constant(op.identity(dtype));
+        vec![reduce_window_dim(
+            k,
+            op,
+            dtype,
+            w,
+            from,
+            x,
+            dims,
+            s + 1,
+            conds,
+            i,
+            outside,
+            inner,
+        )]
+    })[0]
+}
+
 /// A reduction over the window at output index `i`.
 fn reduce_window(
     k: &mut KernelBuilder,
@@ -218,53 +267,6 @@ fn reduce_window(
     i: &[Affine],
     outside: Scalar,
 ) -> Value {
-    #[allow(clippy::too_many_arguments, reason = "the state of a recursion, one call a dim")]
-    fn reduce_window_dim(
-        k: &mut KernelBuilder,
-        op: ReduceOp,
-        dtype: DType,
-        w: &SpatialWindow,
-        from: &[usize],
-        x: &(Buf, Access),
-        at_dims: Vec<Affine>,
-        s: usize,
-        conds: Vec<Cond>,
-        i: &[Affine],
-        outside: Scalar,
-        init: Value,
-    ) -> Value {
-        let lead = w.first;
-        if s == w.kernel.len() {
-            let index = element_index(&x.1, &at_dims);
-            return if conds.is_empty() {
-                k.load(x.0, index)
-            } else {
-                k.load_or(x.0, index, conds, outside)
-            };
-        }
-        k.reduce(w.kernel[s], false, &[(op, &[init])], |k, v| {
-            let pos = i[lead + s].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
-            let mut conds = conds;
-            conds.push(Cond::within(pos.clone(), from[lead + s]));
-            let mut dims = at_dims;
-            dims[lead + s] = pos;
-            let inner = k.constant(op.identity(dtype));
-            vec![reduce_window_dim(
-                k,
-                op,
-                dtype,
-                w,
-                from,
-                x,
-                dims,
-                s + 1,
-                conds,
-                i,
-                outside,
-                inner,
-            )]
-        })[0]
-    }
     let init = k.initial_value(op, dtype);
     reduce_window_dim(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
 }

@@ -10,6 +10,12 @@ use crate::types::Val;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Whether modules of this form have weights.
+fn has_weights(form: &ParsedForm) -> bool {
+    let is_weight = |e: &ArgExpr| matches!(e, ArgExpr::Attr(_) | ArgExpr::RnnWeights | ArgExpr::Each { .. });
+    form.args.iter().any(|(_, e)| is_weight(e))
+}
+
 /// The value of every constructor parameter.
 pub(super) fn constructor_args(
     form: &ParsedForm,
@@ -18,6 +24,10 @@ pub(super) fn constructor_args(
 ) -> Result<HashMap<&'static str, Literal>, OpError> {
     let fail =
         |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(constructor_signature(form));
+    let fail_at = |name: &str, what: String| OpError {
+        param: Some(name.to_string()),
+        ..fail(what)
+    };
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let max = positional.clone().count();
     let own = args.len().min(max);
@@ -36,35 +46,19 @@ pub(super) fn constructor_args(
     for (name, v) in &kwargs {
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
             // The device and dtype of weights do not affect the graph.
-            if matches!(&**name, "device" | "dtype")
-                && form
-                    .args
-                    .iter()
-                    .any(|(_, e)| matches!(e, ArgExpr::Attr(_) | ArgExpr::RnnWeights | ArgExpr::Each { .. }))
-            {
+            if matches!(&**name, "device" | "dtype") && has_weights(form) {
                 continue;
             }
-            let e = fail(format!("has no constructor parameter `{name}`"));
-            return Err(OpError {
-                param: Some(name.to_string()),
-                ..e
-            });
+            return Err(fail_at(name, format!("has no constructor parameter `{name}`")));
         };
         if out.insert(p.name, v.clone()).is_some() {
-            let e = fail(format!("constructor parameter `{name}` is given twice"));
-            return Err(OpError {
-                param: Some(name.to_string()),
-                ..e
-            });
+            return Err(fail_at(name, format!("constructor parameter `{name}` is given twice")));
         }
     }
     for p in &form.params {
         if !out.contains_key(p.name) {
-            let v = p.default.clone();
-            out.insert(
-                p.name,
-                v.ok_or_else(|| fail(format!("constructor argument `{}` is missing", p.name)))?,
-            );
+            let missing = || fail(format!("constructor argument `{}` is missing", p.name));
+            out.insert(p.name, p.default.clone().ok_or_else(missing)?);
         }
     }
     if let (Some(size_average), Some(reduce)) = (out.get("size_average"), out.get("reduce"))

@@ -157,6 +157,26 @@ fn split_top_level(text: &'static str) -> Vec<&'static str> {
     out
 }
 
+/// The attributes `of` of `count` parts.
+fn parse_each(count: &'static str, of: &'static str) -> ArgExpr {
+    let of = match of.split_once(" is ") {
+        Some((path, class)) => PartAttributes::OfClass { path, class },
+        None => PartAttributes::Paths(of.split(' ').map(strip_optional).collect()),
+    };
+    ArgExpr::Each { count, of }
+}
+
+/// An input by its number and optional name: `1`, `1:name`, `1?`.
+fn parse_input(text: &'static str) -> Option<ArgExpr> {
+    let (text, optional) = strip_optional(text);
+    let (number, name) = match text.split_once(':') {
+        Some((number, name)) => (number, Some(name)),
+        None => (text, None),
+    };
+    let at = number.parse().ok()?;
+    Some(ArgExpr::Input { at, name, optional })
+}
+
 fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     let known = |p: &str| class.params.iter().any(|q| q.name == p);
     if e == "input" {
@@ -170,14 +190,10 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
         return Ok(ArgExpr::RnnWeights);
     }
     if let Some((count, of)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
-        if !known(count) {
-            return Err(format!("unknown constructor parameter {count:?}"));
-        }
-        let of = match of.split_once(" is ") {
-            Some((path, class)) => PartAttributes::OfClass { path, class },
-            None => PartAttributes::Paths(of.split(' ').map(strip_optional).collect()),
+        return match known(count) {
+            true => Ok(parse_each(count, of)),
+            false => Err(format!("unknown constructor parameter {count:?}")),
         };
-        return Ok(ArgExpr::Each { count, of });
     }
     if let Some((path, of)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
         let (class, param) = of.split_once('.').ok_or("expected `Class.param`")?;
@@ -190,13 +206,7 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
         });
     }
     if let Some(n) = e.strip_prefix('$') {
-        let (n, optional) = strip_optional(n);
-        let (n, name) = match n.split_once(':') {
-            Some((n, name)) => (n, Some(name)),
-            None => (n, None),
-        };
-        let at = n.parse().map_err(|_| format!("bad input {e:?}"))?;
-        return Ok(ArgExpr::Input { at, name, optional });
+        return parse_input(n).ok_or_else(|| format!("bad input {e:?}"));
     }
     if let Some(a) = e.strip_prefix('@') {
         return parse_attribute(a, known);

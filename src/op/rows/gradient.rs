@@ -106,12 +106,8 @@ enum Steps {
     At(Traced),
 }
 
-fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    let rank = x.rank()?;
-    if x.dtype() == DType::U8 {
-        return Err(OpError::dtype("torch.gradient does not support uint8 input."));
-    }
+/// The dims along which gradients are wanted.
+fn gradient_dims(c: &Call<Traced>, rank: usize) -> OpResult<Vec<usize>> {
     let dims: Vec<usize> = match c.get("dim") {
         Val::None => (0..rank).collect(),
         _ => c
@@ -126,6 +122,36 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             format!("dim {} appears multiple times in the list of dims", dims[d]),
         ));
     }
+    Ok(dims)
+}
+
+/// The spacing along each of `count` dims.
+fn gradient_spacing(c: &Call<Traced>, count: usize, rank: usize) -> OpResult<Vec<Val<Traced>>> {
+    let spacing: Vec<Val<Traced>> = match c.get("spacing") {
+        Val::None => vec![Val::Float(1.0); count],
+        Val::List(v) | Val::Tuple(v) => v.clone(),
+        v => vec![v.clone(); count],
+    };
+    if spacing.len() == count {
+        return Ok(spacing);
+    }
+    Err(OpError::arg(
+        "spacing",
+        format!(
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = {rank}', \
+             but got a list of length {}",
+            spacing.len()
+        ),
+    ))
+}
+
+fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let rank = x.rank()?;
+    if x.dtype() == DType::U8 {
+        return Err(OpError::dtype("torch.gradient does not support uint8 input."));
+    }
+    let dims = gradient_dims(c, rank)?;
     let order = c.int("edge_order")?;
     if order != 1 && order != 2 {
         return Err(OpError::arg(
@@ -133,21 +159,7 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "torch.gradient only supports edge_order=1 and edge_order=2.",
         ));
     }
-    let spacing: Vec<Val<Traced>> = match c.get("spacing") {
-        Val::None => vec![Val::Float(1.0); dims.len()],
-        Val::List(v) | Val::Tuple(v) => v.clone(),
-        v => vec![v.clone(); dims.len()],
-    };
-    if spacing.len() != dims.len() {
-        return Err(OpError::arg(
-            "spacing",
-            format!(
-                "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = {rank}', \
-             but got a list of length {}",
-                spacing.len()
-            ),
-        ));
-    }
+    let spacing = gradient_spacing(c, dims.len(), rank)?;
     let mut out = vec![];
     for (&dim, step) in dims.iter().zip(spacing) {
         if x.shape()?[dim].as_const().is_some_and(|n| n < order + 1) {

@@ -93,17 +93,16 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
     let source = NodeOrigin::from_node(graph, first.node, "merge-matmul");
     let before = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(first.node));
-    let attribute = |module: &mut GraphModule, graph: &mut Graph, hint: &str, value: Tensor| {
+    let mut add_constant = |graph: &mut Graph, hint: &str, value: Tensor| {
         let ty = Val::Leaf(value.ty());
-        let name = module.add_constant(hint, value);
-        let n = graph.get_attr(&name);
+        let n = graph.get_attr(&module.add_constant(hint, value));
         source.mark(graph, n, ty);
         n
     };
-    let w = attribute(module, graph, "_merged_weight", weight);
+    let w = add_constant(graph, "_merged_weight", weight);
     let mut args = vec![Val::Leaf(first.input), Val::Leaf(w)];
     if let Some(b) = bias {
-        args.push(Val::Leaf(attribute(module, graph, "_merged_bias", b)));
+        args.push(Val::Leaf(add_constant(graph, "_merged_bias", b)));
     }
     let wide = |n: usize| -> Option<TensorType> {
         let mut t = ty.clone();
@@ -118,18 +117,23 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
     let args = vec![Val::Leaf(product), list, Val::int(-1)];
     let split = graph.call_op(OpId::SplitWithSizes, args);
     source.mark(graph, split, Val::List(types.iter().cloned().map(Val::Leaf).collect()));
+    replace_by_parts(graph, group, split, types);
+    graph.set_insert_point(before);
+    Some(())
+}
+
+/// Replaces each product of a group by its part of `split`.
+fn replace_by_parts(graph: &mut Graph, group: &[Linear], split: NodeId, types: Vec<TensorType>) {
     for (i, (l, ty)) in group.iter().zip(types).enumerate() {
         let args = vec![Val::Leaf(split), Val::int(i as i64)];
         let item = graph.call_op(OpId::ItemOf, args);
         NodeOrigin::from_node(graph, l.node, "merge-matmul").mark(graph, item, Val::Leaf(ty));
         graph.replace_all_uses_with(l.node, item);
     }
-    graph.set_insert_point(before);
     for l in group {
         // All its uses were replaced, so erasing it cannot fail.
         let _ = graph.erase_node(l.node);
     }
-    Some(())
 }
 
 /// Concatenates tensors of one dtype to one of `shape`.

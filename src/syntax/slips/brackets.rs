@@ -5,6 +5,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::FileId;
 use crate::syntax::lexer::Spanned;
 use crate::syntax::token::Token;
+use std::ops::Range;
 
 /// The maximum number of edits to try. If more are needed, the statement is not repaired.
 const MOST: usize = 3;
@@ -220,6 +221,32 @@ fn apply_edits<'s>(tokens: &[Spanned<'s>], edits: &[BracketEdit]) -> Vec<Spanned
     out
 }
 
+/// The text of a range after edits, and the end of the text that it replaces.
+fn edited_text(c: &Cursor<'_, '_>, edits: &[BracketEdit], range: Range<usize>) -> (String, usize) {
+    let Range { start, end } = range;
+    let mut text = String::new();
+    let mut done = start;
+    for e in edits {
+        let upto = if matches!(e, BracketEdit::Insert(..)) {
+            c.tokens[e.token_idx() - 1].2
+        } else {
+            c.tokens[e.token_idx()].0
+        };
+        text.push_str(c.slice(done..upto.max(done)));
+        done = upto.max(done);
+        match e {
+            BracketEdit::Insert(_, t) => text.push_str(t.text().unwrap_or("")),
+            BracketEdit::Replace(i, t) => {
+                text.push_str(t.text().unwrap_or(""));
+                done = c.tokens[*i].2;
+            }
+            BracketEdit::Delete(i) => done = c.tokens[*i].2,
+        }
+    }
+    text.push_str(c.slice(done..end.max(done)));
+    (text, end.max(done))
+}
+
 /// The error for a statement's brackets.
 fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diagnostic {
     let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
@@ -253,32 +280,13 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
         Some(BracketEdit::Insert(..)) | None => before(last),
         Some(_) => c.tokens[last].2,
     };
-    let mut text = String::new();
-    let mut done = start;
-    for e in edits {
-        let upto = if matches!(e, BracketEdit::Insert(..)) {
-            before(e.token_idx())
-        } else {
-            c.tokens[e.token_idx()].0
-        };
-        text.push_str(c.slice(done..upto.max(done)));
-        done = upto.max(done);
-        match e {
-            BracketEdit::Insert(_, t) => text.push_str(t.text().unwrap_or("")),
-            BracketEdit::Replace(i, t) => {
-                text.push_str(t.text().unwrap_or(""));
-                done = c.tokens[*i].2;
-            }
-            BracketEdit::Delete(i) => done = c.tokens[*i].2,
-        }
-    }
-    text.push_str(c.slice(done..end.max(done)));
+    let (text, end) = edited_text(c, edits, start..end);
     let what = if edits.len() == 1 {
         "correct the brackets"
     } else {
         "the brackets may be meant this way"
     };
-    let span = c.span(start, end.max(done));
+    let span = c.span(start, end);
     match edits.len() {
         1 => d.fix(span, text, what),
         _ => d.suggest(span, text, what),

@@ -5,7 +5,7 @@ use crate::op::rows::dense::zeros;
 use crate::op::rows::pointwise::assertions::ambiguous_truth;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
-use crate::types::{DType, Dim, TensorType, Val};
+use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     [whole_tensor_rows(), taken_apart(), by_tensors(), masked_index_rows()]
@@ -55,59 +55,65 @@ fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
     b.call(OpId::Item, vec![all.into()])
 }
 
+fn frexp_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("self")?;
+    if !x.dtype.is_float() {
+        return Err(OpError::dtype("torch.frexp() only supports floating-point dtypes"));
+    }
+    let with_dtype = |dtype| {
+        Val::Leaf(TensorType {
+            dtype,
+            shape: x.shape.clone(),
+        })
+    };
+    Ok(Val::Tuple(vec![with_dtype(x.dtype), with_dtype(DType::I32)]))
+}
+
+fn frexp(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let (mut parts, mut exponents) = (zeros(x.dtype(), x.shape())?, zeros(DType::I32, x.shape())?);
+    for i in 0..x.numel() {
+        let (m, e) = libm::frexp(x.get(i).to_f64());
+        parts.set(i, Scalar::F64(m));
+        exponents.set(i, Scalar::Int(DType::I32, e as i64));
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(parts), Val::Leaf(exponents)]))
+}
+
+fn combinations_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let [n] = x else {
+        return Err(OpError::shape(format!(
+            "Expect a 1D vector, but got shape {:?}",
+            c.leaf("self")?
+        )));
+    };
+    let r = c.int("r")?;
+    if r < 0 {
+        return Err(OpError::arg("r", format!("Expect a non-negative number, but got {r}")));
+    }
+    if r == 0 {
+        return Ok(Val::Leaf(TensorType::new(d, vec![Dim::Const(0)])));
+    }
+    let rows = match n.as_const() {
+        Some(n) => Dim::Const(count_choices(n, r, c.bool("with_replacement")?)?),
+        None => Dim::Unknown,
+    };
+    Ok(Val::Leaf(TensorType::new(d, vec![rows, Dim::Const(r)])))
+}
+
 fn taken_apart() -> Vec<Op> {
     vec![
         Op::new(
             "frexp(Tensor self) -> (Tensor, Tensor)",
-            |c, _| {
-                let x = c.leaf("self")?;
-                if !x.dtype.is_float() {
-                    return Err(OpError::dtype("torch.frexp() only supports floating-point dtypes"));
-                }
-                let of = |dtype| {
-                    Val::Leaf(TensorType {
-                        dtype,
-                        shape: x.shape.clone(),
-                    })
-                };
-                Ok(Val::Tuple(vec![of(x.dtype), of(DType::I32)]))
-            },
-            Meaning::Routine(|c| {
-                let x = c.leaf("self")?;
-                let (mut parts, mut exponents) = (zeros(x.dtype(), x.shape())?, zeros(DType::I32, x.shape())?);
-                for i in 0..x.numel() {
-                    let (m, e) = libm::frexp(x.get(i).to_f64());
-                    parts.set(i, Scalar::F64(m));
-                    exponents.set(i, Scalar::Int(DType::I32, e as i64));
-                }
-                Ok(Val::Tuple(vec![Val::Leaf(parts), Val::Leaf(exponents)]))
-            }),
+            frexp_type,
+            Meaning::Routine(frexp),
         )
         .doc("a mantissa in [0.5, 1) and an exponent of two")
         .spelled("aten.@.Tensor torch.@ Tensor.@"),
         Op::new(
             "combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor",
-            |c, _| {
-                let (d, x) = c.shaped("self")?;
-                let [n] = x else {
-                    return Err(OpError::shape(format!(
-                        "Expect a 1D vector, but got shape {:?}",
-                        c.leaf("self")?
-                    )));
-                };
-                let r = c.int("r")?;
-                if r < 0 {
-                    return Err(OpError::arg("r", format!("Expect a non-negative number, but got {r}")));
-                }
-                if r == 0 {
-                    return Ok(Val::Leaf(TensorType::new(d, vec![Dim::Const(0)])));
-                }
-                let rows = match n.as_const() {
-                    Some(n) => Dim::Const(count_choices(n, r, c.bool("with_replacement")?)?),
-                    None => Dim::Unknown,
-                };
-                Ok(Val::Leaf(TensorType::new(d, vec![rows, Dim::Const(r)])))
-            },
+            combinations_type,
             Meaning::Routine(combinations),
         )
         .doc("all combinations of r elements, in order")

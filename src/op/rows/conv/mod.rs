@@ -173,16 +173,14 @@ impl ConvSettings {
     }
 }
 
-fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
-    let (dtype, x) = c.shaped("input")?;
-    let (wd, w) = c.shaped("weight")?;
+/// Checks the ranks and dtypes of a convolution's input `x` and weight `w`.
+fn check_operands(c: &Call<TensorType>, x: &[Dim], w: &[Dim]) -> OpResult<()> {
     if !(3..=5).contains(&w.len()) {
         return Err(OpError::shape(format!(
             "weight should have at least three dimensions, got {}",
             list_text(w)
         )));
     }
-    let n = w.len() - 2;
     if x.len() != w.len() {
         return Err(OpError::shape(format!(
             "Expected {}-dimensional input for {}-dimensional weight {}, but got {}-dimensional input of size {} instead",
@@ -193,13 +191,22 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
             list_text(x)
         )));
     }
-    if dtype != wd {
+    let (dtype, weight_dtype) = (c.leaf("input")?.dtype, c.leaf("weight")?.dtype);
+    if dtype != weight_dtype {
         return Err(OpError::dtype(format!(
             "expected scalar type {} but found {}",
             dtype.scalar_type_name(),
-            wd.scalar_type_name()
+            weight_dtype.scalar_type_name()
         )));
     }
+    Ok(())
+}
+
+fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    let (dtype, x) = c.shaped("input")?;
+    let w = c.shaped("weight")?.1;
+    check_operands(c, x, w)?;
+    let n = w.len() - 2;
     let set = ConvSettings::from_call(c, n)?;
     let groups = Dim::Const(set.groups);
     check_channels(x, w, &set, s)?;

@@ -74,19 +74,15 @@ fn byte_unpack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.add(&scaled, &offset).map(Val::Leaf)
 }
 
-fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    if !c.is_none("max_norm") {
-        return Err(OpError::arg(
-            "max_norm",
-            "embedding_bag with max_norm, which modifies its weight, is not supported",
-        ));
-    }
-    let mode = match c.str("mode")? {
-        "sum" => 0,
-        "mean" => 1,
-        "max" => 2,
-        _ => return Err(OpError::arg("mode", "mode has to be one of sum, mean or max")),
-    };
+/// The operands of an embedding bag, flattened to one dim.
+struct BagInput {
+    input: Traced,
+    weights: Option<Traced>,
+    offsets: Traced,
+}
+
+/// Flattens rows of equal length, which have no offsets, and computes their offsets.
+fn flatten_bags(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<BagInput> {
     let mut input = c.leaf("input")?.clone();
     let mut weights = c.opt_leaf("per_sample_weights").cloned();
     let offsets = match (c.opt_leaf("offsets"), input.shape()?.to_vec().as_slice()) {
@@ -115,6 +111,31 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             )));
         }
     };
+    Ok(BagInput {
+        input,
+        weights,
+        offsets,
+    })
+}
+
+fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    if !c.is_none("max_norm") {
+        return Err(OpError::arg(
+            "max_norm",
+            "embedding_bag with max_norm, which modifies its weight, is not supported",
+        ));
+    }
+    let mode = match c.str("mode")? {
+        "sum" => 0,
+        "mean" => 1,
+        "max" => 2,
+        _ => return Err(OpError::arg("mode", "mode has to be one of sum, mean or max")),
+    };
+    let BagInput {
+        input,
+        weights,
+        offsets,
+    } = flatten_bags(b, c)?;
     let args = vec![
         c.get("weight").clone(),
         input.into(),
@@ -133,18 +154,8 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         .ok_or_else(|| OpError::arg("input", "embedding_bag returns four tensors"))
 }
 
-fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
-    let (d, w) = c.shaped("weight")?;
-    let (id, i) = c.shaped("indices")?;
-    let offsets = c.shaped("offsets")?.1;
-    if w.len() != 2 {
-        return Err(OpError::shape("weight has to be a 2D Tensor"));
-    }
-    let (1, 1) = (i.len(), offsets.len()) else {
-        return Err(OpError::shape("embedding_bag: indices and offsets must be vectors"));
-    };
-    // torch converts both to their promoted dtype.
-    let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
+/// Checks a call with indices of dtype `id`, and gives its mode: 0 (sum), 1 (mean) or 2 (max).
+fn bag_mode(c: &Call<TensorType>, id: DType) -> OpResult<i64> {
     if !matches!(id, DType::I64 | DType::I32) {
         return Err(OpError::dtype(format!(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {} instead",
@@ -164,20 +175,36 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
             "per_sample_weights only supported with mode='sum'",
         ));
     }
+    Ok(mode)
+}
+
+fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
+    let (d, w) = c.shaped("weight")?;
+    let (id, i) = c.shaped("indices")?;
+    let offsets = c.shaped("offsets")?.1;
+    if w.len() != 2 {
+        return Err(OpError::shape("weight has to be a 2D Tensor"));
+    }
+    let (1, 1) = (i.len(), offsets.len()) else {
+        return Err(OpError::shape("embedding_bag: indices and offsets must be vectors"));
+    };
+    // torch converts both to their promoted dtype.
+    let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
+    let mode = bag_mode(c, id)?;
     let n = if c.bool("include_last_offset")? {
         offsets[0].sub(&Dim::Const(1))
     } else {
         offsets[0].clone()
     };
-    let of = |d: DType, shape: Vec<Dim>| Val::Leaf(TensorType::new(d, shape));
+    let leaf = |d: DType, shape: Vec<Dim>| Val::Leaf(TensorType::new(d, shape));
     let max = if mode == 2 {
         vec![n.clone(), w[1].clone()]
     } else {
         vec![n.clone()]
     };
     Ok(Val::Tuple(vec![
-        of(d, vec![n.clone(), w[1].clone()]),
-        of(
+        leaf(d, vec![n.clone(), w[1].clone()]),
+        leaf(
             DType::I64,
             vec![if sums_directly(c, d)? {
                 Dim::Const(0)
@@ -185,8 +212,8 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
                 i[0].clone()
             }],
         ),
-        of(DType::I64, vec![n]),
-        of(DType::I64, max),
+        leaf(DType::I64, vec![n]),
+        leaf(DType::I64, max),
     ]))
 }
 

@@ -259,16 +259,8 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     Ok((b.to_dtype(&out, dtype)?, r))
 }
 
-/// Normalises `[N, C, …]` over each group of channels and all later dims. The statistics have shape `[N, groups]`.
-fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -> OpResult<Normed> {
-    let x = c.leaf("input")?;
-    want_float(x, "GroupNormKernelImpl")?;
-    let [n, channels, ..] = shape else {
-        return Err(OpError::shape(format!(
-            "Expected at least 2 dimensions for input tensor but received {}",
-            shape.len()
-        )));
-    };
+/// Checks the sizes of a group normalisation as torch does.
+fn check_group_norm(c: &Call<Traced>, shape: &[Dim], channels: &Dim, groups: i64) -> OpResult<()> {
     if groups <= 0 {
         return Err(OpError::shape(format!(
             "Expected num groups to be greater than 0, got {groups}"
@@ -302,6 +294,20 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
             }
         }
     }
+    Ok(())
+}
+
+/// Normalises `[N, C, …]` over each group of channels and all later dims. The statistics have shape `[N, groups]`.
+fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -> OpResult<Normed> {
+    let x = c.leaf("input")?;
+    want_float(x, "GroupNormKernelImpl")?;
+    let [n, channels, ..] = shape else {
+        return Err(OpError::shape(format!(
+            "Expected at least 2 dimensions for input tensor but received {}",
+            shape.len()
+        )));
+    };
+    check_group_norm(c, shape, channels, groups)?;
     let dtype = x.dtype();
     let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
     let wide = b.to_dtype(x, dtype.compute_dtype())?;

@@ -111,15 +111,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     if sorted {
         order.sort_by(|&a, &b| order_of(a, b));
     }
-    let (mut first, mut inverse, mut counts): (Vec<usize>, _, Vec<i64>) = (vec![], vec![0i64; n], vec![]);
-    for (k, &i) in order.iter().enumerate() {
-        if k == 0 || !same(order[k - 1], i) {
-            first.push(i);
-            counts.push(0);
-        }
-        inverse[i] = first.len() as i64 - 1;
-        counts[first.len() - 1] += 1;
-    }
+    let SliceGroups { first, inverse, counts } = group_slices(&order, same);
     let mut shape = x.shape().to_vec();
     if let Some(size) = shape.get_mut(dim) {
         *size = first.len();
@@ -129,24 +121,46 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         let (o, slice, i) = (p / (m * inner), p / inner % m, p % inner);
         x.get((o * n + first[slice]) * inner + i)
     });
-    let empty = Tensor::zeros(DType::I64, &[0]);
     let inverse_shape = if by_slices.is_some() {
         vec![n]
     } else {
         given.shape().to_vec()
     };
-    let wanted = |name: &str| -> OpResult<bool> { Ok(by_slices.is_some() || c.bool(name)?) };
+    let optional = |name: &str, shape: &[usize], values: &[i64]| -> OpResult<Val<Tensor>> {
+        Ok(Val::Leaf(match by_slices.is_some() || c.bool(name)? {
+            true => Tensor::from_slice(shape, values),
+            false => Tensor::zeros(DType::I64, &[0]),
+        }))
+    };
     Ok(Val::Tuple(vec![
         Val::Leaf(values),
-        Val::Leaf(match wanted("return_inverse")? {
-            true => Tensor::from_slice(&inverse_shape, &inverse),
-            false => empty.clone(),
-        }),
-        Val::Leaf(match wanted("return_counts")? {
-            true => Tensor::from_slice(&[m], &counts),
-            false => empty,
-        }),
+        optional("return_inverse", &inverse_shape, &inverse)?,
+        optional("return_counts", &[m], &counts)?,
     ]))
+}
+
+/// Groups of equal slices.
+struct SliceGroups {
+    /// The first slice of each group.
+    first: Vec<usize>,
+    /// The group of each slice.
+    inverse: Vec<i64>,
+    /// The number of slices in each group.
+    counts: Vec<i64>,
+}
+
+/// Groups slices that are equal and adjacent in `order`.
+fn group_slices(order: &[usize], same: impl Fn(usize, usize) -> bool) -> SliceGroups {
+    let (mut first, mut inverse, mut counts) = (vec![], vec![0i64; order.len()], vec![]);
+    for (k, &i) in order.iter().enumerate() {
+        if k == 0 || !same(order[k - 1], i) {
+            first.push(i);
+            counts.push(0);
+        }
+        inverse[i] = first.len() as i64 - 1;
+        counts[first.len() - 1] += 1;
+    }
+    SliceGroups { first, inverse, counts }
 }
 
 fn segments_type(c: &Call<TensorType>) -> OpResult<Type> {

@@ -358,6 +358,33 @@ fn cell_rows() -> Vec<Op> {
     ]
 }
 
+/// The states of a recurrent cell, with a batch: those given, or zeros. Given states have no batch if the input is `alone`.
+fn cell_states(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, count: usize, alone: bool) -> OpResult<Vec<Traced>> {
+    let given: Vec<Traced> = match c.get("hx") {
+        Val::None => vec![],
+        Val::Leaf(t) => vec![t.clone()],
+        v => v
+            .items()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|v| v.as_leaf().cloned())
+            .collect(),
+    };
+    let mut states = vec![];
+    for i in 0..count {
+        states.push(match given.get(i) {
+            Some(t) if alone => b.unsqueeze(t, 0)?,
+            Some(t) => t.clone(),
+            None => b.full(
+                &[x.shape()?[0].clone(), Dim::Const(c.int("hidden_size")?)],
+                Val::int(0),
+                x.dtype(),
+            )?,
+        });
+    }
+    Ok(states)
+}
+
 fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let alone = match x.rank()? {
@@ -378,28 +405,7 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         "rnn_tanh_cell" => (OpId::RnnTanhCell, 1),
         _ => return Err(OpError::arg("kind", format!("`{kind}` is not a recurrent cell"))),
     };
-    let given: Vec<Traced> = match c.get("hx") {
-        Val::None => vec![],
-        Val::Leaf(t) => vec![t.clone()],
-        v => v
-            .items()
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|v| v.as_leaf().cloned())
-            .collect(),
-    };
-    let mut states = vec![];
-    for i in 0..wanted {
-        states.push(match given.get(i) {
-            Some(t) if alone => b.unsqueeze(t, 0)?,
-            Some(t) => t.clone(),
-            None => b.full(
-                &[x.shape()?[0].clone(), Dim::Const(c.int("hidden_size")?)],
-                Val::int(0),
-                x.dtype(),
-            )?,
-        });
-    }
+    let states = cell_states(b, c, &x, wanted, alone)?;
     let hx = if wanted == 2 {
         crate::op::emit::list_val(&states)
     } else {
@@ -408,9 +414,11 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut args = vec![x.into(), hx];
     args.extend(c.args[2..6].iter().cloned());
     let out = b.call(op, args)?;
-    if !alone {
-        return Ok(out);
-    }
+    if alone { drop_batch(b, out) } else { Ok(out) }
+}
+
+/// Removes the batch of size 1 from a cell's results.
+fn drop_batch(b: &mut dyn Build, out: Val<Traced>) -> OpResult<Val<Traced>> {
     match out {
         Val::Leaf(t) => b.squeeze(&t, 0).map(Val::Leaf),
         Val::Tuple(v) => {

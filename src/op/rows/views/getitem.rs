@@ -95,21 +95,43 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
     b.op(OpId::Stack, [crate::op::emit::list_val(&rows), Val::int(0)])
 }
 
-/// The index as a sequence of items. Lists become tensors, and an ellipsis becomes full slices.
-fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
-    let raw = match index {
+/// The items of an index as written.
+fn written_items(index: &Val<Traced>) -> Vec<Val<Traced>> {
+    match index {
         Val::Tuple(v) => v.clone(),
         // torch treats a short list as a tuple if it contains items that a tensor cannot.
         Val::List(v) if v.len() < 32 && v.iter().any(|v| matches!(v, Val::None | Val::Slice(_) | Val::Ellipsis)) => {
             v.clone()
         }
         v => vec![v.clone()],
-    };
+    }
+}
+
+/// The number of dims that an item indexes.
+fn count_indexed_dims(item: &Val<Traced>) -> OpResult<usize> {
+    match item {
+        Val::Int(_) | Val::Slice(_) | Val::Any(_) => Ok(1),
+        Val::Leaf(t) if is_mask(t) => t.rank(),
+        Val::Leaf(_) => Ok(1),
+        Val::None | Val::Ellipsis | Val::Bool(_) => Ok(0),
+        Val::Unknown => Err(OpError::arg("index", "the index is unknown")),
+        v => Err(OpError::arg(
+            "index",
+            format!(
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {})",
+                v.kind_name()
+            ),
+        )),
+    }
+}
+
+/// The index as a sequence of items. Lists become tensors, and an ellipsis becomes full slices.
+fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
     let mut out = vec![];
     let mut taken = 0;
     // After `...` the indexed dim is not known here.
     let mut ellipsis = false;
-    for v in raw {
+    for v in written_items(index) {
         let v = match v {
             Val::List(v) | Val::Tuple(v) => {
                 let size = x.shape()?.get(taken).filter(|_| !ellipsis);
@@ -125,25 +147,14 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
             v => v,
         };
         ellipsis |= matches!(v, Val::Ellipsis);
-        taken += match &v {
-            Val::Int(_) | Val::Slice(_) | Val::Any(_) => 1,
-            Val::Leaf(t) if is_mask(t) => t.rank()?,
-            Val::Leaf(_) => 1,
-            Val::None | Val::Ellipsis | Val::Bool(_) => 0,
-            Val::Unknown => return Err(OpError::arg("index", "the index is unknown")),
-            v => {
-                return Err(OpError::arg(
-                    "index",
-                    format!(
-                        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {})",
-                        v.kind_name()
-                    ),
-                ));
-            }
-        };
+        taken += count_indexed_dims(&v)?;
         out.push(v);
     }
-    let rank = x.rank()?;
+    expand_ellipsis(out, x.rank()?, taken)
+}
+
+/// Replaces the ellipsis, or the end of an index without one, by full slices for the dims that are not indexed.
+fn expand_ellipsis(mut out: Vec<Val<Traced>>, rank: usize, taken: usize) -> OpResult<Vec<Val<Traced>>> {
     if rank == 0 && out.iter().any(|v| matches!(v, Val::Int(_))) {
         return Err(OpError::shape(
             "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim \
@@ -165,7 +176,6 @@ fn index_items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<V
             ));
         }
     }
-    // Expands the ellipsis to full slices.
     let at = out.iter().position(|v| matches!(v, Val::Ellipsis)).unwrap_or(0);
     let full = Val::Slice(Box::new([Val::None, Val::None, Val::None]));
     out.splice(at..=at, vec![full; rank - taken]);
@@ -227,29 +237,40 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
                 (dim, own) = (dim + n, own + n);
             }
             v => {
-                let size = p.last().shape()?[dim].clone();
-                let i = size_of(v, "index")?.unwrap_or(Dim::Unknown);
-                if let (Some(i), Some(n)) = (i.as_const(), size.as_const())
-                    && !(-n..n).contains(&i)
-                {
-                    return Err(OpError::shape(format!(
-                        "index {i} is out of bounds for dimension {own} with size {n}"
-                    )));
-                }
-                p.push_view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])?;
+                select_item(b, &mut p, [dim, own], v)?;
                 own += 1;
             }
         }
     }
+    push_tensor_indices(&mut p, tensors)?;
+    Ok(p)
+}
+
+/// Selects the element at an int index. Dim `own` of the indexed tensor is dim `dim` of the intermediate result.
+fn select_item(b: &mut dyn Build, p: &mut Picked, [dim, own]: [usize; 2], index: &Val<Traced>) -> OpResult<()> {
+    let size = p.last().shape()?[dim].clone();
+    let i = size_of(index, "index")?.unwrap_or(Dim::Unknown);
+    if let (Some(i), Some(n)) = (i.as_const(), size.as_const())
+        && !(-n..n).contains(&i)
+    {
+        return Err(OpError::shape(format!(
+            "index {i} is out of bounds for dimension {own} with size {n}"
+        )));
+    }
+    p.push_view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])
+}
+
+/// Adds the tensors among the items as indices of their dims.
+fn push_tensor_indices(p: &mut Picked, tensors: Vec<(usize, Traced)>) -> OpResult<()> {
     for (dim, t) in tensors {
         p.indices.resize(dim.max(p.indices.len()), Val::None);
         // A mask is a single item but covers all its dims.
-        let behind = if is_mask(&t) { t.rank()?.saturating_sub(1) } else { 0 };
+        let further = if is_mask(&t) { t.rank()?.saturating_sub(1) } else { 0 };
         p.indices.push(t.into());
-        p.indices.extend(std::iter::repeat_n(MASK_TAIL, behind));
+        p.indices.extend(std::iter::repeat_n(MASK_TAIL, further));
     }
     p.indices.retain(|v| !matches!(v, Val::Ellipsis));
-    Ok(p)
+    Ok(())
 }
 
 /// Placeholder for the further dims of a mask while positions are counted.

@@ -379,6 +379,28 @@ fn spread_per_dim(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
     }
 }
 
+/// The op that resamples `n` spatial dims in a mode, with antialiasing if `smooth`.
+fn resampling_row(mode: &str, n: usize, smooth: bool) -> Option<OpId> {
+    Some(match (mode, n, smooth) {
+        ("nearest", 1, false) => OpId::UpsampleNearest1d,
+        ("nearest", 2, false) => OpId::UpsampleNearest2d,
+        ("nearest", 3, false) => OpId::UpsampleNearest3d,
+        ("nearest-exact", 1, false) => OpId::_UpsampleNearestExact1d,
+        ("nearest-exact", 2, false) => OpId::_UpsampleNearestExact2d,
+        ("nearest-exact", 3, false) => OpId::_UpsampleNearestExact3d,
+        ("area", 1, false) => OpId::AdaptiveAvgPool1d,
+        ("area", 2, false) => OpId::AdaptiveAvgPool2d,
+        ("area", 3, false) => OpId::AdaptiveAvgPool3d,
+        ("linear", 1, false) => OpId::UpsampleLinear1d,
+        ("bilinear", 2, false) => OpId::UpsampleBilinear2d,
+        ("bilinear", 2, true) => OpId::_UpsampleBilinear2dAa,
+        ("trilinear", 3, false) => OpId::UpsampleTrilinear3d,
+        ("bicubic", 2, false) => OpId::UpsampleBicubic2d,
+        ("bicubic", 2, true) => OpId::_UpsampleBicubic2dAa,
+        _ => return None,
+    })
+}
+
 fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let n = x.rank()?.saturating_sub(2);
@@ -414,30 +436,16 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     } else {
         c.get("align_corners").clone()
     };
-    let row = match (mode, n, smooth) {
-        ("nearest", 1, false) => OpId::UpsampleNearest1d,
-        ("nearest", 2, false) => OpId::UpsampleNearest2d,
-        ("nearest", 3, false) => OpId::UpsampleNearest3d,
-        ("nearest-exact", 1, false) => OpId::_UpsampleNearestExact1d,
-        ("nearest-exact", 2, false) => OpId::_UpsampleNearestExact2d,
-        ("nearest-exact", 3, false) => OpId::_UpsampleNearestExact3d,
-        ("area", 1, false) => return b.call(OpId::AdaptiveAvgPool1d, vec![x.into(), list(size)]),
-        ("area", 2, false) => return b.call(OpId::AdaptiveAvgPool2d, vec![x.into(), list(size)]),
-        ("area", 3, false) => return b.call(OpId::AdaptiveAvgPool3d, vec![x.into(), list(size)]),
-        ("linear", 1, false) => OpId::UpsampleLinear1d,
-        ("bilinear", 2, false) => OpId::UpsampleBilinear2d,
-        ("bilinear", 2, true) => OpId::_UpsampleBilinear2dAa,
-        ("trilinear", 3, false) => OpId::UpsampleTrilinear3d,
-        ("bicubic", 2, false) => OpId::UpsampleBicubic2d,
-        ("bicubic", 2, true) => OpId::_UpsampleBicubic2dAa,
-        _ => {
-            return Err(OpError::arg(
-                "mode",
-                format!("mode {mode} does not support an input with {n} spatial dimensions"),
-            ));
-        }
-    };
+    let row = resampling_row(mode, n, smooth).ok_or_else(|| {
+        OpError::arg(
+            "mode",
+            format!("mode {mode} does not support an input with {n} spatial dimensions"),
+        )
+    })?;
     let mut args = vec![x.into(), list(size)];
+    if mode == "area" {
+        return b.call(row, args);
+    }
     if !mode.starts_with("nearest") {
         args.push(align);
     }
