@@ -34,10 +34,10 @@ _HEAVY = (
     "batch_norm",
     "group_norm",
 )
-#: A part without needs so many nodes that compute something.
+#: The fewest computing nodes of a part that contains none of these.
 _FEWEST = 2
 
-#: What torch may do with its generator in these, it does not without dropout.
+#: The parameters of ops that use torch's random generator only for dropout.
 _DROPOUT = {"dropout_p", "dropout", "p"}
 
 
@@ -46,7 +46,7 @@ class Part:
     """Nodes that are compiled together."""
 
     nodes: list[Node]
-    #: Values from outside, tensors only: sizes are known by the tensors' shapes, or come in by name.
+    #: Values from outside, tensors only: sizes come from the tensors' shapes, or are passed by name.
     inputs: list[Node] = field(default_factory=list)
     #: Nodes whose values are used outside.
     results: list[Node] = field(default_factory=list)
@@ -62,16 +62,16 @@ class Plan:
     parts: list[Part]
     #: The part of each compiled node.
     part_of: dict[Node, int]
-    #: The order in which all else runs, with the parts.
+    #: The order in which parts and all other nodes run.
     order: list[Node | Part]
-    #: Views that torch makes of a part's results or inputs, though they are compiled as well where the part uses them.
+    #: Views of a part's results or inputs that torch creates. They are compiled too if the part uses them.
     views: set[Node]
     #: Why a node is left to torch.
     reasons: dict[Node, str]
 
     @property
     def left(self) -> list[Node]:
-        """What torch runs that computes something."""
+        """The computing nodes that torch runs."""
         return [n for n in self.order if isinstance(n, torch.fx.Node) and computes(n)]
 
 
@@ -103,7 +103,7 @@ def draws(n: Node) -> bool:
 
 
 def _objection(n: Node) -> str | None:
-    """Why a node is left to torch, as far as that is known without asking the compiler."""
+    """The reason to leave a node to torch that does not need the compiler; None if there is none."""
     if n.op != "call_function":
         return "not a call"
     if is_size(n):
@@ -129,7 +129,7 @@ def _objection(n: Node) -> str | None:
 
 
 def _layout_objection(n: Node) -> str | None:
-    """Why a node's result cannot have the strides that torch expects; torch makes views itself."""
+    """Why a node's result cannot have the strides that torch expects. Views are torch's own."""
     if not isinstance(n.meta.get("val"), torch.Tensor) or is_view(n):
         return None
     try:
@@ -166,7 +166,7 @@ def _leave(n: Node, why: str, found: dict[Node, str]) -> None:
 
 
 def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
-    """What the compiler says of the nodes that nothing is known against."""
+    """The compiler's verdict on the nodes that no earlier check has refused."""
     nodes = [n for n in graph.nodes if n not in found]
     if not nodes:
         return {}
@@ -182,7 +182,7 @@ def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
 
 
 def share_sizes(graph: torch.fx.Graph) -> None:
-    """Takes each size from where it is known first: one that is read from a tensor within would divide a part."""
+    """Reads each size from its earliest source. A size that is read from a tensor inside a part would divide the part."""
     first: dict[Any, Node] = {}
     for n in graph.nodes:
         value = n.meta.get("val")
@@ -215,7 +215,7 @@ def _is_worth_it(nodes: list[Node]) -> bool:
 
 
 def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
-    """Divides a graph of which these nodes are left to torch."""
+    """Divides a graph into parts, around the nodes that are left to torch."""
     depths = _depths(graph, left)
     groups: dict[int, list[Node]] = collections.defaultdict(list)
     for n in graph.nodes:
@@ -237,7 +237,7 @@ def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
 
 
 def _set_order(made: Plan, parts: dict[int, Part], depths: dict[Node, int]) -> None:
-    """Parts come before torch's nodes of their depth."""
+    """Orders parts before torch's nodes of the same depth."""
     by_depth: dict[int, list[Node | Part]] = collections.defaultdict(list)
     for d, p in parts.items():
         by_depth[d].append(p)
@@ -280,7 +280,7 @@ def _connect(made: Plan) -> None:
 
 
 def _torch_views(made: Plan, n: Node) -> bool:
-    """Whether torch makes this view where it is used outside of its part, rather than the part a copy."""
+    """Whether torch creates this view for uses outside its part, so that the part does not return a copy."""
     if not is_view(n):
         return False
     source = n.args[0].args[0] if n.target is operator.getitem else n.args[0]

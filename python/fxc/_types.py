@@ -33,7 +33,7 @@ class TensorType:
 
     @staticmethod
     def parse(text: str | None) -> TensorType | None:
-        """None where the text is no tensor's."""
+        """None if the text does not describe a tensor."""
         found = re.fullmatch(r"(\w+)\[(.*)\]", text or "")
         if not found:
             return None

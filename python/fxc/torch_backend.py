@@ -37,7 +37,7 @@ class Settings:
 
     #: How many threads parts run on; by default torch.get_num_threads() at the time of compiling.
     threads: int | None = None
-    #: Convolutions are the sums of their products, and no faster algorithm that rounds differently takes their place.
+    #: Whether convolutions are computed as plain sums of products, without faster algorithms that round differently.
     exact: bool = False
     #: "strict" keeps rounding, NaN and signed zeros; "fast" lets rewrites change them.
     precision: str = "strict"
@@ -70,7 +70,7 @@ def backend(
     options: dict[str, Any] | None = None,
     **_ignored: Any,
 ) -> Callable[..., Any]:
-    """Compiles a graph that Dynamo captured. A graph that fxc can do nothing with runs as it would without torch.compile."""
+    """Compiles a graph that Dynamo captured. A graph that fxc cannot compile runs as it would without torch.compile."""
     from torch._dynamo.backends.common import aot_autograd
 
     settings = Settings.read(options)
@@ -95,13 +95,13 @@ backend.reset = _reset  # type: ignore[attr-defined]
 
 
 def _frame(gm: torch.fx.GraphModule) -> str:
-    """What tells graphs of one model's function from others."""
+    """The key that identifies the graphs of one function of a model."""
     compile_id = gm.meta.get("dynamo_compile_id")
     return f"frame {compile_id.frame_id}" if compile_id is not None else f"graph {id(gm)}"
 
 
 def _refuse_foreign(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Leaves a graph to eager torch that has inputs which fxc cannot read."""
+    """Skips a graph with inputs that fxc cannot read: it runs in eager torch."""
     from torch._dynamo.exc import SkipFrame
 
     for value in inputs:
@@ -123,7 +123,7 @@ def _refuse_foreign(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 @functools.cache
 def _decompositions() -> dict[Any, Any]:
-    """Derivatives that fxc has no ops for, as ops that it has. What torch computes in one fast pass stays."""
+    """Decompositions of derivatives that fxc has no ops for. Ops that torch computes in one fast pass are not decomposed."""
     from torch._decomp import core_aten_decompositions
 
     kept = ("convolution_backward", "embedding_dense_backward", "max_pool2d_with_indices_backward", "_softmax_backward_data")
@@ -150,7 +150,7 @@ def compile_graph(settings: Settings, name: str, kind: str, gm: torch.fx.GraphMo
 
 
 def _boxed(run: Runner) -> Runner:
-    """The form that AOTAutograd calls with a list."""
+    """Wraps a function so that AOTAutograd can call it with a list."""
 
     def boxed(args: list[Any]) -> list[Any]:
         return run(args)
@@ -172,7 +172,7 @@ def _static_inputs(gm: torch.fx.GraphModule) -> set[Node]:
 
 
 class Builder:
-    """Makes of a plan what runs it."""
+    """Builds the runnable form of a plan."""
 
     def __init__(self, settings: Settings, name: str, gm: torch.fx.GraphModule, plan: Plan, statics: set[Node]) -> None:
         self.settings, self.name, self.gm, self.plan, self.statics = settings, name, gm, plan, statics
@@ -197,7 +197,7 @@ class Builder:
         return forward
 
     def _get(self, n: Node) -> Node:
-        """What has a node's value in the new graph."""
+        """The node of the new graph that has a node's value."""
         if n not in self.made:
             # A view of a part's result or input.
             self.made[n] = self.graph.node_copy(n, self._get)
@@ -229,7 +229,7 @@ class Builder:
 
 
 class _Guarded:
-    """A part, compiled; or torch's ops in its place, if it cannot be."""
+    """A compiled part. Torch's ops run in its place if compiling fails."""
 
     def __init__(self, builder: Builder, part: Part, name: str, given: list[Node], results: list[Any] | None = None) -> None:
         self.settings, self.name, self.part, self.gm = builder.settings, name, part, builder.gm
@@ -247,7 +247,7 @@ class _Guarded:
         self.run = self._runner()
 
     def _find_sizes(self) -> None:
-        """Finds where the sizes are known that no tensor of the part has."""
+        """Finds a source for the sizes that are not dims of the part's tensors."""
         try:
             text = self._text(set())
         except _fx_text.Inexpressible:
@@ -309,7 +309,7 @@ class _Guarded:
                 except OverflowError:
                     pass  # a negative int, which the part takes for a size: this call runs in torch
                 except InputError as e:
-                    # One of torch's ops gave a dtype that differs from what torch says of it.
+                    # The dtype of an op's result differs from the one that torch recorded for it.
                     if e.code != "E0503":
                         raise
                     self._fail(e)
@@ -340,7 +340,7 @@ def _is_symbol(n: Node) -> bool:
 
 
 class _Reporting:
-    """Runs a graph, and after its first call says what torch's share of it was."""
+    """Runs a graph, and reports torch's share of the time after the first call."""
 
     def __init__(self, run: Runner, settings: Settings, name: str, kind: str, plan: Plan) -> None:
         self.run = run

@@ -64,8 +64,8 @@ impl Compilation {
     }
 }
 
-/// Runs the stages on a loaded model. What comes of it always runs: where sizes depend on values, the operations before these are
-/// compiled and the others interpreted ([`Code::L0003`] says so).
+/// Runs the stages on a loaded model. The result can always run: where sizes depend on values, the operations before these are
+/// compiled and the others are interpreted, with the warning [`Code::L0003`].
 pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> Staged<Compilation> {
     let wanted = request.artifacts.iter().map(|a| a.stage()).max();
     let until = request

@@ -35,7 +35,7 @@ pub(super) struct Lowered {
     tail: Option<InterpretedTail>,
     /// What is said of a tail.
     pub warning: Option<Diagnostic>,
-    /// What is said if there is no program and code is wanted.
+    /// The message if code was requested but there is no program.
     pub nothing: Option<Diagnostic>,
     /// The nodes whose values are the program's results, if there is a tail.
     kept: Vec<crate::graph::NodeId>,

@@ -315,7 +315,7 @@ impl Relayout<'_> {
             return Ok(false);
         }
         if is_copy(expr) && self.wants[v.0 as usize] {
-            // This copy only established an order that is no longer wanted.
+            // This copy only established an order that no reader needs any more.
             self.plain.push(self.plain_value(args[0]));
             self.last[v.0 as usize] = self.channels_last_value(args[0])?;
             return Ok(true);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What holds tensors.
+/// A tensor, or an optional one.
 pub(super) trait Held: Sized {
     /// Whether there is one.
     fn is_there(&self) -> bool;

@@ -43,10 +43,10 @@ impl Contract {
     }
 }
 
-/// What is between the two convolutions of an [`Expansion`].
+/// The kernel between the two convolutions of an [`Expansion`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Between {
-    /// The buffer of the first result; it has no place ([`Place::Pieces`](super::BufferPlace::Pieces)).
+    /// The buffer of the first result, which is never in memory as a whole ([`Place::Pieces`](super::BufferPlace::Pieces)).
     pub buffer: BufferId,
     /// A kernel that reads and writes that buffer alone.
     pub tail: Option<KernelTail>,
@@ -55,7 +55,7 @@ pub struct Between {
 /// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
 pub(crate) const MAX_BETWEEN_BUFFERS: usize = 4;
 
-/// Where the operands of a recurrent layer come after its inputs and first state.
+/// The positions of a recurrent layer's operands after its inputs and first state.
 #[derive(Clone, Copy)]
 pub(crate) struct RecurrentOperands {
     /// The first cell state of an LSTM.
@@ -68,7 +68,7 @@ pub(crate) struct RecurrentOperands {
     pub bias: Option<usize>,
 }
 
-/// Where the operands of a layer stand.
+/// The positions of a layer's operands.
 pub(crate) fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
     let lstm = d.cell == RecurrentCell::Lstm;
     let weight = 2 + lstm as usize;

@@ -39,20 +39,20 @@ pub enum BufferPlace {
     Arena(usize),
     /// Result `n`: memory that the caller receives.
     Output(usize),
-    /// Nowhere: a step makes and uses it piece by piece.
+    /// Not in memory: a step computes and uses it piece by piece.
     Pieces,
 }
 
 /// A buffer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Buffer {
-    /// The graph node it belongs to.
+    /// The name of the graph node that computes it.
     pub name: Arc<str>,
     /// Element type.
     pub dtype: DType,
     /// Sizes, row-major.
     pub shape: Vec<usize>,
-    /// Where it is.
+    /// The source of its memory.
     pub place: BufferPlace,
 }
 
@@ -107,7 +107,7 @@ pub enum Step {
     },
     /// A matrix product, convolution or attention.
     Contract {
-        /// What to compute, on what.
+        /// The contraction and its operands.
         what: Contract,
         /// The result, row-major.
         out: BufferId,
@@ -148,7 +148,7 @@ pub struct ProgramInput {
     pub state: Option<Tensor>,
 }
 
-/// What to run: steps over buffers.
+/// A program: steps over buffers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     /// All buffers.
@@ -162,9 +162,9 @@ pub struct Program {
     /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
     /// they are handed out.
     pub output: Option<Val<(BufferId, Vec<usize>)>>,
-    /// What the leading results are: new values of buffers and inputs.
+    /// The buffers and inputs whose new values are the leading results.
     pub mutations: Vec<Mutation>,
-    /// How many results have memory of their own.
+    /// The number of results that have memory of their own.
     pub outputs: usize,
     /// Bytes of the arena.
     pub arena: usize,
@@ -172,17 +172,17 @@ pub struct Program {
     pub naive_arena: usize,
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
-    /// What was computed together, what was not, and why.
+    /// The fusion report: which nodes share a kernel, which do not, and why.
     #[serde(skip)]
     pub fusion: report::Explained,
-    /// Where in the user's Python the nodes stand that buffers and kernels are named after.
+    /// The places in the user's Python of the nodes that name buffers and kernels.
     #[serde(serialize_with = "apart::sorted")]
     pub places: HashMap<Arc<str>, Loc>,
 }
 
 impl Program {
-    /// The tensors in it, in an order that only the program decides: constants and first values of buffers, then those of the
-    /// programs that its steps run.
+    /// All tensors of the program, in a fixed order: constants and first values of buffers, then those of the programs that
+    /// its steps run.
     pub fn tensors(&self) -> Vec<&Tensor> {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {
             BufferPlace::Constant(t) => Some(t),

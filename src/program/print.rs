@@ -70,8 +70,8 @@ fn print_loc(l: &Loc) -> String {
 }
 
 impl Program {
-    /// Where the step or kernel `name` comes from in the user's Python: `zoo/nets.py:24 in forward`, with a comma between the
-    /// places of several nodes, of which the first four stand there. Empty if no place is known.
+    /// The places in the user's Python of the nodes that the step or kernel `name` computes: `zoo/nets.py:24 in forward`. At
+    /// most four places, separated by commas; empty if no place is known.
     pub fn places_of(&self, name: &str) -> String {
         const SHOWN: usize = 4;
         let name = name.split(" [").next().unwrap_or(name);
@@ -99,12 +99,12 @@ impl Program {
         }
     }
 
-    /// Where one node comes from in the user's Python; empty if that is not known.
+    /// The place of one node in the user's Python; empty if it is not known.
     pub fn place_of_node(&self, node: &str) -> String {
         self.places.get(node).map(print_loc).unwrap_or_default()
     }
 
-    /// The nodes that the kernel of this name computes, those that have no kernel of their own among them.
+    /// The nodes that the kernel of this name computes, including those without a kernel of their own.
     fn nodes_of_kernel(&self, name: &str) -> Option<&[Arc<str>]> {
         let runs = |s: &Step| matches!(s, Step::Kernel { kernel, .. } if self.kernels.get(*kernel).is_some_and(|k| k.name == name));
         let at = self.steps.iter().position(runs)?;
@@ -175,7 +175,7 @@ impl Program {
         }
     }
 
-    /// The programs of a control-flow step stand below it.
+    /// The programs of a control-flow step are printed below it.
     fn write_control(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -15,7 +15,7 @@ use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// What comes after the kernels' own functions.
+/// The text after the kernels' functions.
 const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.
@@ -35,7 +35,7 @@ pub(crate) fn print_module(p: &Program) -> String {
     out
 }
 
-/// The names of the kernels' functions: those of the kernels, made different from each other and from all else.
+/// The names of the kernels' functions: the kernels' names, made unique in the module.
 fn kernel_names(p: &Program) -> Vec<String> {
     let defined = |text: &'static str| text.lines().filter_map(|l| l.strip_prefix("def ")?.split('(').next());
     let helpers = defined(python::PRELUDE)
@@ -129,7 +129,7 @@ fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
         Step::Routine { call, outs } => print_routine(call, outs),
         Step::Control { op, .. } => print_unsupported(op),
     };
-    // A kernel says at its own head where it comes from.
+    // A kernel's own heading gives its place.
     let named = match s {
         Step::Kernel { .. } => None,
         Step::Contract { out: to, .. } => Some(to),
@@ -219,7 +219,7 @@ fn python_bool(b: bool) -> &'static str {
     if b { "True" } else { "False" }
 }
 
-/// A float that Python knows without names of torch's.
+/// A float as Python writes it, without names from torch.
 fn python_float(x: f64) -> String {
     match x.is_finite() {
         true => write_float(x),
@@ -227,7 +227,7 @@ fn python_float(x: f64) -> String {
     }
 }
 
-/// What follows the operands of every product.
+/// The parameters after the operands of every product.
 fn print_epilogue(dtype: DType, act: Activation) -> String {
     let (lo, hi) = match act {
         Activation::None => ("None".into(), "None".into()),

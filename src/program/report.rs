@@ -19,12 +19,12 @@ pub const LAUNCH: f64 = 100.0;
 /// Bytes that a thread moves in a nanosecond, from and to the third cache.
 const BYTES: f64 = 16.0;
 
-/// What is computed together, and what is not.
+/// The fusion report: which nodes share a kernel, and which do not.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
     /// The kernels of a program, in order.
     pub kernels: Vec<Fused>,
-    /// What products and convolutions compute besides, and what they do not, a line each.
+    /// The epilogues that products and convolutions have, and those that were refused, one line each.
     pub contractions: Vec<String>,
 }
 
@@ -41,17 +41,17 @@ pub struct Fused {
     pub reduced: Vec<usize>,
     /// What it costs.
     pub cost: Cost,
-    /// How many kernels it is: more than one where few long rows are split.
+    /// The number of kernels: more than one where few long rows are split.
     pub kernels: usize,
-    /// Where its nodes come from in the user's Python, with commas between; empty if nothing says so.
+    /// The places of its nodes in the user's Python, separated by commas; empty if none is known.
     pub places: String,
-    /// Findings about others, a line each.
+    /// Findings about other kernels, one line each.
     pub notes: Vec<String>,
     /// The names of its results.
     pub(crate) results: String,
 }
 
-/// What a kernel does.
+/// The work of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Bytes of the buffers it reads, each once.
@@ -73,12 +73,12 @@ impl Cost {
 }
 
 impl Explained {
-    /// Says that `b` is computed with the contraction `a`, and how.
+    /// Records that `b` is computed with the contraction `a`, and how.
     pub(crate) fn note_together(&mut self, a: &str, b: &str, how: impl fmt::Display) {
         self.contractions.push(format!("`{b}` with `{a}`: {how}"));
     }
 
-    /// Says why `b` is not computed with the contraction `a`.
+    /// Records why `b` is not computed with the contraction `a`.
     pub(crate) fn note_apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
         self.contractions.push(format!("`{b}` not fused with `{a}`: {why}"));
     }

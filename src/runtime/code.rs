@@ -37,12 +37,12 @@ mod linux {
         };
         let code = code_mapping(BufReader::new(maps), here).filter(|c| is_unchanged(c) == Some(true));
         if let Some(code) = code {
-            // SAFETY: these are a file's pages that the process may not write and has no copies of: they come back as they were.
+            // SAFETY: the process cannot write these pages of a file and has no copies of them, so they come back unchanged.
             unsafe { madvise(code.start as *mut c_void, code.len(), MADV_DONTNEED) };
         }
     }
 
-    /// The mapping around `here`, if it is of a file and cannot be written.
+    /// The mapping that contains `here`, if it maps a file and is not writable.
     fn code_mapping(maps: impl BufRead, here: usize) -> Option<Range<usize>> {
         maps.lines().map_while(Result::ok).find_map(|line| {
             let mut words = line.split_ascii_whitespace();
@@ -56,10 +56,10 @@ mod linux {
         })?
     }
 
-    /// Whether no page of a mapping is the process's own copy: a debugger that sets breakpoints makes some so. `/proc/self/smaps` says
-    /// the same, but counts the pages of every mapping of the process for it, which takes a second in one of many gigabytes.
+    /// Whether the process has no private copy of any page of a mapping. (Breakpoints of a debugger create some.) `/proc/self/smaps`
+    /// has this information too, but it counts the pages of all mappings, which takes a second in a process of many gigabytes.
     fn is_unchanged(code: &Range<usize>) -> Option<bool> {
-        // SAFETY: the function only gives a number.
+        // SAFETY: the function only returns a number.
         let page = usize::try_from(unsafe { getpagesize() }).ok().filter(|p| *p > 0)?;
         let mut entries = vec![0u8; code.len() / page * 8];
         let pagemap = File::open("/proc/self/pagemap").ok()?;

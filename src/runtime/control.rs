@@ -6,7 +6,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
 use crate::types::Val;
 
-/// An error of the step, or one of a program it ran.
+/// An error of the step, or of a program that it ran.
 enum ControlFailure {
     Step(ControlError),
     Inside(RunError),

@@ -24,24 +24,24 @@ pub type RunError = Box<Diagnostic>;
 /// The function of an op that computes whole tensors, from one value per parameter of its schema. It writes its results to the views.
 pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
-/// Where an executable finds the functions that its program names.
+/// Resolves the names of routines in a program.
 pub trait Routines: Send + Sync {
     /// The function of the op `name`.
     fn find(&self, name: &str) -> Option<RoutineFn>;
 }
 
-/// How to make an executable.
+/// The options of an executable.
 #[derive(Clone)]
 pub struct ExecutableOptions {
-    /// The threads to run on.
+    /// The thread pool for runs.
     pub pool: Arc<Pool>,
-    /// What computes contractions.
+    /// The library that computes contractions.
     pub library: Arc<dyn Library>,
-    /// What gives the kernels their code.
+    /// The source of the kernels' machine code.
     pub compiler: Arc<dyn CompileKernels>,
     /// The functions of ops that compute whole tensors.
     pub routines: Arc<dyn Routines>,
-    /// What there is already of other executables.
+    /// Packed weights that executables share.
     pub shared: Arc<shared::Shared>,
     /// Stops packing and runs between two steps.
     pub cancel: CancelToken,
@@ -62,14 +62,14 @@ pub struct Executable {
     pub(super) pool: Arc<Pool>,
     arena: AlignedBytes,
     pub(super) scratch: AlignedBytes,
-    /// The buffers that runs give new values, by path.
+    /// The buffers that runs update, by path.
     pub(super) state: HashMap<Arc<str>, Tensor>,
-    /// Room for new values of buffers.
+    /// Memory for new values of buffers.
     values: Vec<Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
     pub(super) results: Vec<Tensor>,
-    /// Memory of results that somebody still held when the next run began. The state of a buffer is held for one run: two
-    /// memories take turns.
+    /// Memory of results that were still in use when the next run began. A buffer's state is in use for one run, so two
+    /// allocations alternate.
     spare: Vec<Option<Tensor>>,
     /// The address of every result's memory during a run.
     outputs: Vec<*mut u8>,
@@ -82,7 +82,7 @@ pub struct Executable {
     cancel: CancelToken,
     /// For each input its number among those that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
-    /// What is read row by row.
+    /// The tables that are read row by row.
     pub(super) tables: Tables,
     /// The address of every buffer during a run.
     pub(super) addresses: Vec<*mut u8>,
@@ -90,7 +90,7 @@ pub struct Executable {
     read: Vec<bool>,
     /// The pointers handed to a kernel.
     pub(super) args: Vec<*mut u8>,
-    /// What making it took: machine code, then packing and memory.
+    /// The time that building it took: machine code, then packing and memory.
     built: [Duration; 2],
     /// For each step the total and the shortest time.
     pub(super) times: Option<Vec<(Duration, Duration)>>,
@@ -156,12 +156,12 @@ impl Executable {
         })
     }
 
-    /// How long making it took: the machine code, then packing constants and taking memory.
+    /// The time that building it took: the machine code, then packing constants and allocating memory.
     pub fn build_times(&self) -> [Duration; 2] {
         self.built
     }
 
-    /// The constants that steps read in packed form, each once: other executables may have them too.
+    /// The constants that steps read in packed form, each once. Other executables may share them.
     pub fn packed_constants(&self) -> &[Pack] {
         &self.packed
     }
@@ -195,8 +195,8 @@ impl Executable {
         &self.state
     }
 
-    /// Gives a buffer that runs change the value that the next run finds. Other paths, and tensors of another type than the
-    /// buffer's, are left out.
+    /// Sets the value of a buffer for the next run. Ignores paths that are not buffers which runs update, and tensors of a
+    /// different type.
     pub fn set_state(&mut self, path: &str, value: &Tensor) {
         let wanted = |i: &&ProgramInput| i.state.is_some() && *i.name == *path;
         let input = self.program.inputs.iter().find(wanted);
@@ -255,7 +255,7 @@ impl Executable {
                 _ => None,
             })
         };
-        // All of them first: one buffer's new value may be another's old one.
+        // Reads all values before it replaces any: one buffer's new value may be another's old one.
         let mut values = std::mem::take(&mut self.values);
         values.extend(of_buffers().map(|(_, (b, shape))| self.result_tensor(*b, shape, inputs)));
         for ((path, _), t) in of_buffers().zip(values.drain(..)) {
@@ -323,7 +323,7 @@ impl Executable {
                     };
                     at.map_or(std::ptr::null_mut(), <*const u8>::cast_mut)
                 }
-                // Reading it would keep a copy that only packing needed.
+                // Only packing needed it; reading it would keep a second copy in memory.
                 BufferPlace::Constant(_) if !read => std::ptr::null_mut(),
                 BufferPlace::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.

@@ -41,7 +41,7 @@ impl RunInput for Tensor {
     }
 }
 
-/// Panics in a run if the view is not dense: who runs on views looks first.
+/// A run panics if the view is not dense; callers check this first.
 impl RunInput for &View<'_> {
     fn dtype(&self) -> DType {
         View::dtype(self)

@@ -25,7 +25,7 @@ const CHUNKS_PER_THREAD: usize = 4;
 pub(super) enum ContractPlan {
     MatMul(Box<dyn MatMulPlan>),
     Conv(Box<dyn ConvPlan>),
-    /// With the kernel on what is between its convolutions, and whether these have biases.
+    /// With the kernel between its convolutions, and whether each convolution has a bias.
     Expansion(Box<dyn ExpansionPlan>, Option<usize>, [bool; 2]),
     Attention(Box<dyn AttentionPlan>),
     Recurrent(Box<dyn RecurrentPlan>, RecurrentOperands),
@@ -53,7 +53,7 @@ pub(super) enum Action {
     Control(usize, Vec<Executable>),
 }
 
-/// What steps become, and the packed constants that they read, each once.
+/// The actions of a program's steps, and the packed constants that they read, each once.
 pub(super) struct Planned {
     pub actions: Vec<Action>,
     pub packed: Vec<Pack>,
@@ -90,7 +90,7 @@ fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<b
     out
 }
 
-/// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
+/// Plans every step. Packing constants is most of the work, and steps do it on all threads.
 pub(super) fn plan_actions(
     program: &Program,
     kernels: &CompiledKernels,
@@ -99,8 +99,8 @@ pub(super) fn plan_actions(
     let packer = Packer::new(&options.shared.packs);
     let roomy = choose_roomy_weights(program, options);
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
-    // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
-    // while the least is packed.
+    // The largest first: no thread works alone on a large one at the end, and the memory for originals and copies together is
+    // at its highest while little is packed.
     let mut order: Vec<usize> = (0..made.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
     options.pool.run(made.len(), |i| {
@@ -114,7 +114,7 @@ pub(super) fn plan_actions(
             *place = Some(done);
         }
         if let Step::Contract { what, .. } = step {
-            // The packed copy is what runs read.
+            // Runs read only the packed copy.
             let constants = what.operands().iter().filter_map(|o| constant_tensor(program, o));
             constants.for_each(Tensor::release_pages);
         }
@@ -134,7 +134,7 @@ pub(super) fn plan_actions(
     Ok(Planned { actions, packed })
 }
 
-/// Tables of which a kernel reads some rows (an embedding's) stay in the file but for these.
+/// Of tables whose rows a kernel gathers (embeddings), only the rows that it reads are copied from the file.
 fn read_tables_sparsely(program: &Program) {
     for step in &program.steps {
         let Step::Kernel { buffers, .. } = step else { continue };
@@ -217,7 +217,7 @@ fn partition_loop(k: &Kernel, threads: usize) -> (usize, usize) {
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
 }
 
-/// Which buffers runs read: not the weights that convolutions have packed, unless something else reads them too.
+/// The buffers that runs read. Weights that convolutions have packed are not among them, unless another step reads them.
 pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.buffers.len()];
     let results = program.output.iter().flat_map(|o| o.leaves());
@@ -307,16 +307,16 @@ fn plan_contract(
     }
 }
 
-/// A kernel that runs on pieces of a result that is nowhere as a whole: its buffers are all that result.
+/// A kernel that runs on pieces of a result which is never in memory as a whole. All its buffers are that result.
 pub(super) struct Alone<'a> {
     pub kernels: &'a CompiledKernels,
     pub kernel: usize,
-    /// How many buffers it takes.
+    /// The number of its buffers.
     pub buffers: usize,
 }
 
 impl Alone<'_> {
-    /// As `math` takes it.
+    /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
@@ -343,7 +343,7 @@ pub(super) struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// As `math` takes it.
+    /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Follow` that outlives the contraction; the tile is the caller's.

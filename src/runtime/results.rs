@@ -38,7 +38,8 @@ impl Executable {
             .unwrap_or_default()
     }
 
-    /// Has the steps write results where the caller wants them: those with memory of their own that is no buffer's new value.
+    /// Lets steps write results directly to the caller's memory: those that have memory of their own and are not the new value of a
+    /// buffer.
     fn lend_memory(&mut self, targets: &mut [ViewMut<'_>]) {
         let (kept, results) = self
             .result_leaves

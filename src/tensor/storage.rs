@@ -1,4 +1,4 @@
-//! The memory behind tensors.
+//! The memory of tensors.
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};

@@ -31,7 +31,7 @@ pub struct Cache {
     limit: u64,
 }
 
-/// Why there is no cache.
+/// The reason why there is no cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCache {
     /// The user does not want one.
