@@ -10,15 +10,17 @@
 //!
 #![doc = include_str!("../examples/batch-norm.md")]
 
+mod weights;
+
+use self::weights::WeightChannels;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::{Build, Op, OpBuilder, OpId, Traced};
 use crate::pass::build::{GraphBuilder, NodeOrigin, full_args, item_index, replace_with_value};
 use crate::pass::{PassContext, canonical_op, each_graph};
-use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
+use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Val};
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
@@ -174,6 +176,28 @@ fn to_f64_vec(t: &Tensor) -> Vec<f64> {
     (0..t.numel()).map(|i| t.get(i).to_f64()).collect()
 }
 
+/// The parameters that take the weight and the bias of a convolution or matrix product.
+fn weight_params(op: &Op) -> Option<(&'static str, &'static str)> {
+    match op.id()? {
+        OpId::Conv1d | OpId::Conv2d | OpId::Conv3d | OpId::Convolution => Some(("weight", "bias")),
+        OpId::ConvTranspose1d | OpId::ConvTranspose2d | OpId::ConvTranspose3d => Some(("weight", "bias")),
+        OpId::Linear => Some(("weight", "bias")),
+        OpId::Addmm => Some(("mat2", "self")),
+        _ => None,
+    }
+}
+
+/// The output channels of the elements of a producer's weights.
+fn weight_channels(op: &Op, args: &[Arg], weights: &Tensor) -> WeightChannels {
+    let param = |name: &str| op.schema.index_of(name).map(|i| &args[i]);
+    let transposed = matches!(
+        op.id(),
+        Some(OpId::ConvTranspose1d | OpId::ConvTranspose2d | OpId::ConvTranspose3d)
+    ) || param("transposed") == Some(&Val::Bool(true));
+    let groups = param("groups").and_then(Val::as_int).unwrap_or(1);
+    WeightChannels::from_weights(op, weights, transposed, groups.max(1) as usize)
+}
+
 /// The convolution or product whose result is normalised.
 struct Producer {
     node: NodeId,
@@ -195,19 +219,8 @@ impl Producer {
         let Some(op) = canonical_op(graph, node) else {
             return not("the producer is not a convolution or matrix product");
         };
-        let (weight, bias) = match op.id() {
-            Some(
-                OpId::Conv1d
-                | OpId::Conv2d
-                | OpId::Conv3d
-                | OpId::Convolution
-                | OpId::ConvTranspose1d
-                | OpId::ConvTranspose2d
-                | OpId::ConvTranspose3d
-                | OpId::Linear,
-            ) => ("weight", "bias"),
-            Some(OpId::Addmm) => ("mat2", "self"),
-            _ => return not("the producer is not a convolution or matrix product"),
+        let Some((weight, bias)) = weight_params(op) else {
+            return not("the producer is not a convolution or matrix product");
         };
         if graph[node].users().len() != 1 {
             return not("the producer's result has other users");
@@ -237,12 +250,7 @@ impl Producer {
         if !matches!(weights.dtype(), DType::F32 | DType::F64) {
             return not("folding would change the rounding of the 16-bit weight");
         }
-        let transposed = matches!(
-            op.id(),
-            Some(OpId::ConvTranspose1d | OpId::ConvTranspose2d | OpId::ConvTranspose3d)
-        ) || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
-        let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
-        let channels = WeightChannels::from_weights(op, &weights, transposed, groups.max(1) as usize);
+        let channels = weight_channels(op, &args, &weights);
         if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
             return not("the producer's channels do not match those of the normalisation");
         }
@@ -284,95 +292,6 @@ impl Producer {
         graph.meta_mut(self.node).provenance.push(from);
         norm.replace(graph, self.node);
         Some(())
-    }
-}
-
-/// f32 weights of at least this many bytes are scaled when they are read rather than now.
-const LATER: usize = 16 << 10;
-
-/// Pages of the source weights are released each time this many bytes were read.
-const RELEASED: usize = 1 << 20;
-
-/// Maps the elements of weights to output channels. The channel is constant over runs of elements.
-#[derive(Clone)]
-struct WeightChannels {
-    /// With the weights' shape, this determines the other fields: the op's rule and the groups.
-    rule: [u64; 2],
-    /// The number of elements of a run.
-    run: usize,
-    /// The channel of each run.
-    of_run: Arc<[usize]>,
-}
-
-impl WeightChannels {
-    fn from_weights(op: &Op, w: &Tensor, transposed: bool, groups: usize) -> WeightChannels {
-        let shape = w.shape();
-        let inner = |from: usize| shape[from.min(shape.len())..].iter().product::<usize>().max(1);
-        let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op.id() {
-            Some(OpId::Addmm) => (1, Box::new(move |i| i % inner(1))),
-            _ if transposed && shape.len() > 1 => {
-                // `[C, O / groups, …]`: the group of an input channel is that of its output channels.
-                let per_group = (shape[0] / groups).max(1);
-                (
-                    inner(2),
-                    Box::new(move |i| i / shape[1] / per_group * shape[1] + i % shape[1]),
-                )
-            }
-            _ => (inner(1), Box::new(|i| i)),
-        };
-        let rule = match op.id() {
-            Some(OpId::Addmm) => 1,
-            _ if transposed => 2,
-            _ => 3,
-        };
-        WeightChannels {
-            rule: [rule, groups as u64],
-            run,
-            of_run: (0..w.numel() / run).map(channel).collect(),
-        }
-    }
-
-    /// [`WeightChannels::scale_weights`], now or when the result is read.
-    fn scale_or_defer(&self, w: &Tensor, scale: &[f64]) -> Tensor {
-        let len = w.numel() * w.dtype().size();
-        if w.dtype() != DType::F32 || len < LATER {
-            return self.scale_weights(w, scale);
-        }
-        let (channels, scale): (WeightChannels, Vec<f64>) = (self.clone(), scale.to_vec());
-        let shape = w.shape().iter().map(|&d| d as u64);
-        let what = self.rule.into_iter().chain([w.rank() as u64]).chain(shape);
-        let what = what.chain(scale.iter().map(|s| s.to_bits())).collect();
-        let storage = Storage::deferred(w.clone(), what, len, move |w| channels.scale_f32(w, &scale));
-        Tensor::from_storage(DType::F32, w.shape(), storage)
-    }
-
-    /// The weights, each element times its channel's scale, computed in f64 and rounded once.
-    fn scale_weights(&self, w: &Tensor, scale: &[f64]) -> Tensor {
-        if w.dtype() != DType::F32 {
-            let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
-            return Tensor::from_fn(w.dtype(), w.shape(), scaled);
-        }
-        Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.scale_f32(w, scale)))
-    }
-
-    /// [`WeightChannels::scale_weights`] for f32.
-    fn scale_f32(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
-        let mut out = AlignedBytes::zeroed(4 * w.numel());
-        let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
-        let (mut read, mut kept) = (0, 0);
-        for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
-            // Release a file's pages once they are read, so that memory does not hold the weights twice.
-            read += 4 * self.run;
-            if read - kept > RELEASED {
-                w.release_part(kept..read - 4 * self.run);
-                kept = read - 4 * self.run;
-            }
-            let scale = scale[c];
-            for (to, from) in to.iter_mut().zip(from) {
-                *to = (*from as f64 * scale) as f32;
-            }
-        }
-        out
     }
 }
 

@@ -1,5 +1,12 @@
 //! Lowers a function of generated Python to a graph.
 
+mod flattened;
+mod in_place;
+mod notes;
+
+use self::flattened::flattened_params;
+use self::in_place::Pending;
+use self::notes::{parse_loc, without_colours};
 use super::names;
 use super::tree::{Arg, Def, Expr, ExprKind, Param, Simple, SimpleKind};
 use super::value::call_op;
@@ -53,16 +60,6 @@ pub(super) struct FunctionLowerer<'a> {
     /// Whether the text nests the result.
     unflattened: bool,
     errors: Vec<Diagnostic>,
-}
-
-/// An in-place statement without a name.
-struct Pending {
-    /// Its index in the statements.
-    at: usize,
-    /// The value that it writes to.
-    written: Value,
-    /// The name to bind to the result if the text does not name it as torch does.
-    rebinds: Option<Arc<str>>,
 }
 
 /// Lowers a function to a graph. `children` has the graphs of its module's submodules.
@@ -284,80 +281,6 @@ impl FunctionLowerer<'_> {
         name
     }
 
-    /// Adds the node of `a += b` or `a[i] = b`, whose name comes later.
-    fn start_pending(&mut self, op: Op, span: Span, written: Value, rebinds: Option<Arc<str>>) {
-        let loc = self.loc.clone();
-        self.stmts.push(make_stmt(None, None, op, loc, span));
-        let at = self.stmts.len() - 1;
-        self.pending = Some(Pending { at, written, rebinds });
-    }
-
-    fn in_place(&mut self, s: &Simple, op: &str, target: &Expr, value: &Expr) {
-        let name = match op {
-            "+" => "iadd",
-            "-" => "isub",
-            "*" => "imul",
-            "/" => "itruediv",
-            "//" => "ifloordiv",
-            "%" => "imod",
-            "@" => "imatmul",
-            "&" => "iand",
-            "|" => "ior",
-            "^" => "ixor",
-            "<<" => "ilshift",
-            ">>" => "irshift",
-            _ => "ipow",
-        };
-        let values = vec![self.lower_value(target), self.lower_value(value)];
-        let written = values[0].clone();
-        let variable = name_of(target);
-        if variable.is_none() {
-            self.report_unreadable(target.span, "only a name can be written to in place");
-        }
-        let op = call_op(CallKind::Function, &format!("operator.{name}"), s.span, values);
-        self.start_pending(op, s.span, written, variable);
-    }
-
-    /// torch names the node of `a += b` in the next statement: `iadd = a`, or fxc's `setitem = None`.
-    fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
-        let Some(Pending { at, written, .. }) = &self.pending else {
-            return false;
-        };
-        let at = *at;
-        let same = match (&value.kind, &written.kind) {
-            (ExprKind::None, _) => true,
-            (ExprKind::Name(n), ValueKind::Node(w)) => self
-                .lookup_name(n)
-                .is_some_and(|v| matches!(&v.kind, ValueKind::Node(b) if b == w)),
-            _ => false,
-        };
-        if !same {
-            return false;
-        }
-        self.pending = None;
-        let name = self.free_for(name);
-        self.stmts[at].name = Some(Name::new(name.clone(), span));
-        self.bind_node(&name.clone(), name, span);
-        true
-    }
-
-    /// Handles an in-place node that the text does not name: the text is not from torch, so the target is bound to the
-    /// result.
-    fn settle_pending(&mut self) {
-        let Some(Pending { at, written, rebinds }) = self.pending.take() else {
-            return;
-        };
-        let Op::Call { target, .. } = &self.stmts[at].op else {
-            return;
-        };
-        let wish = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
-        let name = self.fresh_name(&wish);
-        self.stmts[at].name = Some(Name::new(name.clone(), written.span));
-        if let Some(variable) = rebinds {
-            self.bind_node(&variable, name, written.span);
-        }
-    }
-
     /// `a, b, = fx_pytree.tree_flatten_spec(…)` names the placeholders; any other tuple is unpacked.
     fn lower_unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
         if let ExprKind::Call(f, _) = &value.kind
@@ -510,66 +433,9 @@ impl FunctionLowerer<'_> {
     }
 }
 
-/// The parameters flattened by `tree_flatten_spec([x, pair], self._in_spec)` or `tree_flatten_spec(([x],
-/// {'scale':scale}), …)`.
-fn flattened_params(call: &Expr) -> Option<Called> {
-    let ExprKind::Call(_, args) = &call.kind else {
-        return None;
-    };
-    let Some(Arg::Positional(given)) = args.first() else {
-        return None;
-    };
-    let list = |e: &Expr| match &e.kind {
-        ExprKind::List(items) => items.iter().map(|i| Some(Name::new(name_of(i)?, i.span))).collect(),
-        _ => None,
-    };
-    match &given.kind {
-        ExprKind::List(_) => Some(Called {
-            args: list(given)?,
-            kwargs: None,
-        }),
-        ExprKind::Tuple(parts) => {
-            let [args, kwargs] = &parts[..] else { return None };
-            let ExprKind::Dict(pairs) = &kwargs.kind else {
-                return None;
-            };
-            let named = pairs.iter().map(|(_, v)| Some(Name::new(name_of(v)?, v.span)));
-            Some(Called {
-                args: list(args)?,
-                kwargs: Some(named.collect::<Option<Vec<Name>>>()?),
-            })
-        }
-        _ => None,
-    }
-}
-
 fn name_of(e: &Expr) -> Option<Arc<str>> {
     match &e.kind {
         ExprKind::Name(n) => Some(n.clone()),
         _ => None,
     }
-}
-
-/// `# File: zoo/nets.py:12 in forward, code: return self.net(x)`.
-fn parse_loc(comment: &str, span: Span) -> Option<Loc> {
-    let rest = &comment[comment.find("File: ")? + "File: ".len()..];
-    let (place, code) = rest.split_once(", code: ").unwrap_or((rest, ""));
-    let (file, function) = place.rsplit_once(" in ").unwrap_or((place, ""));
-    let (file, line) = file.rsplit_once(':')?;
-    Some(Loc {
-        file: file.into(),
-        line: line.parse().ok()?,
-        function: (!function.is_empty()).then(|| function.into()),
-        code: (!code.is_empty()).then(|| code.into()),
-        span,
-    })
-}
-
-/// Removes terminal colours from a text.
-fn without_colours(s: &str) -> String {
-    let mut out = String::with_capacity(s.len());
-    let mut parts = s.split("\x1b[");
-    out.push_str(parts.next().unwrap_or_default());
-    parts.for_each(|p| out.push_str(p.split_once('m').map_or("", |(_, rest)| rest)));
-    out
 }
