@@ -84,6 +84,12 @@ def inverse_ratio(w):
     return inverse_erfc(e / (1 + y)) / y
 
 
+def atan_ratio(z):
+    """atan(t) / t where z = t²."""
+    t = mp.sqrt(z)
+    return mp.atan(t) / t if t > mp.mpf(10) ** -20 else mp.mpf(1)
+
+
 def log_gamma_ratio(x):
     """lgamma(x) / ((x - 1) (x - 2))."""
     if abs(x - 1) < mp.mpf(10) ** -20:
@@ -116,10 +122,16 @@ fit('ERFC', scaled_erfc, -1, 1, 26)
 fit('ERFC_SHORT', scaled_erfc, -1, 1, 14)
 fit('ERF', erf_ratio, 0, 1, 11)
 fit('ERF_SHORT', erf_ratio, 0, 1, 7)
-fit('ERFINV_NEAR', inverse_ratio, 0, 6, 14, 3)
-fit('ERFINV_FAR', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), 4.3, 12, 3.3)
-fit('ERFINV_TAIL', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, mp.mpf(1) / mp.mpf(4.3), 12, mp.mpf(1) / 8, 8)
+FAR = mp.mpf('4.3')
+fit('ERFINV_NEAR', inverse_ratio, 0, 6, 26, 3)
+fit('ERFINV_NEAR_SHORT', inverse_ratio, 0, 6, 14, 3)
+fit('ERFINV_FAR', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), FAR, 23, mp.mpf('3.3'))
+fit('ERFINV_FAR_SHORT', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), FAR, 12, mp.mpf('3.3'))
+fit('ERFINV_TAIL', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, 1 / FAR, 29, mp.mpf(1) / 8, 8)
+fit('ERFINV_TAIL_SHORT', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, 1 / FAR, 12, mp.mpf(1) / 8, 8)
+fit('ATAN_SHORT', atan_ratio, 0, 1, 13)
 fit('LOG_GAMMA', log_gamma_ratio, 1, mp.mpf(5) / 2, 24, mp.mpf(7) / 4)
+fit('LOG_GAMMA_SHORT', log_gamma_ratio, 1, mp.mpf(5) / 2, 13, mp.mpf(7) / 4)
 fit('I0_NEAR', bessel_near(0), 0, 8, 29, 4, mp.mpf(1) / 4)
 fit('I0_FAR', bessel_far(0), 0, mp.mpf(1) / 8, 20, mp.mpf(1) / 16, 16)
 fit('I1_NEAR', bessel_near(1), 0, 8, 29, 4, mp.mpf(1) / 4)

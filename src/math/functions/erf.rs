@@ -2,7 +2,7 @@
 
 use super::exp::exp_of_sum;
 use super::log::log;
-use super::{Function, fma, horner, pick};
+use super::{Function, fma, horner, outside, pick};
 use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 
 /// `(1 + 2a) exp(a²) erfc(a)` by `(a - 4) / (a + 4)`, for `a >= 0`. Relative error 4.5e-17.
@@ -83,8 +83,39 @@ const ERF_SHORT: [f64; 8] = [
     1.1283791670615435,
 ];
 
-/// `erfinv(y) / y` by `w - 3`, where `w = -log(1 - y²)` is at most 6. Relative error 3.8e-11.
-const ERFINV_NEAR: [f64; 15] = [
+/// `erfinv(y) / y` by `w - 3`, where `w = -log(1 - y²)` is at most 6. Relative error 5.7e-17.
+const ERFINV_NEAR: [f64; 27] = [
+    1.0884944714275079e-23,
+    -4.875497331933339e-23,
+    -9.121906290045745e-22,
+    6.969558179970243e-21,
+    2.1193745850843483e-20,
+    -4.538311187553199e-19,
+    1.438903458635126e-18,
+    1.371899381037917e-17,
+    -1.553106127568499e-16,
+    2.667876756919632e-16,
+    6.2814658062791536e-15,
+    -5.288836089657302e-14,
+    6.500356922358951e-15,
+    2.6988082584006852e-12,
+    -1.7329667152522458e-11,
+    -3.142515890883365e-11,
+    1.1108001596301519e-09,
+    -5.46717960654031e-09,
+    -2.3688730504376288e-08,
+    4.499854260406501e-07,
+    -1.7480020928042582e-06,
+    -1.2716422639004465e-05,
+    0.00019506132441186625,
+    -0.0008361817769092617,
+    -0.0057381352210056176,
+    0.24163040416615827,
+    1.6235420064648298,
+];
+
+/// [`ERFINV_NEAR`] for f32. Relative error 3.8e-11.
+const ERFINV_NEAR_SHORT: [f64; 15] = [
     1.2961748038399046e-13,
     1.1892146350213194e-12,
     -1.863748238551682e-11,
@@ -102,31 +133,93 @@ const ERFINV_NEAR: [f64; 15] = [
     1.6235420064648298,
 ];
 
-/// `erfinv(y) / (y s)` by `s - 3.3`, where `s = sqrt(w)` is at most 4.3. Relative error 7.6e-11.
-const ERFINV_FAR: [f64; 13] = [
-    -9.415857943249503e-07,
-    5.269443215090905e-06,
-    -8.763842782654271e-06,
-    -1.0765442991064024e-05,
-    8.626270200484483e-05,
-    -0.00023625614641601124,
-    0.0004378494753335937,
-    -0.0006128768797676678,
-    0.0006021609247882906,
-    0.00011631939816619181,
+/// `erfinv(y) / (y s)` by `s - 3.3`, where `s = sqrt(w)` is at most 4.3. Relative error 2.8e-17.
+const ERFINV_FAR: [f64; 24] = [
+    -1.8465112767078927e-11,
+    2.399221301123389e-10,
+    -8.686046650426044e-10,
+    7.251531043104616e-10,
+    3.917499080922372e-09,
+    -1.606532417808598e-08,
+    2.500988352557891e-08,
+    2.0513044679664148e-08,
+    -2.1518367038371278e-07,
+    5.306167836252672e-07,
+    -3.5050358387704697e-07,
+    -1.8151670688473467e-06,
+    6.663930711205708e-06,
+    -8.476613854271994e-06,
+    -1.214127543532023e-05,
+    8.647067251414887e-05,
+    -0.00023565147956716237,
+    0.00043768703670790557,
+    -0.000613002162973868,
+    0.0006021972814311027,
+    0.00011633029573586003,
+    -0.003676710888293894,
+    0.0169767275490354,
+    0.9497459188850894,
+];
+
+/// [`ERFINV_FAR`] for f32. Relative error 7.6e-11.
+const ERFINV_FAR_SHORT: [f64; 13] = [
+    -9.415857943249506e-07,
+    5.269443215090903e-06,
+    -8.763842782654261e-06,
+    -1.076544299106404e-05,
+    8.626270200484481e-05,
+    -0.0002362561464160111,
+    0.00043784947533359337,
+    -0.0006128768797676673,
+    0.00060216092478829,
+    0.00011631939816619223,
     -0.003676708259567445,
     0.016976727814197748,
     0.9497459188559566,
 ];
 
-/// `erfinv(y) / (y s)` by `8 / s - 1`, where `s` is at most 28. Relative error 4.7e-10.
-const ERFINV_TAIL: [f64; 13] = [
-    -2.146565589261241e-05,
-    4.8333177376110124e-05,
-    -2.8250086709006334e-05,
-    6.532167730192105e-06,
-    -3.7341892185537994e-05,
-    8.260795389073646e-05,
+/// `erfinv(y) / (y s)` by `8 / s - 1`, where `s` is at most 28. Relative error 5.6e-17.
+const ERFINV_TAIL: [f64; 30] = [
+    6.752577603593264e-06,
+    -2.229413849138677e-05,
+    9.00981530577387e-06,
+    4.3919836449369536e-05,
+    -4.178691011646209e-05,
+    -4.133333228217771e-05,
+    6.267085568762761e-05,
+    1.4594355280254024e-05,
+    -4.6129110438052615e-05,
+    -2.2850889645921325e-06,
+    2.6877130848052347e-05,
+    -6.501287662629357e-06,
+    -4.3533332964424536e-06,
+    -2.849337296389706e-06,
+    7.651787364162008e-06,
+    -7.688624486099181e-06,
+    8.807961539923742e-06,
+    -1.1764601976706665e-05,
+    1.5851829863840868e-05,
+    -2.1765976801226336e-05,
+    3.10887633720312e-05,
+    -4.668104955506243e-05,
+    7.470068085553471e-05,
+    -0.00012898376607005577,
+    0.0002501778354835549,
+    -0.0006708528987128495,
+    0.002536630631798874,
+    -0.0037590620169015566,
+    -0.022967653900834002,
+    0.9846392007703668,
+];
+
+/// [`ERFINV_TAIL`] for f32. Relative error 4.7e-10.
+const ERFINV_TAIL_SHORT: [f64; 13] = [
+    -2.1465655892612417e-05,
+    4.833317737611013e-05,
+    -2.8250086709006324e-05,
+    6.532167730192099e-06,
+    -3.7341892185538e-05,
+    8.260795389073648e-05,
     -0.0001323707574342429,
     0.00024900206051820054,
     -0.0006703715362529529,
@@ -203,21 +296,40 @@ impl Function for Erfcx {
     }
 }
 
-/// `erfinv(y) / y`, with error 5e-10, where `w = -log(1 - y²)`.
+/// `erfinv(y) / y` for `w = -log(1 - y²)` up to [`NEAR`].
 #[inline(always)]
-fn inverse_ratio(w: f64) -> f64 {
-    let s = w.sqrt();
-    let near = horner(w - 3.0, &ERFINV_NEAR);
-    let far = s * horner(s - 3.3, &ERFINV_FAR);
-    let tail = s * horner(8.0 / s - 1.0, &ERFINV_TAIL);
-    pick(w <= 6.0, near, pick(s <= 4.3, far, tail))
+fn inverse_ratio_near<const WIDE: bool>(w: f64) -> f64 {
+    match WIDE {
+        true => horner(w - 3.0, &ERFINV_NEAR),
+        false => horner(w - 3.0, &ERFINV_NEAR_SHORT),
+    }
 }
 
-/// A step of Halley's method from `x` near the root, where `error` is `erf(x)` minus its target.
+/// `erfinv(y) / y` for `w = -log(1 - y²)`.
 #[inline(always)]
-fn improve(x: f64, error: f64) -> f64 {
-    let d = error / (FRAC_2_SQRT_PI * gaussian::<true>(x));
-    x - d / (1.0 + x * d)
+fn inverse_ratio<const WIDE: bool>(w: f64) -> f64 {
+    let s = w.sqrt();
+    let (far, tail) = match WIDE {
+        true => (horner(s - 3.3, &ERFINV_FAR), horner(8.0 / s - 1.0, &ERFINV_TAIL)),
+        false => (
+            horner(s - 3.3, &ERFINV_FAR_SHORT),
+            horner(8.0 / s - 1.0, &ERFINV_TAIL_SHORT),
+        ),
+    };
+    let beyond = s * pick(s <= 4.3, far, tail);
+    pick(w <= NEAR, inverse_ratio_near::<WIDE>(w), beyond)
+}
+
+/// The limit of the first polynomial.
+const NEAR: f64 = 6.0;
+
+/// `|y|` for which w is below [`NEAR`], with a margin.
+const NEAR_ARGUMENT: f64 = 0.9987;
+
+/// `-log(1 - a²)`.
+#[inline(always)]
+fn width(a: f64) -> f64 {
+    -log((1.0 - a) * (1.0 + a))
 }
 
 pub(super) struct Erfinv;
@@ -225,40 +337,44 @@ impl Function for Erfinv {
     #[inline(always)]
     fn eval<const WIDE: bool>(y: f64, _: f64) -> f64 {
         let a = y.abs();
-        let mut x = a * inverse_ratio(-log((1.0 - a) * (1.0 + a)));
-        if WIDE {
-            let upper = (1.0 - a) - complement::<true>(x);
-            let lower = near_zero::<true>(x) - a;
-            x = improve(x, pick(a > 0.5, upper, lower));
-        }
+        let x = a * inverse_ratio::<WIDE>(width(a));
         let x = pick(a == 1.0, f64::INFINITY, x);
         pick(a <= 1.0, x.copysign(y), f64::NAN)
     }
+    #[inline(always)]
+    fn uncommon(y: f64, _: f64) -> u64 {
+        outside(y.abs(), 0.0, NEAR_ARGUMENT)
+    }
+    #[inline(always)]
+    fn eval_common<const WIDE: bool>(y: f64, _: f64) -> f64 {
+        y * inverse_ratio_near::<WIDE>(width(y.abs()))
+    }
+}
+
+/// The complementary argument of erfinv for the probability p: erfc(x) is q.
+#[inline(always)]
+fn tail_of(p: f64) -> f64 {
+    2.0 * pick(p > 0.5, 1.0 - p, p)
 }
 
 pub(super) struct Ndtri;
 impl Function for Ndtri {
     #[inline(always)]
     fn eval<const WIDE: bool>(p: f64, _: f64) -> f64 {
-        // erfc(x) is q.
-        let q = 2.0 * pick(p > 0.5, 1.0 - p, p);
-        let a = 1.0 - q;
-        let mut x = a * inverse_ratio(-log(q * (2.0 - q)));
-        if WIDE {
-            let upper = q - complement::<true>(x);
-            let lower = near_zero::<true>(x) - a;
-            x = improve(x, pick(a > 0.5, upper, lower));
-        }
-        let x = pick(q == 0.0, f64::INFINITY, x * SQRT_2);
+        let q = tail_of(p);
+        let x = (1.0 - q) * inverse_ratio::<WIDE>(-log(q * (2.0 - q))) * SQRT_2;
+        let x = pick(q == 0.0, f64::INFINITY, x);
         let x = pick(p > 0.5, x, -x);
         pick((0.0..=1.0).contains(&p), pick(p == 0.5, 0.0, x), f64::NAN)
     }
     #[inline(always)]
-    fn is_far(p: f64, _: f64) -> bool {
-        // The step would divide by a number that is denormal.
-        p > 0.0 && p < 1e-290
+    fn uncommon(p: f64, _: f64) -> u64 {
+        outside((p - 0.5).abs(), 0.0, 0.5 * NEAR_ARGUMENT)
     }
-    fn eval_far(p: f64, _: f64) -> f64 {
-        crate::scalar::math::ndtri(p)
+    #[inline(always)]
+    fn eval_common<const WIDE: bool>(p: f64, _: f64) -> f64 {
+        let q = tail_of(p);
+        let x = (1.0 - q) * inverse_ratio_near::<WIDE>(-log(q * (2.0 - q))) * SQRT_2;
+        pick(p > 0.5, x, pick(p == 0.5, 0.0, -x))
     }
 }

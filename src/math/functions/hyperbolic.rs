@@ -1,9 +1,9 @@
 //! Hyperbolic functions and their inverses, after fdlibm, by expm1 and log1p.
 
 use super::exp::half_expm1;
-use super::log::log1p;
-use super::{Function, pick};
-use std::f64::consts::LN_2;
+use super::log::{log_series, log1p, split};
+use super::{Function, fma, pick};
+use std::f64::consts::{LN_2, SQRT_2};
 
 /// Beyond this, `exp(-2x)` is below half an ULP of one.
 const LARGE: f64 = 22.0;
@@ -71,14 +71,21 @@ impl Function for Acosh {
     }
 }
 
+/// Half of `log((1 + x) / (1 - x))`: `(1 + x) / (1 - x) = 2^e (1 + s) / (1 - s)` with a small s, which is x while e is 0.
 pub(super) struct Atanh;
 impl Function for Atanh {
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, _: f64) -> f64 {
         let a = x.abs();
-        let t = a + a;
-        let near = t + t * a / (1.0 - a);
-        let y = 0.5 * log1p(pick(a < 0.5, near, t / (1.0 - a)));
-        y.copysign(x)
+        let n = 1.0 + a;
+        let (e, m) = split(1.0 - a);
+        let more = n > SQRT_2 * m;
+        let (e, m) = (pick(more, 1.0, 0.0) - e, pick(more, 2.0 * m, m));
+        let small = e == 0.0;
+        let s = pick(small, a, n - m) / pick(small, 1.0, n + m);
+        let near = s + 0.5 * (s * log_series(s * s));
+        let y = fma(e, 0.5 * LN_2, near);
+        let y = pick(a == 1.0, f64::INFINITY, y);
+        pick(a <= 1.0, y.copysign(x), f64::NAN)
     }
 }

@@ -1,6 +1,6 @@
 //! Inverse trigonometric functions, after fdlibm.
 
-use super::{Function, fma, horner, pick, upper_half};
+use super::{Function, fma, horner, outside, pick, upper_half};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 const FRAC_PI_2_LOW: f64 = 6.123233995736766e-17;
@@ -73,10 +73,40 @@ const ATAN: [f64; 11] = [
     3.33333333333329318027e-01,
 ];
 
+/// `atan(t) / t` by `t²`, for `t <= 1` and f32. Relative error 1.8e-12.
+const ATAN_SHORT: [f64; 14] = [
+    -0.00026660196719267425,
+    0.002162794422156479,
+    -0.008241899893996813,
+    0.01993744283625617,
+    -0.03526772086942244,
+    0.050455577528416146,
+    -0.06366092236096826,
+    0.07614250199003121,
+    -0.09076798876650477,
+    0.11109428364330506,
+    -0.14285592394282529,
+    0.19999995340385063,
+    -0.333333332624797,
+    0.9999999999981967,
+];
+
+/// [`angle`] for f32.
+#[inline(always)]
+fn angle_short(n: f64, d: f64) -> (f64, f64) {
+    let steep = n > d;
+    let t = pick(steep, d, n) / pick(steep, n, d);
+    let r = t * horner(t * t, &ATAN_SHORT);
+    (pick(steep, FRAC_PI_2, 0.0), pick(steep, -r, r))
+}
+
 /// `atan(n / d)` for `n, d >= 0` far from overflow, not both 0, as two summands: the angle of the nearest of five
 /// directions, and the rest.
 #[inline(always)]
-fn angle(n: f64, d: f64) -> (f64, f64) {
+fn angle<const WIDE: bool>(n: f64, d: f64) -> (f64, f64) {
+    if !WIDE {
+        return angle_short(n, d);
+    }
     let (mut above, mut below, mut high, mut low) = (n, d, 0.0, 0.0);
     let directions = [
         (
@@ -112,14 +142,26 @@ impl Function for Atan {
     fn eval<const WIDE: bool>(x: f64, _: f64) -> f64 {
         // Larger arguments have the same result.
         let a = pick(x.abs() > 1e100, 1e100, x.abs());
-        let (high, low) = angle(a, 1.0);
+        let (high, low) = angle::<WIDE>(a, 1.0);
         (high + low).copysign(x)
     }
 }
 
 /// The angle of the point with abscissa `y` and ordinate `x`: torch's `atan2(x, y)`.
 pub(super) struct Atan2;
+impl Atan2 {
+    /// The angle of `(d, n)`, mirrored if y is negative.
+    #[inline(always)]
+    fn of_sides<const WIDE: bool>(n: f64, d: f64, y: f64) -> f64 {
+        let (high, low) = angle::<WIDE>(n, d);
+        let right = high + low;
+        // pi's low part is twice that of pi / 2.
+        let left = (PI - high) - (low - 2.0 * FRAC_PI_2_LOW);
+        pick(y.is_sign_negative(), left, right)
+    }
+}
 impl Function for Atan2 {
+    const BINARY: bool = true;
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, y: f64) -> f64 {
         let (mut n, mut d) = (x.abs(), y.abs());
@@ -134,11 +176,15 @@ impl Function for Atan2 {
         n = pick(both, x.abs().min(1.0), pick(infinite, 1.0, n));
         d = pick(both, 1.0, pick(infinite, 0.0, d));
         (n, d) = (pick(level && !both, 0.0, n), pick(level && !both, 1.0, d));
-        let (high, low) = angle(n, d);
-        let right = high + low;
-        // pi's low part is twice that of pi / 2.
-        let left = (PI - high) - (low - 2.0 * FRAC_PI_2_LOW);
-        let angle = pick(y.is_sign_negative(), left, right).copysign(x);
+        let angle = Self::of_sides::<WIDE>(n, d, y).copysign(x);
         pick(x.is_nan() || y.is_nan(), f64::NAN, angle)
+    }
+    #[inline(always)]
+    fn uncommon(x: f64, y: f64) -> u64 {
+        outside(x.abs(), 1e-200, 1e200) | outside(y.abs(), 1e-200, 1e200)
+    }
+    #[inline(always)]
+    fn eval_common<const WIDE: bool>(x: f64, y: f64) -> f64 {
+        Self::of_sides::<WIDE>(x.abs(), y.abs(), y).copysign(x)
     }
 }

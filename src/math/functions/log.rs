@@ -33,13 +33,19 @@ pub(super) fn split(x: f64) -> (f64, f64) {
     (e - pick(small, 1077.0, 1023.0), m)
 }
 
+/// R by the square of s: `log((1 + s) / (1 - s)) = 2s + sR`.
+#[inline(always)]
+pub(super) fn log_series(z: f64) -> f64 {
+    z * horner(z, &LOG)
+}
+
 /// `R + f²/2` times s, and `f²/2`.
 #[inline(always)]
 fn core(f: f64) -> (f64, f64) {
     let s = f / (2.0 + f);
     let z = s * s;
     let half = 0.5 * f * f;
-    (s * (half + z * horner(z, &LOG)), half)
+    (s * (half + log_series(z)), half)
 }
 
 /// A logarithm's values at 0, below 0 and at infinity and NaN, else `y`.
@@ -52,7 +58,7 @@ fn specials(x: f64, pole: f64, y: f64) -> f64 {
 
 /// `log(x)` for positive normal and denormal numbers.
 #[inline(always)]
-fn log_of_positive(x: f64) -> f64 {
+pub(super) fn log_of_positive(x: f64) -> f64 {
     let (e, m) = split(x);
     let f = m - 1.0;
     let (r, half) = core(f);

@@ -18,23 +18,39 @@ mod exp;
 mod gamma;
 mod hyperbolic;
 mod inverse;
+mod load;
 mod log;
 mod power;
 mod trig;
 
 use crate::scalar::{Binary, Unary};
 use crate::target::Isa;
+use load::Load;
 
 /// A function of one or two elements; a function of one ignores `y`.
 trait Function {
+    /// Whether the function has two operands.
+    const BINARY: bool = false;
     /// The value. With `WIDE`, the result is for f64, otherwise it will be rounded to f32.
     fn eval<const WIDE: bool>(x: f64, y: f64) -> f64;
-    /// Whether [`Function::eval`] does not handle these operands.
+    /// Whether [`Function::eval_common`] does not handle these operands: the top bit says so. Words are combined in vectors, bools
+    /// are not.
     #[inline(always)]
-    fn is_far(_x: f64, _y: f64) -> bool {
-        false
+    fn uncommon(_x: f64, _y: f64) -> u64 {
+        u64::MAX
     }
-    /// The value where [`Function::is_far`].
+    /// The value of common operands, with less work than [`Function::eval`] and the same bits. It is used for blocks of such
+    /// operands.
+    #[inline(always)]
+    fn eval_common<const WIDE: bool>(x: f64, y: f64) -> f64 {
+        Self::eval::<WIDE>(x, y)
+    }
+    /// Whether [`Function::eval`] does not handle these operands: the top bit says so.
+    #[inline(always)]
+    fn far(_x: f64, _y: f64) -> u64 {
+        0
+    }
+    /// The value of operands that are [`Function::far`].
     fn eval_far(x: f64, _y: f64) -> f64 {
         x
     }
@@ -71,59 +87,69 @@ impl Number for f64 {
     }
 }
 
+/// Whether the top bit of `f` is set for any of the elements.
 #[inline(always)]
-fn eval<F: Function, T: Number>(x: f64, y: f64) -> f64 {
-    match T::WIDE {
-        true => F::eval::<true>(x, y),
-        false => F::eval::<false>(x, y),
+fn any<const N: usize>(f: impl Fn(f64, f64) -> u64, a: &[f64; N], b: &[f64; N]) -> bool {
+    // Eight words at a time, as they stand in a vector.
+    let mut words = [0; 8];
+    for i in (0..N).step_by(8) {
+        for j in 0..8 {
+            words[j] |= f(a[i + j], b[i + j]);
+        }
     }
+    words.into_iter().fold(0, |all, w| all | w) >> 63 == 1
 }
 
-/// Computes a block of `N` elements, the first `m` of which exist.
+/// Computes a block of `N` elements, which is a multiple of 8.
 #[inline(always)]
-unsafe fn run_block<F: Function, T: Number, const N: usize>(m: usize, x: *const T, y: *const T, out: *mut T) {
-    let (mut a, mut b, mut r) = ([1.0; N], [1.0; N], [0.0; N]);
-    // SAFETY: the caller provides `m` elements of each.
-    unsafe {
-        if m == N {
-            (0..N).for_each(|i| a[i] = (*x.add(i)).to_f64());
-            (0..N).for_each(|i| b[i] = (*y.add(i)).to_f64());
-        } else {
-            (0..m).for_each(|i| (a[i], b[i]) = ((*x.add(i)).to_f64(), (*y.add(i)).to_f64()));
+fn run_block<F: Function, const WIDE: bool, const N: usize>(a: [f64; N], b: [f64; N]) -> [f64; N] {
+    let mut r = [0.0; N];
+    // Loops that are this plain become vector code; iterators with closures do not always.
+    if !any(F::uncommon, &a, &b) {
+        for i in 0..N {
+            r[i] = F::eval_common::<WIDE>(a[i], b[i]);
         }
+        return r;
     }
     for i in 0..N {
-        r[i] = eval::<F, T>(a[i], b[i]);
+        r[i] = F::eval::<WIDE>(a[i], b[i]);
     }
-    if (0..N).fold(false, |far, i| far | F::is_far(a[i], b[i])) {
-        let far = |i: &usize| F::is_far(a[*i], b[*i]);
+    if any(F::far, &a, &b) {
+        let far = |i: &usize| F::far(a[*i], b[*i]) >> 63 == 1;
         (0..N).filter(far).for_each(|i| r[i] = F::eval_far(a[i], b[i]));
     }
-    // SAFETY: as above.
-    unsafe {
-        if m == N {
-            (0..N).for_each(|i| *out.add(i) = T::from_f64(r[i]));
-        } else {
-            (0..m).for_each(|i| *out.add(i) = T::from_f64(r[i]));
-        }
+    r
+}
+
+/// [`run_block`] for elements of type `T`.
+#[inline(always)]
+fn run_typed<F: Function, T: Number, const N: usize>(a: [f64; N], b: [f64; N]) -> [f64; N] {
+    match T::WIDE {
+        true => run_block::<F, true, N>(a, b),
+        false => run_block::<F, false, N>(a, b),
     }
 }
 
 /// Computes `n` elements.
 #[inline(always)]
-unsafe fn run<F: Function, T: Number>(n: usize, x: *const T, y: *const T, out: *mut T) {
+unsafe fn run<F: Function, T: Number, L: Load<T>>(n: usize, x: *const T, y: *const T, out: *mut T) {
     const LONG: usize = 32;
     const SHORT: usize = 8;
     let mut at = 0;
     // SAFETY: the caller provides `n` elements of each.
     unsafe {
         while n - at >= LONG {
-            run_block::<F, T, LONG>(LONG, x.add(at), y.add(at), out.add(at));
+            let a = L::load(x.add(at));
+            let b = if F::BINARY { L::load(y.add(at)) } else { a };
+            let r = run_typed::<F, T, LONG>(a, b);
+            (0..LONG).for_each(|i| *out.add(at + i) = T::from_f64(r[i]));
             at += LONG;
         }
         while at < n {
             let m = (n - at).min(SHORT);
-            run_block::<F, T, SHORT>(m, x.add(at), y.add(at), out.add(at));
+            let read = |p: *const T| std::array::from_fn(|i| if i < m { (*p.add(at + i)).to_f64() } else { 1.0 });
+            let r = run_typed::<F, T, SHORT>(read(x), read(y));
+            (0..m).for_each(|i| *out.add(at + i) = T::from_f64(r[i]));
             at += m;
         }
     }
@@ -136,33 +162,54 @@ unsafe fn run<F: Function, T: Number>(n: usize, x: *const T, y: *const T, out: *
 /// the operands.
 pub type LaneFn = unsafe extern "C" fn(n: usize, x: *const u8, y: *const u8, out: *mut u8);
 
-unsafe extern "C" fn portable<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8) {
+unsafe extern "C" fn portable<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+where
+    load::Portable: Load<T>,
+{
     // SAFETY: see `LaneFn`.
-    unsafe { run::<F, T>(n, x.cast(), y.cast(), out.cast()) }
+    unsafe { run::<F, T, load::Portable>(n, x.cast(), y.cast(), out.cast()) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe extern "C" fn avx2<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8) {
+unsafe extern "C" fn avx2<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+where
+    load::Avx2: Load<T>,
+{
     // SAFETY: see `LaneFn`.
-    unsafe { run::<F, T>(n, x.cast(), y.cast(), out.cast()) }
+    unsafe { run::<F, T, load::Avx2>(n, x.cast(), y.cast(), out.cast()) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx2,fma")]
-unsafe extern "C" fn avx512<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8) {
+unsafe extern "C" fn avx512<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+where
+    load::Avx512: Load<T>,
+{
     // SAFETY: see `LaneFn`.
-    unsafe { run::<F, T>(n, x.cast(), y.cast(), out.cast()) }
+    unsafe { run::<F, T, load::Avx512>(n, x.cast(), y.cast(), out.cast()) }
 }
 
-fn compiled<F: Function, T: Number>(isa: Isa) -> LaneFn {
+#[cfg(target_arch = "x86_64")]
+fn compiled<F: Function, T: Number>(isa: Isa) -> LaneFn
+where
+    load::Portable: Load<T>,
+    load::Avx2: Load<T>,
+    load::Avx512: Load<T>,
+{
     match isa {
-        #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => avx512::<F, T>,
-        #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => avx2::<F, T>,
         _ => portable::<F, T>,
     }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn compiled<F: Function, T: Number>(_isa: Isa) -> LaneFn
+where
+    load::Portable: Load<T>,
+{
+    portable::<F, T>
 }
 
 /// An operation of one element, or of two.
@@ -222,6 +269,17 @@ fn fma(a: f64, b: f64, c: f64) -> f64 {
 fn pick(c: bool, a: f64, b: f64) -> f64 {
     if c { a } else { b }
 }
+
+/// A word whose top bit is set unless `low <= x < high`, for bounds that are not negative.
+#[inline(always)]
+fn outside(x: f64, low: f64, high: f64) -> u64 {
+    let below = x.to_bits().wrapping_sub(low.to_bits());
+    let above = high.to_bits().wrapping_sub(1).wrapping_sub(x.to_bits());
+    below | above
+}
+
+/// The least positive number.
+const LEAST: f64 = 5e-324;
 
 /// The polynomial with these coefficients, from the highest power down.
 #[inline(always)]

@@ -1,8 +1,8 @@
 //! Powers and the hypotenuse.
 
 use super::exp::exp_of_sum;
-use super::log::{log, split};
-use super::{Function, fma, horner, pick};
+use super::log::{log_of_positive, split};
+use super::{Function, LEAST, fma, horner, outside, pick};
 
 /// `ln(2)`, whose first part times an exponent is exact.
 const LN_2: [f64; 2] = [6.93147180369123816490e-01, 1.90821492927058770002e-10];
@@ -59,7 +59,7 @@ fn log_of_two_parts(x: f64) -> (f64, f64) {
 #[inline(always)]
 pub(super) fn pow<const WIDE: bool>(x: f64, y: f64) -> f64 {
     if !WIDE {
-        return exp_of_sum::<false>(y * log(x), 0.0);
+        return exp_of_sum::<false>(y * log_of_positive(x), 0.0);
     }
     let (l, l_low) = log_of_two_parts(x);
     let p = y * l;
@@ -68,6 +68,7 @@ pub(super) fn pow<const WIDE: bool>(x: f64, y: f64) -> f64 {
 
 pub(super) struct Pow;
 impl Function for Pow {
+    const BINARY: bool = true;
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, y: f64) -> f64 {
         let a = x.abs();
@@ -85,10 +86,19 @@ impl Function for Pow {
         let value = pick(undefined, f64::NAN, signed);
         pick(y == 0.0 || x == 1.0, 1.0, value)
     }
+    #[inline(always)]
+    fn uncommon(x: f64, y: f64) -> u64 {
+        outside(x, LEAST, f64::INFINITY) | outside(y.abs(), 0.0, f64::INFINITY)
+    }
+    #[inline(always)]
+    fn eval_common<const WIDE: bool>(x: f64, y: f64) -> f64 {
+        pow::<WIDE>(x, y)
+    }
 }
 
 pub(super) struct Hypot;
 impl Function for Hypot {
+    const BINARY: bool = true;
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, y: f64) -> f64 {
         let infinite = x.abs() == f64::INFINITY || y.abs() == f64::INFINITY;

@@ -1,6 +1,6 @@
 //! Sine, cosine and tangent, after fdlibm. The argument is reduced by pi / 2 in two steps with fused multiplications.
 
-use super::{Function, MAGIC, fma, horner, pick};
+use super::{Function, MAGIC, fma, horner, outside, pick};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 /// `pi / 2 - FRAC_PI_2`.
@@ -71,8 +71,8 @@ macro_rules! trigonometric {
                 $value
             }
             #[inline(always)]
-            fn is_far(x: f64, _: f64) -> bool {
-                x.abs() > LIMIT
+            fn far(x: f64, _: f64) -> u64 {
+                outside(x.abs(), 0.0, LIMIT)
             }
             fn eval_far(x: f64, _: f64) -> f64 {
                 $far(x)
