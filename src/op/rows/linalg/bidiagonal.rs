@@ -188,4 +188,19 @@ mod tests {
             }
         }
     }
+
+    /// The product of the three factors is the matrix, also where squares of its elements overflow.
+    #[test]
+    fn factors_of_large_matrices_give_the_matrix() {
+        for (rows, columns) in [(5, 5), (9, 4), (4, 9)] {
+            let m = Matrix::from_fn(rows, columns, |i, j| ((i * 3 + j * j) as f64 - 4.0) * 1e200);
+            let (u, s, v) = jacobi_svd(&m);
+            for i in 0..rows {
+                for j in 0..columns {
+                    let sum: f64 = (0..s.len()).map(|k| u.at(i, k) * s[k] * v.at(j, k)).sum();
+                    assert!((sum - m.at(i, j)).abs() <= 1e-13 * s[0], "{rows} {columns}");
+                }
+            }
+        }
+    }
 }
