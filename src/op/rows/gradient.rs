@@ -6,6 +6,7 @@ use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = backward_rows();
+    v.extend(dropout_backward_rows());
     v.push(gradient_row());
     v
 }
@@ -81,6 +82,11 @@ fn backward_rows() -> Vec<Op> {
         )
         .doc("the gradient of log_softmax")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+fn dropout_backward_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
             |b, c| {

@@ -10,10 +10,13 @@ pub(super) fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = [
         size_rows(),
         kind_rows(),
+        comparison_rows(),
         sequence_rows(),
         memory_rows(),
-        choice_rows(),
+        extremum_rows(),
+        conversion_rows(),
         math_rows(),
+        aggregate_rows(),
     ]
     .into_iter()
     .flatten()
@@ -71,7 +74,10 @@ fn kind_rows() -> Vec<Op> {
         .doc("whether the dtype is complex")
         .spelled("torch.@ Tensor.@"),
         host("is_signed(Tensor self) -> bool", |c, _| {
-            Ok(Val::Bool(!matches!(c.leaf("self")?.dtype, DType::U8 | DType::B8 | DType::U16 | DType::U32 | DType::U64)))
+            Ok(Val::Bool(!matches!(
+                c.leaf("self")?.dtype,
+                DType::U8 | DType::B8 | DType::U16 | DType::U32 | DType::U64
+            )))
         })
         .doc("whether the dtype is signed")
         .spelled("torch.@ Tensor.@ aten.@"),
@@ -80,12 +86,19 @@ fn kind_rows() -> Vec<Op> {
         })
         .doc("the size of an element in bytes")
         .spelled("Tensor.@"),
-        host("is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
-            Ok(Val::Bool(true))
-        })
+        host(
+            "is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool",
+            |_, _| Ok(Val::Bool(true)),
+        )
         .memory(MemoryUse::Asks)
         .doc("True, since all fxc tensors are contiguous")
         .spelled("Tensor.@ aten.@ aten.@.memory_format aten.sym_is_contiguous.default"),
+    ]
+}
+
+/// `is_conj`, `is_same_size` and `is_tensor`.
+fn comparison_rows() -> Vec<Op> {
+    vec![
         host("is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
             .doc("False: fxc has no lazy conjugation or negation and no inference mode")
             .spelled(
@@ -354,7 +367,7 @@ fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
     Op::new(declared, rule, Meaning::Host)
 }
 
-fn choice_rows() -> Vec<Op> {
+fn extremum_rows() -> Vec<Op> {
     vec![
         host("sym_max(Any a, Any b) -> Any", |c, _| extremum_type(c, true))
             .doc("the larger of two numbers")
@@ -372,6 +385,12 @@ fn choice_rows() -> Vec<Op> {
         })
         .doc("the smallest of three numbers")
         .spelled("builtins.min"),
+    ]
+}
+
+/// Conversions between kinds of numbers, and choices by a condition.
+fn conversion_rows() -> Vec<Op> {
+    vec![
         host("sym_int(Any a) -> int", |c, _| to_int(c.get("a")))
             .doc("a number truncated to an int")
             .spelled("torch.@ builtins.int math.trunc"),
@@ -418,6 +437,12 @@ fn math_rows() -> Vec<Op> {
         })
         .doc("a number rounded to the nearest int, half to even")
         .spelled("builtins.round"),
+    ]
+}
+
+/// Products, sums and roots of numbers.
+fn aggregate_rows() -> Vec<Op> {
+    vec![
         host("math_prod(Any items) -> Any", |c, _| {
             let items = c
                 .get("items")

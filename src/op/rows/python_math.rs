@@ -6,7 +6,24 @@ use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, RowDeclaration, Type
 use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    let mut v = vec![
+    [
+        quotient_rows(),
+        integer_rows(),
+        exponential_rows(),
+        trigonometric_rows(),
+        hyperbolic_rows(),
+        other_function_rows(),
+        of_two(),
+        predicate_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Rounding, quotients and modular powers.
+fn quotient_rows() -> Vec<Op> {
+    vec![
         host("math_round_to(Any a, Any ndigits) -> Any", |c, _| {
             round_to(c.get("a"), c.get("ndigits"))
         })
@@ -24,6 +41,12 @@ pub(super) fn rows() -> Vec<Op> {
         host("pow_mod(Any base, Any exp, Any mod) -> int", pow_mod)
             .doc("an integer power modulo an integer")
             .spelled("builtins.pow"),
+    ]
+}
+
+/// Functions of integers, and a logarithm to any base.
+fn integer_rows() -> Vec<Op> {
+    vec![
         host("math_gcd(Any a, Any b) -> int", |c, _| of_ints(c, gcd))
             .doc("the greatest common divisor")
             .spelled("math.gcd"),
@@ -53,11 +76,7 @@ pub(super) fn rows() -> Vec<Op> {
         })
         .doc("a logarithm to any base")
         .spelled("math.log"),
-    ];
-    v.extend(function_rows());
-    v.extend(of_two());
-    v.extend(predicate_rows());
-    v
+    ]
 }
 
 fn host(declared: impl Into<RowDeclaration>, rule: TypeRule) -> Op {
@@ -73,7 +92,7 @@ macro_rules! function {
     };
 }
 
-fn function_rows() -> Vec<Op> {
+fn exponential_rows() -> Vec<Op> {
     vec![
         function!("math_exp", "exp(Any a) -> float", "math.exp", f64::exp),
         function!("math_exp2", "exp2(Any a) -> float", "math.exp2", f64::exp2),
@@ -92,6 +111,11 @@ fn function_rows() -> Vec<Op> {
             log_except_zero(f64::log10)
         ),
         function!("math_log1p", "log1p(Any a) -> float", "math.log1p", f64::ln_1p),
+    ]
+}
+
+fn trigonometric_rows() -> Vec<Op> {
+    vec![
         function!("math_sin", "sin(Any a) -> float", "math.sin torch._sym_sin", f64::sin),
         function!("math_cos", "cos(Any a) -> float", "math.cos torch._sym_cos", f64::cos),
         function!("math_tan", "tan(Any a) -> float", "math.tan torch._sym_tan", f64::tan),
@@ -113,6 +137,11 @@ fn function_rows() -> Vec<Op> {
             "math.atan torch._sym_atan",
             f64::atan
         ),
+    ]
+}
+
+fn hyperbolic_rows() -> Vec<Op> {
+    vec![
         function!(
             "math_sinh",
             "sinh(Any a) -> float",
@@ -143,6 +172,12 @@ fn function_rows() -> Vec<Op> {
             "math.atanh",
             |x: f64| if x.abs() < 1.0 { libm::atanh(x) } else { f64::NAN }
         ),
+    ]
+}
+
+/// Error functions, roots and conversions of angles.
+fn other_function_rows() -> Vec<Op> {
+    vec![
         function!("math_fabs", "fabs(Any a) -> float", "math.fabs", f64::abs),
         function!("math_erf", "erf(Any a) -> float", "math.erf", libm::erf),
         function!("math_erfc", "erfc(Any a) -> float", "math.erfc", libm::erfc),

@@ -121,24 +121,24 @@ fn cat_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
                 "zero-dimensional tensor (at position {i}) cannot be concatenated"
             )));
         }
-        shapes.push(s);
+        shapes.push((i, s));
     }
-    let solid: Vec<(usize, &[Dim])> = shapes
-        .iter()
-        .copied()
-        .enumerate()
-        .filter(|(_, s)| !is_legacy_empty(s))
-        .collect();
-    let Some(&(_, first)) = solid.first() else {
-        return Ok(Val::Leaf(TensorType::new(dtype, vec![Dim::Const(0)])));
+    shapes.retain(|(_, s)| !is_legacy_empty(s));
+    let shape = match shapes.first() {
+        Some((_, first)) => concatenated_shape(&shapes, wrap_dim(c.int("dim")?, first.len())?, sizes)?,
+        None => vec![Dim::Const(0)],
     };
-    let dim = wrap_dim(c.int("dim")?, first.len())?;
-    let mut out = first.to_vec();
-    for &(n, s) in &solid[1..] {
-        if s.len() != first.len() {
+    Ok(Val::Leaf(TensorType::new(dtype, shape)))
+}
+
+/// The shape of the tensors, each with its position in the list, after concatenation along `dim`.
+fn concatenated_shape(shapes: &[(usize, &[Dim])], dim: usize, sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
+    let mut out = shapes[0].1.to_vec();
+    for &(n, s) in &shapes[1..] {
+        if s.len() != out.len() {
             return Err(OpError::shape(format!(
                 "Tensors must have same number of dimensions: got {} and {}",
-                first.len(),
+                out.len(),
                 s.len()
             )));
         }
@@ -157,7 +157,7 @@ fn cat_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
             };
         }
     }
-    Ok(Val::Leaf(TensorType::new(dtype, out)))
+    Ok(out)
 }
 
 fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

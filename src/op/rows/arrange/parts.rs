@@ -8,10 +8,16 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [whole_tensor_rows(), taken_apart(), by_tensors(), masked_index_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        whole_tensor_rows(),
+        taken_apart(),
+        by_tensors(),
+        masked_index_rows(),
+        renorm_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Comparisons of whole tensors that return a single Python bool.
@@ -283,29 +289,9 @@ fn spaced_values(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<
     if steps < 0 {
         return Err(OpError::arg("steps", "number of steps must be non-negative"));
     }
-    let mut bounds = vec![];
-    for name in ["start", "end"] {
-        bounds.push(match c.get(name) {
-            Val::Leaf(t) if t.rank()? > 0 => {
-                return Err(OpError::arg(
-                    name,
-                    format!(
-                        "{} only supports 0-dimensional {name} and end tensors",
-                        if powers { "logspace" } else { "linspace" }
-                    ),
-                ));
-            }
-            Val::Leaf(t) => b.to_dtype(t, DType::F64)?,
-            v => b.full(&[], v.clone(), DType::F64)?,
-        });
-    }
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
-    if !dtype.is_float() {
-        for bound in &mut bounds {
-            let whole = b.to_dtype(bound, dtype)?;
-            *bound = b.to_dtype(&whole, DType::F64)?;
-        }
-    }
+    let row = if powers { "logspace" } else { "linspace" };
+    let bounds = range_bounds(b, c, dtype, row)?;
     let places = b.arange(Val::int(0), Val::int(steps))?;
     let forward = b.to_dtype(&places, DType::F64)?;
     let backward = b.rsub(&forward, Val::Float((steps - 1) as f64))?;
@@ -327,6 +313,28 @@ fn spaced_values(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<
         false => out,
     };
     b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+/// `start` and `end` in f64, truncated if the result has integers.
+fn range_bounds(b: &mut dyn Build, c: &Call<Traced>, dtype: DType, row: &str) -> OpResult<Vec<Traced>> {
+    let mut bounds = vec![];
+    for name in ["start", "end"] {
+        bounds.push(match c.get(name) {
+            Val::Leaf(t) if t.rank()? > 0 => {
+                let title = format!("{row} only supports 0-dimensional {name} and end tensors");
+                return Err(OpError::arg(name, title));
+            }
+            Val::Leaf(t) => b.to_dtype(t, DType::F64)?,
+            v => b.full(&[], v.clone(), DType::F64)?,
+        });
+    }
+    if !dtype.is_float() {
+        for bound in &mut bounds {
+            let whole = b.to_dtype(bound, dtype)?;
+            *bound = b.to_dtype(&whole, DType::F64)?;
+        }
+    }
+    Ok(bounds)
 }
 
 fn masked_index_rows() -> Vec<Op> {
@@ -363,6 +371,12 @@ fn masked_index_rows() -> Vec<Op> {
         )
         .doc("a copy with values added at indices where the mask is true")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+/// `embedding_renorm`.
+fn renorm_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
             |b, c| {

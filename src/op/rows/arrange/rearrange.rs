@@ -16,8 +16,10 @@ pub(super) fn rows() -> Vec<Op> {
             .spelled("aten.@ torch.@ Tensor.@"),
     ];
     v.extend(repeat_rows());
+    v.extend(repeat_index_rows());
     v.extend(shuffle_rows());
     v.extend(diagonal_rows());
+    v.extend(trace_rows());
     v
 }
 
@@ -45,6 +47,11 @@ fn repeat_rows() -> Vec<Op> {
         )
         .doc("every element (or slice along a dim) repeated by the counts in a tensor")
         .spelled("aten.repeat_interleave.self_Tensor torch.repeat_interleave Tensor.repeat_interleave"),
+    ]
+}
+
+fn repeat_index_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "repeat_indices(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
             |c, _| {
@@ -124,6 +131,11 @@ fn diagonal_rows() -> Vec<Op> {
         })
         .doc("a matrix with all elements as its diagonal")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+fn trace_rows() -> Vec<Op> {
+    vec![
         Op::composite("trace(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             if x.rank()? != 2 {

@@ -11,9 +11,21 @@ use crate::types::{Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = vec![convolution_row()];
-    v.extend(of_rank::<1>("[1]", "default"));
-    v.extend(of_rank::<2>("[1, 1]", "input"));
-    v.extend(of_rank::<3>("[1, 1, 1]", "input"));
+    v.extend([
+        conv_row::<1>("[1]"),
+        conv_mode_row::<1>(),
+        conv_transpose_row::<1>("default"),
+    ]);
+    v.extend([
+        conv_row::<2>("[1, 1]"),
+        conv_mode_row::<2>(),
+        conv_transpose_row::<2>("input"),
+    ]);
+    v.extend([
+        conv_row::<3>("[1, 1, 1]"),
+        conv_mode_row::<3>(),
+        conv_transpose_row::<3>("input"),
+    ]);
     v.extend(tbc::rows());
     v.extend(fold::rows());
     v
@@ -40,58 +52,80 @@ fn convolution_row() -> Op {
     )
 }
 
-/// The convolutions of `N` dims: `conv{N}d` with the default list `ones`, its variant for modules with a padding mode
-/// other than zeros, and the transposed one with the overload name `overload`.
-fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
-    let module = text!(
+fn conv_module<const N: usize>() -> &'static str {
+    text!(
         "Conv{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
          padding_mode='zeros')"
-    );
-    [
-        Op::composite((text!("conv{N}d"), text!(
+    )
+}
+
+/// `conv{N}d` with the default list `ones`.
+fn conv_row<const N: usize>(ones: &str) -> Op {
+    let module = conv_module::<N>();
+    Op::composite(
+        (
+            text!("conv{N}d"),
+            text!(
                 "conv{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride={ones}, Any padding=0, \
-                 SymInt[{N}] dilation={ones}, SymInt groups=1) -> Tensor"
-            )),
-            |b, c| conv_nd(b, c, N),
-        )
-        .doc("convolution; the padding is numeric, 'valid' or 'same'")
-        .spelled(text!(
-            "aten.conv{N}d.default aten.conv{N}d.padding torch.conv{N}d torch.nn.functional.conv{N}d"
-        ))
-        .module(text!(
-            "{module} = conv{N}d(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
-             @bias[out_channels] if bias, stride, padding, dilation, groups) when \
-             padding_mode='zeros'"
-        )),
-        Op::composite((text!("conv{N}d_mode"), text!(
+             SymInt[{N}] dilation={ones}, SymInt groups=1) -> Tensor"
+            ),
+        ),
+        |b, c| conv_nd(b, c, N),
+    )
+    .doc("convolution; the padding is numeric, 'valid' or 'same'")
+    .spelled(text!(
+        "aten.conv{N}d.default aten.conv{N}d.padding torch.conv{N}d torch.nn.functional.conv{N}d"
+    ))
+    .module(text!(
+        "{module} = conv{N}d(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
+         @bias[out_channels] if bias, stride, padding, dilation, groups) when \
+         padding_mode='zeros'"
+    ))
+}
+
+/// `conv{N}d` for modules with a padding mode other than zeros.
+fn conv_mode_row<const N: usize>() -> Op {
+    let module = conv_module::<N>();
+    Op::composite(
+        (
+            text!("conv{N}d_mode"),
+            text!(
                 "conv{N}d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], Any padding=0, \
-                 SymInt[{N}] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
-            )),
-            |b, c| conv_mode(b, c, N),
-        )
-        .doc("convolution of an input padded in the given mode of `pad`")
-        .module(text!(
-            "{module} = conv{N}d_mode(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
-             @bias[out_channels] if bias, stride, padding, dilation, groups, padding_mode)"
-        )),
-        Op::composite((text!("conv_transpose{N}d"), text!(
+             SymInt[{N}] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
+            ),
+        ),
+        |b, c| conv_mode(b, c, N),
+    )
+    .doc("convolution of an input padded in the given mode of `pad`")
+    .module(text!(
+        "{module} = conv{N}d_mode(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
+         @bias[out_channels] if bias, stride, padding, dilation, groups, padding_mode)"
+    ))
+}
+
+/// The transposed convolution of `N` dims with the overload name `overload`.
+fn conv_transpose_row<const N: usize>(overload: &str) -> Op {
+    Op::composite(
+        (
+            text!("conv_transpose{N}d"),
+            text!(
                 "conv_transpose{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], \
-                 SymInt[{N}] padding=[0], SymInt[{N}] output_padding=[0], SymInt groups=1, SymInt[{N}] dilation=[1]) \
-                 -> Tensor"
-            )),
-            |b, c| conv_transpose(b, c, N),
-        )
-        .doc("transposed convolution: the gradient of a convolution with respect to its input")
-        .spelled(text!(
-            "aten.conv_transpose{N}d.{overload} torch.conv_transpose{N}d torch.nn.functional.conv_transpose{N}d"
-        ))
-        .module(text!(
-            "ConvTranspose{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
-             groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose{N}d(input, \
-             @weight[in_channels, out_channels // groups, *kernel_size:{N}], @bias[out_channels] if bias, stride, \
-             padding, output_padding, groups, dilation)"
-        )),
-    ]
+             SymInt[{N}] padding=[0], SymInt[{N}] output_padding=[0], SymInt groups=1, SymInt[{N}] dilation=[1]) \
+             -> Tensor"
+            ),
+        ),
+        |b, c| conv_transpose(b, c, N),
+    )
+    .doc("transposed convolution: the gradient of a convolution with respect to its input")
+    .spelled(text!(
+        "aten.conv_transpose{N}d.{overload} torch.conv_transpose{N}d torch.nn.functional.conv_transpose{N}d"
+    ))
+    .module(text!(
+        "ConvTranspose{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
+         groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose{N}d(input, \
+         @weight[in_channels, out_channels // groups, *kernel_size:{N}], @bias[out_channels] if bias, stride, \
+         padding, output_padding, groups, dilation)"
+    ))
 }
 
 /// One number per spatial dim; a single number applies to all dims.

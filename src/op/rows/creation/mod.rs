@@ -15,11 +15,16 @@ use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 pub(super) fn rows() -> Vec<Op> {
     [
         constant_rows(),
+        empty_rows(),
         scalar_rows(),
         like_rows(),
+        fill_rows(),
         new_tensor_rows(),
-        range_rows(),
+        new_empty_rows(),
+        arange_rows(),
+        spaced_rows(),
         triangle_rows(),
+        triangle_index_rows(),
         windows::rows(),
     ]
     .into_iter()
@@ -97,6 +102,11 @@ fn constant_rows() -> Vec<Op> {
         .order(MemoryOrder::RowMajor)
         .doc("a tensor of ones")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+fn empty_rows() -> Vec<Op> {
+    vec![
         creation_row(
             "empty(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
@@ -175,6 +185,12 @@ fn like_rows() -> Vec<Op> {
         )
         .doc("zeros (uninitialized in torch) with self's shape and dtype")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+/// Fills of existing tensors.
+fn fill_rows() -> Vec<Op> {
+    vec![
         pointwise("fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
             .doc("a tensor with self's shape and dtype, filled with the value")
             .spelled("aten.@.Scalar aten.@.Tensor torch.@")
@@ -217,6 +233,11 @@ fn new_tensor_rows() -> Vec<Op> {
         .order(MemoryOrder::RowMajor)
         .doc("ones with self's dtype")
         .spelled("aten.@ Tensor.@"),
+    ]
+}
+
+fn new_empty_rows() -> Vec<Op> {
+    vec![
         creation_row(
             "new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
@@ -233,10 +254,20 @@ fn new_tensor_rows() -> Vec<Op> {
     ]
 }
 
-fn range_rows() -> Vec<Op> {
-    let by = |name, schema, dtypes, shape, text| pointwise_row((name, schema), dtypes, ShapeRule::By(shape), text);
+/// A row whose shape follows from its arguments.
+fn range_row(
+    name: &'static str,
+    schema: &'static str,
+    dtypes: D,
+    shape: fn(&Call<TensorType>) -> OpResult<Vec<Dim>>,
+    text: ExprText,
+) -> Op {
+    pointwise_row((name, schema), dtypes, ShapeRule::By(shape), text)
+}
+
+fn arange_rows() -> Vec<Op> {
     vec![
-        by(
+        range_row(
             "arange",
             "arange(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
@@ -258,7 +289,13 @@ fn range_rows() -> Vec<Op> {
             "arange(Scalar end, *, ScalarType? dtype=None) -> Tensor",
             &[("start", Val::Int(Dim::Const(0)))],
         ),
-        by(
+    ]
+}
+
+/// Evenly spaced numbers, and their powers.
+fn spaced_rows() -> Vec<Op> {
+    vec![
+        range_row(
             "linspace",
             "linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
@@ -267,7 +304,7 @@ fn range_rows() -> Vec<Op> {
         )
         .doc("`steps` evenly spaced numbers from start to end")
         .spelled("aten.@ torch.@"),
-        by(
+        range_row(
             "logspace",
             "logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
             D::Given,
@@ -383,6 +420,11 @@ fn triangle_rows() -> Vec<Op> {
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_")
         .shared_writes(always_shared),
+    ]
+}
+
+fn triangle_index_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),

@@ -7,8 +7,10 @@ use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
 pub(super) fn rows() -> Vec<Op> {
-    let mut v = window_rows();
+    let mut v = cosine_window_rows();
+    v.extend(sampled_window_rows());
     v.extend(other_rows());
+    v.extend(unravel_rows());
     v.push(
         Op::composite(
             "fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
@@ -65,7 +67,7 @@ fn fft_frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<
     b.mul(&k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
 }
 
-fn window_rows() -> Vec<Op> {
+fn cosine_window_rows() -> Vec<Op> {
     vec![
         window!("hann", "", "(1 - cos) / 2", |b, c| cosine_window(b, c, &[0.5, 0.5]), "default" => "", "periodic" => ", bool periodic"),
         window!(
@@ -86,6 +88,12 @@ fn window_rows() -> Vec<Op> {
             "default" => "",
             "periodic" => ", bool periodic"
         ),
+    ]
+}
+
+/// Windows that are functions of the position from 0 to 1.
+fn sampled_window_rows() -> Vec<Op> {
+    vec![
         window!("bartlett", "", "a triangle", |b, c| sample_window(b, c, &|b, t| {
             // 1 - |2 t - 1|
             let t = b.mul(t, Val::Float(2.0))?;
@@ -149,6 +157,11 @@ fn other_rows() -> Vec<Op> {
         })
         .doc("linalg_lu_factor, and the positions of zero pivots on request")
         .spelled("torch.@ torch.functional.@ Tensor.@"),
+    ]
+}
+
+fn unravel_rows() -> Vec<Op> {
+    vec![
         Op::composite("unravel_index(Tensor indices, Any shape) -> Tensor[]", |b, c| {
             let sizes = c.dims("shape")?;
             let mut out = vec![];

@@ -10,8 +10,10 @@ use crate::types::{DType, Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = nonzero_rows();
+    v.extend(nonzero_form_rows());
     v.extend(masked_rows());
-    v.extend(counting_rows());
+    v.extend(histogram_rows());
+    v.extend(bincount_rows());
     v.push(by_max());
     v.extend(unique_rows());
     v
@@ -41,6 +43,12 @@ fn nonzero_rows() -> Vec<Op> {
         })
         .doc("the indices of nonzero elements, as rows or as one tensor per dim")
         .spelled("torch.nonzero Tensor.nonzero"),
+    ]
+}
+
+/// `nonzero` with a given number of results, and as a tuple.
+fn nonzero_form_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
             |c, _| {
@@ -104,7 +112,8 @@ fn masked_rows() -> Vec<Op> {
     ]
 }
 
-fn counting_rows() -> Vec<Op> {
+/// `one_hot` and `histc`.
+fn histogram_rows() -> Vec<Op> {
     vec![
         Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
             .doc("a one-hot vector for every class index")
@@ -129,6 +138,11 @@ fn counting_rows() -> Vec<Op> {
         )
         .doc("the number of elements in each of `bins` equal intervals")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+fn bincount_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
             |c, _| {

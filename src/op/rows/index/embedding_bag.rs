@@ -6,6 +6,10 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
 pub(super) fn rows() -> Vec<Op> {
+    [bag_rows(), bag_form_rows()].into_iter().flatten().collect()
+}
+
+fn bag_rows() -> Vec<Op> {
     vec![
         Op::new("embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \
@@ -32,6 +36,12 @@ pub(super) fn rows() -> Vec<Op> {
             "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
              torch._embedding_bag_forward_only",
         ),
+    ]
+}
+
+/// Bags of packed tables and of matrices of indices.
+fn bag_form_rows() -> Vec<Op> {
+    vec![
         Op::composite("embedding_bag_byte_unpack(Tensor weight) -> Tensor",
             byte_unpack,
         )
@@ -245,55 +255,76 @@ fn bag_bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Ve
 
 fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let w = c.leaf("weight")?;
-    let (i, o) = (
-        to_i64_indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?,
-        to_i64_indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?,
-    );
-    let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
-    let bounds = bag_bounds(o, i.len(), c.bool("include_last_offset")?)?;
-    let n = bounds.len();
-    let rows = w.shape()[0] as i64;
-    let padding = c.opt_int("padding_idx")?.map(|p| if p < 0 { p + rows } else { p });
+    let indices = to_i64_indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?;
+    let offsets = to_i64_indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?;
+    let indices = indices.as_slice::<i64>();
+    let bounds = bag_bounds(offsets.as_slice::<i64>(), indices.len(), c.bool("include_last_offset")?)?;
+    let (rows, dim) = (w.shape()[0], w.shape()[1]);
+    let padding = c
+        .opt_int("padding_idx")?
+        .map(|p| if p < 0 { p + rows as i64 } else { p });
     let mode = c.int("mode")?;
-    let dim = w.shape()[1];
-    let mut out = zeros(native(w.dtype()), &[n, dim])?;
-    let mut of_bag = zeros(DType::I64, &[i.len()])?;
-    let mut count = zeros(DType::I64, &[n])?;
-    let mut max = zeros(DType::I64, &if mode == 2 { vec![n, dim] } else { vec![n] })?;
+    let mut results = BagResults::new(w, indices.len(), bounds.len(), mode)?;
     let wide = w.to(native(w.dtype()));
     let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
-    for (k, &(a, z)) in bounds.iter().enumerate() {
+    for (k, &(begin, end)) in bounds.iter().enumerate() {
         let mut taken = vec![];
-        for (p, &row) in i.iter().enumerate().take(z).skip(a) {
-            let at = in_range(row, w.shape()[0], 0).map_err(|_| OpError::value("index out of range in self"))?;
-            of_bag.as_mut_slice::<i64>()[p] = k as i64;
-            if padding != Some(at as i64) {
-                taken.push((p, at));
+        for p in begin..end {
+            let row = in_range(indices[p], rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
+            results.bags.as_mut_slice::<i64>()[p] = k as i64;
+            if padding != Some(row as i64) {
+                taken.push((p, row));
             }
         }
-        count.as_mut_slice::<i64>()[k] = taken.len() as i64;
+        results.counts.as_mut_slice::<i64>()[k] = taken.len() as i64;
         with_number!(w.dtype(), T => {
             let bag = Bag { taken: &taken, table: wide.as_slice::<T>(), weights: weights.as_ref().map(|t| t.as_slice::<T>()) };
-            let places = if mode == 2 { Some(&mut max.as_mut_slice::<i64>()[k * dim..(k + 1) * dim]) } else { None };
-            bag.combine(&mut out.as_mut_slice::<T>()[k * dim..(k + 1) * dim], mode, places);
+            let own = k * dim..(k + 1) * dim;
+            let maxima = if mode == 2 { Some(&mut results.maxima.as_mut_slice::<i64>()[own.clone()]) } else { None };
+            bag.combine(&mut results.values.as_mut_slice::<T>()[own], mode, maxima);
         });
     }
-    match mode {
-        // torch counts only if the mean or the gradient needs it.
-        0 => count = zeros(DType::I64, &[n])?,
-        1 => max = count.clone(),
-        _ => {}
+    results.into_value(w.dtype(), mode, sums_directly(c, w.dtype())?)
+}
+
+/// The results of `_embedding_bag`.
+struct BagResults {
+    /// The sum, mean or maximum of each bag.
+    values: Tensor,
+    /// The bag of each index.
+    bags: Tensor,
+    /// The number of rows in each bag.
+    counts: Tensor,
+    /// The rows of the maxima.
+    maxima: Tensor,
+}
+
+impl BagResults {
+    fn new(table: &Tensor, indices: usize, bags: usize, mode: i64) -> OpResult<BagResults> {
+        let dim = table.shape()[1];
+        let maxima = if mode == 2 { vec![bags, dim] } else { vec![bags] };
+        Ok(BagResults {
+            values: zeros(native(table.dtype()), &[bags, dim])?,
+            bags: zeros(DType::I64, &[indices])?,
+            counts: zeros(DType::I64, &[bags])?,
+            maxima: zeros(DType::I64, &maxima)?,
+        })
     }
-    if sums_directly(c, w.dtype())? {
-        of_bag = zeros(DType::I64, &[0])?;
+
+    /// The tuple that torch returns. If it sums directly, it does not record the bags.
+    fn into_value(mut self, dtype: DType, mode: i64, direct: bool) -> OpResult<Val<Tensor>> {
+        match mode {
+            // torch counts only if the mean or the gradient needs it.
+            0 => self.counts = zeros(DType::I64, self.counts.shape())?,
+            1 => self.maxima = self.counts.clone(),
+            _ => {}
+        }
+        if direct {
+            self.bags = zeros(DType::I64, &[0])?;
+        }
+        let all = [self.values.to(dtype), self.bags, self.counts, self.maxima];
+        Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
     }
-    let leaf = Val::Leaf;
-    Ok(Val::Tuple(vec![
-        leaf(out.to(w.dtype())),
-        leaf(of_bag),
-        leaf(count),
-        leaf(max),
-    ]))
 }
 
 /// The entries of a bag: `(position among the indices, row of the table)`.

@@ -209,6 +209,65 @@ struct Places {
     rest: Vec<(usize, usize)>,
 }
 
+/// The dims of a tensor, by what the items of an index do with them.
+#[derive(Default)]
+struct IndexedDims {
+    /// `(size, stride)` of the dims that are not indexed, in order.
+    rest: Vec<(usize, usize)>,
+    /// The dims that are indexed, each with its index tensor.
+    tensors: Vec<(usize, Tensor)>,
+    /// The dim of every index tensor and of every 0-d mask.
+    positions: Vec<usize>,
+    /// Whether all 0-d masks are true, if there are any.
+    scalar_mask: Option<bool>,
+}
+
+impl IndexedDims {
+    fn from_call(c: &Call<Tensor>, strides: &[usize]) -> OpResult<IndexedDims> {
+        let x = c.leaf("self")?;
+        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", x.rank()));
+        let mut out = IndexedDims::default();
+        let mut dim = 0;
+        for item in index_items(c)? {
+            let tensors = match item {
+                None => {
+                    let n = *x.shape().get(dim).ok_or_else(too_many)?;
+                    out.rest.push((n, strides[dim]));
+                    dim += 1;
+                    continue;
+                }
+                Some(t) if is_mask(t.dtype()) && t.rank() == 0 => {
+                    out.scalar_mask = Some(t.get(0).to_bool() && out.scalar_mask != Some(false));
+                    out.positions.push(dim);
+                    continue;
+                }
+                Some(t) if is_mask(t.dtype()) => mask_indices(t),
+                Some(t) => vec![t.to(DType::I64)],
+            };
+            for t in tensors {
+                out.tensors.push((dim, t));
+                out.positions.push(dim);
+                dim += 1;
+            }
+        }
+        if dim > x.rank() {
+            return Err(too_many());
+        }
+        out.rest.extend((dim..x.rank()).map(|d| (x.shape()[d], strides[d])));
+        Ok(out)
+    }
+
+    /// The shape to which the index tensors are broadcast.
+    fn common_shape(&self) -> OpResult<Vec<usize>> {
+        let mut common: Vec<Dim> = self.scalar_mask.map(|m| Dim::Const(m as i64)).into_iter().collect();
+        for (_, t) in &self.tensors {
+            let ty = t.ty();
+            common = broadcast_indices(&common, ty.shape.as_deref().unwrap_or_default(), &mut Sizes::default())?;
+        }
+        Ok(common.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect())
+    }
+}
+
 /// Converts a mask to one index tensor per dim.
 fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
     let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
@@ -227,58 +286,18 @@ impl Places {
     fn new(c: &Call<Tensor>) -> OpResult<Places> {
         let x = c.leaf("self")?;
         let strides = contiguous_strides(x.shape());
-        let (mut dim, mut rest, mut at) = (0, vec![], vec![]);
-        let mut tensors: Vec<(usize, Tensor)> = vec![];
-        let mut scalar_mask: Option<bool> = None;
-        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", x.rank()));
-        for item in index_items(c)? {
-            match item {
-                None => {
-                    rest.push((*x.shape().get(dim).ok_or_else(too_many)?, strides[dim]));
-                    dim += 1;
-                }
-                Some(t) if is_mask(t.dtype()) => {
-                    if t.rank() == 0 {
-                        scalar_mask = Some(t.get(0).to_bool() && scalar_mask != Some(false));
-                        at.push(dim);
-                        continue;
-                    }
-                    for i in mask_indices(t) {
-                        tensors.push((dim, i));
-                        at.push(dim);
-                        dim += 1;
-                    }
-                }
-                Some(t) => {
-                    tensors.push((dim, t.to(DType::I64)));
-                    at.push(dim);
-                    dim += 1;
-                }
-            }
-        }
-        if dim > x.rank() {
-            return Err(too_many());
-        }
-        rest.extend((dim..x.rank()).map(|d| (x.shape()[d], strides[d])));
-        let mut common: Vec<Dim> = scalar_mask.map(|m| Dim::Const(m as i64)).into_iter().collect();
-        for (_, t) in &tensors {
-            common = broadcast_indices(
-                &common,
-                t.ty().shape.as_deref().unwrap_or_default(),
-                &mut Sizes::default(),
-            )?;
-        }
-        let common: Vec<usize> = common.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect();
-        let offsets = index_offsets(x, &strides, &tensors, &common)?;
-        let first = insertion_point(&at);
-        let mut shape: Vec<usize> = rest.iter().map(|r| r.0).collect();
+        let indexed = IndexedDims::from_call(c, &strides)?;
+        let common = indexed.common_shape()?;
+        let offsets = index_offsets(x, &strides, &indexed.tensors, &common)?;
+        let first = insertion_point(&indexed.positions);
+        let mut shape: Vec<usize> = indexed.rest.iter().map(|r| r.0).collect();
         shape.splice(first..first, common.iter().copied());
         Ok(Places {
             shape,
             first,
             index_rank: common.len(),
             offsets,
-            rest,
+            rest: indexed.rest,
         })
     }
 
@@ -286,23 +305,23 @@ impl Places {
     /// position `p` on; all runs have the same length.
     #[inline(always)]
     fn for_each_run(&self, mut f: impl FnMut(usize, usize, usize)) {
-        let (before, behind) = self.rest.split_at(self.first);
+        let (before, after) = self.rest.split_at(self.first);
         let part = |v: &[(usize, usize)]| {
             let (shape, strides): (Vec<usize>, Vec<i64>) = v.iter().map(|&(n, s)| (n, s as i64)).unzip();
             let mut out = vec![];
             strided_positions(&shape, 0, &strides, &mut |_, p| out.push(p));
             out
         };
-        let (before, mut behind) = (part(before), part(behind));
+        let (before, mut after) = (part(before), part(after));
         let mut run = 1;
-        if behind.iter().enumerate().all(|(k, &p)| k == p) {
-            run = behind.len();
-            behind.truncate(1);
+        if after.iter().enumerate().all(|(k, &p)| k == p) {
+            run = after.len();
+            after.truncate(1);
         }
         let mut i = 0;
         for a in &before {
             for o in &self.offsets {
-                for z in &behind {
+                for z in &after {
                     f(i, a + o + z, run);
                     i += run;
                 }

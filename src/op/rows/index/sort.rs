@@ -11,7 +11,10 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 pub(crate) fn rows() -> Vec<Op> {
-    sort_rows().into_iter().chain(search_rows()).collect()
+    [sort_rows(), selection_rows(), search_rows(), bucket_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn sort_rows() -> Vec<Op> {
@@ -41,6 +44,12 @@ fn sort_rows() -> Vec<Op> {
         .order(MemoryOrder::First)
         .doc("the elements sorted along the first dim")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+/// The largest elements, and the k-th smallest.
+fn selection_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor)",
             topk_type,
@@ -188,6 +197,11 @@ fn search_rows() -> Vec<Op> {
         )
         .doc("the insertion index of each value in a sorted row")
         .spelled("aten.@.Tensor aten.@.Scalar torch.@"),
+    ]
+}
+
+fn bucket_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "bucketize(Any self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
             |c, _| {

@@ -10,6 +10,11 @@ use crate::tensor::{Tensor, ViewMut};
 use crate::types::{Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
+    [dim_write_rows(), strided_write_rows()].into_iter().flatten().collect()
+}
+
+/// Writes along dims.
+fn dim_write_rows() -> Vec<Op> {
     let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine));
     vec![
         op(
@@ -39,6 +44,13 @@ pub(super) fn rows() -> Vec<Op> {
         .scatters_to(OpId::Diagonal)
         .doc("a copy with src written to a diagonal")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+/// Writes to strided views.
+fn strided_write_rows() -> Vec<Op> {
+    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine));
+    vec![
         op(
             "as_strided_scatter",
             "as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",

@@ -7,10 +7,16 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 pub(crate) fn rows() -> Vec<Op> {
-    [pseudo_inverses(), rank_rows(), tensor_inverse_rows(), old_forms()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        pseudo_inverses(),
+        rank_rows(),
+        tensor_inverse_rows(),
+        triangular_solve_rows(),
+        determinant_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn pseudo_inverses() -> Vec<Op> {
@@ -121,7 +127,7 @@ fn tensor_inverse_rows() -> Vec<Op> {
     ]
 }
 
-fn old_forms() -> Vec<Op> {
+fn triangular_solve_rows() -> Vec<Op> {
     vec![
         Op::composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor, \
              Tensor)",
@@ -144,6 +150,12 @@ fn old_forms() -> Vec<Op> {
         )
         .doc("the solution X of A X = self for triangular A, and a copy of A")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+/// Determinants with LU factors, and the nuclear norm.
+fn determinant_rows() -> Vec<Op> {
+    vec![
         Op::composite("_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
             let d = b.linalg_det(c.get("A").clone())?;
             let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
@@ -151,7 +163,8 @@ fn old_forms() -> Vec<Op> {
         })
         .doc("the determinant, and the LU factors")
         .spelled("aten.@"),
-        Op::composite("_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
+        Op::composite(
+            "_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
                 let d = b.call_many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
                 let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
@@ -160,18 +173,27 @@ fn old_forms() -> Vec<Op> {
         )
         .doc("the determinant's sign and the logarithm of its magnitude, and the LU factors")
         .spelled("aten.@"),
-        Op::composite("nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor", |b, c| {
-            let x = c.leaf("self")?;
-            let dims = match c.opt_ints("dim")? {
-                Some(d) => d,
-                None if x.rank()? == 2 => vec![0, 1],
-                None => return Err(OpError::shape("Expected a tensor with 2 dimensions")),
-            };
-            b.call(OpId::LinalgMatrixNorm, vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()])
-        })
+        Op::composite(
+            "nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor",
+            |b, c| {
+                let x = c.leaf("self")?;
+                let dims = match c.opt_ints("dim")? {
+                    Some(d) => d,
+                    None if x.rank()? == 2 => vec![0, 1],
+                    None => return Err(OpError::shape("Expected a tensor with 2 dimensions")),
+                };
+                b.call(
+                    OpId::LinalgMatrixNorm,
+                    vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()],
+                )
+            },
+        )
         .doc("the sum of the singular values")
         .spelled("aten.@.dim torch.@")
-        .form("aten.nuclear_norm.default torch.nuclear_norm", "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor"),
+        .form(
+            "aten.nuclear_norm.default torch.nuclear_norm",
+            "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor",
+        ),
     ]
 }
 

@@ -10,10 +10,17 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [lu_rows(), lu_solutions(), qr_rows(), ldl_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        lu_rows(),
+        lu_solutions(),
+        householder_rows(),
+        qr_rows(),
+        ldl_rows(),
+        ldl_solution_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn lu_rows() -> Vec<Op> {
@@ -90,9 +97,11 @@ fn lu_solutions() -> Vec<Op> {
     ]
 }
 
-fn qr_rows() -> Vec<Op> {
+/// Householder vectors and products with them.
+fn householder_rows() -> Vec<Op> {
     vec![
-        Op::new("geqrf(Tensor self) -> (Tensor, Tensor)",
+        Op::new(
+            "geqrf(Tensor self) -> (Tensor, Tensor)",
             |c, _| {
                 let (d, shape) = want_matrices(c, "self")?;
                 let tau = with_least(shape)?;
@@ -102,7 +111,8 @@ fn qr_rows() -> Vec<Op> {
         )
         .doc("R on and above the diagonal, the Householder vectors below it, and their scale factors")
         .spelled("aten.@ torch.@ Tensor.@"),
-        Op::new("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
+        Op::new(
+            "ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
             |c, _| {
                 let (d, x) = want_matrices(c, "self")?;
                 let (_, out) = want_matrices(c, "input3")?;
@@ -116,7 +126,8 @@ fn qr_rows() -> Vec<Op> {
         )
         .doc("the product of Q from geqrf's results, or of its transpose, with input3")
         .spelled("aten.@ torch.@ Tensor.@"),
-        Op::composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
+        Op::composite(
+            "linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
             householder_product,
         )
         .doc("the first columns of Q from geqrf's results")
@@ -125,6 +136,11 @@ fn qr_rows() -> Vec<Op> {
             "aten.orgqr.default torch.orgqr Tensor.orgqr",
             "orgqr(Tensor input, Tensor tau) -> Tensor",
         ),
+    ]
+}
+
+fn qr_rows() -> Vec<Op> {
+    vec![
         Op::composite("linalg_qr(Tensor A, str mode='reduced') -> (Tensor, Tensor)",
             |b, c| {
                 let mode = c.str("mode")?.to_string();
@@ -166,7 +182,13 @@ fn ldl_rows() -> Vec<Op> {
         )
         .doc("the Bunch-Kaufman factors L and D of a symmetric matrix, and the pivots")
         .spelled("aten.@ torch.linalg.ldl_factor"),
-        Op::new("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
+    ]
+}
+
+fn ldl_solution_rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
             |c, s| {
                 let (d, ld) = want_square(c, "LD")?;
                 let (_, b) = want_matrices(c, "B")?;

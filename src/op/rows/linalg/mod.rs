@@ -27,7 +27,9 @@ pub(super) fn rows() -> Vec<Op> {
     [
         inverse_rows(),
         determinant_rows(),
-        factor_rows(),
+        cholesky_rows(),
+        cholesky_solution_rows(),
+        singular_value_rows(),
         factors::rows(),
         spectra::rows(),
         norms::rows(),
@@ -93,7 +95,8 @@ fn determinant_rows() -> Vec<Op> {
     ]
 }
 
-fn factor_rows() -> Vec<Op> {
+/// Cholesky factors.
+fn cholesky_rows() -> Vec<Op> {
     vec![
         Op::new(
             "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor, Tensor)",
@@ -113,6 +116,12 @@ fn factor_rows() -> Vec<Op> {
             "aten.cholesky.default torch.cholesky Tensor.cholesky",
             "cholesky(Tensor self, bool upper=False) -> Tensor",
         ),
+    ]
+}
+
+/// Solutions and inverses by Cholesky factors.
+fn cholesky_solution_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
             |b, c| {
@@ -144,6 +153,11 @@ fn factor_rows() -> Vec<Op> {
         })
         .doc("the inverse of L L^T")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+fn singular_value_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor",
             singular_type,

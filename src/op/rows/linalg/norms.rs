@@ -51,8 +51,13 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 }
 
 pub(super) fn rows() -> Vec<Op> {
+    [vector_norm_rows(), matrix_norm_rows()].into_iter().flatten().collect()
+}
+
+fn vector_norm_rows() -> Vec<Op> {
     vec![
-        reduce!("linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+        reduce!(
+            "linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
              dtype=None) -> Tensor",
             norm_spec
         )
@@ -79,11 +84,18 @@ pub(super) fn rows() -> Vec<Op> {
             "aten.norm.ScalarOpt_dtype",
             "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
         ),
-        Op::composite("norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        Op::composite(
+            "norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             norm,
         )
         .doc("the p-norm over the given dims, or over all; `nuc` is the nuclear norm of matrices")
         .spelled("torch.@ torch.functional.@ Tensor.@"),
+    ]
+}
+
+/// Norms of vectors or matrices, and of matrices alone.
+fn matrix_norm_rows() -> Vec<Op> {
+    vec![
         Op::composite("linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             linalg_norm,
         )

@@ -12,10 +12,16 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [eigen_rows(), singular_values(), matrix_function_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        eigen_rows(),
+        symmetric_rows(),
+        singular_rows(),
+        polar_rows(),
+        matrix_function_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn eigen_rows() -> Vec<Op> {
@@ -44,6 +50,12 @@ fn eigen_rows() -> Vec<Op> {
         )
         .doc("the eigenvalues of symmetric matrices in ascending order")
         .spelled("aten.@ torch.linalg.eigvalsh"),
+    ]
+}
+
+/// Functions of symmetric matrices by their eigenvectors.
+fn symmetric_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
             |b, c| {
@@ -68,7 +80,7 @@ fn eigen_rows() -> Vec<Op> {
     ]
 }
 
-fn singular_values() -> Vec<Op> {
+fn singular_rows() -> Vec<Op> {
     vec![
         Op::new("linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
             |c, _| svd_type(c),
@@ -93,6 +105,11 @@ fn singular_values() -> Vec<Op> {
         )
         .doc("U, the singular values and V; U and V are zeros unless requested")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+fn polar_rows() -> Vec<Op> {
+    vec![
         Op::composite("linalg_polar(Tensor A) -> (Tensor, Tensor)", |b, c| {
             let a = c.leaf("A")?;
             if let [.., m, n] = a.shape()?

@@ -6,6 +6,11 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
+    [nll_rows(), cross_entropy_rows()].into_iter().flatten().collect()
+}
+
+/// Negative log-likelihoods.
+fn nll_rows() -> Vec<Op> {
     vec![
         Op::composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",
             |b, c| {
@@ -44,6 +49,11 @@ pub(super) fn rows() -> Vec<Op> {
         )
         .doc("nll_loss_nd, and the sum of the weights")
         .spelled("aten.@ aten.nll_loss2d_forward.default"),
+    ]
+}
+
+fn cross_entropy_rows() -> Vec<Op> {
+    vec![
         Op::composite("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100, float \
              label_smoothing=0.0) -> Tensor",
             cross_entropy,

@@ -7,7 +7,9 @@ use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = elementwise_rows();
-    v.extend(embedding_rows());
+    v.extend(hinge_rows());
+    v.extend(triplet_rows());
+    v.extend(cosine_embedding_rows());
     v.extend(class_margin_rows());
     v
 }
@@ -40,6 +42,11 @@ fn elementwise_rows() -> Vec<Op> {
             "MarginRankingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = margin_ranking_loss($0:input1, \
              $1:input2, $2:target, margin, reduction)",
         ),
+    ]
+}
+
+fn hinge_rows() -> Vec<Op> {
+    vec![
         loss!(
             "hinge_embedding_loss",
             "Tensor self, Tensor target, float margin=1.0",
@@ -59,7 +66,7 @@ fn elementwise_rows() -> Vec<Op> {
     ]
 }
 
-fn embedding_rows() -> Vec<Op> {
+fn triplet_rows() -> Vec<Op> {
     vec![
         loss!(
             "triplet_margin_loss",
@@ -97,6 +104,11 @@ fn embedding_rows() -> Vec<Op> {
              triplet_margin_with_distance_loss($0:anchor, $1:positive, $2:negative, distance_function=distance_function, \
              margin=margin, swap=swap, reduction=reduction)",
         ),
+    ]
+}
+
+fn cosine_embedding_rows() -> Vec<Op> {
+    vec![
         loss!(
             "cosine_embedding_loss",
             "Tensor input1, Tensor input2, Tensor target, float margin=0.0",

@@ -13,7 +13,9 @@ use crate::types::{DType, Dim, Val, promote_types};
 pub(super) fn rows() -> Vec<Op> {
     [
         distance_rows(),
+        weighted_rows(),
         cross_entropies(),
+        divergence_rows(),
         likelihood_rows(),
         classes::rows(),
         adaptive::rows(),
@@ -88,6 +90,12 @@ fn distance_rows() -> Vec<Op> {
             "half the squared differences up to delta, linear beyond"
         )
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
+    ]
+}
+
+/// Distances with a weight for every element.
+fn weighted_rows() -> Vec<Op> {
+    vec![
         Op::composite("weighted_mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::MseLoss, true),
@@ -146,7 +154,7 @@ fn cross_entropies() -> Vec<Op> {
     ]
 }
 
-fn likelihood_rows() -> Vec<Op> {
+fn divergence_rows() -> Vec<Op> {
     vec![
         Op::composite("kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
             kl_div,
@@ -169,6 +177,11 @@ fn likelihood_rows() -> Vec<Op> {
             "KLDivLoss(size_average=None, reduce=None, reduction='mean', log_target=False) = kl_div($0:input, $1:target, \
              reduction, log_target=log_target)",
         ),
+    ]
+}
+
+fn likelihood_rows() -> Vec<Op> {
+    vec![
         Op::composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
              -> Tensor",
             poisson_nll_loss,

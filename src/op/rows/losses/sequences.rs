@@ -6,6 +6,7 @@ use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::ops::Range;
 
 const CTC: &str = "ctc_loss(Tensor log_probs, Tensor targets, Any input_lengths, Any target_lengths, int blank=0, Any \
                    reduction=1, bool zero_infinity=False) -> Tensor";
@@ -13,6 +14,10 @@ const MULTILABEL: &str =
     "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor)";
 
 pub(super) fn rows() -> Vec<Op> {
+    [ctc_rows(), multilabel_rows()].into_iter().flatten().collect()
+}
+
+fn ctc_rows() -> Vec<Op> {
     vec![
         Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc_loss))
             .doc("-log of the probability of all alignments of the targets with the log_probs")
@@ -40,13 +45,20 @@ pub(super) fn rows() -> Vec<Op> {
                 "CTCLoss(blank=0, reduction='mean', zero_infinity=False) = ctc_loss($0:log_probs, $1:targets, \
                  $2:input_lengths, $3:target_lengths, blank, reduction, zero_infinity)",
             ),
-        Op::new(("multilabel_margin_loss_forward", MULTILABEL),
+    ]
+}
+
+fn multilabel_rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            ("multilabel_margin_loss_forward", MULTILABEL),
             |c, _| multilabel_type(c),
             Meaning::Routine(multilabel_margin_loss),
         )
         .doc("multilabel_margin_loss, and a mask of the target classes")
         .spelled("aten.multilabel_margin_loss_forward.default"),
-        Op::composite("multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
+        Op::composite(
+            "multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
             |b, c| {
                 let how = super::parse_reduction(c)? as i64;
                 let args = [c.get("self").clone(), c.get("target").clone(), Val::int(how)];
@@ -190,52 +202,74 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let blank = usize::try_from(c.int("blank")?).ok().filter(|b| *b < classes);
     let blank = blank.ok_or_else(|| OpError::arg("blank", "blank must be in label range"))?;
-    let (inputs, wanted) = (
-        sequence_lengths(c, "input_lengths", batch)?,
-        sequence_lengths(c, "target_lengths", batch)?,
-    );
-    // Targets are either one per row, or concatenated.
-    let row = if targets.rank() == 2 || single {
-        targets.shape().last().copied()
-    } else {
-        None
+    let input_lengths = sequence_lengths(c, "input_lengths", batch)?;
+    let label_ranges = LabelRanges {
+        lengths: sequence_lengths(c, "target_lengths", batch)?,
+        labels: targets.numel(),
+        row: targets
+            .shape()
+            .last()
+            .copied()
+            .filter(|_| targets.rank() == 2 || single),
     };
-    let (mut losses, mut start) = (vec![], 0);
-    for number in 0..batch {
-        let from = row.map_or(start, |n| number * n);
-        let end = from.checked_add(wanted[number]);
-        let end = end.filter(|&e| e <= targets.numel() && row.is_none_or(|n| wanted[number] <= n));
-        let end = end
-            .ok_or_else(|| OpError::value("Expected tensor to have size at least the target length at dimension 1"))?;
-        if inputs[number] > time {
+    let how = parse_reduction(c)?;
+    let (mut losses, mut end) = (vec![], 0);
+    for (number, &steps) in input_lengths.iter().enumerate() {
+        let range = label_ranges.of_sample(number, end)?;
+        end = range.end;
+        if steps > time {
             return Err(OpError::value(format!(
-                "Expected input_lengths to have value at most {time}, but got value {}",
-                inputs[number]
+                "Expected input_lengths to have value at most {time}, but got value {steps}"
             )));
         }
-        let class = |i| usize::try_from(targets.get(i).to_i64()).ok().filter(|t| *t < classes);
-        let labels: Option<Vec<usize>> = (from..end).map(class).collect();
-        let labels = labels.ok_or_else(|| OpError::value("a target is not a valid class"))?;
+        let labels = labels_in(targets, range, classes)?;
         let sample = Sample {
             log_probs: x,
             batch,
             classes,
             number,
         };
-        let mut loss = alignment_loss(&sample, inputs[number], &labels, blank);
+        let mut loss = alignment_loss(&sample, steps, &labels, blank);
         if c.bool("zero_infinity")? && loss == f64::INFINITY {
             loss = 0.0;
         }
-        let how = parse_reduction(c)?;
         losses.push(if how == 1 {
-            loss / wanted[number].max(1) as f64
+            loss / labels.len().max(1) as f64
         } else {
             loss
         });
-        start = end;
     }
     let shape: &[usize] = if single { &[] } else { &[batch] };
-    reduce_losses(&losses, parse_reduction(c)?, x.dtype(), shape).map(Val::Leaf)
+    reduce_losses(&losses, how, x.dtype(), shape).map(Val::Leaf)
+}
+
+/// The labels in a range of the targets.
+fn labels_in(targets: &Tensor, range: Range<usize>, classes: usize) -> OpResult<Vec<usize>> {
+    let class = |i| usize::try_from(targets.get(i).to_i64()).ok().filter(|t| *t < classes);
+    let labels: Option<Vec<usize>> = range.map(class).collect();
+    labels.ok_or_else(|| OpError::value("a target is not a valid class"))
+}
+
+/// Where the labels of each sample are in the targets.
+struct LabelRanges {
+    /// The number of labels of each sample.
+    lengths: Vec<usize>,
+    /// The number of labels in the targets.
+    labels: usize,
+    /// The length of the targets' rows, if there is one row per sample. Otherwise all labels are concatenated.
+    row: Option<usize>,
+}
+
+impl LabelRanges {
+    /// The labels of a sample, where those of the samples before it end at `previous`.
+    fn of_sample(&self, number: usize, previous: usize) -> OpResult<Range<usize>> {
+        let length = self.lengths[number];
+        let start = self.row.map_or(previous, |n| number * n);
+        let end = start.checked_add(length);
+        let end = end.filter(|&e| e <= self.labels && self.row.is_none_or(|n| length <= n));
+        let too_short = || OpError::value("Expected tensor to have size at least the target length at dimension 1");
+        Ok(start..end.ok_or_else(too_short)?)
+    }
 }
 
 // --- margins between sets of classes -----------------------------------------------------------------------------------

@@ -5,12 +5,17 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Trac
 use crate::types::{Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    let mut v = distance_rows();
-    v.extend(product_rows());
+    let mut v = pairwise_rows();
+    v.extend(all_pairs_rows());
+    v.extend(weight_norm_rows());
+    v.extend(cross_rows());
+    v.extend(linalg_cross_rows());
+    v.extend(power_rows());
     v
 }
 
-fn distance_rows() -> Vec<Op> {
+/// Distances between corresponding rows.
+fn pairwise_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
@@ -30,6 +35,12 @@ fn distance_rows() -> Vec<Op> {
         .doc("the p-norm of x1 - x2 + eps along the last dim")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PairwiseDistance(p=2.0, eps=1e-06, keepdim=False) = pairwise_distance($0, $1, p, eps, keepdim)"),
+    ]
+}
+
+/// Distances between all pairs of rows.
+fn all_pairs_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "cdist(Tensor x1, Tensor x2, float p=2.0, Any compute_mode=None) -> Tensor",
             cdist,
@@ -52,6 +63,11 @@ fn distance_rows() -> Vec<Op> {
         })
         .doc("the p-norm distances between all pairs of rows, for inputs that are known to have pairs")
         .spelled("aten.@"),
+    ]
+}
+
+fn weight_norm_rows() -> Vec<Op> {
+    vec![
         Op::composite("_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", |b, c| {
             weight_norm(b, c).map(|(w, _)| w.into())
         })
@@ -66,7 +82,7 @@ fn distance_rows() -> Vec<Op> {
     ]
 }
 
-fn product_rows() -> Vec<Op> {
+fn cross_rows() -> Vec<Op> {
     vec![
         Op::composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
@@ -82,6 +98,11 @@ fn product_rows() -> Vec<Op> {
         })
         .doc("the cross product along a dim of size 3")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+fn linalg_cross_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
             |b, c| {
@@ -107,6 +128,11 @@ fn product_rows() -> Vec<Op> {
         )
         .doc("the cross product along a dim of size 3")
         .spelled("aten.@ torch.linalg.cross"),
+    ]
+}
+
+fn power_rows() -> Vec<Op> {
+    vec![
         Op::composite("glu(Tensor self, int dim=-1) -> Tensor", glu)
             .doc("the first half of a dim times the sigmoid of the second")
             .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")

@@ -41,8 +41,11 @@ pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
 
 pub(super) fn rows() -> Vec<Op> {
     [
-        product_rows(),
-        with_addend(),
+        matrix_product_rows(),
+        vector_product_rows(),
+        linear_rows(),
+        matrix_addend_rows(),
+        vector_addend_rows(),
         products::rows(),
         grouped::rows(),
         einsum::rows(),
@@ -54,7 +57,8 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-fn product_rows() -> Vec<Op> {
+/// Products whose operands are matrices.
+fn matrix_product_rows() -> Vec<Op> {
     vec![
         contract_op!("mm(Tensor self, Tensor mat2) -> Tensor", mm)
             .new_memory()
@@ -71,6 +75,12 @@ fn product_rows() -> Vec<Op> {
             linear
         )
         .doc("input @ weight.T + bias for an input of rank 2 or more"),
+    ]
+}
+
+/// Products whose operands may be vectors.
+fn vector_product_rows() -> Vec<Op> {
+    vec![
         vector_op(
             "matmul",
             "matmul(Tensor self, Tensor other) -> Tensor",
@@ -103,6 +113,11 @@ fn product_rows() -> Vec<Op> {
             "aten.vdot.default torch.vdot Tensor.vdot",
             "vdot(Tensor self, Tensor tensor) -> Tensor",
         ),
+    ]
+}
+
+fn linear_rows() -> Vec<Op> {
+    vec![
         vector_op(
             "linear",
             "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
@@ -123,7 +138,8 @@ fn product_rows() -> Vec<Op> {
     ]
 }
 
-fn with_addend() -> Vec<Op> {
+/// Products of matrices with an addend.
+fn matrix_addend_rows() -> Vec<Op> {
     vec![
         contract_op!(
             "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
@@ -141,6 +157,12 @@ fn with_addend() -> Vec<Op> {
         .doc("beta * self + alpha * batch1 @ batch2, matrix by matrix")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
+    ]
+}
+
+/// Other products with an addend.
+fn vector_addend_rows() -> Vec<Op> {
+    vec![
         vector_op(
             "addmv",
             "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",

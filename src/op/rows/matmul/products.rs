@@ -7,6 +7,14 @@ use crate::types::{DType, Dim, Val, promote_types};
 
 /// Rows that are products after reshaping.
 pub(super) fn rows() -> Vec<Op> {
+    [vector_product_rows(), matrix_product_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Products of vectors and along pairs of dims.
+fn vector_product_rows() -> Vec<Op> {
     vec![
         Op::composite("outer(Tensor self, Tensor vec2) -> Tensor", outer)
             .doc("the outer product of two vectors")
@@ -14,7 +22,8 @@ pub(super) fn rows() -> Vec<Op> {
         Op::composite("inner(Tensor self, Tensor other) -> Tensor", inner)
             .doc("sums of products along the last dims")
             .spelled("aten.@ torch.@ Tensor.@"),
-        Op::composite("tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
+        Op::composite(
+            "tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
             tensordot,
         )
         .doc("sums of products along pairs of dims")
@@ -23,17 +32,22 @@ pub(super) fn rows() -> Vec<Op> {
             "torch.tensordot torch.functional.tensordot",
             "tensordot(Tensor a, Tensor b, Any dims_self=2) -> Tensor",
         ),
-        Op::composite("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        Op::composite(
+            "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             addr,
         )
         .doc("beta * self + alpha * outer(vec1, vec2)")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
-        Op::composite("vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
-            vecdot,
-        )
-        .doc("sums of products along a dim")
-        .spelled("aten.linalg_vecdot.default torch.linalg.@"),
+        Op::composite("vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", vecdot)
+            .doc("sums of products along a dim")
+            .spelled("aten.linalg_vecdot.default torch.linalg.@"),
+    ]
+}
+
+/// Products of several matrices.
+fn matrix_product_rows() -> Vec<Op> {
+    vec![
         Op::composite("multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
             .doc("the product of several matrices")
             .spelled("aten.linalg_multi_dot.default torch.linalg.@ aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),

@@ -17,7 +17,9 @@ pub(super) fn rows() -> Vec<Op> {
         instance_norm(),
         unbatched_instance_norm(),
     ];
-    v.extend(training_rows());
+    v.extend(functional_rows());
+    v.extend(reserve_rows());
+    v.extend(instance_rows());
     v
 }
 
@@ -169,7 +171,8 @@ fn native_batch_norm() -> Op {
     .spelled("aten.@ torch.@ aten._native_batch_norm_legit.default")
 }
 
-fn training_rows() -> Vec<Op> {
+/// Batch norms that return the new running statistics.
+fn functional_rows() -> Vec<Op> {
     vec![
         Op::composite("_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -191,6 +194,12 @@ fn training_rows() -> Vec<Op> {
             tracked_batch_norm,
         )
         .doc("verified_batch_norm with the number of batches, over which cumulative statistics are averaged"),
+    ]
+}
+
+/// Batch norms with values saved for the gradient.
+fn reserve_rows() -> Vec<Op> {
+    vec![
         Op::composite("_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::_NativeBatchNormLegitFunctional, true),
@@ -215,6 +224,12 @@ fn training_rows() -> Vec<Op> {
         )
         .doc("batch_norm in evaluation, with empty tensors in place of the values that training saves")
         .spelled("aten.@"),
+    ]
+}
+
+/// Instance norms that return the new running statistics.
+fn instance_rows() -> Vec<Op> {
+    vec![
         Op::composite("_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             instance_functional,

@@ -14,6 +14,7 @@ pub(super) fn rows() -> Vec<Op> {
     [
         softmax::rows(),
         layer_rows(),
+        rms_rows(),
         group_rows(),
         batch_norm::rows(),
         other_rows(),
@@ -48,7 +49,13 @@ fn layer_rows() -> Vec<Op> {
         .order(MemoryOrder::RowMajor)
         .doc("layer_norm, the mean, and 1 / sqrt(var + eps)")
         .spelled("aten.@ torch.@"),
-        Op::composite("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+    ]
+}
+
+fn rms_rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
             |b, c| rms_norm(b, c).map(|(out, _)| out.into()),
         )
         .order(MemoryOrder::RowMajor)
@@ -59,7 +66,8 @@ fn layer_rows() -> Vec<Op> {
              @weight[*normalized_shape] if \
              elementwise_affine, eps)",
         ),
-        Op::composite("_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
+        Op::composite(
+            "_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
             |b, c| rms_norm(b, c).map(|(out, r)| Val::Tuple(vec![out.into(), r.into()])),
         )
         .doc("rms_norm, and 1 / sqrt(mean(x * x) + eps)")

@@ -4,7 +4,10 @@ use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpId, OpResult, Softmax
 use crate::types::{DType, Val};
 
 pub(crate) fn rows() -> Vec<Op> {
-    [softmax_rows(), log_softmax_rows()].into_iter().flatten().collect()
+    [softmax_rows(), log_softmax_rows(), softmin_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn softmax_rows() -> Vec<Op> {
@@ -64,6 +67,11 @@ fn log_softmax_rows() -> Vec<Op> {
         .order(MemoryOrder::RowMajor)
         .doc("x - log(sum(exp(x))) along a dim")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+fn softmin_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {

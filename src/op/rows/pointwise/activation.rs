@@ -9,8 +9,11 @@ use crate::types::{DType, Dim, TensorType, Val};
 pub(super) fn rows() -> Vec<Op> {
     [
         rectifier_rows(),
+        leaky_rows(),
         clipped_rows(),
-        smooth_rows(),
+        gelu_rows(),
+        sigmoid_weighted_rows(),
+        log_sigmoid_rows(),
         exponential_rows(),
         shrink_rows(),
         prelu_rows(),
@@ -66,6 +69,11 @@ fn rectifier_rows() -> Vec<Op> {
         )
         .clamps(|_| Some((0.0, 6.0)))
         .module("ReLU6(inplace=False) = relu6(input)"),
+    ]
+}
+
+fn leaky_rows() -> Vec<Op> {
+    vec![
         activation!(
             "leaky_relu",
             ", Scalar negative_slope=0.01",
@@ -135,7 +143,8 @@ fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
     })
 }
 
-fn smooth_rows() -> Vec<Op> {
+/// Activations that multiply by a smooth gate, and softplus.
+fn gelu_rows() -> Vec<Op> {
     vec![
         pointwise_by(
             "gelu(Tensor self, *, str approximate='none') -> Tensor",
@@ -157,6 +166,12 @@ fn smooth_rows() -> Vec<Op> {
         )
         .inplace("aten.@_")
         .module("GELU(approximate='none') = gelu(input, approximate=approximate)"),
+    ]
+}
+
+/// Activations that multiply by a smooth gate, and softplus.
+fn sigmoid_weighted_rows() -> Vec<Op> {
+    vec![
         activation!(
             "silu",
             "",
@@ -181,6 +196,12 @@ fn smooth_rows() -> Vec<Op> {
         .doc("log(1 + exp(beta * self)) / beta; self above the threshold")
         .spelled("aten.@ torch.nn.functional.@")
         .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
+    ]
+}
+
+/// `log_sigmoid` and `softsign`.
+fn log_sigmoid_rows() -> Vec<Op> {
+    vec![
         pointwise(
             "log_sigmoid(Tensor self) -> Tensor",
             D::FloatOnly("log_sigmoid_cpu"),

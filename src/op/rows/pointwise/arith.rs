@@ -8,10 +8,13 @@ use crate::types::{DType, Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     [
-        add_sub_rows(),
+        add_rows(),
+        sub_rows(),
+        add_relu_rows(),
         sign_rows(),
         product_rows(),
         quotient_rows(),
+        remainder_rows(),
         divisor_rows(),
         power_rows(),
         fused_rows(),
@@ -21,11 +24,13 @@ pub(super) fn rows() -> Vec<Op> {
     .collect()
 }
 
-fn add_sub_rows() -> Vec<Op> {
-    let binary = "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor";
-    let scalar = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
+/// The schemas of sums and differences of two tensors, and of a tensor and a number.
+const TENSOR_SCHEMA: &str = "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor";
+const SCALAR_SCHEMA: &str = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
+
+fn add_rows() -> Vec<Op> {
     vec![
-        pointwise_by(("add", binary), D::Promote, |c| {
+        pointwise_by(("add", TENSOR_SCHEMA), D::Promote, |c| {
             alpha_expr(
                 c,
                 [
@@ -37,11 +42,16 @@ fn add_sub_rows() -> Vec<Op> {
         })
         .doc("self + alpha * other; logical or on bools")
         .spelled("aten.add.Tensor torch.add Tensor.add operator.add Tensor.__add__ Tensor.__radd__")
-        .form("aten.add.Scalar", scalar)
+        .form("aten.add.Scalar", SCALAR_SCHEMA)
         .inplace("aten.add_.Tensor Tensor.add_ operator.iadd Tensor.__iadd__")
-        .inplace_form("aten.add_.Scalar", scalar)
+        .inplace_form("aten.add_.Scalar", SCALAR_SCHEMA)
         .commutative(),
-        pointwise_by(("sub", binary), D::Subtract, |c| {
+    ]
+}
+
+fn sub_rows() -> Vec<Op> {
+    vec![
+        pointwise_by(("sub", TENSOR_SCHEMA), D::Subtract, |c| {
             alpha_expr(
                 c,
                 [
@@ -54,10 +64,10 @@ fn add_sub_rows() -> Vec<Op> {
         .doc("self - alpha * other")
         .spelled("aten.sub.Tensor torch.sub Tensor.sub operator.sub Tensor.__sub__")
         .spelled("aten.subtract.Tensor torch.subtract Tensor.subtract")
-        .form("aten.sub.Scalar aten.subtract.Scalar", scalar)
+        .form("aten.sub.Scalar aten.subtract.Scalar", SCALAR_SCHEMA)
         .inplace("aten.sub_.Tensor aten.subtract_.Tensor Tensor.sub_ Tensor.subtract_ operator.isub Tensor.__isub__")
-        .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", scalar),
-        pointwise_by(("rsub", binary), D::Subtract, |c| {
+        .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", SCALAR_SCHEMA),
+        pointwise_by(("rsub", TENSOR_SCHEMA), D::Subtract, |c| {
             alpha_expr(
                 c,
                 [
@@ -69,8 +79,13 @@ fn add_sub_rows() -> Vec<Op> {
         })
         .doc("other - alpha * self")
         .spelled("aten.rsub.Tensor torch.rsub Tensor.__rsub__")
-        .form("aten.rsub.Scalar", scalar),
-        pointwise_by(("_add_relu", binary), D::Promote, |c| {
+        .form("aten.rsub.Scalar", SCALAR_SCHEMA),
+    ]
+}
+
+fn add_relu_rows() -> Vec<Op> {
+    vec![
+        pointwise_by(("_add_relu", TENSOR_SCHEMA), D::Promote, |c| {
             alpha_expr(
                 c,
                 [
@@ -82,9 +97,9 @@ fn add_sub_rows() -> Vec<Op> {
         })
         .doc("relu(self + alpha * other)")
         .spelled("aten._add_relu.Tensor")
-        .form("aten._add_relu.Scalar", scalar)
+        .form("aten._add_relu.Scalar", SCALAR_SCHEMA)
         .inplace("aten._add_relu_.Tensor")
-        .inplace_form("aten._add_relu_.Scalar", scalar),
+        .inplace_form("aten._add_relu_.Scalar", SCALAR_SCHEMA),
     ]
 }
 
@@ -227,6 +242,11 @@ fn quotient_rows() -> Vec<Op> {
         )
         .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_")
         .inplace("operator.ifloordiv Tensor.__ifloordiv__"),
+    ]
+}
+
+fn remainder_rows() -> Vec<Op> {
+    vec![
         pointwise(
             "remainder(Tensor self, Tensor other) -> Tensor",
             D::NoBool("remainder_cpu"),

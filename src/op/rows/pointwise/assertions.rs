@@ -6,7 +6,7 @@ use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val};
 
 /// The rows. Passes remove a check only if inference has proved that it holds.
 pub(crate) fn rows() -> Vec<Op> {
-    [assert_rows(), range_rows(), check_rows()]
+    [assert_rows(), assert_scalar_rows(), range_rows(), check_rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -48,6 +48,11 @@ fn assert_rows() -> Vec<Op> {
         .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
         .spelled("torch._assert torch._assert_async")
         .effect(Effect::External),
+    ]
+}
+
+fn assert_scalar_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "_assert_scalar(Any condition, str message='') -> ()",
             check_scalar,

@@ -6,7 +6,8 @@ use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = to_integers();
-    rows.extend(from_integers());
+    rows.extend(dequantize_rows());
+    rows.extend(dequantize_token_rows());
     rows.extend(fake_quantize_rows());
     rows.extend(qparam_rows());
     rows
@@ -51,7 +52,7 @@ fn to_integers() -> Vec<Op> {
     ]
 }
 
-fn from_integers() -> Vec<Op> {
+fn dequantize_rows() -> Vec<Op> {
     vec![
         Op::composite("dequantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
              ScalarType? out_dtype=None) -> Tensor",
@@ -89,6 +90,11 @@ fn from_integers() -> Vec<Op> {
         )
         .doc("dequantize_per_tensor with a scale and a zero point for each index of a dim")
         .spelled("quantized_decomposed.@.default"),
+    ]
+}
+
+fn dequantize_token_rows() -> Vec<Op> {
+    vec![
         Op::composite("dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
              ScalarType output_dtype) -> Tensor",
             |b, c| {

@@ -14,7 +14,9 @@ pub(super) fn rows() -> Vec<Op> {
         clamp_rows(),
         selection_rows(),
         angle_rows(),
+        sign_rows(),
         logarithm_rows(),
+        product_with_log_rows(),
     ]
     .into_iter()
     .flatten()
@@ -240,6 +242,12 @@ fn angle_rows() -> Vec<Op> {
         )
         .inplace(method_!("hypot"))
         .commutative(),
+    ]
+}
+
+/// Ops on signs and neighbouring floats.
+fn sign_rows() -> Vec<Op> {
+    vec![
         pointwise("copysign(Tensor self, Tensor other) -> Tensor",
             D::PromoteFloat,
             "copysign(self, other)",
@@ -283,6 +291,12 @@ fn logarithm_rows() -> Vec<Op> {
             "log2(2 ** self + 2 ** other)"
         )
         .commutative(),
+    ]
+}
+
+/// Products with logarithms, and zeta.
+fn product_with_log_rows() -> Vec<Op> {
+    vec![
         pointwise(
             "xlogy(Tensor self, Tensor other) -> Tensor",
             D::PromoteFloat,

@@ -11,10 +11,16 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [function_rows(), polynomial_rows(), shifted_polynomials(), gamma_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        bessel_rows(),
+        modified_bessel_rows(),
+        polynomial_rows(),
+        shifted_polynomials(),
+        gamma_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A row of one tensor that only `torch.special` has.
@@ -33,7 +39,8 @@ macro_rules! function {
     };
 }
 
-fn function_rows() -> Vec<Op> {
+/// Airy and Bessel functions.
+fn bessel_rows() -> Vec<Op> {
     vec![
         function!("airy_ai", airy_ai, "x", "Airy's function"),
         function!(
@@ -60,6 +67,11 @@ fn function_rows() -> Vec<Op> {
             "self",
             "Bessel function of the second kind, order 1"
         ),
+    ]
+}
+
+fn modified_bessel_rows() -> Vec<Op> {
+    vec![
         function!(
             "modified_bessel_k0",
             modified_bessel_k0,

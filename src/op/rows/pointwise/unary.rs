@@ -9,6 +9,7 @@ pub(super) fn rows() -> Vec<Op> {
     [
         elementary_rows(),
         trigonometric_rows(),
+        truncation_rows(),
         rounding_rows(),
         error_functions(),
         gamma_functions(),
@@ -117,7 +118,7 @@ fn trigonometric_rows() -> Vec<Op> {
     ]
 }
 
-fn rounding_rows() -> Vec<Op> {
+fn truncation_rows() -> Vec<Op> {
     vec![
         unary!("floor", D::NoBool("floor_vml_cpu"), "floor(self)", "rounded down"),
         unary!("ceil", D::NoBool("ceil_vml_cpu"), "ceil(self)", "rounded up"),
@@ -133,6 +134,11 @@ fn rounding_rows() -> Vec<Op> {
             "self - trunc(self)",
             "the fractional part, with self's sign"
         ),
+    ]
+}
+
+fn rounding_rows() -> Vec<Op> {
+    vec![
         pointwise_by(
             "round(Tensor self, *, int? decimals=None) -> Tensor",
             D::NoBool("round_vml_cpu"),

@@ -10,6 +10,18 @@ use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
+/// The pools for 1, 2 and 3 dims that return the maxima and their indices.
+const MAX_WITH_INDICES: [OpId; 3] = [
+    OpId::MaxPool1dWithIndices,
+    OpId::MaxPool2dWithIndices,
+    OpId::MaxPool3dWithIndices,
+];
+const ADAPTIVE_MAX_WITH_INDICES: [OpId; 3] = [
+    OpId::AdaptiveMaxPool1dWithIndices,
+    OpId::AdaptiveMaxPool2dWithIndices,
+    OpId::AdaptiveMaxPool3dWithIndices,
+];
+
 pub(super) fn rows() -> Vec<Op> {
     let mut v = of_rank::<1>();
     v.extend(of_rank::<2>());
@@ -21,10 +33,14 @@ pub(super) fn rows() -> Vec<Op> {
 
 /// The pools of `N` dims.
 fn of_rank<const N: usize>() -> Vec<Op> {
-    let mut v = Vec::from(max_rows::<N>());
-    v.push(avg_row::<N>());
-    v.extend(adaptive_rows::<N>());
-    v
+    vec![
+        max_with_indices_row::<N>(),
+        max_row::<N>(),
+        avg_row::<N>(),
+        adaptive_avg_row::<N>(),
+        adaptive_max_with_indices_row::<N>(),
+        adaptive_max_row::<N>(),
+    ]
 }
 
 /// The Python module of a function that `torch.nn.functional` only re-exports.
@@ -32,47 +48,59 @@ const fn torch_module(n: usize) -> &'static str {
     if n == 1 { "torch" } else { "torch._C._nn" }
 }
 
-/// `max_pool{N}d_with_indices`, and the pool that uses it.
-fn max_rows<const N: usize>() -> [Op; 2] {
-    let home = torch_module(N);
-    let module =
-        text!("MaxPool{N}d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)");
-    [
-        Op::new((text!("max_pool{N}d_with_indices"), text!(
+/// The module of maxima over windows; its parameters are those of the pools.
+fn max_module<const N: usize>() -> &'static str {
+    text!("MaxPool{N}d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)")
+}
+
+fn max_with_indices_row<const N: usize>() -> Op {
+    let (home, module) = (torch_module(N), max_module::<N>());
+    Op::new(
+        (
+            text!("max_pool{N}d_with_indices"),
+            text!(
                 "max_pool{N}d_with_indices(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
                  int[{N}] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
-            )),
-            |c, _| max_types(c, N),
-            Meaning::Routine(|c| max_pool(c, N)),
-        )
-        .doc("the maximum of every window, and its index")
-        .spelled(text!(
-            "aten.max_pool{N}d_with_indices.default {home}.max_pool{N}d_with_indices"
-        ))
-        .form(
-            text!("torch.nn.functional.max_pool{N}d_with_indices"),
-            text!(
-                "max_pool{N}d(Tensor input, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
-                 int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> (Tensor, Tensor)"
             ),
-        )
-        .module(text!(
-            "{module} = max_pool{N}d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
-        )),
-        Op::composite((text!("max_pool{N}d"), text!(
+        ),
+        |c, _| max_types(c, N),
+        Meaning::Routine(|c| max_pool(c, N)),
+    )
+    .doc("the maximum of every window, and its index")
+    .spelled(text!(
+        "aten.max_pool{N}d_with_indices.default {home}.max_pool{N}d_with_indices"
+    ))
+    .form(
+        text!("torch.nn.functional.max_pool{N}d_with_indices"),
+        text!(
+            "max_pool{N}d(Tensor input, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
+             int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> (Tensor, Tensor)"
+        ),
+    )
+    .module(text!(
+        "{module} = max_pool{N}d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
+    ))
+}
+
+fn max_row<const N: usize>() -> Op {
+    let module = max_module::<N>();
+    Op::composite(
+        (
+            text!("max_pool{N}d"),
+            text!(
                 "max_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
                  int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
-            )),
-            |b, c| first_of(b, c, OpId::for_dims([OpId::MaxPool1dWithIndices, OpId::MaxPool2dWithIndices, OpId::MaxPool3dWithIndices], N)),
-        )
-        .doc("the maximum of every window")
-        .spelled(text!(
-            "aten.max_pool{N}d.default torch.max_pool{N}d torch.nn.functional.max_pool{N}d"
-        ))
-        .module(text!(
-            "{module} = max_pool{N}d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False"
-        )),
-    ]
+            ),
+        ),
+        |b, c| first_of(b, c, OpId::for_dims(MAX_WITH_INDICES, N)),
+    )
+    .doc("the maximum of every window")
+    .spelled(text!(
+        "aten.max_pool{N}d.default torch.max_pool{N}d torch.nn.functional.max_pool{N}d"
+    ))
+    .module(text!(
+        "{module} = max_pool{N}d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False"
+    ))
 }
 
 /// `avg_pool{N}d`; the 1-dim pool has no `divisor_override`.
@@ -107,75 +135,64 @@ fn avg_row<const N: usize>() -> Op {
     ))
 }
 
-/// `adaptive_avg_pool{N}d` and `adaptive_max_pool{N}d`.
-fn adaptive_rows<const N: usize>() -> [Op; 3] {
+fn adaptive_avg_row<const N: usize>() -> Op {
     let home = torch_module(N);
-    let avg = match N {
+    let paths = match N {
         1 => "torch.adaptive_avg_pool1d",
         _ => text!("aten._adaptive_avg_pool{N}d.default {home}.adaptive_avg_pool{N}d torch._adaptive_avg_pool{N}d"),
     };
-    [
-        Op::new(
-            (
-                text!("adaptive_avg_pool{N}d"),
-                text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
-            ),
-            |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
-            Meaning::Routine(|c| avg_pool(c, N)),
-        )
-        .doc("the means of windows that are chosen to produce the given output size")
-        .spelled(text!(
-            "aten.adaptive_avg_pool{N}d.default {avg} torch.nn.functional.adaptive_avg_pool{N}d"
-        ))
-        .module(text!(
-            "AdaptiveAvgPool{N}d(output_size) = adaptive_avg_pool{N}d(input, output_size)"
-        )),
-        Op::new(
-            (
-                text!("adaptive_max_pool{N}d_with_indices"),
-                text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
-            ),
-            |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
-            Meaning::Routine(|c| max_pool(c, N)),
-        )
-        .doc("the maxima of windows that are chosen to produce the given output size, and their indices")
-        .form(
-            text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"),
-            text!("adaptive_max_pool{N}d(Tensor self, int[{N}] output_size) -> (Tensor, Tensor)"),
-        )
-        .form(
-            text!("torch.nn.functional.adaptive_max_pool{N}d_with_indices"),
-            text!(
-                "adaptive_max_pool{N}d(Tensor input, Any output_size, bool return_indices=False) -> (Tensor, Tensor)"
-            ),
+    Op::new(
+        (
+            text!("adaptive_avg_pool{N}d"),
+            text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
         ),
-        Op::composite(
-            (
-                text!("adaptive_max_pool{N}d"),
-                text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
-            ),
-            |b, c| {
-                first_of(
-                    b,
-                    c,
-                    OpId::for_dims(
-                        [
-                            OpId::AdaptiveMaxPool1dWithIndices,
-                            OpId::AdaptiveMaxPool2dWithIndices,
-                            OpId::AdaptiveMaxPool3dWithIndices,
-                        ],
-                        N,
-                    ),
-                )
-            },
-        )
-        .doc("the maxima of windows that are chosen to produce the given output size")
-        .spelled(text!("torch.nn.functional.adaptive_max_pool{N}d"))
-        .module(text!(
-            "AdaptiveMaxPool{N}d(output_size, return_indices=False) = adaptive_max_pool{N}d(input, output_size, \
-             return_indices)"
-        )),
-    ]
+        |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
+        Meaning::Routine(|c| avg_pool(c, N)),
+    )
+    .doc("the means of windows that are chosen to produce the given output size")
+    .spelled(text!(
+        "aten.adaptive_avg_pool{N}d.default {paths} torch.nn.functional.adaptive_avg_pool{N}d"
+    ))
+    .module(text!(
+        "AdaptiveAvgPool{N}d(output_size) = adaptive_avg_pool{N}d(input, output_size)"
+    ))
+}
+
+fn adaptive_max_with_indices_row<const N: usize>() -> Op {
+    let home = torch_module(N);
+    Op::new(
+        (
+            text!("adaptive_max_pool{N}d_with_indices"),
+            text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
+        ),
+        |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
+        Meaning::Routine(|c| max_pool(c, N)),
+    )
+    .doc("the maxima of windows that are chosen to produce the given output size, and their indices")
+    .form(
+        text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"),
+        text!("adaptive_max_pool{N}d(Tensor self, int[{N}] output_size) -> (Tensor, Tensor)"),
+    )
+    .form(
+        text!("torch.nn.functional.adaptive_max_pool{N}d_with_indices"),
+        text!("adaptive_max_pool{N}d(Tensor input, Any output_size, bool return_indices=False) -> (Tensor, Tensor)"),
+    )
+}
+
+fn adaptive_max_row<const N: usize>() -> Op {
+    Op::composite(
+        (
+            text!("adaptive_max_pool{N}d"),
+            text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
+        ),
+        |b, c| first_of(b, c, OpId::for_dims(ADAPTIVE_MAX_WITH_INDICES, N)),
+    )
+    .doc("the maxima of windows that are chosen to produce the given output size")
+    .spelled(text!("torch.nn.functional.adaptive_max_pool{N}d"))
+    .module(text!(
+        "AdaptiveMaxPool{N}d(output_size, return_indices=False) = adaptive_max_pool{N}d(input, output_size, \
+         return_indices)"
+    ))
 }
 
 fn lp_row<const N: usize>() -> Op {

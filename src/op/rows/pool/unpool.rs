@@ -318,22 +318,10 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
             n + 2
         )));
     }
-    let part = |d: usize| -> OpResult<i64> {
-        let ratio = match c.get("output_ratio") {
-            Val::List(v) | Val::Tuple(v) => v.get(d).and_then(Val::as_f64),
-            v => v.as_f64(),
-        };
-        let size = shape[shape.len() - n + d].as_const();
-        let both = ratio.zip(size).map(|(r, n)| (n as f64 * r) as i64);
-        both.ok_or_else(|| {
-            OpError::arg(
-                "output_ratio",
-                "fractional_max_pool requires specifying either an output_size or an output_ratio",
-            )
-        })
-    };
     let size = match c.get("output_size") {
-        Val::None => (0..n).map(part).collect::<OpResult<Vec<i64>>>()?,
+        Val::None => (0..n)
+            .map(|d| fractional_size(c, d, &shape[shape.len() - n + d]))
+            .collect::<OpResult<Vec<i64>>>()?,
         Val::List(_) | Val::Tuple(_) => c.ints("output_size")?,
         _ => vec![c.int("output_size")?; n],
     };
@@ -341,17 +329,27 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
         2 => OpId::FractionalMaxPool2d,
         _ => OpId::FractionalMaxPool3d,
     };
-    let args = vec![
-        x.into(),
-        c.get("kernel_size").clone(),
-        crate::op::emit::ints_val(&size),
-        samples.into(),
-    ];
-    let both = b.call(row, args)?;
+    let sizes = crate::op::emit::ints_val(&size);
+    let both = b.call(row, vec![x.into(), c.get("kernel_size").clone(), sizes, samples.into()])?;
     match (c.bool("return_indices")?, both.items().and_then(|v| v.first())) {
         (false, Some(values)) => Ok(values.clone()),
         _ => Ok(both),
     }
+}
+
+/// The output size of spatial dim `d` of size `size`, from `output_ratio`.
+fn fractional_size(c: &Call<Traced>, d: usize, size: &Dim) -> OpResult<i64> {
+    let ratio = match c.get("output_ratio") {
+        Val::List(v) | Val::Tuple(v) => v.get(d).and_then(Val::as_f64),
+        v => v.as_f64(),
+    };
+    let both = ratio.zip(size.as_const()).map(|(r, n)| (n as f64 * r) as i64);
+    both.ok_or_else(|| {
+        OpError::arg(
+            "output_ratio",
+            "fractional_max_pool requires specifying either an output_size or an output_ratio",
+        )
+    })
 }
 
 /// The start of each window along one dim (Graham 2014), computed in the dtype's own arithmetic.

@@ -7,7 +7,7 @@ use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Tra
 use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [arithmetic_rows(), pool_rows(), random_rows()]
+    [arithmetic_rows(), pool_rows(), seed_rows(), random_rows()]
         .into_iter()
         .flatten()
         .collect()
@@ -170,7 +170,7 @@ fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trac
     b.op(op, [c.get("size").clone(), Val::DType(DType::F32)]).map(Val::Leaf)
 }
 
-fn random_rows() -> Vec<Op> {
+fn seed_rows() -> Vec<Op> {
     vec![
         Op::composite("inductor_seed(Device device=None) -> Tensor", |b, _| {
             seeds_of(b, ints_val(&[]))
@@ -193,6 +193,11 @@ fn random_rows() -> Vec<Op> {
         })
         .doc("one of several seeds")
         .spelled("prims.@.default"),
+    ]
+}
+
+fn random_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "inductor_random(SymInt[] size, Tensor seed, str mode, *, ScalarType? align_dtype=None) -> Tensor",
             |b, c| match c.str("mode")? {

@@ -8,7 +8,16 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    let rows = [distribution_rows(), fill_rows(), bounded_rows()].into_iter().flatten();
+    let rows = [
+        normal_rows(),
+        count_rows(),
+        fill_rows(),
+        log_normal_rows(),
+        bounded_rows(),
+        bernoulli_rows(),
+    ]
+    .into_iter()
+    .flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()
 }
 
@@ -45,6 +54,11 @@ fn bounded_rows() -> Vec<Op> {
             Meaning::Routine(from_bound),
         )
         .doc("uniform random integers from a lower bound up to the largest of the dtype, with self's shape"),
+    ]
+}
+
+fn bernoulli_rows() -> Vec<Op> {
+    vec![
         Op::composite("bernoulli_with(Tensor self, Tensor p) -> Tensor", |b, c| {
             let (x, p) = (c.leaf("self")?, c.leaf("p")?);
             let p = b.expand(p, x.shape()?)?;
@@ -151,6 +165,12 @@ fn fill_rows() -> Vec<Op> {
         .doc("Cauchy random numbers, with self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
+    ]
+}
+
+/// `log_normal`, and integers that the dtype represents exactly.
+fn log_normal_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "log_normal(Tensor self, float mean=1., float std=2.) -> Tensor",
             |c, _| float_type(c),
@@ -179,8 +199,8 @@ fn fill_rows() -> Vec<Op> {
     ]
 }
 
-/// Ops that draw from a distribution whose parameters are in a tensor.
-fn distribution_rows() -> Vec<Op> {
+/// Normal distributions whose parameters are in tensors.
+fn normal_rows() -> Vec<Op> {
     vec![
         Op::composite("normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
             let (mean, std) = (c.leaf("mean")?, c.leaf("std")?);
@@ -218,6 +238,12 @@ fn distribution_rows() -> Vec<Op> {
         )
         .doc("normal random numbers")
         .spelled("aten.normal.float_float torch.normal"),
+    ]
+}
+
+/// Distributions of counts and indices whose parameters are in a tensor.
+fn count_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "poisson(Tensor self) -> Tensor",
             |c, _| float_type(c),

@@ -7,9 +7,9 @@ const ALPHA: f64 = 1.7580993408473766;
 
 pub(super) fn rows() -> Vec<Op> {
     let random = |op: Op| op.effect(Effect::Random);
-    dropout_rows()
+    [dropout_rows(), feature_dropout_rows(), alpha_and_depth()]
         .into_iter()
-        .chain(alpha_and_depth())
+        .flatten()
         .map(random)
         .collect()
 }
@@ -36,6 +36,11 @@ fn dropout_rows() -> Vec<Op> {
         .draws(DrawOrder::OfOperand)
         .doc("dropout, and the mask of the kept elements")
         .spelled("aten.@ torch.@"),
+    ]
+}
+
+fn feature_dropout_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "feature_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| plain_dropout(b, c, true),

@@ -12,7 +12,9 @@ use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    let own = [float_rows(), integer_rows(), fill_rows()].into_iter().flatten();
+    let own = [float_rows(), integer_rows(), bounded_integer_rows(), fill_rows()]
+        .into_iter()
+        .flatten();
     let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];
     own.map(|op| op.effect(Effect::Random))
         .chain(rest.into_iter().flatten())
@@ -183,6 +185,12 @@ fn integer_rows() -> Vec<Op> {
             "randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             &[("low", Val::Int(Dim::Const(0)))],
         ),
+    ]
+}
+
+/// Integers below a bound that is in a tensor, and permutations.
+fn bounded_integer_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "randint_like_below(Tensor self, Tensor high, *, ScalarType? dtype=None) -> Tensor",
             |c, _| match c.leaf("high")?.rank() {

@@ -7,6 +7,13 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
+    [histogram_rows(), histogramdd_rows(), histogramdd_part_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn histogram_rows() -> Vec<Op> {
     vec![
         Op::new("histogram(Tensor self, Any bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor)",
@@ -29,6 +36,12 @@ pub(super) fn rows() -> Vec<Op> {
             "aten.histogram.bins_tensor torch.histogram Tensor.histogram",
             "histogram(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor, Tensor)",
         ),
+    ]
+}
+
+/// `histogramdd` over rows of coordinates.
+fn histogramdd_rows() -> Vec<Op> {
+    vec![
         Op::new("histogramdd(Tensor self, Any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
             |c, _| several_dims(c),
@@ -57,6 +70,12 @@ pub(super) fn rows() -> Vec<Op> {
             "histogramdd(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
         ),
+    ]
+}
+
+/// The counts of `histogramdd`, and its edges.
+fn histogramdd_part_rows() -> Vec<Op> {
+    vec![
         Op::composite("_histogramdd_from_bins(Tensor self, Any bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
              Tensor",
             |b, c| Ok(parts_of(b, c)?.0),

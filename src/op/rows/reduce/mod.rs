@@ -231,6 +231,7 @@ pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<
 pub(super) fn rows() -> Vec<Op> {
     [
         sum_rows(),
+        product_rows(),
         extremum_rows(),
         logical_rows(),
         moments::rows(),
@@ -317,6 +318,12 @@ fn sum_rows() -> Vec<Op> {
         )
         .doc("the sum, with NaN treated as 0")
         .spelled("aten.@ torch.@ Tensor.@"),
+    ]
+}
+
+/// `prod` and `count_nonzero`.
+fn product_rows() -> Vec<Op> {
+    vec![
         reduce!(
             "prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             prod_spec

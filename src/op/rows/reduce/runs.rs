@@ -7,6 +7,7 @@ use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
+use std::ops::Range;
 
 pub(super) fn rows() -> Vec<Op> {
     vec![
@@ -81,6 +82,46 @@ fn compare_scalars(a: Scalar, b: Scalar) -> Ordering {
     }
 }
 
+/// The slices of a tensor along a dim.
+struct DimSlices<'a> {
+    x: &'a Tensor,
+    /// The number of slices.
+    count: usize,
+    /// The number of elements before and after the dim.
+    outer: usize,
+    inner: usize,
+}
+
+impl DimSlices<'_> {
+    /// Element `k` of a slice.
+    fn element(&self, slice: usize, k: usize) -> Scalar {
+        let (o, i) = (k / self.inner, k % self.inner);
+        self.x.get((o * self.count + slice) * self.inner + i)
+    }
+
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let mut parts = (0..self.outer * self.inner).map(|k| compare_scalars(self.element(a, k), self.element(b, k)));
+        parts.find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+    }
+
+    /// Whether two slices are equal. NaN is unequal to itself, so slices that contain NaN are always distinct.
+    fn are_equal(&self, a: usize, b: usize) -> bool {
+        (0..self.outer * self.inner).all(|k| {
+            let (p, q) = (self.element(a, k), self.element(b, k));
+            p == q || p.to_f64() == q.to_f64()
+        })
+    }
+
+    /// The given slices, with `shape`.
+    fn gather(&self, slices: &[usize], shape: &[usize]) -> Tensor {
+        let (m, inner) = (slices.len(), self.inner);
+        Tensor::from_fn(self.x.dtype(), shape, |p| {
+            let (o, slice, i) = (p / (m * inner), p / inner % m, p % inner);
+            self.element(slices[slice], o * inner + i)
+        })
+    }
+}
+
 /// Groups equal slices along the dim (equal elements without a dim), sorting the slices first if `sorted`.
 fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     let given = c.leaf("self")?;
@@ -89,42 +130,30 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         Some(d) => (given.clone(), wrap_dim(d, given.rank())?),
         None => (given.reshape(&[given.numel()]), 0),
     };
-    let (outer, n, inner) = sizes_around(x.shape(), dim);
-    if n > 0 && outer * inner == 0 {
+    let (outer, count, inner) = sizes_around(x.shape(), dim);
+    if count > 0 && outer * inner == 0 {
         return Err(OpError::shape(
             "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
         ));
     }
-    let place = |slice: usize, k: usize| (k / inner * n + slice) * inner + k % inner;
-    let order_of = |a: usize, b: usize| {
-        let parts = (0..outer * inner).map(|k| compare_scalars(x.get(place(a, k)), x.get(place(b, k))));
-        parts.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+    let slices = DimSlices {
+        x: &x,
+        count,
+        outer,
+        inner,
     };
-    // NaN is unequal to itself, so slices that contain NaN are always distinct.
-    let same = |a: usize, b: usize| {
-        (0..outer * inner).all(|k| {
-            let (p, q) = (x.get(place(a, k)), x.get(place(b, k)));
-            p == q || p.to_f64() == q.to_f64()
-        })
-    };
-    let mut order: Vec<usize> = (0..n).collect();
+    let mut order: Vec<usize> = (0..count).collect();
     if sorted {
-        order.sort_by(|&a, &b| order_of(a, b));
+        order.sort_by(|&a, &b| slices.compare(a, b));
     }
-    let SliceGroups { first, inverse, counts } = group_slices(&order, same);
+    let SliceGroups { first, inverse, counts } = group_slices(&order, |a, b| slices.are_equal(a, b));
     let mut shape = x.shape().to_vec();
     if let Some(size) = shape.get_mut(dim) {
         *size = first.len();
     }
-    let m = first.len();
-    let values = Tensor::from_fn(x.dtype(), &shape, |p| {
-        let (o, slice, i) = (p / (m * inner), p / inner % m, p % inner);
-        x.get((o * n + first[slice]) * inner + i)
-    });
-    let inverse_shape = if by_slices.is_some() {
-        vec![n]
-    } else {
-        given.shape().to_vec()
+    let inverse_shape = match by_slices {
+        Some(_) => vec![count],
+        None => given.shape().to_vec(),
     };
     let optional = |name: &str, shape: &[usize], values: &[i64]| -> OpResult<Val<Tensor>> {
         Ok(Val::Leaf(match by_slices.is_some() || c.bool(name)? {
@@ -133,9 +162,9 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         }))
     };
     Ok(Val::Tuple(vec![
-        Val::Leaf(values),
+        Val::Leaf(slices.gather(&first, &shape)),
         optional("return_inverse", &inverse_shape, &inverse)?,
-        optional("return_counts", &[m], &counts)?,
+        optional("return_counts", &[first.len()], &counts)?,
     ]))
 }
 
@@ -208,54 +237,93 @@ fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             "segment_reduce(): Expected all rows of lengths along axis to have the data's sizes",
         ));
     }
-    let reduce = c.str("reduce")?;
-    let start = match reduce {
-        "prod" => 1.0,
-        "max" => f64::NEG_INFINITY,
-        "min" => f64::INFINITY,
-        _ => 0.0,
-    };
-    let initial = if c.is_none("initial") {
-        None
-    } else {
-        Some(c.f64("initial")?)
-    };
+    let reduction = SegmentReduction::from_call(c)?;
     let mut shape = x.shape().to_vec();
     shape[axis] = count;
     let mut out = zeros(x.dtype(), &shape)?;
     for o in 0..outer {
         let row = &given.as_slice::<i64>()[o * width..(o + 1) * width];
-        let mut begin = 0;
-        for s in 0..count {
-            let (from, len) = if offsets {
-                (row[s], row[s + 1] - row[s])
-            } else {
-                (begin, row[s])
-            };
-            begin = from.saturating_add(len);
-            if from < 0 || len < 0 || begin > n as i64 {
-                return Err(OpError::value(
-                    "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(axis)",
-                ));
-            }
+        let bounds = match offsets {
+            true => segments_between(row, n)?,
+            false => segments_of_lengths(row, n, c.bool("unsafe")?)?,
+        };
+        for (s, segment) in bounds.into_iter().enumerate() {
             for i in 0..inner {
-                let values = (from..begin).map(|k| x.get((o * n + k as usize) * inner + i).to_f64());
-                let total = values.fold(initial.unwrap_or(start), |a, v| combine_values(reduce, a, v));
-                let total = match reduce {
-                    "mean" if len > 0 => total / len as f64,
-                    "mean" if initial.is_none() => f64::NAN,
-                    _ => total,
-                };
-                out.set((o * count + s) * inner + i, Scalar::F64(total));
+                let values = segment.clone().map(|k| x.get((o * n + k) * inner + i).to_f64());
+                out.set((o * count + s) * inner + i, Scalar::F64(reduction.reduce(values)));
             }
-        }
-        if !offsets && begin != n as i64 && !c.bool("unsafe")? {
-            return Err(OpError::value(
-                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(axis)",
-            ));
         }
     }
     Ok(Val::Leaf(out))
+}
+
+fn lengths_error() -> OpError {
+    OpError::value("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(axis)")
+}
+
+/// The segment of `n` elements that begins at `begin`.
+fn checked_segment(begin: i64, len: i64, n: usize) -> OpResult<Range<usize>> {
+    let end = begin.saturating_add(len);
+    match begin < 0 || len < 0 || end > n as i64 {
+        true => Err(lengths_error()),
+        false => Ok(begin as usize..end as usize),
+    }
+}
+
+/// The segments between neighbouring offsets.
+fn segments_between(offsets: &[i64], n: usize) -> OpResult<Vec<Range<usize>>> {
+    offsets
+        .windows(2)
+        .map(|w| checked_segment(w[0], w[1] - w[0], n))
+        .collect()
+}
+
+/// Adjacent segments of the given lengths. Unless `partial`, they contain all `n` elements.
+fn segments_of_lengths(lengths: &[i64], n: usize, partial: bool) -> OpResult<Vec<Range<usize>>> {
+    let mut out: Vec<Range<usize>> = vec![];
+    for &len in lengths {
+        let begin = out.last().map_or(0, |s| s.end);
+        out.push(checked_segment(begin as i64, len, n)?);
+    }
+    match partial || out.last().map_or(0, |s| s.end) == n {
+        true => Ok(out),
+        false => Err(lengths_error()),
+    }
+}
+
+/// How the elements of a segment are reduced.
+struct SegmentReduction<'a> {
+    kind: &'a str,
+    initial: Option<f64>,
+}
+
+impl<'a> SegmentReduction<'a> {
+    fn from_call(c: &'a Call<Tensor>) -> OpResult<Self> {
+        let initial = match c.is_none("initial") {
+            true => None,
+            false => Some(c.f64("initial")?),
+        };
+        Ok(SegmentReduction {
+            kind: c.str("reduce")?,
+            initial,
+        })
+    }
+
+    fn reduce(&self, values: impl ExactSizeIterator<Item = f64>) -> f64 {
+        let start = match self.kind {
+            "prod" => 1.0,
+            "max" => f64::NEG_INFINITY,
+            "min" => f64::INFINITY,
+            _ => 0.0,
+        };
+        let len = values.len();
+        let total = values.fold(self.initial.unwrap_or(start), |a, v| combine_values(self.kind, a, v));
+        match self.kind {
+            "mean" if len > 0 => total / len as f64,
+            "mean" if self.initial.is_none() => f64::NAN,
+            _ => total,
+        }
+    }
 }
 
 fn combine_values(reduce: &str, a: f64, v: f64) -> f64 {

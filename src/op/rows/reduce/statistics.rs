@@ -8,10 +8,16 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [quantile_rows(), mode_rows(), covariance_rows(), trapezoid_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        quantile_rows(),
+        mode_rows(),
+        covariance_rows(),
+        trapezoid_rows(),
+        cumulative_trapezoid_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The row of a quantile: `q` is a number or a tensor.
@@ -117,6 +123,11 @@ fn trapezoid_rows() -> Vec<Op> {
             "aten.trapz.dx torch.trapz",
             "trapezoid(Tensor y, *, float dx=1, int dim=-1) -> Tensor",
         ),
+    ]
+}
+
+fn cumulative_trapezoid_rows() -> Vec<Op> {
+    vec![
         Op::composite(
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
@@ -348,42 +359,10 @@ fn longest_run(at: &[usize], same: &dyn Fn(usize, usize) -> bool) -> usize {
 
 /// `(x - mean) diag(w) (x - mean)^T / norm` with the weights of the observations.
 fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    if x.rank()? > 2 {
-        return Err(OpError::shape(format!(
-            "cov(): expected input to have two or fewer dimensions but got an input with {} dimensions",
-            x.rank()?
-        )));
-    }
-    if x.dtype() == DType::B8 {
-        return Err(OpError::dtype("cov(): bool dtype is not supported for input"));
-    }
-    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
-    let rows = match x.rank()? {
-        2 => x.clone(),
-        _ => {
-            let n = x.ty.numel();
-            b.reshape(x, &[Dim::Const(1), n])?
-        }
-    };
-    let rows = b.to_dtype(&rows, dtype)?;
+    let rows = variable_rows(b, c.leaf("self")?)?;
     let n = rows.shape()?[1].clone();
-    let weights = observation_weights(b, c, &n, dtype)?;
-    let correction = c.get("correction").clone();
-    let (mean, norm) = match &weights {
-        None => {
-            let mean = b.reduce(OpId::Mean, &rows, &[1], true)?;
-            let n = b.full(&[], Val::Int(n), dtype)?;
-            (mean, b.sub(&n, correction)?)
-        }
-        Some(w) => {
-            let total = b.sum(w)?;
-            let product = b.mul(&rows, w)?;
-            let sum = b.reduce(OpId::Sum, &product, &[1], true)?;
-            let norm = weighted_norm(b, c, w, &total)?;
-            (b.div(&sum, &total)?, norm)
-        }
-    };
+    let weights = observation_weights(b, c, &n, rows.dtype())?;
+    let (mean, norm) = mean_and_norm(b, c, &rows, weights.as_ref())?;
     let norm = b.op(OpId::Clamp, [norm.into(), Val::int(0)])?;
     let centred = b.sub(&rows, &mean)?;
     let right = match &weights {
@@ -399,6 +378,44 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         false => out,
     };
     Ok(out.into())
+}
+
+/// The observations as floats, a row per variable.
+fn variable_rows(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+    if x.rank()? > 2 {
+        return Err(OpError::shape(format!(
+            "cov(): expected input to have two or fewer dimensions but got an input with {} dimensions",
+            x.rank()?
+        )));
+    }
+    if x.dtype() == DType::B8 {
+        return Err(OpError::dtype("cov(): bool dtype is not supported for input"));
+    }
+    let rows = match x.rank()? {
+        2 => x.clone(),
+        _ => b.reshape(x, &[Dim::Const(1), x.ty.numel()])?,
+    };
+    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
+    b.to_dtype(&rows, dtype)
+}
+
+/// The mean of every variable, and the divisor of [`cov`].
+fn mean_and_norm(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    rows: &Traced,
+    weights: Option<&Traced>,
+) -> OpResult<(Traced, Traced)> {
+    let Some(w) = weights else {
+        let mean = b.reduce(OpId::Mean, rows, &[1], true)?;
+        let n = b.full(&[], Val::Int(rows.shape()?[1].clone()), rows.dtype())?;
+        return Ok((mean, b.sub(&n, c.get("correction").clone())?));
+    };
+    let total = b.sum(w)?;
+    let product = b.mul(rows, w)?;
+    let sum = b.reduce(OpId::Sum, &product, &[1], true)?;
+    let norm = weighted_norm(b, c, w, &total)?;
+    Ok((b.div(&sum, &total)?, norm))
 }
 
 /// The products of the weights of the `n` observations: their frequencies and their importances.

@@ -11,39 +11,40 @@ pub(super) fn rows() -> Vec<Op> {
     let mut v = sequence_rows();
     v.extend(module_rows());
     v.extend(cell_rows());
+    v.extend(cell_module_rows());
     v
 }
 
 fn sequence_rows() -> Vec<Op> {
-    let one = |name, schema, paths, doc| {
+    let sequence = |name, schema, paths, doc| {
         Op::new((name, schema), |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
             .doc(doc)
             .spelled(paths)
             .effect(Effect::Random)
     };
     vec![
-        one(
+        sequence(
             "lstm",
             "lstm(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
              bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)",
             "aten.lstm.input torch.lstm torch._VF.lstm",
             "an LSTM over a sequence: outputs, last hidden states, last cell states",
         ),
-        one(
+        sequence(
             "gru",
             "gru(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
              bidirectional, bool batch_first) -> (Tensor, Tensor)",
             "aten.gru.input torch.gru torch._VF.gru",
             "a GRU over a sequence: outputs, last hidden states",
         ),
-        one(
+        sequence(
             "rnn_tanh",
             "rnn_tanh(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, \
              bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
             "aten.rnn_tanh.input torch.rnn_tanh torch._VF.rnn_tanh",
             "h = tanh(W x + U h) over a sequence: outputs, last hidden states",
         ),
-        one(
+        sequence(
             "rnn_relu",
             "rnn_relu(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, \
              bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
@@ -86,37 +87,34 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
         let title = format!("dropout probability has to be between 0 and 1, but got {p}");
         return Err(OpError::arg("dropout", title));
     }
-    let (time, batch) = if c.bool("batch_first")? { (b, a) } else { (a, b) };
-    let states: Vec<&TensorType> = match kind {
-        CellKind::Lstm => c.leaves("hx")?,
-        _ => vec![c.leaf("hx")?],
-    };
-    let wanted = if kind == CellKind::Lstm { 2 } else { 1 };
-    if states.len() != wanted {
-        return Err(OpError::arg(
-            "hx",
-            format!("{} expects {wanted} hidden states", c.op.name),
-        ));
-    }
+    let batch = if c.bool("batch_first")? { a } else { b };
+    let states = hidden_states(c, kind)?;
     check_params(c, kind, d, x)?;
     let directions = 1 + c.bool("bidirectional")? as i64;
     let layers = Dim::Const(c.int("num_layers")?.saturating_mul(directions));
     for s in &states {
         check_state(s, &layers, batch)?;
     }
-    let hidden = states[0]
-        .shape
-        .as_deref()
-        .map_or(Dim::Unknown, |s| s[2].clone())
-        .mul(&Dim::Const(directions));
-    let shape = if c.bool("batch_first")? {
-        vec![batch.clone(), time.clone(), hidden]
-    } else {
-        vec![time.clone(), batch.clone(), hidden]
-    };
+    let hidden = states[0].shape.as_deref().map_or(Dim::Unknown, |s| s[2].clone());
+    let shape = vec![a.clone(), b.clone(), hidden.mul(&Dim::Const(directions))];
     let mut out = vec![Val::Leaf(TensorType::new(d, shape))];
     out.extend(states.into_iter().cloned().map(Val::Leaf));
     Ok(Val::Tuple(out))
+}
+
+/// The states before the first step: hidden and cell state of an LSTM, or the hidden state.
+fn hidden_states(c: &Call<TensorType>, kind: CellKind) -> OpResult<Vec<&TensorType>> {
+    let (states, wanted) = match kind {
+        CellKind::Lstm => (c.leaves("hx")?, 2),
+        _ => (vec![c.leaf("hx")?], 1),
+    };
+    match states.len() == wanted {
+        true => Ok(states),
+        false => Err(OpError::arg(
+            "hx",
+            format!("{} expects {wanted} hidden states", c.op.name),
+        )),
+    }
 }
 
 /// Returns an error if a state is not `[layers, batch, size]`.
@@ -165,15 +163,19 @@ fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> Op
 }
 
 /// The rows behind the module classes: states default to zeros, and the batch dim is optional.
+type Composite = fn(&mut dyn Build, &Call<Traced>) -> OpResult<Val<Traced>>;
+
+/// The forward method of a module over whole sequences.
+fn module_row(name: &'static str, schema: &'static str, forward: Composite, module: &'static str) -> Op {
+    Op::composite((name, schema), forward)
+        .doc("the module's forward method: allows a missing state (zeros) and sequences without a batch dim")
+        .effect(Effect::Random)
+        .module(module)
+}
+
 fn module_rows() -> Vec<Op> {
-    let one = |name, schema, f, text| {
-        Op::composite((name, schema), f)
-            .doc("the module's forward method: allows a missing state (zeros) and sequences without a batch dim")
-            .effect(Effect::Random)
-            .module(text)
-    };
     vec![
-        one(
+        module_row(
             "lstm_module",
             "lstm_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
              bidirectional, int proj_size, float dropout, bool training) -> Any",
@@ -182,7 +184,7 @@ fn module_rows() -> Vec<Op> {
              proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
              bidirectional, proj_size, dropout, training)",
         ),
-        one(
+        module_row(
             "gru_module",
             "gru_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
              bidirectional, int proj_size, float dropout, bool training) -> Any",
@@ -191,7 +193,7 @@ fn module_rows() -> Vec<Op> {
              gru_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, 0, \
              dropout, training)",
         ),
-        one(
+        module_row(
             "rnn_module",
             "rnn_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
              bidirectional, int proj_size, float dropout, bool training, str nonlinearity='tanh') -> Any",
@@ -328,6 +330,12 @@ fn cell_rows() -> Vec<Op> {
         )
         .doc("one step of an RNN: relu(W x + U h)")
         .spelled("aten.@ torch.@ torch._VF.@"),
+    ]
+}
+
+/// The forward methods of cells' modules.
+fn cell_module_rows() -> Vec<Op> {
+    vec![
         Op::composite("cell_module(Tensor input, Any hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, int hidden_size, str kind) -> \
              Any",
             cell_module,

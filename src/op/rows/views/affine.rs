@@ -8,6 +8,8 @@ use crate::types::{DType, Dim, TensorType};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = permutation_rows();
+    v.extend(transposition_rows());
+    v.extend(flip_rows());
     v.extend(expand_rows());
     v
 }
@@ -34,6 +36,12 @@ fn permutation_rows() -> Vec<Op> {
             "aten.swapaxes_.default Tensor.swapaxes_",
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         ),
+    ]
+}
+
+/// `t`, `numpy_T`, `mT` and `movedim`.
+fn transposition_rows() -> Vec<Op> {
+    vec![
         view_op!("t(Tensor self) -> Tensor", t)
             .doc("the transpose of a matrix; vectors and 0-d tensors are unchanged")
             .spelled("aten.@ aten.@_copy torch.@ torch.@_copy Tensor.@")
@@ -44,7 +52,8 @@ fn permutation_rows() -> Vec<Op> {
         view_op!("mT(Tensor self) -> Tensor", m_t)
             .doc("the last two dims swapped")
             .spelled("aten.@ aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
-        view_op!("movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
+        view_op!(
+            "movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
             movedim
         )
         .doc("some dims moved to other positions")
@@ -52,6 +61,11 @@ fn permutation_rows() -> Vec<Op> {
             "aten.movedim.int aten.movedim.intlist torch.movedim Tensor.movedim aten.moveaxis.int \
                  aten.moveaxis.intlist torch.moveaxis Tensor.moveaxis",
         ),
+    ]
+}
+
+fn flip_rows() -> Vec<Op> {
+    vec![
         view_op!("flip(Tensor self, int[] dims) -> Tensor", flip)
             .order(MemoryOrder::First)
             .doc("the elements in reverse order along the given dims")
@@ -224,45 +238,44 @@ fn expanded_view(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> 
             old.len()
         )));
     };
-    let mut shape = vec![];
+    let negative = |d: &Dim| d.as_const().is_some_and(|c| c < 0);
+    if let Some(i) = size[..lead].iter().position(negative) {
+        return Err(OpError::shape(format!(
+            "The expanded size of the tensor ({}) isn't allowed in a leading, non-existing dimension {i}",
+            size[i]
+        )));
+    }
+    let mut shape = size[..lead].to_vec();
     let mut map = vec![];
-    for (i, want) in size.iter().enumerate() {
-        let Some(have) = i.checked_sub(lead).map(|j| &old[j]) else {
-            if want.as_const().is_some_and(|c| c < 0) {
-                return Err(OpError::shape(format!(
-                    "The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {i}"
-                )));
-            }
-            shape.push(want.clone());
-            continue;
-        };
-        let one = *have == Dim::Const(1);
-        if *want == Dim::Const(-1) || want == have {
-            shape.push(have.clone());
-            map.push(if one {
-                DimIndex::constant(Dim::Const(0))
-            } else {
-                DimIndex::along_dim(i)
-            });
-        } else if one {
-            shape.push(want.clone());
-            map.push(DimIndex::constant(Dim::Const(0)));
-        } else {
-            let both = sizes.unify_dims(want, have, || {
-                format!(
-                    "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton \
-                     dimension {i}.  Target sizes: {}.  Tensor sizes: {}",
-                    list_text(size),
-                    list_text(old)
-                )
-            })?;
-            shape.push(both);
-            map.push(DimIndex::along_dim(i));
-        }
+    for (i, have) in (lead..).zip(old) {
+        shape.push(expanded_size(old, size, i, sizes)?);
+        map.push(match have {
+            Dim::Const(1) => DimIndex::constant(Dim::Const(0)),
+            _ => DimIndex::along_dim(i),
+        });
     }
     Ok(DimView {
         shape,
         map: DimMap::Affine(map),
+    })
+}
+
+/// The size of dim `i` of `old` expanded to `size`.
+fn expanded_size(old: &[Dim], size: &[Dim], i: usize, sizes: &mut Sizes) -> OpResult<Dim> {
+    let (want, have) = (&size[i], &old[i + old.len() - size.len()]);
+    if *want == Dim::Const(-1) {
+        return Ok(have.clone());
+    }
+    if want == have || *have == Dim::Const(1) {
+        return Ok(want.clone());
+    }
+    sizes.unify_dims(want, have, || {
+        format!(
+            "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton \
+             dimension {i}.  Target sizes: {}.  Tensor sizes: {}",
+            list_text(size),
+            list_text(old)
+        )
     })
 }
 

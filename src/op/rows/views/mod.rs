@@ -162,17 +162,7 @@ fn dims_product(v: &[Dim]) -> Dim {
 /// The shape `size`, which may contain one -1, for the elements of `old`.
 pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
     let minus = Dim::Const(-1);
-    let bad = |d: &Dim| d.as_const().is_some_and(|c| c < -1);
-    if let Some(i) = size.iter().position(bad) {
-        return Err(OpError::shape(format!(
-            "invalid shape dimension {} at index {i} of shape {}",
-            size[i],
-            list_text(size)
-        )));
-    }
-    if size.iter().filter(|d| **d == minus).count() > 1 {
-        return Err(OpError::shape("only one dimension can be inferred"));
-    }
+    check_wanted_size(size)?;
     let invalid = || {
         format!(
             "shape '{}' is invalid for input of size {}",
@@ -180,18 +170,8 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
             dims_product(old)
         )
     };
-    // Cancel equal factors on both sides first, so that symbolic quotients stay simple.
-    let mut left: Vec<Dim> = old.to_vec();
-    let mut right: Vec<Dim> = Vec::new();
-    for d in size.iter().filter(|d| **d != minus) {
-        let known = *d != Dim::Unknown && *d != Dim::Const(0);
-        match left.iter().position(|x| known && x == d) {
-            Some(i) => drop(left.swap_remove(i)),
-            None => right.push(d.clone()),
-        }
-    }
-    let (left, right) = (dims_product(&left), dims_product(&right));
-    let Some(at) = size.iter().position(|d| *d == minus) else {
+    let (left, right) = cancelled_products(old, size.iter().filter(|d| **d != minus));
+    let Some(inferred) = size.iter().position(|d| *d == minus) else {
         sizes.unify_dims(&left, &right, invalid)?;
         return Ok(size.to_vec());
     };
@@ -208,8 +188,38 @@ pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Siz
         return Err(OpError::shape(invalid()));
     }
     let mut out = size.to_vec();
-    out[at] = left.floordiv(&right);
+    out[inferred] = left.floordiv(&right);
     Ok(out)
+}
+
+/// Checks that no size is below -1 and that at most one is to be inferred.
+fn check_wanted_size(size: &[Dim]) -> OpResult<()> {
+    let bad = |d: &Dim| d.as_const().is_some_and(|c| c < -1);
+    if let Some(i) = size.iter().position(bad) {
+        return Err(OpError::shape(format!(
+            "invalid shape dimension {} at index {i} of shape {}",
+            size[i],
+            list_text(size)
+        )));
+    }
+    match size.iter().filter(|d| **d == Dim::Const(-1)).count() {
+        0 | 1 => Ok(()),
+        _ => Err(OpError::shape("only one dimension can be inferred")),
+    }
+}
+
+/// The products of both lists of sizes without the factors that they share, so that symbolic quotients stay simple.
+fn cancelled_products<'a>(old: &[Dim], new: impl Iterator<Item = &'a Dim>) -> (Dim, Dim) {
+    let mut left: Vec<Dim> = old.to_vec();
+    let mut right: Vec<Dim> = Vec::new();
+    for d in new {
+        let known = *d != Dim::Unknown && *d != Dim::Const(0);
+        match left.iter().position(|x| known && x == d) {
+            Some(i) => drop(left.swap_remove(i)),
+            None => right.push(d.clone()),
+        }
+    }
+    (dims_product(&left), dims_product(&right))
 }
 
 fn reshape(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {

@@ -11,6 +11,10 @@ use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
+    [slice_rows(), window_rows()].into_iter().flatten().collect()
+}
+
+fn slice_rows() -> Vec<Op> {
     vec![
         view_op!(
             "slice(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
@@ -33,6 +37,12 @@ pub(super) fn rows() -> Vec<Op> {
         )
         .doc("the diagonal over two dims, as the last dim")
         .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@"),
+    ]
+}
+
+/// Views of sliding windows and of strided memory.
+fn window_rows() -> Vec<Op> {
+    vec![
         view_op!(
             "unfold(Tensor self, int dimension, int size, int step) -> Tensor",
             unfold

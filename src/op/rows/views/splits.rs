@@ -6,22 +6,25 @@ use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [along_a_dim(), along_named_dims()].into_iter().flatten().collect()
+    [split_rows(), even_split_rows(), along_named_dims()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-fn along_a_dim() -> Vec<Op> {
+/// Pieces of given sizes along a dim.
+fn split_rows() -> Vec<Op> {
     vec![
-        Op::composite("split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
-            split,
-        )
-        .same_elements()
-        .doc("pieces of `split_size` elements along a dim; the last may be smaller")
-        .spelled(
-            "aten.split.Tensor torch.split Tensor.split torch.functional.split aten.unsafe_split.Tensor \
+        Op::composite("split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", split)
+            .same_elements()
+            .doc("pieces of `split_size` elements along a dim; the last may be smaller")
+            .spelled(
+                "aten.split.Tensor torch.split Tensor.split torch.functional.split aten.unsafe_split.Tensor \
                  torch.unsafe_split Tensor.unsafe_split aten.split_copy.Tensor torch.split_copy",
-        )
-        .aliasing(),
-        Op::composite("split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
+            )
+            .aliasing(),
+        Op::composite(
+            "split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
             split_with_sizes,
         )
         .same_elements()
@@ -36,6 +39,12 @@ fn along_a_dim() -> Vec<Op> {
             "split(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
         )
         .aliasing(),
+    ]
+}
+
+/// A given number of pieces along a dim, all slices, or pieces between indices.
+fn even_split_rows() -> Vec<Op> {
+    vec![
         Op::composite("chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
             .same_elements()
             .doc("at most `chunks` pieces of equal size along a dim; the last may be smaller")

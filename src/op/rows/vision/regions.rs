@@ -189,30 +189,39 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
             format!("block size should be odd. Got {block} which is even."),
         ));
     }
+    let dropped = draw_blocks(b, x, &sizes, block, p)?;
+    let kept = b.rsub(&dropped, Val::int(1))?;
+    scale_kept(b, x, &kept, c.get("eps"))
+}
+
+/// Draws the blocks that are dropped: 1 inside them, 0 elsewhere.
+fn draw_blocks(b: &mut dyn Build, x: &Traced, sizes: &[i64], block: i64, p: f64) -> OpResult<Traced> {
+    let spatial = sizes.len();
     let centres: Vec<i64> = sizes.iter().map(|n| n - block + 1).collect();
     let product = |v: &[i64]| v.iter().map(|&n| n as f64).product::<f64>();
-    let gamma = p * product(&sizes) / (product(&vec![block; spatial]) * product(&centres));
+    let gamma = p * product(sizes) / (product(&vec![block; spatial]) * product(&centres));
     let mut shape = x.shape()?[..2].to_vec();
     shape.extend(centres.iter().map(|&n| Dim::Const(n)));
     let noise = b.full(&shape, Val::int(0), x.dtype())?;
     let noise = b.op(OpId::Bernoulli, [noise.into(), Val::Float(gamma)])?;
     let half = block / 2;
-    let noise = b.op(
-        OpId::ConstantPadNd,
-        [noise.into(), ints_val(&vec![half; 2 * spatial]), Val::int(0)],
-    )?;
+    let padding = ints_val(&vec![half; 2 * spatial]);
+    let noise = b.op(OpId::ConstantPadNd, [noise.into(), padding, Val::int(0)])?;
     let every = |n: i64| ints_val(&vec![n; spatial]);
     let pool = if spatial == 2 { OpId::MaxPool2d } else { OpId::MaxPool3d };
-    let dropped = b.op(pool, [noise.into(), every(block), every(1), every(half)])?;
-    let kept = b.rsub(&dropped, Val::int(1))?;
-    let all: Vec<usize> = (0..rank).collect();
-    let sum = b.reduce(OpId::Sum, &kept, &all, false)?;
-    let sum = b.add(&sum, c.get("eps").clone())?;
+    b.op(pool, [noise.into(), every(block), every(1), every(half)])
+}
+
+/// `x * kept`, scaled so that the expected sum remains.
+fn scale_kept(b: &mut dyn Build, x: &Traced, kept: &Traced, eps: &Val<Traced>) -> OpResult<Val<Traced>> {
+    let all: Vec<usize> = (0..x.rank()?).collect();
+    let sum = b.reduce(OpId::Sum, kept, &all, false)?;
+    let sum = b.add(&sum, eps.clone())?;
     let count = b.op(
         OpId::Full,
         [ints_val(&[]), Val::Int(kept.ty.numel()), Val::DType(x.dtype())],
     )?;
     let scale = b.div(&count, &sum)?;
-    let y = b.mul(x, &kept)?;
+    let y = b.mul(x, kept)?;
     b.mul(&y, &scale).map(Val::Leaf)
 }

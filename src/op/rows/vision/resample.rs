@@ -260,34 +260,27 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let y = fixed_point(x, &along[1..]);
         return Ok(Val::Leaf(Tensor::from_slice(&shape, &y)));
     }
+    Ok(Val::Leaf(blend(x, &shape, &along).to(x.dtype())))
+}
+
+/// Blends the elements of `x` by weights along three axes, in the dtype of torch's kernels.
+fn blend(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> Tensor {
     let mut size = [1; 3];
-    size[3 - n..].copy_from_slice(&x.shape()[2..]);
+    size[5 - x.rank()..].copy_from_slice(&x.shape()[2..]);
     let planes = x.shape()[0] * x.shape()[1];
-    let out = match native(x.dtype()) {
-        DType::F32 => {
-            let weights = along.iter().map(|v| {
-                v.iter()
-                    .map(|t| t.iter().map(|&(i, w)| (i, w as f32)).collect())
-                    .collect()
-            });
-            let weights: Vec<Vec<Vec<(usize, f32)>>> = weights.collect();
-            let y = blend_taps(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
-            Tensor::from_slice(&shape, &y)
-        }
-        // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
-        _ => {
-            let y = blend_taps(x.to(DType::F64).as_slice::<f64>(), planes, size, &along);
-            let whole = |v: f64| {
-                if x.dtype().is_float() {
-                    v
-                } else {
-                    v.round().clamp(0.0, 255.0)
-                }
-            };
-            Tensor::from_slice(&shape, &y.into_iter().map(whole).collect::<Vec<_>>())
-        }
-    };
-    Ok(Val::Leaf(out.to(x.dtype())))
+    if native(x.dtype()) == DType::F32 {
+        let narrow = |t: &Taps| t.iter().map(|&(i, w)| (i, w as f32)).collect();
+        let weights = along.iter().map(|v| v.iter().map(narrow).collect());
+        let weights: Vec<Vec<Vec<(usize, f32)>>> = weights.collect();
+        let y = blend_taps(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
+        return Tensor::from_slice(shape, &y);
+    }
+    let mut y = blend_taps(x.to(DType::F64).as_slice::<f64>(), planes, size, along);
+    // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
+    if !x.dtype().is_float() {
+        y.iter_mut().for_each(|v| *v = v.round().clamp(0.0, 255.0));
+    }
+    Tensor::from_slice(shape, &y)
 }
 
 fn resample_nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Tensor>> {
@@ -404,39 +397,14 @@ fn resampling_row(mode: &str, n: usize, smooth: bool) -> Option<OpId> {
 fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let n = x.rank()?.saturating_sub(2);
-    let (mut size, mut scale) = (
-        spread_per_dim(c.get("size"), n),
-        spread_per_dim(c.get("scale_factor"), n),
-    );
-    if size.is_some() == scale.is_some() {
-        return Err(OpError::arg(
-            "size",
-            "either size or scale_factor should be defined, and only one of them",
-        ));
-    }
-    if size.as_ref().or(scale.as_ref()).is_some_and(|v| v.len() != n) {
-        return Err(OpError::shape(format!(
-            "Input and output must have the same number of spatial dimensions, but got input with {n} spatial dimensions"
-        )));
-    }
-    let recompute = !c.is_none("recompute_scale_factor") && c.bool("recompute_scale_factor")?;
     let mode = c.str("mode")?;
-    if let Some(s) = scale.as_ref().filter(|_| recompute || mode == "area") {
-        let out = x.shape()?[2..]
-            .iter()
-            .zip(s)
-            .map(|(d, s)| Val::Int(s.as_f64().map_or(Dim::Unknown, |s| scale_size(d, s))));
-        size = Some(out.collect());
-        scale = None;
-    }
+    let (size, scale) = size_or_scale(c, x, n)?;
     let list = |v: Option<Vec<Val<Traced>>>| v.map_or(Val::None, Val::List);
-    let smooth = c.bool("antialias")?;
-    let align = if c.is_none("align_corners") {
-        Val::Bool(false)
-    } else {
-        c.get("align_corners").clone()
+    let align = match c.is_none("align_corners") {
+        true => Val::Bool(false),
+        false => c.get("align_corners").clone(),
     };
-    let row = resampling_row(mode, n, smooth).ok_or_else(|| {
+    let row = resampling_row(mode, n, c.bool("antialias")?).ok_or_else(|| {
         OpError::arg(
             "mode",
             format!("mode {mode} does not support an input with {n} spatial dimensions"),
@@ -452,4 +420,31 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     args.extend(vec![Val::None; n]);
     args.push(list(scale));
     b.call(row, args)
+}
+
+type SizeOrScale = (Option<Vec<Val<Traced>>>, Option<Vec<Val<Traced>>>);
+
+/// The sizes or the scale factors of `interpolate`, one for each of the `n` spatial dims. Scale factors become sizes where
+/// torch computes these first.
+fn size_or_scale(c: &Call<Traced>, x: &Traced, n: usize) -> OpResult<SizeOrScale> {
+    let size = spread_per_dim(c.get("size"), n);
+    let scale = spread_per_dim(c.get("scale_factor"), n);
+    if size.is_some() == scale.is_some() {
+        return Err(OpError::arg(
+            "size",
+            "either size or scale_factor should be defined, and only one of them",
+        ));
+    }
+    if size.as_ref().or(scale.as_ref()).is_some_and(|v| v.len() != n) {
+        return Err(OpError::shape(format!(
+            "Input and output must have the same number of spatial dimensions, but got input with {n} spatial dimensions"
+        )));
+    }
+    let recompute = !c.is_none("recompute_scale_factor") && c.bool("recompute_scale_factor")?;
+    let sizes_first = recompute || c.str("mode")? == "area";
+    let Some(factors) = scale.as_ref().filter(|_| sizes_first) else {
+        return Ok((size, scale));
+    };
+    let scaled = |(d, s): (&Dim, &Val<Traced>)| Val::Int(s.as_f64().map_or(Dim::Unknown, |s| scale_size(d, s)));
+    Ok((Some(x.shape()?[2..].iter().zip(factors).map(scaled).collect()), None))
 }
