@@ -95,46 +95,7 @@ impl Binding {
         lenient: Leniency,
     ) -> Result<Binding, BindError> {
         let mut origins: Vec<Option<ParamOrigin>> = vec![None; schema.params.len()];
-        let positional: Vec<usize> = (0..schema.params.len())
-            .filter(|&i| !schema.params[i].keyword_only)
-            .collect();
-        let mut at = 0;
-        for (slot, &p) in positional.iter().enumerate() {
-            let Some(v) = args.get(slot) else { break };
-            at = slot + 1;
-            // A list of ints may be written as several arguments, but only as the first parameter or just after `self`.
-            // If there are more arguments than positional parameters, an argument of unknown type counts as an int:
-            // `x.reshape(%n, -1)`.
-            let unknown = *v == Val::Unknown && args.len() > positional.len();
-            let spread = slot <= 1 && is_open_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
-            // After the first item a bool counts as an int: `torch.zeros(3, True)`.
-            let listed = |v: &Type| is_int(v) || *v == Val::Unknown || lenient.converted && is_bool(v);
-            let all_ints = || args[slot..].iter().all(listed);
-            // Several tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
-            let last = slot + 1 == positional.len();
-            if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
-                origins[p] = Some(ParamOrigin::Rest(slot));
-                at = args.len();
-                break;
-            }
-            // A single int for a list without a fixed length: `x.view(6)`.
-            if spread && args.len() == slot + 1 && is_open_list(&schema.params[p].ty) {
-                origins[p] = Some(ParamOrigin::Rest(slot));
-                break;
-            }
-            if spread && args.len() > slot + 1 && all_ints() && !fits_rest(schema, &positional, slot, args.len()) {
-                origins[p] = Some(ParamOrigin::Rest(slot));
-                at = args.len();
-                break;
-            }
-            origins[p] = Some(ParamOrigin::Positional(slot));
-        }
-        if at < args.len() {
-            return Err(BindError::TooMany {
-                given: args.len(),
-                max: positional.len(),
-            });
-        }
+        bind_positional(schema, args, lenient, &mut origins)?;
         bind_keywords(schema, kwargs, &mut origins)?;
         Self::check_types(schema, origins, args, kwargs, lenient)
     }
@@ -368,6 +329,59 @@ pub(super) fn find_param(schema: &Schema, name: &str) -> Option<usize> {
             .filter(|(from, _)| *from == name)
             .find_map(|(_, to)| schema.index_of(to))
     })
+}
+
+/// Binds the positional arguments. Some lists may be written as several arguments.
+fn bind_positional(
+    schema: &Schema,
+    args: &[Type],
+    lenient: Leniency,
+    origins: &mut [Option<ParamOrigin>],
+) -> Result<(), BindError> {
+    let positional: Vec<usize> = (0..schema.params.len())
+        .filter(|&i| !schema.params[i].keyword_only)
+        .collect();
+    let mut bound = 0;
+    for (slot, &p) in positional.iter().enumerate().take(args.len()) {
+        if let Some(end) = end_of_list(schema, &positional, slot, args, lenient) {
+            origins[p] = Some(ParamOrigin::Rest(slot));
+            bound = end;
+            break;
+        }
+        origins[p] = Some(ParamOrigin::Positional(slot));
+        bound = slot + 1;
+    }
+    match bound < args.len() {
+        true => Err(BindError::TooMany {
+            given: args.len(),
+            max: positional.len(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// The end of the arguments from `slot` on if they are the items of a list; `None` if the argument is the value itself.
+fn end_of_list(schema: &Schema, positional: &[usize], slot: usize, args: &[Type], lenient: Leniency) -> Option<usize> {
+    let (ty, v) = (&schema.params[positional[slot]].ty, &args[slot]);
+    // Several tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
+    if slot + 1 == positional.len() && is_tensor_list(ty) && matches!(v, Val::Leaf(_)) {
+        return Some(args.len());
+    }
+    // A list of ints may be written as several arguments, but only as the first parameter or just after `self`.
+    // If there are more arguments than positional parameters, an argument of unknown type counts as an int:
+    // `x.reshape(%n, -1)`.
+    let unknown = *v == Val::Unknown && args.len() > positional.len();
+    if slot > 1 || !is_open_int_list(ty) || !is_int(v) && !unknown {
+        return None;
+    }
+    // A single int for a list without a fixed length: `x.view(6)`.
+    if args.len() == slot + 1 {
+        return is_open_list(ty).then_some(args.len());
+    }
+    // After the first item a bool counts as an int: `torch.zeros(3, True)`.
+    let is_item = |v: &Type| is_int(v) || *v == Val::Unknown || lenient.converted && is_bool(v);
+    let is_list = args[slot..].iter().all(is_item) && !fits_rest(schema, positional, slot, args.len());
+    is_list.then_some(args.len())
 }
 
 /// Whether the arguments from `slot` on also fit the parameters one by one, because these parameters take ints too.

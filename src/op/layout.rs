@@ -11,7 +11,7 @@ mod window;
 pub use calls::{check_strides, has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
 pub use window::StridedWindow;
 
-use super::view::{DimMap, DimView};
+use super::view::{DimIndex, DimMap, DimView};
 use crate::types::Dim;
 
 /// An offset into a storage and a stride per dim.
@@ -150,53 +150,53 @@ impl Layout {
         if self.strides.len() != from.len() {
             return None;
         }
-        match &view.map {
-            DimMap::Affine(map) => {
-                let mut offset = self.offset.clone();
-                let mut strides = vec![Dim::Const(0); view.shape.len()];
-                let mut kept = vec![false; view.shape.len()];
-                for (x, s) in map.iter().zip(&self.strides) {
-                    offset = offset.add(&x.offset.mul(s));
-                    for &(d, c) in &x.terms {
-                        strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
-                        kept[d] = true;
-                    }
-                }
-                // As in torch, the stride of a new dim of size 1 is the extent of the dims inside it.
-                let mut step = Dim::Const(1);
-                for (d, n) in view.shape.iter().enumerate().rev() {
-                    if !kept[d] && *n == Dim::Const(1) {
-                        strides[d] = step;
-                    }
-                    step = strides[d].mul(n);
-                }
-                Some(Layout {
-                    offset,
-                    strides,
-                    storage: self.storage.clone(),
-                })
+        let (offset, strides) = match &view.map {
+            DimMap::Affine(map) => self.affine_strides(map, &view.shape),
+            DimMap::Reshape => (self.offset.clone(), self.reshaped_strides(from, &view.shape)?),
+            DimMap::Strided { offset, strides } => {
+                let offset = offset.clone().unwrap_or_else(|| self.offset.clone());
+                (offset, strides.clone())
             }
-            DimMap::Reshape => {
-                let strides = match (fixed_sizes(from), self.known_strides(), fixed_sizes(&view.shape)) {
-                    (Some(old), Some(s), Some(new)) => {
-                        let strides = reshape_strides(&old, &s, &new)?;
-                        strides.into_iter().map(Dim::Const).collect()
-                    }
-                    _ if self.is_contiguous(from) == Some(true) => contiguous_dims(&view.shape),
-                    _ if from == view.shape => self.strides.clone(),
-                    _ => return None,
-                };
-                Some(Layout {
-                    offset: self.offset.clone(),
-                    strides,
-                    storage: self.storage.clone(),
-                })
+        };
+        Some(Layout {
+            offset,
+            strides,
+            storage: self.storage.clone(),
+        })
+    }
+
+    /// The offset and strides of an affine view.
+    fn affine_strides(&self, map: &[DimIndex], shape: &[Dim]) -> (Dim, Vec<Dim>) {
+        let mut offset = self.offset.clone();
+        let mut strides = vec![Dim::Const(0); shape.len()];
+        let mut kept = vec![false; shape.len()];
+        for (x, s) in map.iter().zip(&self.strides) {
+            offset = offset.add(&x.offset.mul(s));
+            for &(d, c) in &x.terms {
+                strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
+                kept[d] = true;
             }
-            DimMap::Strided { offset, strides } => Some(Layout {
-                offset: offset.clone().unwrap_or_else(|| self.offset.clone()),
-                strides: strides.clone(),
-                storage: self.storage.clone(),
-            }),
+        }
+        // As in torch, the stride of a new dim of size 1 is the extent of the dims inside it.
+        let mut step = Dim::Const(1);
+        for (d, n) in shape.iter().enumerate().rev() {
+            if !kept[d] && *n == Dim::Const(1) {
+                strides[d] = step;
+            }
+            step = strides[d].mul(n);
+        }
+        (offset, strides)
+    }
+
+    fn reshaped_strides(&self, from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
+        match (fixed_sizes(from), self.known_strides(), fixed_sizes(to)) {
+            (Some(old), Some(s), Some(new)) => {
+                let strides = reshape_strides(&old, &s, &new)?;
+                Some(strides.into_iter().map(Dim::Const).collect())
+            }
+            _ if self.is_contiguous(from) == Some(true) => Some(contiguous_dims(to)),
+            _ if from == to => Some(self.strides.clone()),
+            _ => None,
         }
     }
 }

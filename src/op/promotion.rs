@@ -127,7 +127,6 @@ pub fn not_implemented(kernel: &str, d: DType) -> OpError {
 
 /// The dtypes of a call, or torch's error.
 pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
-    let rule = pointwise_meaning(call.op).dtypes;
     check_conditions(call)?;
     if let Some(t) = call
         .args
@@ -140,6 +139,10 @@ pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
             format!("fxc does not support {}", t.dtype.torch_name()),
         ));
     }
+    dtypes_by_rule(call, pointwise_meaning(call.op).dtypes)
+}
+
+fn dtypes_by_rule(call: &Call<TensorType>, rule: DtypeRule) -> OpResult<Dtypes> {
     let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
     let refuse = |d: DType, bad: bool, kernel: &str| match bad {
         true => Err(not_implemented(kernel, d)),
@@ -162,13 +165,7 @@ pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
             None => promoted_dtype(call).map(|d| Dtypes::from_dtype(d.to_float())),
             Some(mode) => promoted_dtype(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
         },
-        DtypeRule::Addcdiv => {
-            let integral = |p| call.opt_leaf(p).is_none_or(|t| !t.dtype.is_float());
-            match integral("tensor1") && integral("tensor2") {
-                true => Err(OpError::dtype(INTEGER_ADDCDIV)),
-                false => promoted_dtype(call).map(Dtypes::from_dtype),
-            }
-        }
+        DtypeRule::Addcdiv => addcdiv_dtypes(call),
         DtypeRule::BoolToInt => promoted_dtype(call).map(|d| Dtypes::from_dtype(if bool(d) { DType::I64 } else { d })),
         DtypeRule::Double => promoted_dtype(call).map(|_| Dtypes::from_dtype(DType::F64)),
         DtypeRule::Compare | DtypeRule::Predicate => promoted_dtype(call).map(Dtypes::to_bool),
@@ -177,6 +174,15 @@ pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
         DtypeRule::GivenByValue => given_dtypes(call, default_of_numbers(call)),
         DtypeRule::First => first_tensor(call).map(|t| Dtypes::from_dtype(t.dtype)),
         DtypeRule::Same(k) => same_dtypes(call, k),
+    }
+}
+
+/// `addcdiv` refuses to divide integers by integers.
+fn addcdiv_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let integral = |p| call.opt_leaf(p).is_none_or(|t| !t.dtype.is_float());
+    match integral("tensor1") && integral("tensor2") {
+        true => Err(OpError::dtype(INTEGER_ADDCDIV)),
+        false => promoted_dtype(call).map(Dtypes::from_dtype),
     }
 }
 

@@ -261,18 +261,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     if matches!(dim_view.map, DimMap::Reshape) {
         return b.reshape(new, base.shape()?);
     }
-    let whole = |dims: &[usize]| -> OpResult<bool> {
-        let shape = base.shape()?;
-        // A slice from the start also keeps the order of dims, but not all of their elements.
-        Ok(dim_view
-            .shape
-            .iter()
-            .zip(dims)
-            .all(|(n, &d)| *n == shape[d] && *n != Dim::Unknown))
-    };
-    if let Some(dims) = dim_view.as_permutation()
-        && whole(&dims)?
-    {
+    if let Some(dims) = whole_permutation(&dim_view, base.shape()?) {
         let mut inverse = vec![0; dims.len()];
         dims.iter().enumerate().for_each(|(i, &d)| inverse[d] = i);
         return b.permute(new, &inverse);
@@ -292,14 +281,19 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     if is_expanded(&dim_view.shape, &strides) {
         return Err(expanded_write_error());
     }
-    let args = vec![
-        (&base).into(),
-        new.into(),
-        dims_val(&dim_view.shape),
-        dims_val(&strides),
-        Val::Int(offset),
-    ];
-    b.op(OpId::StridedScatter, args)
+    let (size, stride) = (dims_val(&dim_view.shape), dims_val(&strides));
+    b.op(
+        OpId::StridedScatter,
+        [(&base).into(), new.into(), size, stride, Val::Int(offset)],
+    )
+}
+
+/// The order of dims of a view that permutes all elements of its base. A slice from the start also keeps the order of
+/// dims, but not all of their elements.
+fn whole_permutation(view: &DimView, base: &[Dim]) -> Option<Vec<usize>> {
+    let is_whole = |(n, d): (&Dim, &usize)| *n == base[*d] && *n != Dim::Unknown;
+    let dims = view.as_permutation()?;
+    view.shape.iter().zip(&dims).all(is_whole).then_some(dims)
 }
 
 /// The call of the view that `slice_scatter` and similar ops write to. torch writes to a copy of the whole memory.

@@ -22,42 +22,28 @@ pub(super) fn constructor_args(
     args: &[Literal],
     kwargs: &[(Arc<str>, Literal)],
 ) -> Result<HashMap<&'static str, Literal>, OpError> {
-    let fail =
-        |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(constructor_signature(form));
-    let fail_at = |name: &str, what: String| OpError {
-        param: Some(name.to_string()),
-        ..fail(what)
-    };
+    let kwargs = named_args(form, args, kwargs)?;
     let positional = form.params.iter().filter(|p| !p.keyword_only);
-    let max = positional.clone().count();
-    let own = args.len().min(max);
-    // Parameters beyond the form's own have torch's names: `device`, `dtype`, `bias`.
-    let names = crate::op::signature::constructor_parameters(form.name);
-    if args.len() > max.max(names.len()) {
-        return Err(fail(format!(
-            "takes {}, but {} were given",
-            count(max.max(names.len()), "constructor argument"),
-            args.len()
-        )));
-    }
-    let rest = names.into_iter().skip(own).zip(args[own..].iter().cloned());
-    let kwargs: Vec<(Arc<str>, Literal)> = rest.chain(kwargs.iter().cloned()).collect();
     let mut out: HashMap<&'static str, Literal> = positional.zip(args).map(|(p, v)| (p.name, v.clone())).collect();
     for (name, v) in &kwargs {
+        let fail = |what: String| OpError {
+            param: Some(name.to_string()),
+            ..constructor_error(form, what)
+        };
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
             // The device and dtype of weights do not affect the graph.
             if matches!(&**name, "device" | "dtype") && has_weights(form) {
                 continue;
             }
-            return Err(fail_at(name, format!("has no constructor parameter `{name}`")));
+            return Err(fail(format!("has no constructor parameter `{name}`")));
         };
         if out.insert(p.name, v.clone()).is_some() {
-            return Err(fail_at(name, format!("constructor parameter `{name}` is given twice")));
+            return Err(fail(format!("constructor parameter `{name}` is given twice")));
         }
     }
     for p in &form.params {
         if !out.contains_key(p.name) {
-            let missing = || fail(format!("constructor argument `{}` is missing", p.name));
+            let missing = || constructor_error(form, format!("constructor argument `{}` is missing", p.name));
             out.insert(p.name, p.default.clone().ok_or_else(missing)?);
         }
     }
@@ -67,6 +53,32 @@ pub(super) fn constructor_args(
         out.insert("reduction", v);
     }
     Ok(out)
+}
+
+fn constructor_error(form: &ParsedForm, what: String) -> OpError {
+    OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(constructor_signature(form))
+}
+
+/// The arguments that are given by name. Those beyond the form's own positional parameters have torch's names: `device`,
+/// `dtype`, `bias`.
+fn named_args(
+    form: &ParsedForm,
+    args: &[Literal],
+    kwargs: &[(Arc<str>, Literal)],
+) -> Result<Vec<(Arc<str>, Literal)>, OpError> {
+    let max = form.params.iter().filter(|p| !p.keyword_only).count();
+    let own = args.len().min(max);
+    let names = crate::op::signature::constructor_parameters(form.name);
+    if args.len() > max.max(names.len()) {
+        let what = format!(
+            "takes {}, but {} were given",
+            count(max.max(names.len()), "constructor argument"),
+            args.len()
+        );
+        return Err(constructor_error(form, what));
+    }
+    let rest = names.into_iter().skip(own).zip(args[own..].iter().cloned());
+    Ok(rest.chain(kwargs.iter().cloned()).collect())
 }
 
 /// Returns an error if torch rejects the arguments of a constructor.

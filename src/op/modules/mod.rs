@@ -150,14 +150,7 @@ pub fn expand_module(
                     ArgumentSource::Input(i)
                 }
                 None if *optional => ArgumentSource::Value(Val::None),
-                None => {
-                    let (class, needed) = (form.name, at + 1);
-                    let what = format!(
-                        "module `{class}` is called with {}, but requires {needed}",
-                        count(inputs, "argument")
-                    );
-                    return Err(OpError::new(Code::E0203, what));
-                }
+                None => return Err(missing_argument(form.name, inputs, at + 1)),
             },
             expr => of_module(expr, form, &given, below, &mut call.sizes)?,
         };
@@ -170,6 +163,12 @@ pub fn expand_module(
         None => Ok(call),
         Some(i) => Err(surplus_argument(form.name, i, taken.len(), inputs, names)),
     }
+}
+
+fn missing_argument(class: &str, inputs: usize, needed: usize) -> OpError {
+    let given = count(inputs, "argument");
+    let what = format!("module `{class}` is called with {given}, but requires {needed}");
+    OpError::new(Code::E0203, what)
 }
 
 /// The sizes of a module's attribute, if they follow from the constructor's arguments.

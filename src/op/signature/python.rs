@@ -19,80 +19,133 @@ const NUMPY_NAMES: [(&str, &[&str]); 4] = [
 
 /// Checks the arguments against the signature.
 pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
-    let first = usize::from(given.method);
-    let most = schema.params.iter().filter(|p| !p.keyword_only).count();
-    let positional = given.args.len().saturating_sub(first);
-    let spread = most == 1 && !given.written && is_int_list(&schema.params[0].ty);
-    let misfit = |fitting, error| Misfit { fitting, error };
-    if given.args.len() < first {
-        return Err(misfit(0, BindError::Missing("self".into())));
-    }
-    let too_many = || BindError::TooMany {
-        given: given.args.len(),
-        max: most + first,
-    };
-    if positional > most && !spread {
-        return Err(misfit(0, too_many()));
-    }
-    let mut used = vec![false; given.kwargs.len()];
-    let (mut at, mut taken) = (0, 0);
+    let mut matcher = Matcher::new(schema, given, numbers)?;
     for (i, param) in schema.params.iter().enumerate() {
-        let (v, origin) = if at < positional {
-            if param.keyword_only {
-                return Err(misfit(taken, too_many()));
-            }
-            at += 1;
-            (&given.args[first + at - 1], ParamOrigin::Positional(first + at - 1))
-        } else {
-            match keyword_index(param, given) {
-                Some(k) => {
-                    used[k] = true;
-                    (given.kwargs[k].1, ParamOrigin::Keyword(k))
-                }
-                None if param.default.is_some() => continue,
-                None => {
-                    return Err(misfit(
-                        taken,
-                        missing_param_error(schema, given, param, |k| is_known(schema, k)),
-                    ));
-                }
-            }
+        matcher.match_param(i, param)?;
+    }
+    if matcher.next < matcher.positional.len() {
+        return Err(matcher.misfit(0, matcher.too_many()));
+    }
+    match surplus_keyword(schema, given, &matcher.used) {
+        Some(e) => Err(matcher.misfit(0, e)),
+        None => Ok(()),
+    }
+}
+
+/// Matches the arguments of a call with the parameters of a signature, in the order of the parameters.
+struct Matcher<'a> {
+    schema: &'a Schema,
+    given: GivenArgs<'a>,
+    /// Whether a `Tensor` parameter takes a number.
+    numbers: bool,
+    /// The positional arguments after a method's object.
+    positional: &'a [Type],
+    /// Whether all positional arguments may form one list: `x.view(2, 3)`.
+    spread: bool,
+    /// The number of positional arguments that are matched.
+    next: usize,
+    /// Which keywords are matched.
+    used: Vec<bool>,
+    /// [`Misfit::fitting`] of the parameters so far.
+    fitting: usize,
+}
+
+impl<'a> Matcher<'a> {
+    fn new(schema: &'a Schema, given: GivenArgs<'a>, numbers: bool) -> Result<Self, Misfit> {
+        let Some(positional) = given.args.get(usize::from(given.method)..) else {
+            return Err(Misfit {
+                fitting: 0,
+                error: BindError::Missing("self".into()),
+            });
         };
-        // Functions written in Python test the argument's truth value, which fails for a tensor of several elements.
-        let several = given.written
-            && param.ty == ParamType::Any
-            && param.default.is_some()
-            && !param.name.starts_with('_')
-            && is_many(v);
-        if several {
+        let matcher = Matcher {
+            schema,
+            given,
+            numbers,
+            positional,
+            spread: max_positional(schema) == 1 && !given.written && is_int_list(&schema.params[0].ty),
+            next: 0,
+            used: vec![false; given.kwargs.len()],
+            fitting: 0,
+        };
+        match positional.len() > max_positional(schema) && !matcher.spread {
+            true => Err(matcher.misfit(0, matcher.too_many())),
+            false => Ok(matcher),
+        }
+    }
+
+    fn misfit(&self, points: usize, error: BindError) -> Misfit {
+        Misfit {
+            fitting: self.fitting + points,
+            error,
+        }
+    }
+
+    fn too_many(&self) -> BindError {
+        BindError::TooMany {
+            given: self.given.args.len(),
+            max: max_positional(self.schema) + usize::from(self.given.method),
+        }
+    }
+
+    /// Matches parameter `i` with the next positional argument, its keyword, or its default.
+    fn match_param(&mut self, i: usize, param: &Param) -> Result<(), Misfit> {
+        let Some((v, origin)) = self.next_argument(param)? else {
+            return Ok(());
+        };
+        if self.tests_truth(param) && is_many(v) {
             let asked = Param {
                 ty: ParamType::Bool,
                 ..param.clone()
             };
-            return Err(misfit(taken + 1, wrong_type(&asked, v, origin)));
+            return Err(self.misfit(1, wrong_type(&asked, v, origin)));
         }
-        // All positional arguments form one list: `x.view(2, 3)`. A single value of unknown type may itself be the
-        // list.
-        let all = &given.args[first..];
-        let list = || spread && i == 0 && at == 1 && is_index_list(all, param.symbolic);
-        if positional > 1 && list() {
-            at = positional;
-            taken += 2 * positional;
-            continue;
+        // A single value of unknown type may itself be the list.
+        let is_list = self.spread && i == 0 && self.next == 1 && is_index_list(self.positional, param.symbolic);
+        if self.positional.len() > 1 && is_list {
+            self.next = self.positional.len();
+            self.fitting += 2 * self.next;
+        } else if is_list || v.is_none() && takes_none(param) || param_accepts(param, v, self.numbers) {
+            self.fitting += 2;
+        } else {
+            return Err(self.misfit(1, wrong_type(param, v, origin)));
         }
-        if v.is_none() && takes_none(param) || param_accepts(param, v, numbers) || list() {
-            taken += 2;
-            continue;
+        Ok(())
+    }
+
+    /// The argument for the parameter; `None` if it has its default.
+    fn next_argument(&mut self, param: &Param) -> Result<Option<(&'a Type, ParamOrigin)>, Misfit> {
+        if let Some(v) = self.positional.get(self.next) {
+            if param.keyword_only {
+                return Err(self.misfit(0, self.too_many()));
+            }
+            let index = usize::from(self.given.method) + self.next;
+            self.next += 1;
+            return Ok(Some((v, ParamOrigin::Positional(index))));
         }
-        return Err(misfit(taken + 1, wrong_type(param, v, origin)));
+        match keyword_index(param, self.given) {
+            Some(k) => {
+                self.used[k] = true;
+                Ok(Some((self.given.kwargs[k].1, ParamOrigin::Keyword(k))))
+            }
+            None if param.default.is_some() => Ok(None),
+            None => {
+                let missing = missing_param_error(self.schema, self.given, param, |k| is_known(self.schema, k));
+                Err(self.misfit(0, missing))
+            }
+        }
     }
-    if at < positional {
-        return Err(misfit(taken, too_many()));
+
+    /// Whether the function tests the argument's truth value, which fails for a tensor of several elements. Functions
+    /// written in Python do.
+    fn tests_truth(&self, param: &Param) -> bool {
+        self.given.written && param.ty == ParamType::Any && param.default.is_some() && !param.name.starts_with('_')
     }
-    match surplus_keyword(schema, given, &used) {
-        Some(e) => Err(misfit(taken, e)),
-        None => Ok(()),
-    }
+}
+
+/// The number of parameters that positional arguments can have.
+fn max_positional(schema: &Schema) -> usize {
+    schema.params.iter().filter(|p| !p.keyword_only).count()
 }
 
 fn is_many(v: &Type) -> bool {
