@@ -35,37 +35,45 @@ pub(super) fn convert_operands(
         }),
         Policy::Einsum => return einsum(graph, n, dtype),
         Policy::Contracted => {
-            let by = |name: &str| node.args().get(2).or_else(|| node.kwarg(name)).cloned();
-            let dims = match path.ends_with("inner") || path.contains(".inner.") {
-                true => Val::None,
-                false => by("dims_self").or_else(|| by("dims")).unwrap_or(Val::int(2)),
-            };
-            // `dims=([1], [0])` gives the dims of both operands.
-            let dims = match dims.items() {
-                Some([first @ (Val::List(_) | Val::Tuple(_)), _]) => first.clone(),
-                _ => dims,
-            };
+            let dims = contracted_dims(node, &path);
             convert_all(graph, n, |x, all| {
                 let args = vec![x, Val::List(all.to_vec()), dims.clone(), Val::DType(dtype)];
                 (CONVERSIONS[2], args)
             });
         }
         Policy::Power => return convert_matrix_power(graph, n, dtype),
-        Policy::LstmCell => {
-            let state = node.args().get(1).and_then(|hx| hx.items()?.get(1).cloned());
-            convert_all_to(graph, n, dtype);
-            let mut args = graph[n].args().to_vec();
-            if let (Some(Val::List(hx) | Val::Tuple(hx)), Some(state)) = (args.get_mut(1), state) {
-                hx[1] = state;
-            }
-            graph.set_args(n, args);
-        }
+        Policy::LstmCell => convert_lstm_cell(graph, n, dtype),
         Policy::GruCell => return gru_cell(graph, n, dtype),
         Policy::Pad if is_constant_pad(node) => {}
         Policy::Pad => convert_all_to(graph, n, DType::F32),
         Policy::Mixed => return Err(unknown_conversion_error(graph, n, "a composite op")),
     }
     Ok(())
+}
+
+/// The dims that a call of `tensordot` or `inner` contracts: a number of dims, or the dims of the first operand.
+fn contracted_dims(node: &Node, path: &str) -> Arg {
+    if path.ends_with("inner") || path.contains(".inner.") {
+        return Val::None;
+    }
+    let given = |name: &str| node.args().get(2).or_else(|| node.kwarg(name)).cloned();
+    let dims = given("dims_self").or_else(|| given("dims")).unwrap_or(Val::int(2));
+    // `dims=([1], [0])` gives the dims of both operands.
+    match dims.items() {
+        Some([first @ (Val::List(_) | Val::Tuple(_)), _]) => first.clone(),
+        _ => dims,
+    }
+}
+
+/// Converts all operands except the cell state.
+fn convert_lstm_cell(graph: &mut Graph, n: NodeId, dtype: DType) {
+    let state = graph[n].args().get(1).and_then(|hx| hx.items()?.get(1).cloned());
+    convert_all_to(graph, n, dtype);
+    let mut args = graph[n].args().to_vec();
+    if let (Some(Val::List(hx) | Val::Tuple(hx)), Some(state)) = (args.get_mut(1), state) {
+        hx[1] = state;
+    }
+    graph.set_args(n, args);
 }
 
 /// The call that converts `x` to a dtype.

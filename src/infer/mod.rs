@@ -128,27 +128,29 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
     let (done, inference) = cx.finish();
     module.implied.extend(implied);
     for (name, types) in done {
-        let Some(graph) = module.graphs.get_mut(&name) else {
-            continue;
-        };
-        for n in graph.ids() {
-            let ty = types[n].clone();
-            // The types of its parts already determine the output's type, so it is stored only where the user declared
-            // it.
-            let is_output = graph[n].op() == Opcode::Output;
-            let claimed = claims.contains(&(name.clone(), n));
-            let meta = graph.meta_mut(n);
-            meta.claimed = claimed;
-            if is_output && !meta.declared {
-                continue;
-            }
-            // The contradiction has been reported; the annotation stays as the user wrote it.
-            if !(meta.declared && ty == Val::Unknown) {
-                meta.ty = Some(ty);
-            }
+        if let Some(graph) = module.graphs.get_mut(&name) {
+            store_types(graph, &types, &|n| claims.contains(&(name.clone(), n)));
         }
     }
     inference
+}
+
+/// Stores the types of a graph's nodes, and which of them only a run can check.
+fn store_types(graph: &mut Graph, types: &SecondaryMap<NodeId, Type>, is_claimed: &dyn Fn(NodeId) -> bool) {
+    for n in graph.ids() {
+        let ty = types[n].clone();
+        let is_output = graph[n].op() == Opcode::Output;
+        let meta = graph.meta_mut(n);
+        meta.claimed = is_claimed(n);
+        // The types of its parts already determine the output's type, so it is stored only where the user declared it.
+        if is_output && !meta.declared {
+            continue;
+        }
+        // The contradiction has been reported; the annotation stays as the user wrote it.
+        if !(meta.declared && ty == Val::Unknown) {
+            meta.ty = Some(ty);
+        }
+    }
 }
 
 type NodeTypes = SecondaryMap<NodeId, Type>;

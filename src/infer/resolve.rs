@@ -9,7 +9,7 @@ use super::{report, unknown};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op;
-use crate::op::modules::{ArgumentSource, Below, Constructed};
+use crate::op::modules::{ArgumentSource, Below, Constructed, ModuleCall};
 use crate::types::{DType, Type, Val};
 use std::sync::Arc;
 
@@ -94,64 +94,76 @@ pub(super) fn resolve_plain(
     ty: &dyn Fn(NodeId) -> Type,
 ) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
-    let operand = |a: &Arg| a.map(|&n| Operand::Node(n));
-    let args: Vec<_> = n.args().iter().map(operand).collect();
-    let kwargs: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), operand(v))).collect();
-    let arg_types: Vec<_> = n.args().iter().map(|a| arg_type(a, ty)).collect();
-    let kwarg_types: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, ty))).collect();
-    let mut resolved = Resolved {
-        callee: Callee::Graph("".into()),
-        args,
-        kwargs,
-        arg_types,
-        kwarg_types,
-        out: vec![],
-    };
-    let path = match n.op() {
+    let mut call = unresolved_call(graph, node, ty);
+    match n.op() {
         Opcode::CallModule => {
-            take_out(&mut resolved, "out");
-            return module_call(module, graph, node, resolved);
+            take_out(&mut call, "out");
+            module_call(module, graph, node, call)
         }
-        Opcode::CallMethod => op::canonical_path(n.target(), true),
-        _ => {
-            if let Some((name, skip)) = graph_callee(module, caller, graph, node) {
-                resolved.callee = Callee::Graph(name);
-                resolved.args.drain(..skip);
-                resolved.arg_types.drain(..skip);
-                return Ok(resolved);
+        Opcode::CallMethod => resolve_op(module, graph, node, &op::canonical_path(n.target(), true), call),
+        _ => match graph_callee(module, caller, graph, node) {
+            Some((name, skip)) => {
+                call.callee = Callee::Graph(name);
+                call.args.drain(..skip);
+                call.arg_types.drain(..skip);
+                Ok(call)
             }
-            op::canonical_path(n.target(), false)
-        }
-    };
-    let checked = match module.declared_op(&path) {
+            None => resolve_op(module, graph, node, &op::canonical_path(n.target(), false), call),
+        },
+    }
+}
+
+/// The call of a node with its arguments as written.
+fn unresolved_call(graph: &Graph, node: NodeId, ty: &dyn Fn(NodeId) -> Type) -> Resolved {
+    let n = &graph[node];
+    let operand = |a: &Arg| a.map(|&n| Operand::Node(n));
+    Resolved {
+        callee: Callee::Graph("".into()),
+        args: n.args().iter().map(operand).collect(),
+        kwargs: n.kwargs().iter().map(|(k, v)| (k.clone(), operand(v))).collect(),
+        arg_types: n.args().iter().map(|a| arg_type(a, ty)).collect(),
+        kwarg_types: n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, ty))).collect(),
+        out: vec![],
+    }
+}
+
+/// Resolves a call of the function or method `path`.
+fn resolve_op(
+    module: &GraphModule,
+    graph: &Graph,
+    node: NodeId,
+    path: &str,
+    mut call: Resolved,
+) -> Result<Resolved, Diagnostic> {
+    let checked = match module.declared_op(path) {
         Some(_) => false,
-        None => op::check_signature(&path, &resolved.arg_types, &kwarg_refs(&resolved.kwarg_types))
-            .map_err(|(c, e)| report::bind_error(graph, node, &path, c, e))?,
+        None => op::check_signature(path, &call.arg_types, &kwarg_refs(&call.kwarg_types))
+            .map_err(|(c, e)| report::bind_error(graph, node, path, c, e))?,
     };
     if path.contains(".tensor_split") {
-        constants_as_ints(module, graph, &mut resolved);
+        constants_as_ints(module, graph, &mut call);
     }
-    let writing = op::outs::writing_overload(&path).filter(|_| !op::is_spelling(&path));
-    if checked || writing.is_some() || may_write(module, &path) {
-        take_out(&mut resolved, writing.map_or("out", |w| w.names));
+    let writing = op::outs::writing_overload(path).filter(|_| !op::is_spelling(path));
+    if checked || writing.is_some() || may_write(module, path) {
+        take_out(&mut call, writing.map_or("out", |w| w.names));
     }
-    by_position(&path, &mut resolved);
+    by_position(path, &mut call);
     let path = match writing {
-        Some(w) if !resolved.out.is_empty() => w.packet.to_string(),
+        Some(w) if !call.out.is_empty() => w.packet,
         _ => path,
     };
-    let (args, kwargs) = (&resolved.arg_types, kwarg_refs(&resolved.kwarg_types));
-    let found = match module.declared_op(&path) {
+    let (args, kwargs) = (&call.arg_types, kwarg_refs(&call.kwarg_types));
+    let found = match module.declared_op(path) {
         Some(op) => op::resolve_among(&[op::Candidate { op, form: None }], args, &kwargs),
-        None => op::resolve_checked(&path, args, &kwargs, checked),
+        None => op::resolve_checked(path, args, &kwargs, checked),
     };
     match found {
         Ok(s) => {
-            resolved.callee = Callee::Op(s);
-            Ok(resolved)
+            call.callee = Callee::Op(s);
+            Ok(call)
         }
         Err(None) => Err(unknown::unknown_op(graph, node)),
-        Err(Some((candidate, e))) => Err(report::bind_error(graph, node, &path, candidate, e)),
+        Err(Some((candidate, e))) => Err(report::bind_error(graph, node, path, candidate, e)),
     }
 }
 
@@ -297,8 +309,7 @@ fn weights_dtype(module: &GraphModule, path: &str, inputs: &[(Val<Operand>, Type
 
 /// Resolves a module call to the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
-    let n = &graph[node];
-    let path = n.target();
+    let path = graph[node].target();
     let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();
     let values = given.args.into_iter().chain(given.kwargs.into_iter().map(|(_, v)| v));
     let types = given
@@ -306,28 +317,17 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         .into_iter()
         .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
-    let below = DeclaredBelow { module, path };
-    let guards = || op::modules::is_guards(path).then(op::modules::no_guards).flatten();
-    let call =
-        match (guards(), module.modules.get(path)) {
-            (Some(call), _) => call,
-            (None, Some(decl)) => op::modules::expand_module(decl.constructed(), inputs.len(), &names, &below)
-                .map_err(|e| match op::modules::check_constructed(decl.constructed()) {
-                    Err(e) => unknown::declaration_error(module, path, e),
-                    Ok(()) => unknown::module_call(graph, node, decl.span, e),
-                })?,
-            (None, None) => return Err(unknown::unknown_module(graph, node)),
-        };
+    let call = expand_call(module, graph, node, inputs.len(), &names)?;
     let dtype = weights_dtype(module, path, &inputs);
     let attr = |name: &str| -> (Arc<str>, Type) {
-        let at: Arc<str> = format!("{path}.{name}").into();
+        let path: Arc<str> = format!("{path}.{name}").into();
         let sizes = call.sizes.iter().find(|(n, _)| &**n == name);
-        let ty = match (declared_attribute(module, &at), sizes) {
+        let ty = match (declared_attribute(module, &path), sizes) {
             (Some(ty), _) => ty,
             (None, Some((_, sizes))) => weight_of(dtype, sizes),
-            (None, None) => attribute_type(module, &at),
+            (None, None) => attribute_type(module, &path),
         };
-        (at, ty)
+        (path, ty)
     };
     let value = |s: &ArgumentSource| source_value(s, &inputs, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
@@ -352,6 +352,30 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         arg_types,
         kwarg_types,
         out: vec![],
+    })
+}
+
+/// The op call for a node that calls a module with `inputs` arguments, the last of them with these names.
+fn expand_call(
+    module: &GraphModule,
+    graph: &Graph,
+    node: NodeId,
+    inputs: usize,
+    names: &[Arc<str>],
+) -> Result<ModuleCall, Diagnostic> {
+    let path = graph[node].target();
+    if op::modules::is_guards(path)
+        && let Some(call) = op::modules::no_guards()
+    {
+        return Ok(call);
+    }
+    let decl = module.modules.get(path);
+    let decl = decl.ok_or_else(|| unknown::unknown_module(graph, node))?;
+    op::modules::expand_module(decl.constructed(), inputs, names, &DeclaredBelow { module, path }).map_err(|e| {
+        match op::modules::check_constructed(decl.constructed()) {
+            Err(e) => unknown::declaration_error(module, path, e),
+            Ok(()) => unknown::module_call(graph, node, decl.span, e),
+        }
     })
 }
 

@@ -115,28 +115,23 @@ impl Solver {
         if left == right || left == Dim::Unknown || right == Dim::Unknown {
             return Ok(());
         }
-        let fail = |s: &Solver, why: Option<String>| {
-            Err(Contradiction {
-                left: left.clone(),
-                right: right.clone(),
-                why,
-                because: s.causes_of(a, b),
-            })
+        let contradiction = |s: &Solver, why: Option<String>| Contradiction {
+            left: left.clone(),
+            right: right.clone(),
+            why,
+            because: s.causes_of(a, b),
         };
         let diff = left.sub(&right);
         if diff.as_const().is_some() {
-            return fail(self, None);
+            return Err(contradiction(self, None));
         }
         if let Some((v, coef, rest)) = diff.as_linear() {
             let value = rest
                 .checked_neg()
-                .and_then(|r| (r.checked_rem(coef)? == 0).then(|| r / coef));
-            let Some(value) = value else {
-                return fail(self, Some(format!("no integer `{v}` makes {left} equal to {right}")));
-            };
-            if let Some(why) = self.out_of_range(v, value) {
-                return fail(self, Some(why));
-            }
+                .and_then(|r| (r.checked_rem(coef)? == 0).then(|| r / coef))
+                .ok_or_else(|| format!("no integer `{v}` makes {left} equal to {right}"))
+                .and_then(|value| self.out_of_range(v, value).map_or(Ok(value), Err));
+            let value = value.map_err(|why| contradiction(self, Some(why)))?;
             self.bind(v.into(), Dim::Const(value), origin);
             return Ok(());
         }
@@ -148,19 +143,16 @@ impl Solver {
                 return Ok(());
             }
         }
-        let guard = Guard {
-            left,
-            right,
-            origin: origin.clone(),
-        };
-        if !self
-            .guards
-            .iter()
-            .any(|g| g.left == guard.left && g.right == guard.right)
-        {
-            self.guards.push(guard);
-        }
+        self.add_guard(left, right, origin);
         Ok(())
+    }
+
+    /// Keeps an equation for run time, unless it is already kept.
+    fn add_guard(&mut self, left: Dim, right: Dim, origin: &EquationOrigin) {
+        if !self.guards.iter().any(|g| g.left == left && g.right == right) {
+            let origin = origin.clone();
+            self.guards.push(Guard { left, right, origin });
+        }
     }
 
     fn bind(&mut self, var: Arc<str>, value: Dim, origin: &EquationOrigin) {

@@ -8,7 +8,7 @@ use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
 use crate::op::rows::fill_new;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Decompose, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
@@ -47,20 +47,15 @@ pub(super) fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Op
 
 fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<TensorCell>> {
     let new = |t: Tensor| Ok(Val::Leaf(TensorCell::new(t)));
+    let tensors = || call.map(|c| c.tensor().clone());
     match call.op.meaning {
-        Meaning::Pointwise(_) => {
+        Meaning::Pointwise(_) => match (&ty, call.args.first()) {
             // `x.to(x.dtype)` is `x` itself.
-            if let (true, Some(Val::Leaf(x))) = (call.op.aliases, call.args.first())
-                && ty == Val::Leaf(x.ty())
-            {
-                return Ok(Val::Leaf(x.clone()));
-            }
-            match ty {
-                Val::Leaf(_) => place_result(call, types, eval_pointwise(call, types)?),
-                // Arithmetic of sizes and numbers.
-                ty => python_value(call, ty),
-            }
-        }
+            (Val::Leaf(ty), Some(Val::Leaf(x))) if call.op.aliases && *ty == x.ty() => Ok(Val::Leaf(x.clone())),
+            (Val::Leaf(_), _) => place_result(call, types, eval_pointwise(call, types)?),
+            // Arithmetic of sizes and numbers.
+            _ => python_value(call, ty),
+        },
         Meaning::Reduce(f) => {
             let r = f(types)?;
             new(reduce::eval_reduction(&r, tensor_operand(call, r.operand)?.tensor())?)
@@ -74,40 +69,49 @@ fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> 
             }
             place_result(call, types, apply_view(x.tensor(), &view)?)
         }
-        Meaning::Decompose(f) => {
-            let mut e = DecompositionEvaluator::default();
-            let traced = Call {
-                op: call.op,
-                args: call.args.iter().map(|v| e.trace(v)).collect(),
-            };
-            let result = f(&mut e, &traced)?;
-            let result = e.untrace(&result);
-            match layout::has_own_order(types) {
-                true => place_results(call, types, result.map(|c| c.tensor().clone())),
-                false => Ok(result),
-            }
-        }
+        Meaning::Decompose(f) => eval_decomposition(call, types, f),
         Meaning::Contract(f) => {
-            let c = f(types)?;
             let operands: Vec<Option<&Tensor>> =
                 call.args.iter().map(|v| v.as_leaf().map(TensorCell::tensor)).collect();
-            new(contract::eval_contraction(&c, &operands)?)
+            new(contract::eval_contraction(&f(types)?, &operands)?)
         }
-        Meaning::Routine(f) if call.op.is(BITS) => match f(&call.map(|c| c.tensor().clone()))? {
+        Meaning::Routine(f) if call.op.is(BITS) => match f(&tensors())? {
             Val::Leaf(t) => tensor_operand(call, 0)?.view_as_dtype(t).map(Val::Leaf),
             v => Ok(v.map(|t| TensorCell::new(t.clone()))),
         },
         Meaning::Routine(_) | Meaning::Fill(_) if let Some(view) = scattered_view(types) => eval_scatter(call, &view),
-        Meaning::Fill(f) => place_results(call, types, fill_new(&call.map(|c| c.tensor().clone()), f)?),
-        Meaning::Routine(f) => place_results(call, types, f(&call.map(|c| c.tensor().clone()))?),
+        Meaning::Fill(f) => place_results(call, types, fill_new(&tensors(), f)?),
+        Meaning::Routine(f) => place_results(call, types, f(&tensors())?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
-        Meaning::Host => match (call.op.facts.memory, call.args.first()) {
-            (MemoryUse::Asks, Some(Val::Leaf(x))) => {
-                let value = layout::host_value(types, &x.layout())?;
-                python_value(call, value.unwrap_or(ty))
-            }
-            _ => python_value(call, ty),
-        },
+        Meaning::Host => eval_host(call, types, ty),
+    }
+}
+
+fn eval_decomposition(
+    call: &Call<TensorCell>,
+    types: &Call<TensorType>,
+    decompose: Decompose,
+) -> OpResult<Val<TensorCell>> {
+    let mut e = DecompositionEvaluator::default();
+    let traced = Call {
+        op: call.op,
+        args: call.args.iter().map(|v| e.trace(v)).collect(),
+    };
+    let result = decompose(&mut e, &traced)?;
+    let result = e.untrace(&result);
+    match layout::has_own_order(types) {
+        true => place_results(call, types, result.map(|c| c.tensor().clone())),
+        false => Ok(result),
+    }
+}
+
+fn eval_host(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<TensorCell>> {
+    match (call.op.facts.memory, call.args.first()) {
+        (MemoryUse::Asks, Some(Val::Leaf(x))) => {
+            let value = layout::host_value(types, &x.layout())?;
+            python_value(call, value.unwrap_or(ty))
+        }
+        _ => python_value(call, ty),
     }
 }
 

@@ -333,35 +333,11 @@ impl<'m> Interpreter<'m> {
         resolved: &Resolved,
         hooks: &mut dyn Hooks,
     ) -> Result<Val<TensorCell>, Diagnostic> {
-        let graph = frame.graph;
-        let mut missing = None;
-        let mut fetch = |o: &Operand| match self.fetch_operand(frame, n, o) {
-            Ok(v) => v,
-            Err(e) => {
-                missing.get_or_insert(e);
-                Val::Unknown
-            }
-        };
         if let Callee::Graph(name) = &resolved.callee {
-            let args: Vec<_> = resolved.args.iter().map(|a| infer::map_leaves(a, &mut fetch)).collect();
-            let kwargs: Vec<_> = resolved
-                .kwargs
-                .iter()
-                .map(|(k, a)| (k.clone(), infer::map_leaves(a, &mut fetch)))
-                .collect();
-            if let Some(e) = missing {
-                return Err(e);
-            }
-            let inputs = graph_inputs(&self.module.graphs[name], &args, &kwargs).map_err(|e| {
-                let title = format!("invalid arguments for the graph `{name}`: {e}");
-                Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
-            })?;
+            let inputs = self.inputs_of_graph(frame, n, name, resolved)?;
             return self.run_graph(name, inputs, hooks);
         }
-        let call = resolved.apply(&mut fetch);
-        if let Some(e) = missing {
-            return Err(e);
-        }
+        let call = self.with_operands(frame, n, &mut |fetch| resolved.apply(fetch))?;
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
         if call.op.control().is_some() {
             return self.run_control_op(frame, n, resolved, &call, hooks);
@@ -381,8 +357,46 @@ impl<'m> Interpreter<'m> {
         });
         result.map_err(|e| {
             let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
-            infer::op_error(graph, n, resolved, e, &ty)
+            infer::op_error(frame.graph, n, resolved, e, &ty)
         })
+    }
+
+    /// The inputs of the graph `name` that node `n` calls.
+    fn inputs_of_graph(
+        &mut self,
+        frame: &GraphFrame<'_>,
+        n: NodeId,
+        name: &str,
+        resolved: &Resolved,
+    ) -> Result<Vec<Val<TensorCell>>, Diagnostic> {
+        let (args, kwargs) = self.with_operands(frame, n, &mut |fetch| {
+            let args: Vec<_> = resolved.args.iter().map(|a| infer::map_leaves(a, fetch)).collect();
+            let kwargs = resolved.kwargs.iter();
+            let kwargs: Vec<_> = kwargs.map(|(k, a)| (k.clone(), infer::map_leaves(a, fetch))).collect();
+            (args, kwargs)
+        })?;
+        graph_inputs(&self.module.graphs[name], &args, &kwargs).map_err(|e| {
+            let title = format!("invalid arguments for the graph `{name}`: {e}");
+            Diagnostic::new(Code::E0203, title).at_opt(frame.graph[n].meta.span, "")
+        })
+    }
+
+    /// The result of `build`, which is called with a function that returns operands' values, or the first error of these.
+    fn with_operands<R>(
+        &mut self,
+        frame: &GraphFrame<'_>,
+        n: NodeId,
+        build: &mut dyn FnMut(&mut dyn FnMut(&Operand) -> Val<TensorCell>) -> R,
+    ) -> Result<R, Diagnostic> {
+        let mut missing = None;
+        let built = build(&mut |o| match self.fetch_operand(frame, n, o) {
+            Ok(v) => v,
+            Err(e) => {
+                missing.get_or_insert(e);
+                Val::Unknown
+            }
+        });
+        missing.map_or(Ok(built), Err)
     }
 
     fn fetch_operand(&mut self, frame: &GraphFrame<'_>, n: NodeId, o: &Operand) -> Result<Val<TensorCell>, Diagnostic> {

@@ -35,7 +35,7 @@ impl Clean {
             (s.start, s.end) = (self.original_offset(s.start, false), self.original_offset(s.end, true));
             s.end = s.end.max(s.start);
         };
-        spans::of_file(file, &mut place);
+        spans::visit_file(file, &mut place);
         for d in errors {
             d.labels.iter_mut().for_each(|l| place(&mut l.span));
             d.suggestions.iter_mut().for_each(|s| place(&mut s.span));

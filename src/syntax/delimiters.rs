@@ -105,29 +105,35 @@ impl<'s> BracketWalk<'s> {
                 self.out.push((start, token, stop));
             }
             _ => {
-                let header = begins_header(&token, next, after, self.has_output);
-                if header && !self.stack.is_empty() && !self.after_opcode() {
+                if begins_header(&token, next, after, self.has_output) && !self.stack.is_empty() && !self.after_opcode()
+                {
                     self.close_down_to(0, start);
                 }
-                if token == FatArrow && self.one_line {
-                    let end = self.out.last().map_or(start, |t| t.2);
-                    self.close_down_to(0, end);
-                }
-                if self.stack.is_empty() {
-                    let begins = token == Colon && matches!(self.out[..], [.., (_, Rewrite, _), _]);
-                    self.one_line = begins || self.one_line && !token.begins_item();
-                }
-                if token.is_operator() {
-                    self.count_operator();
-                } else if matches!(token, Comma | Assign | Colon | FatArrow)
-                    || token == Where && self.stack.is_empty()
-                    || token.begins_item()
-                {
-                    self.reset_operators();
-                }
-                self.out.push((start, token, stop));
+                self.process_other_token((start, token, stop));
             }
         }
+    }
+
+    /// Processes a token that is neither a bracket nor the start of a statement.
+    fn process_other_token(&mut self, (start, token, stop): Spanned<'s>) {
+        use Token::*;
+        if token == FatArrow && self.one_line {
+            let end = self.out.last().map_or(start, |t| t.2);
+            self.close_down_to(0, end);
+        }
+        if self.stack.is_empty() {
+            let begins = token == Colon && matches!(self.out[..], [.., (_, Rewrite, _), _]);
+            self.one_line = begins || self.one_line && !token.begins_item();
+        }
+        if token.is_operator() {
+            self.count_operator();
+        } else if matches!(token, Comma | Assign | Colon | FatArrow)
+            || token == Where && self.stack.is_empty()
+            || token.begins_item()
+        {
+            self.reset_operators();
+        }
+        self.out.push((start, token, stop));
     }
 
     /// Whether a name followed by `=` or `:` begins a statement here; as a dict key it does not.

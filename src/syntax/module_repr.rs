@@ -173,7 +173,7 @@ fn parse_declaration(file: FileId, class: &str, span: Span) -> Option<ModuleDecl
     let (item, findings) = super::parse::parse_fxir(file, &format!("module m = {class}"));
     match item.items.into_iter().next() {
         Some(Item::Module(mut m)) if !findings.has_errors() => {
-            spans::of_args(&mut m.args, &mut |s| *s = span);
+            spans::visit_args(&mut m.args, &mut |s| *s = span);
             (m.class.span, m.span) = (span, span);
             Some(m)
         }

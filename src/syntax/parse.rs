@@ -9,6 +9,7 @@ use super::token::Token;
 use super::{bare, check, delimiters, module_repr, pasted, python_text, slips, torch_text, torchscript};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -89,13 +90,9 @@ pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
 }
 
 fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
-    let script = torchscript::read(file, text);
-    let torch = torch_text::read(file, script.rest);
-    let python = python_text::read(file, torch.rest);
-    let modules = module_repr::read(file, python.rest);
-    let mut rest = modules.rest;
-    let graphs = script.graphs.len() + torch.graphs.len() + python.graphs.len();
-    if is_pasted && (graphs > 0 || rest.lines().any(pasted::is_bare)) {
+    let torch = read_torch_texts(file, text);
+    let mut rest = torch.rest;
+    if is_pasted && (torch.graphs > 0 || rest.lines().any(pasted::is_bare)) {
         rest = pasted::without_prose(&rest).into();
     }
     let mut lexed = lex(file, &rest);
@@ -104,10 +101,9 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
         false => lexed.tokens,
     };
     // Statements outside of graphs are a graph only if there are no torch graphs; otherwise they are leftovers.
-    let tokens = if graphs == 0 {
-        bare::wrap_in_graph(paired)
-    } else {
-        paired
+    let tokens = match torch.graphs {
+        0 => bare::wrap_in_graph(paired),
+        _ => paired,
     };
     let Mended { tokens, lost } = match mend {
         true => slips::mend(file, &rest, tokens, &mut lexed.errors),
@@ -119,21 +115,12 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
     let bounds = statement_starts(&tokens);
     let declared = collect_declarations(&tokens);
     let before = cx.errors.len();
-    let result = grammar::FileParser::new().parse(&mut cx, tokens);
-    let mut items = result.unwrap_or_else(|e| {
-        cx.errors.push(unexpected_token(file, e));
-        vec![]
-    });
+    let mut items = parse_tokens(file, &mut cx, tokens);
     forget_consequences(&mut cx.errors, before, &bounds);
     items.iter_mut().for_each(|i| note_broken(i, &defined));
     let lost = names_not_in(declared, &items);
-    cx.errors.extend(script.errors);
     cx.errors.extend(torch.errors);
-    cx.errors.extend(python.errors);
-    items.extend(script.graphs);
-    items.extend(torch.graphs);
-    items.extend(python.graphs);
-    items.extend(modules.graphs);
+    items.extend(torch.items);
     items.sort_by_key(|i| i.span().start);
     let tree = File {
         items,
@@ -143,6 +130,45 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
         span: Span::new(file, 0, text.len()),
     };
     (tree, cx)
+}
+
+/// What torch printed in a file.
+struct TorchTexts<'a> {
+    /// The graphs and declared modules.
+    items: Vec<Item>,
+    /// The number of graphs among the items.
+    graphs: usize,
+    /// Errors in the graphs.
+    errors: Vec<Diagnostic>,
+    /// The text with torch's texts blanked out.
+    rest: Cow<'a, str>,
+}
+
+fn read_torch_texts(file: FileId, text: &str) -> TorchTexts<'_> {
+    let script = torchscript::read(file, text);
+    let torch = torch_text::read(file, script.rest);
+    let python = python_text::read(file, torch.rest);
+    let modules = module_repr::read(file, python.rest);
+    let graphs = [script.graphs, torch.graphs, python.graphs];
+    let mut items: Vec<Item> = graphs.into_iter().flatten().collect();
+    let graphs = items.len();
+    items.extend(modules.graphs);
+    TorchTexts {
+        items,
+        graphs,
+        errors: [script.errors, torch.errors, python.errors]
+            .into_iter()
+            .flatten()
+            .collect(),
+        rest: modules.rest,
+    }
+}
+
+fn parse_tokens(file: FileId, cx: &mut Cx, tokens: Vec<Spanned<'_>>) -> Vec<Item> {
+    grammar::FileParser::new().parse(cx, tokens).unwrap_or_else(|e| {
+        cx.errors.push(unexpected_token(file, e));
+        vec![]
+    })
 }
 
 /// Parses one type, such as `f32[N, 3]`.

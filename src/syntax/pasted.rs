@@ -40,58 +40,88 @@ pub(super) fn clean(text: &str) -> Option<Clean> {
 
 /// [`clean`] for the decoration before and around lines.
 fn by_lines(text: &str) -> Option<Clean> {
-    let fenced = text.lines().any(is_fence);
-    let mut within = !fenced;
-    let without_head = |l| decoration_before(&l[log_head(l)..]).filter(|d| !d.is_empty());
-    let mut decoration: Option<Vec<DecorationPiece>> = text.lines().find_map(without_head);
+    let mut cleaner = LineCleaner::new(text);
     let mut out = String::with_capacity(text.len());
     let mut starts = vec![];
-    let mut at = 0;
-    let mut frame: Option<usize> = None;
+    let mut end = 0;
     for line in text.split_inclusive('\n') {
-        let start = at;
-        at += line.len();
+        let start = end;
+        end += line.len();
         let line = line.trim_end_matches(['\n', '\r']);
-        if fenced && is_fence(line) {
-            within = !within;
+        if cleaner.skips(line) {
             continue;
         }
-        if is_frame(line) {
-            frame = Some(line.len() - line.trim_start().len());
-            continue;
-        }
-        // The code of a traceback frame is on the next line, further indented.
-        if frame.take().is_some_and(|f| line.len() - line.trim_start().len() > f) {
-            continue;
-        }
-        let prompted = decoration.as_ref().is_some_and(|d| strip_line(line, d).is_some());
-        if !within || is_typed(line) && !prompted {
-            continue;
-        }
-        let bom = if line.starts_with('\u{feff}') {
-            '\u{feff}'.len_utf8()
-        } else {
-            0
-        };
-        let body = &line[bom..];
-        let body = &body[log_head(body)..];
-        if let Some(found) = decoration_before(body) {
-            let known = decoration.as_ref().and_then(|d| strip_line(body, d));
-            if known.is_none_or(|rest| decoration_before(rest).is_none_or(|d| !d.is_empty())) {
-                decoration = Some(found);
-            }
-        }
-        let rest = decoration.as_ref().and_then(|d| strip_line(body, d)).unwrap_or(body);
-        let named = |&at: &usize| {
-            let file = without_file(&rest[..at]);
-            file.len() < at && file.trim().is_empty()
-        };
-        let rest = find_marker(rest).filter(named).map_or(rest, |at| &rest[at..]);
+        let rest = cleaner.strip(line);
         starts.push((out.len() as u32, (start + line.len() - rest.len()) as u32));
         out.push_str(rest);
         out.push('\n');
     }
     (out.trim_end() != text.trim_end()).then(|| Clean::new(out, starts))
+}
+
+/// Removes decoration line by line.
+struct LineCleaner {
+    /// Whether the text has code fences, and whether the next line is within one.
+    fenced: bool,
+    within: bool,
+    /// The decoration before the lines, as last seen.
+    decoration: Option<Vec<DecorationPiece>>,
+    /// The indentation of a traceback frame on the line before.
+    frame: Option<usize>,
+}
+
+impl LineCleaner {
+    fn new(text: &str) -> LineCleaner {
+        let fenced = text.lines().any(is_fence);
+        let without_head = |l| decoration_before(&l[log_head(l)..]).filter(|d| !d.is_empty());
+        LineCleaner {
+            fenced,
+            within: !fenced,
+            decoration: text.lines().find_map(without_head),
+            frame: None,
+        }
+    }
+
+    /// Whether the line is left out: a fence, a line outside of fences, a traceback, or input at a prompt.
+    fn skips(&mut self, line: &str) -> bool {
+        if self.fenced && is_fence(line) {
+            self.within = !self.within;
+            return true;
+        }
+        let indent = line.len() - line.trim_start().len();
+        if is_frame(line) {
+            self.frame = Some(indent);
+            return true;
+        }
+        // The code of a traceback frame is on the next line, further indented.
+        if self.frame.take().is_some_and(|f| indent > f) {
+            return true;
+        }
+        let prompted = self.decoration.as_ref().is_some_and(|d| strip_line(line, d).is_some());
+        !self.within || is_typed(line) && !prompted
+    }
+
+    /// The line without its decoration.
+    fn strip<'a>(&mut self, line: &'a str) -> &'a str {
+        let body = line.strip_prefix('\u{feff}').unwrap_or(line);
+        let body = &body[log_head(body)..];
+        if let Some(found) = decoration_before(body) {
+            let known = self.decoration.as_ref().and_then(|d| strip_line(body, d));
+            if known.is_none_or(|rest| decoration_before(rest).is_none_or(|d| !d.is_empty())) {
+                self.decoration = Some(found);
+            }
+        }
+        let rest = self
+            .decoration
+            .as_ref()
+            .and_then(|d| strip_line(body, d))
+            .unwrap_or(body);
+        let has_file_name = |&end: &usize| {
+            let file = without_file(&rest[..end]);
+            file.len() < end && file.trim().is_empty()
+        };
+        find_marker(rest).filter(has_file_name).map_or(rest, |at| &rest[at..])
+    }
 }
 
 /// Whether a line begins or ends a fenced code block.

@@ -391,7 +391,7 @@ fn arb_item() -> impl Strategy<Value = Item> {
 
 /// The debug text of a tree without spans, for comparison. NaN equals NaN there.
 fn without_places(mut file: File) -> String {
-    spans::of_file(&mut file, &mut |s| *s = Span::default());
+    spans::visit_file(&mut file, &mut |s| *s = Span::default());
     format!("{:#?}", file.items)
 }
 

@@ -46,33 +46,13 @@ fn add_step(
             let op = r.pick(&["relu", "exp", "tanh", "neg", "abs", "sigmoid", "sin", "erf", "floor"]);
             (g.call_function(op, vec![leaf(x)], vec![]), shape.to_vec())
         }
-        3 | 4 => {
-            let op = r.pick(&["add", "sub", "mul", "div", "maximum", "minimum"]);
-            let fitting = live
-                .iter()
-                .filter_map(|(n, s)| broadcast_shapes(shape, s).map(|out| (*n, out)));
-            let fitting: Vec<_> = fitting.collect();
-            let (y, out) = fitting[r.next_below(fitting.len())].clone();
-            (g.call_function(op, vec![leaf(x), leaf(y)], vec![]), out)
-        }
+        3 | 4 => add_binary(r, g, live, x, shape),
         5 => {
             let scalar = Val::Float(((r.next_unit() * 2.0 - 1.0) * 8.0).round() / 4.0);
             let op = r.pick(&["add", "sub", "mul"]);
             (g.call_function(op, vec![leaf(x), scalar], vec![]), shape.to_vec())
         }
-        6 if rank > 0 => {
-            let d = r.next_below(rank);
-            let keep = r.one_in(2);
-            let op = r.pick(&["sum", "mean", "amax"]);
-            let args = vec![leaf(x), Val::List(vec![Val::int(d as i64)]), Val::Bool(keep)];
-            let mut out = shape.to_vec();
-            if keep {
-                out[d] = 1;
-            } else {
-                out.remove(d);
-            }
-            (g.call_function(op, args, vec![]), out)
-        }
+        6 if rank > 0 => add_reduction(r, g, x, shape),
         7 if rank > 0 => {
             let args = vec![leaf(x), Val::int(r.next_below(rank) as i64)];
             (g.call_function("softmax", args, vec![]), shape.to_vec())
@@ -86,13 +66,41 @@ fn add_step(
         }
         _ => {
             let n: usize = shape.iter().product();
-            let sizes = vec![Val::int(n as i64)];
-            (
-                g.call_function("reshape", vec![leaf(x), Val::List(sizes)], vec![]),
-                vec![n],
-            )
+            let args = vec![leaf(x), Val::List(vec![Val::int(n as i64)])];
+            (g.call_function("reshape", args, vec![]), vec![n])
         }
     }
+}
+
+/// Adds an op on `x` and another value to which its shape can be broadcast.
+fn add_binary(
+    r: &mut Rng,
+    g: &mut Graph,
+    live: &[(NodeId, Vec<usize>)],
+    x: NodeId,
+    shape: &[usize],
+) -> (NodeId, Vec<usize>) {
+    let op = r.pick(&["add", "sub", "mul", "div", "maximum", "minimum"]);
+    let fitting = live
+        .iter()
+        .filter_map(|(n, s)| broadcast_shapes(shape, s).map(|out| (*n, out)));
+    let fitting: Vec<_> = fitting.collect();
+    let (y, out) = fitting[r.next_below(fitting.len())].clone();
+    (g.call_function(op, vec![Val::Leaf(x), Val::Leaf(y)], vec![]), out)
+}
+
+fn add_reduction(r: &mut Rng, g: &mut Graph, x: NodeId, shape: &[usize]) -> (NodeId, Vec<usize>) {
+    let d = r.next_below(shape.len());
+    let keep = r.one_in(2);
+    let op = r.pick(&["sum", "mean", "amax"]);
+    let args = vec![Val::Leaf(x), Val::List(vec![Val::int(d as i64)]), Val::Bool(keep)];
+    let mut out = shape.to_vec();
+    if keep {
+        out[d] = 1;
+    } else {
+        out.remove(d);
+    }
+    (g.call_function(op, args, vec![]), out)
 }
 
 /// The broadcast shape of two shapes; `None` if there is none, or if it has more than 4096 elements.

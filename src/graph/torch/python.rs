@@ -177,28 +177,34 @@ impl<'a> PythonWriter<'a> {
             None if ty.is_empty() => String::new(),
             None => format!(" : {ty}"),
         };
-        if self.verbose && !matches!(node.op(), Opcode::Placeholder | Opcode::Output) {
+        match node.op() {
+            Opcode::Placeholder => self.write_placeholder(n, &colon),
+            Opcode::Output => self.write_output(n, &ty),
+            _ => self.write_statement(n, &colon),
+        }
+    }
+
+    fn write_output(&mut self, n: NodeId, ty: &str) {
+        if !ty.is_empty() {
+            self.returns = format!(" -> {ty}");
+        } else if self.returns_a_tensor(n) {
+            self.returns = " -> torch.Tensor".into();
+        }
+        let value = self.graph[n].args().first().map(|v| match self.nests {
+            true => self.value_text(&flatten_result(v)),
+            false => self.value_text(v),
+        });
+        self.lines.push(Some(self.codegen.output(&value.unwrap_or_default())));
+    }
+
+    /// Writes a node that is an assignment, with `colon` after its name.
+    fn write_statement(&mut self, n: NodeId, colon: &str) {
+        let node = &self.graph[n];
+        if self.verbose {
             self.show_place(n);
         }
-        match node.op() {
-            Opcode::Placeholder => return self.write_placeholder(n, &colon),
-            Opcode::Output => {
-                if !ty.is_empty() {
-                    self.returns = format!(" -> {ty}");
-                } else if self.returns_a_tensor(n) {
-                    self.returns = " -> torch.Tensor".into();
-                }
-                let value = node.args().first().map(|v| match self.nests {
-                    true => self.value_text(&flatten_result(v)),
-                    false => self.value_text(v),
-                });
-                self.lines.push(Some(self.codegen.output(&value.unwrap_or_default())));
-                return;
-            }
-            _ => {}
-        }
         let text = match node.op() {
-            Opcode::CallFunction => self.function_call(n, &colon),
+            Opcode::CallFunction => self.function_call(n, colon),
             Opcode::CallMethod => {
                 let name = self.node_name(n);
                 let base = node

@@ -416,7 +416,9 @@ impl FunctionLowerer<'_> {
         let text = without_colours(s);
         if let Some(size) = text.strip_prefix("Sym(").and_then(|t| t.strip_suffix(')')) {
             let (mut value, found) = parse_value(self.text.file, size);
-            value.iter_mut().for_each(|v| spans::of_value(v, &mut |s| *s = e.span));
+            value
+                .iter_mut()
+                .for_each(|v| spans::visit_value(v, &mut |s| *s = e.span));
             let kind = value
                 .filter(|_| !found.has_errors())
                 .map(|v| TypeKind::Size(Box::new(v)));
@@ -428,7 +430,7 @@ impl FunctionLowerer<'_> {
         let shape = &text[..text.find(']')? + 1];
         let (ty, found) = parse_type(self.text.file, shape);
         let mut ty = ty.filter(|_| !found.has_errors())?;
-        spans::of_type(&mut ty, &mut |s| *s = e.span);
+        spans::visit_type(&mut ty, &mut |s| *s = e.span);
         Some(ty)
     }
 }

@@ -129,39 +129,12 @@ impl FunctionLowerer<'_> {
     fn value_call(&mut self, e: &Expr, f: &Expr, args: &[Arg]) -> ValueKind {
         let path = self.global_path(f).unwrap_or_default();
         let positional: Vec<&Expr> = args.iter().filter_map(as_positional).collect();
-        let given = |name: &str| {
-            args.iter().find_map(|a| match a {
-                Arg::Keyword(k, v) if *k.text == *name => Some(v),
-                _ => None,
-            })
-        };
         match &*path {
             "slice" | "range" if (1..=3).contains(&positional.len()) => {
-                let mut items: Vec<Value> = positional.iter().map(|x| self.lower_value(x)).collect();
-                let none = Value::new(ValueKind::None, e.span);
-                if items.len() == 1 {
-                    items.insert(0, none.clone());
-                }
-                if path == "slice" {
-                    items.resize(3, none);
-                    return into_triple(items).map_or(ValueKind::None, ValueKind::Slice);
-                }
-                let int = |i| Value::new(ValueKind::Int(i), e.span);
-                if matches!(items[0].kind, ValueKind::None) {
-                    items[0] = int(0);
-                }
-                items.resize(3, int(1));
-                into_triple(items).map_or(ValueKind::None, ValueKind::Range)
+                let items = positional.iter().map(|x| self.lower_value(x)).collect();
+                slice_or_range(&path, items, e.span)
             }
-            "device" | "torch.device" => {
-                let kind = given("type").or(positional.first().copied());
-                let index = given("index").or(positional.get(1).copied());
-                match (kind.map(|k| &k.kind), index.map(|i| &i.kind)) {
-                    (Some(ExprKind::Str(t)), None) => ValueKind::Device(t.clone()),
-                    (Some(ExprKind::Str(t)), Some(ExprKind::Int(i))) => ValueKind::Device(format!("{t}:{i}").into()),
-                    _ => self.report_unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
-                }
-            }
+            "device" | "torch.device" => self.device(e, &positional, args),
             "complex" => match (
                 positional.first().and_then(|x| as_real(x)),
                 positional.get(1).and_then(|x| as_real(x)),
@@ -175,6 +148,22 @@ impl FunctionLowerer<'_> {
             },
             // torch prints tensors this way, without their values.
             _ => ValueKind::Opaque(self.source_text(e.span).into()),
+        }
+    }
+
+    fn device(&mut self, e: &Expr, positional: &[&Expr], args: &[Arg]) -> ValueKind {
+        let given = |name: &str| {
+            args.iter().find_map(|a| match a {
+                Arg::Keyword(k, v) if *k.text == *name => Some(v),
+                _ => None,
+            })
+        };
+        let kind = given("type").or(positional.first().copied());
+        let index = given("index").or(positional.get(1).copied());
+        match (kind.map(|k| &k.kind), index.map(|i| &i.kind)) {
+            (Some(ExprKind::Str(t)), None) => ValueKind::Device(t.clone()),
+            (Some(ExprKind::Str(t)), Some(ExprKind::Int(i))) => ValueKind::Device(format!("{t}:{i}").into()),
+            _ => self.report_unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
         }
     }
 
@@ -349,4 +338,22 @@ fn as_non_finite(e: &Expr) -> Option<f64> {
         ExprKind::Name(n) if **n == *"nan" => Some(f64::NAN),
         _ => None,
     }
+}
+
+/// `slice(…)` or `range(…)` of one to three items.
+fn slice_or_range(path: &str, mut items: Vec<Value>, span: Span) -> ValueKind {
+    let none = Value::new(ValueKind::None, span);
+    if items.len() == 1 {
+        items.insert(0, none.clone());
+    }
+    if path == "slice" {
+        items.resize(3, none);
+        return into_triple(items).map_or(ValueKind::None, ValueKind::Slice);
+    }
+    let int = |i| Value::new(ValueKind::Int(i), span);
+    if matches!(items[0].kind, ValueKind::None) {
+        items[0] = int(0);
+    }
+    items.resize(3, int(1));
+    into_triple(items).map_or(ValueKind::None, ValueKind::Range)
 }

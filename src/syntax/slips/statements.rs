@@ -25,21 +25,12 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs mistakes in the words of a statement itself. Returns false if the next token is taken unchanged.
     pub(super) fn statement_slip(&mut self) -> bool {
         let c = self.c;
-        let (start, token, end) = &c.tokens[self.at];
-        let before = self.out.last().map(|t| t.1.clone());
-        match token {
-            Token::Ident("return") if self.may_begin() => {
-                let span = c.span(*start, *end);
-                let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not `return`").at(span, "");
-                self.report(d.fix(span, "output", "write `output`"));
-                self.replace(1, Token::Output);
-                self.mend_output();
-                true
-            }
+        let after_assign = matches!(self.out.last(), Some((_, Token::Assign, _)));
+        match &c.tokens[self.at].1 {
+            Token::Ident("return") if self.may_begin() => self.mend_return(),
             Token::Output if self.may_begin() => {
                 self.take_token();
                 self.mend_output();
-                true
             }
             Token::Module | Token::Const | Token::Param | Token::Buffer
                 if self.may_begin() && c.first_on_line(self.at) =>
@@ -50,30 +41,33 @@ impl<'s> Mender<'s, '_, '_> {
                     return self.item_slip();
                 }
                 self.item_in_body();
-                true
             }
-            Token::Ident(_) if self.skip_python() => true,
+            Token::Ident(_) if self.skip_python() => {}
             Token::Ident(_) if self.may_begin() && c.gap_before(self.at).contains(';') && !c.first_on_line(self.at) => {
                 self.semicolon_comment();
-                true
             }
-            Token::Node(_) if self.may_begin() => {
-                self.mend_head();
-                true
-            }
-            Token::CallFunction | Token::CallMethod | Token::CallModule if before == Some(Token::Assign) => {
+            Token::Node(_) if self.may_begin() => self.mend_head(),
+            Token::CallFunction | Token::CallMethod | Token::CallModule if after_assign => {
                 self.take_token();
                 self.mend_target();
-                true
             }
-            Token::Placeholder if before == Some(Token::Assign) => {
+            Token::Placeholder if after_assign => {
                 self.take_token();
                 self.mend_placeholder();
-                true
             }
-            _ if before == Some(Token::Assign) => self.right_side(),
-            _ => false,
+            _ => return after_assign && self.right_side(),
         }
+        true
+    }
+
+    /// Replaces `return` by `output`.
+    fn mend_return(&mut self) {
+        let (start, _, end) = self.c.tokens[self.at];
+        let span = self.c.span(start, end);
+        let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not `return`").at(span, "");
+        self.report(d.fix(span, "output", "write `output`"));
+        self.replace(1, Token::Output);
+        self.mend_output();
     }
 
     /// Repairs a declaration inside a body.
@@ -298,46 +292,46 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Reports what follows `=` if it is not an opcode.
     fn right_side(&mut self) -> bool {
+        self.mend_opcode() || self.item != ItemContext::Other && self.expression_statement()
+    }
+
+    /// Repairs an opcode that is misspelt or has a hyphen.
+    fn mend_opcode(&mut self) -> bool {
         let c = self.c;
         let at = self.at;
-        if let Token::Ident(word) = c.tokens[at].1 {
-            let hyphen = matches!(
-                (c.token(at + 1), c.token(at + 2)),
-                (Some(Token::Minus), Some(Token::Ident(_)))
-            ) && is_adjacent(&c, at + 1)
-                && is_adjacent(&c, at + 2);
-            let n = if hyphen { 3 } else { 1 };
-            let span = c.span(c.tokens[at].0, c.tokens[at + n - 1].2);
-            let called = matches!(c.token(at + 1), Some(Token::LParen));
-            if let Some(token) = opcode_token(c.slice(span.range())).filter(|_| hyphen || !called && word != "output") {
-                let right = token.text().unwrap_or_default();
-                let d = Diagnostic::new(Code::E0010, format!("unknown opcode `{}`", c.slice(span.range())));
-                self.report(d.at(span, "").fix(span, right, "use the opcode's name"));
-                self.replace(n, token.clone());
-                match token {
-                    Token::Placeholder => self.mend_placeholder(),
-                    Token::GetAttr => {}
-                    _ => self.mend_target(),
-                }
-                return true;
-            }
-        }
-        if self.item == ItemContext::Other {
+        let Token::Ident(word) = c.tokens[at].1 else {
             return false;
+        };
+        let hyphen = matches!(
+            (c.token(at + 1), c.token(at + 2)),
+            (Some(Token::Minus), Some(Token::Ident(_)))
+        ) && is_adjacent(&c, at + 1)
+            && is_adjacent(&c, at + 2);
+        let n = if hyphen { 3 } else { 1 };
+        let span = c.span(c.tokens[at].0, c.tokens[at + n - 1].2);
+        let called = matches!(c.token(at + 1), Some(Token::LParen));
+        let token = opcode_token(c.slice(span.range())).filter(|_| hyphen || !called && word != "output");
+        let Some(token) = token else { return false };
+        let right = token.text().unwrap_or_default();
+        let d = Diagnostic::new(Code::E0010, format!("unknown opcode `{}`", c.slice(span.range())));
+        self.report(d.at(span, "").fix(span, right, "use the opcode's name"));
+        self.replace(n, token.clone());
+        match token {
+            Token::Placeholder => self.mend_placeholder(),
+            Token::GetAttr => {}
+            _ => self.mend_target(),
         }
+        true
+    }
+
+    /// Reports a Python expression, or a node's name, in place of a call.
+    fn expression_statement(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
         let Some((value, next)) = expr::parse_expr(&c, at) else {
             return false;
         };
-        let ends = c
-            .token(next)
-            .is_none_or(|t| matches!(t, Token::RBrace | Token::Loc | Token::SlashSlash))
-            || c.first_on_line(next);
-        let node = matches!(c.tokens[at].1, Token::Node(_));
-        let by_name = matches!(c.tokens[at].1, Token::Ident(_) | Token::Path(_));
-        let plain_call = by_name && matches!(&value, SlipExpr::Call(_, args) if !args.iter().any(|a| a.1.has_call()));
-        let operator =
-            matches!(&value, SlipExpr::Call(head, _) if !by_name || head.starts_with("call_function operator."));
-        if !ends || plain_call && !operator || !value.has_call() && !node {
+        if !self.is_expression_statement(&value, next) {
             return false;
         }
         let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
@@ -357,6 +351,22 @@ impl<'s> Mender<'s, '_, '_> {
         self.report(d);
         self.lose_statement(next);
         true
+    }
+
+    /// Whether the expression before token `next` is a whole statement that is not written as a call.
+    fn is_expression_statement(&self, value: &SlipExpr, next: usize) -> bool {
+        let c = self.c;
+        let first = &c.tokens[self.at].1;
+        let ends = c
+            .token(next)
+            .is_none_or(|t| matches!(t, Token::RBrace | Token::Loc | Token::SlashSlash))
+            || c.first_on_line(next);
+        let node = matches!(first, Token::Node(_));
+        let by_name = matches!(first, Token::Ident(_) | Token::Path(_));
+        let plain_call = by_name && matches!(value, SlipExpr::Call(_, args) if !args.iter().any(|a| a.1.has_call()));
+        let operator =
+            matches!(value, SlipExpr::Call(head, _) if !by_name || head.starts_with("call_function operator."));
+        ends && (!plain_call || operator) && (value.has_call() || node)
     }
 
     /// Removes the current statement up to token `next`. Uses of its node are not reported.

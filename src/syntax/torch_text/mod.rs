@@ -264,7 +264,7 @@ fn annotation_type(annotation: &str, span: Span) -> Option<Type> {
             let shape = &inner[..inner.find(']')? + 1];
             let (ty, errors) = super::parse_type(span.file, shape);
             let mut ty = ty.filter(|_| errors.is_empty())?;
-            super::spans::of_type(&mut ty, &mut |s| *s = span);
+            super::spans::visit_type(&mut ty, &mut |s| *s = span);
             ty.kind
         }
     };

@@ -123,19 +123,28 @@ pub(super) fn find_regions(text: &str) -> Vec<GraphRegion> {
 }
 
 /// The region that begins at line `i`, and the line after it. A fragment header without a statement is not a region.
-fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, usize) {
-    let start = lines[i].range.start;
-    let commented = lines[i].commented;
-    let whole = lines[i].head == LineHead::Graph;
-    let header = (lines[i].head != LineHead::Stmt).then(|| lines[i].range.clone());
-    if header.is_some() {
-        i += 1;
-    }
+fn region_at(lines: &[PrintedLine<'_>], i: usize) -> (Option<GraphRegion>, usize) {
+    let first = &lines[i];
+    let whole = first.head == LineHead::Graph;
+    let header = (first.head != LineHead::Stmt).then(|| first.range.clone());
+    let begin = i + usize::from(header.is_some());
+    let (stmts, next) = statements_from(lines, begin, whole, first.commented);
+    let end = stmts.last().or(header.as_ref()).map_or(first.range.start, |r| r.end);
+    let region = GraphRegion {
+        header,
+        whole,
+        stmts,
+        range: first.range.start..end,
+    };
+    ((whole || !region.stmts.is_empty()).then_some(region), next)
+}
+
+/// The statements of the region whose first is at line `i`, and the line after the last one that belongs to it.
+fn statements_from(lines: &[PrintedLine<'_>], i: usize, whole: bool, commented: bool) -> (Vec<Range<usize>>, usize) {
     let mut stmts: Vec<Range<usize>> = vec![];
     let mut open: Option<Ending> = None;
-    // The line after the last one that belongs to the region.
     let mut next = i;
-    while let Some(line) = lines.get(i) {
+    for (i, line) in lines.iter().enumerate().skip(i) {
         let begins = match line.head {
             LineHead::Stmt => true,
             LineHead::Percent => whole && open.is_none(),
@@ -153,9 +162,8 @@ fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, u
         } else if !matches!(line.head, LineHead::Blank | LineHead::Comment) {
             break;
         }
-        i += 1;
         if let Some(ending) = &mut open {
-            next = i;
+            next = i + 1;
             if ending.reaches_end(line.text) {
                 let returned = matches!(ending, Ending::Return(_));
                 open = None;
@@ -165,14 +173,7 @@ fn region_at(lines: &[PrintedLine<'_>], mut i: usize) -> (Option<GraphRegion>, u
             }
         }
     }
-    let end = stmts.last().or(header.as_ref()).map_or(start, |r| r.end);
-    let region = GraphRegion {
-        header,
-        whole,
-        stmts,
-        range: start..end,
-    };
-    ((whole || !region.stmts.is_empty()).then_some(region), next)
+    (stmts, next)
 }
 
 /// How the last line of a statement is recognised.

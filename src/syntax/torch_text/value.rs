@@ -297,7 +297,7 @@ impl<'a> TorchReader<'a> {
         let mut wrong = crate::diag::Diagnostics::new();
         let same = size(&value, &mut wrong).to_string() == text && wrong.is_empty();
         let span = self.span(range.start, range.end);
-        spans::of_value(&mut value, &mut |s| *s = span);
+        spans::visit_value(&mut value, &mut |s| *s = span);
         same.then_some(value)
     }
 }

@@ -122,29 +122,20 @@ impl ScriptLowerer<'_> {
 
     /// Lowers comparison and addition of lists of numbers if the items of one list are known. Returns false otherwise.
     pub(super) fn on_lists(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
-        let items = |v: &Value| match &v.kind {
-            ValueKind::List(items) if items.len() <= MAX_ITEMS => Some(items.clone()),
-            _ => None,
-        };
         let bools = n.outputs.first().is_some_and(|o| &*o.ty.name == "bool");
         let lists = n.outputs.first().is_some_and(|o| &*o.ty.name == "List");
         match (op, values) {
             ("sum" | "any" | "all" | "min" | "max", [list]) => {
-                let Some(items) = items(list) else { return false };
+                let Some(items) = known_items(list) else { return false };
                 let Some(value) = self.over_items(n, op, items) else {
                     return false;
                 };
                 self.bind_all(n, value.kind, true);
             }
             ("add" | "mul", [a, b]) if lists => {
-                let operands = [a, b].map(|v| self.as_list(n, v.clone(), op == "add"));
-                self.emit_call(
-                    n,
-                    CallKind::Function,
-                    &format!("operator.{op}"),
-                    operands.to_vec(),
-                    false,
-                );
+                let operands = [a, b].map(|v| self.as_list(n, v.clone(), op == "add")).to_vec();
+                let operator = format!("operator.{op}");
+                self.emit_call(n, CallKind::Function, &operator, operands, false);
             }
             ("list", [list]) if lists => {
                 self.emit_call(n, CallKind::Function, "builtins.list", vec![list.clone()], false);
@@ -153,34 +144,31 @@ impl ScriptLowerer<'_> {
                 let none = || Value::new(ValueKind::None, n.span);
                 let bounds = [0, 1, 2].map(|i| bounds.get(i).cloned().unwrap_or_else(none));
                 let slice = Value::new(ValueKind::Slice(Box::new(bounds)), n.span);
-                self.emit_call(
-                    n,
-                    CallKind::Function,
-                    "operator.getitem",
-                    vec![list.clone(), slice],
-                    false,
-                );
+                let operands = vec![list.clone(), slice];
+                self.emit_call(n, CallKind::Function, "operator.getitem", operands, false);
             }
-            ("eq" | "ne", [a, b]) if bools => {
-                let (a, b) = match (items(a), items(b)) {
-                    (Some(a), Some(b)) => (a, b),
-                    (Some(known), None) => (self.items_of(n, b, known.len()), known),
-                    (None, Some(known)) => (self.items_of(n, a, known.len()), known),
-                    (None, None) => {
-                        let operator = format!("operator.{op}");
-                        self.emit_call(n, CallKind::Function, &operator, vec![a.clone(), b.clone()], true);
-                        return true;
-                    }
-                };
-                let same = self.same_items(n, a, b);
-                match op {
-                    "eq" => self.bind_all(n, same.kind, true),
-                    _ => self.emit_call(n, CallKind::Function, "operator.not_", vec![same], true),
-                }
-            }
+            ("eq" | "ne", [a, b]) if bools => self.compare_lists(n, op, a, b),
             _ => return false,
         }
         true
+    }
+
+    /// Compares two lists item by item, if the items of one are known.
+    fn compare_lists(&mut self, n: &Node, op: &str, a: &Value, b: &Value) {
+        let (a, b) = match (known_items(a), known_items(b)) {
+            (Some(a), Some(b)) => (a, b),
+            (Some(known), None) => (self.items_of(n, b, known.len()), known),
+            (None, Some(known)) => (self.items_of(n, a, known.len()), known),
+            (None, None) => {
+                let operator = format!("operator.{op}");
+                return self.emit_call(n, CallKind::Function, &operator, vec![a.clone(), b.clone()], true);
+            }
+        };
+        let same = self.same_items(n, a, b);
+        match op {
+            "eq" => self.bind_all(n, same.kind, true),
+            _ => self.emit_call(n, CallKind::Function, "operator.not_", vec![same], true),
+        }
     }
 
     /// The items of a runtime list of this length.
@@ -278,5 +266,13 @@ impl ScriptLowerer<'_> {
         let short = path.rsplit('.').next().unwrap_or(path).to_string();
         let name = self.push_stmt(function_call(path, operands, n.span), "", &short, None, n);
         Value::new(ValueKind::Node(name), n.span)
+    }
+}
+
+/// The items of a list, if they are known and not too many.
+fn known_items(v: &Value) -> Option<Vec<Value>> {
+    match &v.kind {
+        ValueKind::List(items) if items.len() <= MAX_ITEMS => Some(items.clone()),
+        _ => None,
     }
 }

@@ -31,12 +31,10 @@ impl ScriptLowerer<'_> {
         let Some(op) = n.op.strip_prefix("aten::") else {
             return self.lower_primitive(n, values);
         };
-        if numbers && self.on_numbers(n, op, &values) {
+        if numbers && self.on_numbers(n, op, &values) || self.on_lists(n, op, &values) {
             return;
         }
-        if self.on_lists(n, op, &values) {
-            return;
-        }
+        let known = |v: &Value| matches!(v.kind, ValueKind::None | ValueKind::Bool(_));
         match op {
             "size" | "dim" | "numel" | "stride" => {
                 let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
@@ -44,23 +42,11 @@ impl ScriptLowerer<'_> {
                 self.note_length(n);
             }
             // Whether a value is `None`, or an optional bool is True, is known once the inputs are.
-            "__is__" | "__isnot__"
-                if values
-                    .iter()
-                    .any(|v| matches!(v.kind, ValueKind::None | ValueKind::Bool(_))) =>
-            {
+            "__is__" | "__isnot__" if values.iter().any(known) => {
                 let path = if op == "__is__" { "operator.eq" } else { "operator.ne" };
                 self.emit_call(n, CallKind::Function, path, values, true);
             }
-            // Makes a tensor from a number or a list of numbers. Without a dtype, it has that of the numbers.
-            "tensor" => {
-                let mut keyword = vec![];
-                if let Some(dtype) = values.get(1).filter(|v| !matches!(v.kind, ValueKind::None)) {
-                    keyword.push((Name::new("dtype", dtype.span), dtype_of(dtype)));
-                }
-                let data = values.into_iter().take(1).collect();
-                self.call_with(n, CallKind::Function, "torch.tensor", (data, keyword), false);
-            }
+            "tensor" => self.lower_tensor(n, values),
             "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => {
                 let values = recurrent_args(values, n.span, self);
                 self.emit_call(n, CallKind::Function, &format!("torch.ops.aten.{op}"), values, false);
@@ -75,14 +61,18 @@ impl ScriptLowerer<'_> {
             "__range_length" | "__derive_index" if self.lower_range(n, op, &values) => {}
             "abs" if numbers => self.emit_call(n, CallKind::Function, "builtins.abs", values, true),
             "__getitem__" => self.emit_call(n, CallKind::Function, "operator.getitem", values, false),
-            _ => {
-                let path = match n.op.split_once("::") {
-                    Some((_, name)) => format!("torch.ops.aten.{name}"),
-                    None => n.op.to_string(),
-                };
-                self.emit_call(n, CallKind::Function, &path, values, false);
-            }
+            _ => self.emit_call(n, CallKind::Function, &format!("torch.ops.aten.{op}"), values, false),
         }
+    }
+
+    /// Makes a tensor from a number or a list of numbers. Without a dtype, it has that of the numbers.
+    fn lower_tensor(&mut self, n: &Node, values: Vec<Value>) {
+        let mut keyword = vec![];
+        if let Some(dtype) = values.get(1).filter(|v| !matches!(v.kind, ValueKind::None)) {
+            keyword.push((Name::new("dtype", dtype.span), dtype_of(dtype)));
+        }
+        let data = values.into_iter().take(1).collect();
+        self.call_with(n, CallKind::Function, "torch.tensor", (data, keyword), false);
     }
 
     /// Lowers an operator of another namespace.
