@@ -337,7 +337,7 @@ impl<'m> Interpreter<'m> {
             let inputs = self.inputs_of_graph(frame, n, name, resolved)?;
             return self.run_graph(name, inputs, hooks);
         }
-        let call = self.with_operands(frame, n, &mut |fetch| resolved.apply(fetch))?;
+        let call = self.with_operands(frame, n, |fetch| resolved.apply(fetch))?;
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
         if call.op.control().is_some() {
             return self.run_control_op(frame, n, resolved, &call, hooks);
@@ -369,7 +369,7 @@ impl<'m> Interpreter<'m> {
         name: &str,
         resolved: &Resolved,
     ) -> Result<Vec<Val<TensorCell>>, Diagnostic> {
-        let (args, kwargs) = self.with_operands(frame, n, &mut |fetch| {
+        let (args, kwargs) = self.with_operands(frame, n, |fetch| {
             let args: Vec<_> = resolved.args.iter().map(|a| infer::map_leaves(a, fetch)).collect();
             let kwargs = resolved.kwargs.iter();
             let kwargs: Vec<_> = kwargs.map(|(k, a)| (k.clone(), infer::map_leaves(a, fetch))).collect();
@@ -386,7 +386,7 @@ impl<'m> Interpreter<'m> {
         &mut self,
         frame: &GraphFrame<'_>,
         n: NodeId,
-        build: &mut dyn FnMut(&mut dyn FnMut(&Operand) -> Val<TensorCell>) -> R,
+        build: impl FnOnce(&mut Fetch<'_>) -> R,
     ) -> Result<R, Diagnostic> {
         let mut missing = None;
         let built = build(&mut |o| match self.fetch_operand(frame, n, o) {
@@ -413,6 +413,9 @@ impl<'m> Interpreter<'m> {
         }
     }
 }
+
+/// Returns the value of an operand.
+type Fetch<'a> = dyn FnMut(&Operand) -> Val<TensorCell> + 'a;
 
 /// Returns an error if a value does not have the type declared for its node and only a run can tell.
 fn check_claim(graph: &Graph, n: NodeId, value: &Val<TensorCell>) -> Result<(), Diagnostic> {

@@ -269,8 +269,8 @@ fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
     for (k, &(begin, end)) in bounds.iter().enumerate() {
         let mut taken = vec![];
-        for p in begin..end {
-            let row = in_range(indices[p], rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
+        for (p, &index) in indices.iter().enumerate().take(end).skip(begin) {
+            let row = in_range(index, rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
             results.bags.as_mut_slice::<i64>()[p] = k as i64;
             if padding != Some(row as i64) {
                 taken.push((p, row));
