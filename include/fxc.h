@@ -284,6 +284,27 @@ enum fxc_status fxc_model_open(const char *path,
                                struct fxc_model **out);
 
 /*
+ Reads a model from a file as `fxc_model_open` does, with options: `fxc_options_set_allow_code` and `fxc_options_set_cache` count here.
+
+ # Safety
+ `path` is a NUL-terminated text; `options` is NULL for the default ones, or options; `out` is valid for writing.
+ */
+enum fxc_status fxc_model_open_with(const char *path,
+                                    const struct fxc_options *options,
+                                    struct fxc_model **out);
+
+/*
+ Writes the model with its code to a file (`model.fxc`), which every function that opens a model reads. Code is made for the sizes and
+ processors of the options.
+
+ # Safety
+ `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default ones, or options.
+ */
+enum fxc_status fxc_model_save_compiled(const struct fxc_model *model,
+                                        const char *path,
+                                        const struct fxc_options *options);
+
+/*
  Reads a model from a text of `len` bytes: FXIR, or what torch prints of a graph.
 
  # Safety
@@ -370,6 +391,69 @@ enum fxc_status fxc_options_set_exact(struct fxc_options *options,
  `options` are options that no other thread uses meanwhile; `name` is a NUL-terminated text.
  */
 enum fxc_status fxc_options_set_dim(struct fxc_options *options, const char *name, int64_t size);
+
+/*
+ Adds a list of sizes for which code is made before the first call. `names` are symbolic sizes, separated by commas, which all take each
+ of the `count` sizes; `x[0]` names a dimension of an input. Several lists are combined.
+
+ # Safety
+ `options` are options that no other thread uses meanwhile; `names` is a NUL-terminated text; `sizes` points to `count` sizes.
+ */
+enum fxc_status fxc_options_add_sizes(struct fxc_options *options,
+                                      const char *names,
+                                      const int64_t *sizes,
+                                      size_t count);
+
+/*
+ Adds a processor for which `fxc_model_save_compiled` writes code, in place of the machine's: "x86-64-v3".
+
+ # Safety
+ `options` are options that no other thread uses meanwhile; `target` is a NUL-terminated text.
+ */
+enum fxc_status fxc_options_add_target(struct fxc_options *options, const char *target);
+
+/*
+ Whether `fxc_model_save_compiled` leaves the graphs and their weights out of the file, which then only runs where its code fits.
+
+ # Safety
+ `options` are options that no other thread uses meanwhile.
+ */
+enum fxc_status fxc_options_set_code_only(struct fxc_options *options,
+                                          bool code_only);
+
+/*
+ Whether `fxc_model_open_with` accepts compiled models (`.fxc`), which are programs; true by default. A program that opens files which
+ others name should not accept them.
+
+ # Safety
+ `options` are options that no other thread uses meanwhile.
+ */
+enum fxc_status fxc_options_set_allow_code(struct fxc_options *options,
+                                           bool allowed);
+
+/*
+ Whether a compiled model without usable code for the inputs or the machine is compiled again (true, the default) or is an error.
+
+ # Safety
+ `options` are options that no other thread uses meanwhile.
+ */
+enum fxc_status fxc_options_set_fallback(struct fxc_options *options,
+                                         bool allowed);
+
+/*
+ Whether code is kept in the user's cache of compiled models and taken from there; false by default. It counts where models are opened
+ (`fxc_model_open_with`) and where they are compiled. `fxc_flush_cache` waits until the code is written.
+
+ # Safety
+ `options` are options that no other thread uses meanwhile.
+ */
+enum fxc_status fxc_options_set_cache(struct fxc_options *options,
+                                      bool enabled);
+
+/*
+ Waits until the user's cache holds the code that calls have made. Call it before the process ends.
+ */
+void fxc_flush_cache(void);
 
 /*
  Lets a token stop compiling and calls.

@@ -1,13 +1,13 @@
 //! Models: files, texts, what goes in and comes out.
 
 use crate::compiled::fxc_compiled;
-use crate::options::fxc_options;
+use crate::options::{fxc_options, options_or_default};
 use crate::status::{
     Failure, borrow, borrow_mut, borrow_slice, borrow_text, c_text, free, fxc_status, give, guard, guard_value,
 };
 use crate::tensor::{FXC_UNKNOWN, dtype_number, fxc_dtype};
 use fxc_rust::types::Val;
-use fxc_rust::{Model, Options, ValueInfo};
+use fxc_rust::{Model, ValueInfo};
 use std::ffi::{CString, c_char};
 
 /// A model as it was read.
@@ -113,6 +113,44 @@ pub unsafe extern "C" fn fxc_model_open(path: *const c_char, out: *mut *mut fxc_
     })
 }
 
+/// Reads a model from a file as `fxc_model_open` does, with options: `fxc_options_set_allow_code` and `fxc_options_set_cache` count here.
+///
+/// # Safety
+/// `path` is a NUL-terminated text; `options` is NULL for the default ones, or options; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_open_with(
+    path: *const c_char,
+    options: *const fxc_options,
+    out: *mut *mut fxc_model,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (path, options) = unsafe { (borrow_text(path, "the path")?, options_or_default(options)) };
+        // SAFETY: the caller's promise.
+        unsafe { give(out, Model::open_with(path, &options)?.into()) }
+    })
+}
+
+/// Writes the model with its code to a file (`model.fxc`), which every function that opens a model reads. Code is made for the sizes and
+/// processors of the options.
+///
+/// # Safety
+/// `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default ones, or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_save_compiled(
+    model: *const fxc_model,
+    path: *const c_char,
+    options: *const fxc_options,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, path) = unsafe { (borrow(model, "the model")?, borrow_text(path, "the path")?) };
+        // SAFETY: the caller's promise.
+        let options = unsafe { options_or_default(options) };
+        Ok(model.model.save_compiled(path, &options)?)
+    })
+}
+
 /// Reads a model from a text of `len` bytes: FXIR, or what torch prints of a graph.
 ///
 /// # Safety
@@ -204,9 +242,8 @@ pub unsafe extern "C" fn fxc_model_compile(
 ) -> fxc_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (model, options) = unsafe { (borrow(model, "the model")?, options.as_ref()) };
-        let default = Options::new();
-        let compiled = model.model.compile(options.map_or(&default, |o| &o.0))?;
+        let (model, options) = unsafe { (borrow(model, "the model")?, options_or_default(options)) };
+        let compiled = model.model.compile(&options)?;
         // SAFETY: the caller's promise.
         unsafe { give(out, fxc_compiled(compiled)) }
     })

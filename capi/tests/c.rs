@@ -89,7 +89,9 @@ fn run(mut command: Command) -> String {
 fn every_function_works_from_c() {
     for shared in [false, true] {
         if let Some(program) = build_program("capi/tests/library.c", shared) {
-            assert_eq!(run(Command::new(program)), "");
+            let mut command = Command::new(program);
+            command.current_dir(env!("CARGO_TARGET_TMPDIR"));
+            assert_eq!(run(command), "");
         }
     }
 }

@@ -93,6 +93,46 @@ static void run_calls(void) {
     fxc_session_free(session);
 }
 
+/* Writes compiled models for several sizes and processors, and reads them again. */
+static void save_and_open(void) {
+    static const char *const OPEN_SIZE = "graph main { %x : f32[N, 2] = placeholder x\n%y = call_function add(%x, 1)\noutput %y }";
+    const char *path = "library-test.fxc";
+    const int64_t sizes[2] = {1, 3};
+    fxc_model *model = NULL, *read = NULL;
+    fxc_options *options = fxc_options_new();
+    EXPECT(fxc_options_add_sizes(options, "N", sizes, 2) == FXC_OK && fxc_options_add_target(options, "native") == FXC_OK);
+    EXPECT(fxc_options_add_target(options, "z80") == FXC_INVALID_ARGUMENT && strstr(fxc_last_error(), "z80") != NULL);
+    EXPECT(fxc_options_set_code_only(options, true) == FXC_OK);
+    EXPECT(fxc_model_from_text(OPEN_SIZE, strlen(OPEN_SIZE), &model) == FXC_OK);
+    EXPECT(fxc_model_save_compiled(model, path, options) == FXC_OK);
+    EXPECT(fxc_model_save_compiled(model, "no/such/folder/m.fxc", NULL) == FXC_ERROR);
+    fxc_model_free(model);
+    fxc_options_free(options);
+
+    options = fxc_options_new();
+    EXPECT(fxc_options_set_allow_code(options, false) == FXC_OK);
+    EXPECT(fxc_model_open_with(path, options, &read) == FXC_ERROR && read == NULL);
+    EXPECT(fxc_options_set_allow_code(options, true) == FXC_OK && fxc_options_set_fallback(options, false) == FXC_OK);
+    EXPECT(fxc_options_set_cache(options, false) == FXC_OK);
+    EXPECT(fxc_model_open_with(path, options, &read) == FXC_OK);
+    fxc_compiled *compiled = NULL;
+    EXPECT(fxc_model_compile(read, options, &compiled) == FXC_OK);
+    fxc_model_free(read);
+    fxc_options_free(options);
+    float in[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8];
+    for (size_t rows = 1; rows <= 4; rows++) {
+        size_t shape[2] = {rows, 2};
+        fxc_tensor x = {.data = in, .dtype = FXC_F32, .rank = 2, .shape = shape};
+        fxc_buffer y = {out, FXC_F32, 2, shape};
+        int prepared = rows == 1 || rows == 3;
+        EXPECT((fxc_compiled_run_into(compiled, &x, 1, &y, 1) == FXC_OK) == prepared);
+        EXPECT(!prepared || out[2 * rows - 1] == in[2 * rows - 1] + 1);
+    }
+    fxc_compiled_free(compiled);
+    fxc_flush_cache();
+    remove(path);
+}
+
 static void make_mistakes(void) {
     fxc_model *model = NULL;
     EXPECT(fxc_model_open("no/such/file.fxir", &model) == FXC_ERROR && model == NULL);
@@ -188,6 +228,7 @@ int main(void) {
     EXPECT(fxc_last_error() == NULL && strlen(fxc_version()) > 0);
     describe_models();
     run_calls();
+    save_and_open();
     make_mistakes();
     set_options();
     call_from_threads();
