@@ -56,9 +56,11 @@ def compare(got, want):
 
 def gradients(model, function, args, kwargs):
     """The results of a call and the gradients of the sum of its float tensors."""
+    model.requires_grad_(True)  # some modules are built for inference
     model.zero_grad()
     torch.manual_seed(0)
-    out = function(*args, **kwargs)
+    with torch.enable_grad():
+        out = function(*args, **kwargs)
     floats = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.dtype.is_floating_point and t.requires_grad]
     sum(t.float().square().mean() for t in floats).backward()
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
