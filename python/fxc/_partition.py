@@ -148,13 +148,10 @@ def objections(graph: torch.fx.Graph) -> dict[Node, str]:
             why = found[n.args[0]]
         if why is not None:
             _leave(n, why, found)
-    for _ in range(50):
-        wrong = _ask(graph, found)
-        if not wrong:
-            return found
+    while wrong := _ask(graph, found):
         for n, why in wrong.items():
             _leave(n, why, found)
-    return {n: found.get(n, "the compiler rejects it") for n in graph.nodes}
+    return found
 
 
 def _leave(n: Node, why: str, found: dict[Node, str]) -> None:
@@ -166,7 +163,11 @@ def _leave(n: Node, why: str, found: dict[Node, str]) -> None:
 
 
 def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
-    """The compiler's verdict on the nodes that no earlier check has refused."""
+    """The compiler's verdict on the nodes that no earlier check has refused; at least one of them, unless it accepts all.
+
+    The compiler does not check what depends on an unknown op, so that all nodes with that op are left at once: a backward pass is a
+    chain of them.
+    """
     nodes = [n for n in graph.nodes if n not in found]
     if not nodes:
         return {}
@@ -178,7 +179,8 @@ def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
             wrong.setdefault(text.nodes[line], f"{code}: {title}")
         elif line not in text.nodes:
             wrong.setdefault(nodes[-1], f"{code}: {title}")
-    return wrong
+    unknown = {n.target: why for n, why in wrong.items() if why.startswith("E0201")}
+    return {n: unknown[n.target] for n in nodes if n.target in unknown} | wrong
 
 
 def share_sizes(graph: torch.fx.Graph) -> None:

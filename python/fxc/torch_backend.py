@@ -241,15 +241,18 @@ class _Guarded:
         self.sizes = {str(n.meta["val"].node.expr): i for i, n in enumerate(given) if _is_symbol(n)}
         weights = [i for i, n in enumerate(given) if n in builder.statics and n in part.inputs]
         self.call: Runner | None = None
-        self._find_sizes()
+        self._find_sizes(set())
+        if weights:
+            # Constants have no sizes to read. What only they told has to come from elsewhere.
+            self._find_sizes({given[i] for i in weights})
         if self.is_complete:
             self._compile(weights)
         self.run = self._runner()
 
-    def _find_sizes(self) -> None:
-        """Finds a source for the sizes that are not dims of the part's tensors."""
+    def _find_sizes(self, weights: set[Node]) -> None:
+        """Finds a source for the sizes that are not dims of the part's tensors, with these inputs as constants."""
         try:
-            text = self._text(set())
+            text = self._text(weights)
         except _fx_text.Inexpressible:
             return
         for source, _ in text.inputs:

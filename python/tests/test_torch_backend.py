@@ -320,6 +320,40 @@ def test_training_has_the_losses_of_eager_pytorch() -> None:
     assert (stats["training graphs"], stats["graphs"], stats["packed"]) == (1, 2, 0)
 
 
+def test_a_long_backward_pass_is_compiled_between_the_convolutions() -> None:
+    """Each derivative of a convolution, which is PyTorch's, needs the one after it."""
+    layers = [torch.nn.Sequential(torch.nn.Conv2d(2, 2, 3, padding=1), torch.nn.GELU(), torch.nn.Softmax(1)) for _ in range(60)]
+    m = torch.nn.Sequential(*layers)
+    x = torch.randn(1, 2, 4, 4)
+    compiled(m)(x).square().sum().backward()
+    got = [p.grad.clone() for p in m.parameters()]
+    m.zero_grad()
+    m(x).square().sum().backward()
+    for g, p in zip(got, m.parameters(), strict=True):
+        agree(g, p.grad)
+    assert set(fxc.stats()["left to torch"]) == {"aten.convolution_backward.default"}
+
+
+def test_a_size_that_only_a_packed_tensor_has() -> None:
+    class Biased(torch.nn.Module):
+        """Its tensor is no parameter and no buffer, so that `dynamic` makes its sizes symbols."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache = {"bias": torch.randn(4, 9)}
+
+        def forward(self, x: Any) -> Any:
+            x = x.softmax(-1).exp().sin().tanh()
+            x = x + 0 * torch.rand_like(x)  # divides the graph
+            return ((x @ x.mT).softmax(-1).sum(-1)[:, None, None] + self.cache["bias"]).softmax(-1).sum(1)
+
+    m = Biased().eval()
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        want = m(x)
+        agree(compiled(m, dynamic=True)(x), want)
+
+
 def test_options() -> None:
     m, x = Net().eval(), torch.randn(3, 6)
     with torch.no_grad():
