@@ -20,6 +20,14 @@ pub(super) trait Number: Element + PartialOrd + Default {
     fn to_i64(self) -> i64;
 }
 
+/// Clamps elements to `lo..=hi`. NaN stays NaN.
+pub(super) fn clamp_elements<T: Number>(elements: &mut [T], lo: T, hi: T) {
+    for y in elements {
+        let v = if lo > *y { lo } else { *y };
+        *y = if hi < v { hi } else { v };
+    }
+}
+
 macro_rules! floats {
     ($($t:ty),*) => { $(
         impl Number for $t {

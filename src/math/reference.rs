@@ -168,18 +168,14 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], caus
     for row in 0..b * h * l {
         let (bi, hi, li) = (row / (h * l), row / l % h, row % l);
         let kv = (bi * hk + hi / (h / hk)) * s;
-        let mut p: Vec<f64> = (0..s)
-            .map(|j| {
-                let dot: f64 = (0..e).map(|i| qd[row * e + i] * kd[(kv + j) * e + i]).sum();
-                let at = |st: &[usize; 4]| bi * st[0] + hi * st[1] + li * st[2] + j * st[3];
-                let masked = masks.iter().fold(dot * scale, |x, (m, st)| match m.dtype() {
-                    DType::B8 if m.get(at(st)).to_bool() => x,
-                    DType::B8 => f64::NEG_INFINITY,
-                    _ => x + m.get(at(st)).to_f64(),
-                });
-                if causal && j > li { f64::NEG_INFINITY } else { masked }
-            })
-            .collect();
+        let score = |j: usize| {
+            let dot: f64 = (0..e).map(|i| qd[row * e + i] * kd[(kv + j) * e + i]).sum();
+            let masked = masks
+                .iter()
+                .fold(dot * scale, |x, (m, strides)| add_mask(x, m, strides, [bi, hi, li, j]));
+            if causal && j > li { f64::NEG_INFINITY } else { masked }
+        };
+        let mut p: Vec<f64> = (0..s).map(score).collect();
         softmax(&mut p);
         for (j, &p) in p.iter().enumerate() {
             for i in 0..ev {
@@ -188,6 +184,16 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], caus
         }
     }
     narrow_sums(q.dtype(), &[b, h, l, ev], &out)
+}
+
+/// The score `x` with the element of a mask applied: added, or minus infinity where a b8 mask is false.
+fn add_mask(x: f64, mask: &Tensor, strides: &[usize; 4], index: [usize; 4]) -> f64 {
+    let element = mask.get(index.iter().zip(strides).map(|(i, s)| i * s).sum());
+    match mask.dtype() {
+        DType::B8 if element.to_bool() => x,
+        DType::B8 => f64::NEG_INFINITY,
+        _ => x + element.to_f64(),
+    }
 }
 
 /// Strides of a mask broadcast to `to`.

@@ -209,28 +209,13 @@ impl Permutation {
         let rows = contiguous.map_or(1, |i| outer[i].0);
         let row_out = contiguous.map_or(0, |i| out[i]);
         let matrices = total / (rows * cols);
-        // A chunk is several matrices, or some of the columns of one.
-        let parts = if matrices >= 8 {
-            1
-        } else {
-            (rows * cols).div_ceil(CHUNK).min(cols.div_ceil(64))
-        };
-        let (part, together) = (
-            cols.div_ceil(parts).next_multiple_of(16),
-            (CHUNK / (rows * cols)).max(1),
-        );
+        let (part, together) = cut_matrices(matrices, rows, cols);
         let parts = cols.div_ceil(part);
         let (src, dst) = (SharedPtr(src.cast_mut().cast::<T>()), SharedPtr(dst.cast::<T>()));
         pool.run(matrices.div_ceil(together) * parts, |chunk| {
             let (first, c0) = (chunk / parts * together, chunk % parts * part);
             for m in first..(first + together).min(matrices) {
-                let (mut from, mut to, mut rest) = (0, 0, m);
-                for i in (0..outer.len()).rev().filter(|&i| Some(i) != contiguous) {
-                    let x = rest % outer[i].0;
-                    rest /= outer[i].0;
-                    from += x * outer[i].1;
-                    to += x * out[i];
-                }
+                let (from, to) = matrix_offsets(outer, &out, contiguous, m);
                 let n = part.min(cols - c0);
                 // SAFETY: the places are those of the permutation; chunks write different ones.
                 unsafe {
@@ -240,6 +225,31 @@ impl Permutation {
             }
         });
     }
+}
+
+/// How matrices are cut into chunks: the number of columns of a chunk, and the number of whole matrices of one. A chunk
+/// is several matrices, or some of the columns of one.
+fn cut_matrices(matrices: usize, rows: usize, cols: usize) -> (usize, usize) {
+    let parts = if matrices >= 8 {
+        1
+    } else {
+        (rows * cols).div_ceil(CHUNK).min(cols.div_ceil(64))
+    };
+    let part = cols.div_ceil(parts).next_multiple_of(16);
+    (part, (CHUNK / (rows * cols)).max(1))
+}
+
+/// The offsets of matrix `m` in the source and in the result. `inner` is the outer dimension that belongs to the matrix,
+/// if one does; `out` has the result's strides.
+fn matrix_offsets(outer: &[(usize, usize)], out: &[usize], inner: Option<usize>, m: usize) -> (usize, usize) {
+    let (mut from, mut to, mut rest) = (0, 0, m);
+    for i in (0..outer.len()).rev().filter(|&i| Some(i) != inner) {
+        let x = rest % outer[i].0;
+        rest /= outer[i].0;
+        from += x * outer[i].1;
+        to += x * out[i];
+    }
+    (from, to)
 }
 
 /// `dst[r * dst_row + c] = src[c * stride + r]` for `rows` contiguous in the source and `cols` in the result.

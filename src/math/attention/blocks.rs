@@ -195,15 +195,34 @@ impl BlockedAttention {
     ) {
         let d = &self.desc;
         let s = scores.as_mut_ptr();
+        // SAFETY: the scores hold all rows; the rows lie in q and the result.
+        unsafe {
+            self.score_rows(h, b, q, n, s);
+            self.weigh_rows(h, b, q, n, s, state);
+            for r in 0..n {
+                let by = *state[2].add(r);
+                if b.first > 0 && by != 1.0 {
+                    scale(self.kernels.isa)(h.out.add((q + r) * d.out[2]), d.value_size, by);
+                }
+            }
+            self.add_values(h, b, q, n, s);
+        }
+    }
+
+    /// Replaces the scores of `n` rows by weights, and updates their `state`.
+    ///
+    /// # Safety
+    /// As for [`BlockedAttention::attend_rows`].
+    unsafe fn weigh_rows(&self, h: &HeadOperands, b: &KeyBlock, q: usize, n: usize, s: *mut f32, state: [*mut f32; 3]) {
+        let d = &self.desc;
         let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
         // Rows whose masks must be expanded first are processed one by one.
         let direct = |(m, _): &(AttentionMask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
         let step = if h.masks.iter().flatten().all(direct) { n } else { 1 };
-        // SAFETY: the scores hold all rows; the rows lie in q and the result.
-        unsafe {
-            self.score_rows(h, b, q, n, s);
-            for r in (0..n).step_by(step) {
-                let keys = d.visible_keys(q + r + step - 1).saturating_sub(b.first).min(b.count);
+        for r in (0..n).step_by(step) {
+            let keys = d.visible_keys(q + r + step - 1).saturating_sub(b.first).min(b.count);
+            // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
+            unsafe {
                 let masks = [0, 1].map(|i| match &h.masks[i] {
                     Some(m) => {
                         let spread = spread.wrapping_add(i * SCORE_ROW);
@@ -226,13 +245,6 @@ impl BlockedAttention {
                 };
                 softmax(self.kernels.isa)(&job);
             }
-            for r in 0..n {
-                let by = *state[2].add(r);
-                if b.first > 0 && by != 1.0 {
-                    scale(self.kernels.isa)(h.out.add((q + r) * d.out[2]), d.value_size, by);
-                }
-            }
-            self.add_values(h, b, q, n, s);
         }
     }
 

@@ -84,7 +84,6 @@ impl ConvPlan for Adapted {
 pub(super) struct Relaid {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
-    lens: [usize; 4],
 }
 
 impl Relaid {
@@ -98,84 +97,63 @@ impl Relaid {
         };
         Ok(Relaid {
             inner: plan_f32(isa, exact, &inner, constants)?,
-            lens: conv.extents().ok_or(PlanError::Size)?,
             conv: conv.clone(),
         })
     }
 }
 
-/// Copies images of `channels * pixels` f32 from one layout to the other.
+/// Runs `conv` by `compute`, which supports channels first only: converts the layouts of the input and the output where
+/// they differ, and runs the tail.
 ///
 /// # Safety
-/// Both hold `batch` images.
-pub(super) unsafe fn copy_to_layout(
-    pool: &Pool,
-    to: ConvLayout,
-    batch: usize,
-    channels: usize,
-    pixels: usize,
-    size: usize,
-    src: *const u8,
-    dst: *mut u8,
-) {
-    let image = channels * pixels;
-    let (shape, strides) = match to {
-        ConvLayout::ChannelsFirst => ([batch, channels, pixels], [image, 1, channels]),
-        ConvLayout::ChannelsLast => ([batch, pixels, channels], [image, 1, pixels]),
+/// `args` is as for [`ConvPlan::run`].
+pub(super) unsafe fn run_channels_first(pool: &Pool, conv: &Conv, args: &ConvArgs, compute: impl FnOnce(&ConvArgs)) {
+    let size = conv.dtype.size();
+    let in_pixels: usize = conv.input.iter().product();
+    let out_pixels: usize = conv.output_size().unwrap_or_default().iter().product();
+    let [x_moves, y_moves] = [conv.input_layout, conv.output_layout].map(|l| l == ConvLayout::ChannelsLast);
+    let words = |moves: bool, channels: usize, pixels: usize| match moves {
+        true => (conv.batch * channels * pixels * size).div_ceil(4),
+        false => 0,
     };
+    let mut x = scratch::take_buffer(words(x_moves, conv.in_channels, in_pixels));
+    let mut y = scratch::take_buffer(words(y_moves, conv.out_channels, out_pixels));
+    let mut inner = ConvArgs { tail: None, ..*args };
+    // SAFETY: guaranteed by the caller; the buffers are as long as the operands, and aligned for every dtype.
+    unsafe {
+        if x_moves {
+            inner.x = x.as_ptr().cast();
+            let last = [conv.batch, in_pixels, conv.in_channels];
+            swap_image_dims(pool, size, last, args.x, x.as_mut_ptr().cast());
+        }
+        if y_moves {
+            inner.y = y.as_mut_ptr().cast();
+        }
+        compute(&inner);
+        if y_moves {
+            let first = [conv.batch, conv.out_channels, out_pixels];
+            swap_image_dims(pool, size, first, inner.y, args.y);
+        }
+        run_tail(pool, conv, args.y, args.tail);
+    }
+}
+
+/// Copies images whose rows and columns have elements of `size` bytes, with the two dimensions swapped.
+///
+/// # Safety
+/// Both hold the images.
+unsafe fn swap_image_dims(pool: &Pool, size: usize, [images, rows, cols]: [usize; 3], src: *const u8, dst: *mut u8) {
     // SAFETY: guaranteed by the caller.
-    unsafe { permute(pool, size, &shape, &strides, src, dst) };
+    unsafe { permute(pool, size, &[images, cols, rows], &[rows * cols, 1, cols], src, dst) };
 }
 
 impl ConvPlan for Relaid {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let c = &self.conv;
-        let [nx, _, _, ny] = self.lens;
-        if ny == 0 {
+        if self.conv.extents().is_none_or(|e| e[3] == 0) {
             return;
         }
-        let (x_moves, y_moves) = (
-            c.input_layout == ConvLayout::ChannelsLast,
-            c.output_layout == ConvLayout::ChannelsLast,
-        );
-        let mut x = scratch::take_buffer(if x_moves { nx } else { 0 });
-        let mut y = scratch::take_buffer(if y_moves { ny } else { 0 });
-        let (in_pixels, out_pixels) = (c.input.iter().product(), ny / (c.batch * c.out_channels).max(1));
-        // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
-        unsafe {
-            let mut inner = ConvArgs { tail: None, ..*args };
-            if x_moves {
-                let to = x.as_mut_ptr().cast();
-                copy_to_layout(
-                    pool,
-                    ConvLayout::ChannelsFirst,
-                    c.batch,
-                    c.in_channels,
-                    in_pixels,
-                    4,
-                    args.x,
-                    to,
-                );
-                inner.x = to;
-            }
-            if y_moves {
-                inner.y = y.as_mut_ptr().cast();
-            }
-            self.inner.run(pool, &inner);
-            if y_moves {
-                copy_to_layout(
-                    pool,
-                    ConvLayout::ChannelsLast,
-                    c.batch,
-                    c.out_channels,
-                    out_pixels,
-                    4,
-                    inner.y,
-                    args.y,
-                );
-            }
-            run_tail(pool, c, args.y, args.tail);
-        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { run_channels_first(pool, &self.conv, args, |inner| self.inner.run(pool, inner)) };
     }
 
     fn describe(&self) -> String {

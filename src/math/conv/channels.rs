@@ -109,60 +109,80 @@ impl DepthwiseChannels {
             channel: c0,
             channels: c1 - c0,
         };
-        let [_, dil_h, dil_w] = self.conv.dilation;
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
             let strip = self.output.begin_strip(o.y, &part);
             for r in r0..r1 {
-                let (depth, z) = self.visible_taps(0, r / self.out[1]);
-                let (height, y) = self.visible_taps(1, r % self.out[1]);
-                let mut job = TapsJob {
-                    x: x.add(c0),
-                    step: [
-                        self.input.pixel_offset(self.conv.dilation[0], 0, 0),
-                        self.input.pixel_offset(0, dil_h, 0),
-                        dil_w * pixel,
-                    ],
+                let (taps, place) = self.row_taps(r);
+                let job = TapsJob {
+                    x: x.wrapping_add(place + c0),
+                    step: self.tap_steps(),
                     pixel: self.input.stride[2] * pixel,
-                    pixels: 1,
-                    before: 0,
+                    pixels: ow,
+                    before: self.conv.padding[2],
                     width: self.input.size[2],
-                    taps: [depth, height, [0, 0]],
+                    taps,
                     kernel: self.conv.kernel,
                     weight: o.weight.add(c0),
                     weight_tap: c,
                     bias: if o.bias.is_null() { o.bias } else { o.bias.add(c0) },
-                    y: strip.base,
+                    y: strip.base.add((r - r0) * ow * strip.row),
                     y_pixel: strip.row,
                     channels: c1 - c0,
                     clamp: self.conv.activation.bounds(),
                 };
-                if self.whole_rows {
-                    job.taps[2] = [0, self.conv.kernel[2]];
-                    job.before = self.conv.padding[2];
-                    job.pixels = ow;
-                    job.x = x.wrapping_add(self.input.pixel_offset(z, y, 0) + c0);
-                    job.y = strip.base.add((r - r0) * ow * strip.row);
-                    (self.kernel)(&job);
-                    continue;
-                }
-                let mut p = 0;
-                while p < ow {
-                    let (width, w) = self.visible_taps(2, p);
-                    job.taps[2] = width;
-                    // Pixels whose window lies inside the image are computed together, border pixels one by one.
-                    job.pixels = 1;
-                    if width == [0, self.conv.kernel[2]] {
-                        let whole = |p: usize| self.visible_taps(2, p).0 == width;
-                        job.pixels = (p + 1..ow).find(|&p| !whole(p)).unwrap_or(ow) - p;
-                    }
-                    job.x = x.wrapping_add(self.input.pixel_offset(z, y, w) + c0);
-                    job.y = strip.base.add(((r - r0) * ow + p) * strip.row);
-                    (self.kernel)(&job);
-                    p += job.pixels;
+                match self.whole_rows {
+                    true => (self.kernel)(&job),
+                    false => self.run_row_in_pieces(&job),
                 }
             }
             self.output.finish_strip(strip, &part, o);
+        }
+    }
+
+    /// The taps that overlap the input in the windows of output row `r`, all of them along the row, and the offset of
+    /// the first input row that they read.
+    fn row_taps(&self, r: usize) -> ([[usize; 2]; 3], usize) {
+        let (depth, z) = self.visible_taps(0, r / self.out[1]);
+        let (height, y) = self.visible_taps(1, r % self.out[1]);
+        let taps = [depth, height, [0, self.conv.kernel[2]]];
+        (taps, self.input.pixel_offset(z, y, 0))
+    }
+
+    /// The distances between the input elements of adjacent taps along each dimension.
+    fn tap_steps(&self) -> [usize; 3] {
+        let [d, h, w] = self.conv.dilation;
+        [
+            self.input.pixel_offset(d, 0, 0),
+            self.input.pixel_offset(0, h, 0),
+            self.input.pixel_offset(0, 0, w),
+        ]
+    }
+
+    /// Computes a row with a kernel that does not handle the border. Pixels whose window lies inside the image are
+    /// computed together, border pixels one by one.
+    ///
+    /// # Safety
+    /// As for [`DepthwiseChannels::run_chunk`]; the job is that of the whole row.
+    unsafe fn run_row_in_pieces(&self, row: &TapsJob) {
+        let (ow, all) = (self.out[2], [0, self.conv.kernel[2]]);
+        let mut p = 0;
+        while p < ow {
+            let (taps, first) = self.visible_taps(2, p);
+            let inner_end = || (p + 1..ow).find(|&p| self.visible_taps(2, p).0 != all).unwrap_or(ow);
+            let end = if taps == all { inner_end() } else { p + 1 };
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                (self.kernel)(&TapsJob {
+                    x: row.x.wrapping_add(first * self.input.pixel),
+                    pixels: end - p,
+                    before: 0,
+                    taps: [row.taps[0], row.taps[1], taps],
+                    y: row.y.add(p * row.y_pixel),
+                    ..*row
+                })
+            };
+            p = end;
         }
     }
 

@@ -36,6 +36,19 @@ pub(super) struct Direct {
     load: Load,
 }
 
+/// The offset of each run from the pixel's first element. A run is a row of the kernel or a tap.
+fn segment_offsets(conv: &Conv, padded: &Padded, whole_rows: bool) -> Vec<usize> {
+    let [dil_d, dil_h, dil_w] = conv.dilation;
+    let columns = if whole_rows { 1 } else { conv.kernel[2] };
+    let mut segments = vec![];
+    for d in 0..conv.kernel[0] {
+        for h in 0..conv.kernel[1] {
+            segments.extend((0..columns).map(|w| padded.pixel_offset(d * dil_d, h * dil_h, w * dil_w)));
+        }
+    }
+    segments
+}
+
 impl Direct {
     /// Plans `conv`, which is not transposed.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
@@ -44,27 +57,12 @@ impl Direct {
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let panels = panels::cut_panels(conv, kernels.nr);
         let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
-        let per_group = conv.in_channels / conv.groups;
-        let mut segments = vec![];
-        for d in 0..conv.kernel[0] {
-            for h in 0..conv.kernel[1] {
-                for w in 0..if whole_rows { 1 } else { conv.kernel[2] } {
-                    segments.push(padded.pixel_offset(
-                        d * conv.dilation[0],
-                        h * conv.dilation[1],
-                        w * conv.dilation[2],
-                    ));
-                }
-            }
-        }
-        let run = per_group * if whole_rows { conv.kernel[2] } else { 1 };
+        let segments = segment_offsets(conv, &padded, whole_rows);
+        let run = conv.in_channels / conv.groups * if whole_rows { conv.kernel[2] } else { 1 };
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = ConvOutput::new(isa, conv);
-        let pieces = if out[2] > 2 * FLAT_ROW {
-            out[2].div_ceil(FLAT_ROW)
-        } else {
-            1
-        };
+        let long = out[2] > 2 * FLAT_ROW;
+        let pieces = if long { out[2].div_ceil(FLAT_ROW) } else { 1 };
         let (rows, row_pixels) = match flat {
             true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
             false if pieces > 1 => (out[0] * out[1] * pieces, FLAT_ROW),

@@ -1,10 +1,10 @@
 //! f64 and integer convolutions: plain loops, one output plane at a time.
 
-use super::adapt::{copy_to_layout, run_tail};
-use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan};
-use crate::math::number::Number;
+use super::adapt::run_channels_first;
+use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};
+use crate::math::number::{Number, clamp_elements};
 use crate::math::reference::add_plane;
-use crate::math::scratch::{self, SharedPtr};
+use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
@@ -31,7 +31,7 @@ impl GeneralConv {
     ///
     /// # Safety
     /// The operands are those of the convolution, channels first.
-    unsafe fn run_planes<T: Number>(&self, pool: &Pool, x: *const u8, args: &ConvArgs, y: *mut u8) {
+    unsafe fn run_planes<T: Number>(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         let Some([nx, nw, nb, _]) = c.extents() else { return };
         let out = c.output_size().unwrap_or_default();
@@ -43,12 +43,12 @@ impl GeneralConv {
         // SAFETY: guaranteed by the caller.
         let (x, w, b) = unsafe {
             (
-                slice_or_empty::<T>(x, nx),
+                slice_or_empty::<T>(args.x, nx),
                 slice_or_empty::<T>(weight, nw),
                 slice_or_empty::<T>(bias, nb),
             )
         };
-        let y = SharedPtr(y.cast::<T>());
+        let y = SharedPtr(args.y.cast::<T>());
         pool.run(c.batch * c.out_channels, |p| {
             let (image, o) = (p / c.out_channels, p % c.out_channels);
             // SAFETY: plane `p` belongs to this chunk.
@@ -56,20 +56,16 @@ impl GeneralConv {
             y.fill(if c.bias { b[o] } else { T::default() });
             for i in 0..gi {
                 let channel = o / go * gi + i;
-                let at = if c.transposed {
+                let kernel = if c.transposed {
                     channel * go + o % go
                 } else {
                     o * gi + i
                 };
                 let x = &x[(image * c.in_channels + channel) * in_size..][..in_size];
-                add_plane(c, out, x, &w[at * taps..][..taps], y);
+                add_plane(c, out, x, &w[kernel * taps..][..taps], y);
             }
             if let Some((lo, hi)) = c.activation.bounds() {
-                let (lo, hi) = (T::bound(lo as f64), T::bound(hi as f64));
-                for y in y {
-                    let v = if lo > *y { lo } else { *y };
-                    *y = if hi < v { hi } else { v };
-                }
+                clamp_elements(y, T::bound(lo as f64), T::bound(hi as f64));
             }
         });
     }
@@ -90,61 +86,19 @@ unsafe fn slice_or_empty<'a, T>(p: *const u8, n: usize) -> &'a [T] {
 impl ConvPlan for GeneralConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
-        let Some([nx, _, _, ny]) = c.extents().filter(|e| e[3] > 0) else {
+        if c.extents().is_none_or(|e| e[3] == 0) {
             return;
-        };
-        let size = c.dtype.size();
-        let (x_moves, y_moves) = (
-            c.input_layout == ConvLayout::ChannelsLast,
-            c.output_layout == ConvLayout::ChannelsLast,
-        );
-        let words = |n: usize, moves: bool| if moves { (n * size).div_ceil(4) } else { 0 };
-        let (mut x_buf, mut y_buf) = (
-            scratch::take_buffer(words(nx, x_moves)),
-            scratch::take_buffer(words(ny, y_moves)),
-        );
-        // SAFETY: guaranteed by the caller; the buffers are as long as the operands, and aligned for every dtype.
+        }
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            let (mut x, mut y) = (args.x, args.y);
-            if x_moves {
-                let to = x_buf.as_mut_ptr().cast();
-                copy_to_layout(
-                    pool,
-                    ConvLayout::ChannelsFirst,
-                    c.batch,
-                    c.in_channels,
-                    c.input.iter().product(),
-                    size,
-                    x,
-                    to,
-                );
-                x = to;
-            }
-            if y_moves {
-                y = y_buf.as_mut_ptr().cast();
-            }
-            match c.dtype {
-                DType::F64 => self.run_planes::<f64>(pool, x, args, y),
-                DType::I64 => self.run_planes::<i64>(pool, x, args, y),
-                DType::I32 => self.run_planes::<i32>(pool, x, args, y),
-                DType::I16 => self.run_planes::<i16>(pool, x, args, y),
-                DType::I8 => self.run_planes::<i8>(pool, x, args, y),
-                _ => self.run_planes::<u8>(pool, x, args, y),
-            }
-            if y_moves {
-                let pixels = ny / (c.batch * c.out_channels);
-                copy_to_layout(
-                    pool,
-                    ConvLayout::ChannelsLast,
-                    c.batch,
-                    c.out_channels,
-                    pixels,
-                    size,
-                    y,
-                    args.y,
-                );
-            }
-            run_tail(pool, c, args.y, args.tail);
+            run_channels_first(pool, c, args, |a| match c.dtype {
+                DType::F64 => self.run_planes::<f64>(pool, a),
+                DType::I64 => self.run_planes::<i64>(pool, a),
+                DType::I32 => self.run_planes::<i32>(pool, a),
+                DType::I16 => self.run_planes::<i16>(pool, a),
+                DType::I8 => self.run_planes::<i8>(pool, a),
+                _ => self.run_planes::<u8>(pool, a),
+            });
         }
     }
 

@@ -48,6 +48,16 @@ enum TileKind {
     Taps,
 }
 
+/// The groups whose channels are copied at once.
+struct GroupSlice {
+    /// The first output channel, and their number.
+    channel: usize,
+    channels: usize,
+    weight: *const f32,
+    /// The bias of every output channel, or null.
+    bias: *const f32,
+}
+
 /// The method.
 pub(super) struct Grouped {
     conv: Conv,
@@ -55,7 +65,7 @@ pub(super) struct Grouped {
     input: Padded,
     output: ConvOutput,
     out: [usize; 3],
-    way: TileKind,
+    kind: TileKind,
     /// The number of groups in a slice. The last slice may have fewer.
     groups: usize,
     /// The panels of a slice, group by group.
@@ -85,23 +95,17 @@ impl Grouped {
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
         let groups = LINE.div_ceil(gi.max(1)).min(conv.groups);
-        let way = choose_tile_kind(isa, conv, groups);
-        let (panels, weights) = cut_panels(conv, kernels, groups, way);
-        let pixel = gi * groups;
-        let pixel = match way {
-            TileKind::Threes => PIXEL,
+        let kind = choose_tile_kind(isa, conv, groups);
+        let (panels, weights) = cut_panels(conv, kernels, groups, kind);
+        let pixel = match (kind, gi * groups) {
+            (TileKind::Threes, _) => PIXEL,
             // Otherwise all pixels of a tile would share a few cache sets.
-            _ if pixel.is_multiple_of(512) => pixel + LINE,
-            _ => pixel,
+            (_, channels) if channels.is_multiple_of(512) => channels + LINE,
+            (_, channels) => channels,
         };
-        let mut segments = vec![];
-        for h in 0..conv.kernel[1] {
-            for w in 0..if way == TileKind::Threes { 1 } else { conv.kernel[2] } {
-                segments.push((h * conv.dilation[1] * input.size[2] + w * conv.dilation[2]) * pixel);
-            }
-        }
         let reach = (conv.kernel[1] - 1) * conv.dilation[1];
         let rows = (BUFFER / (input.size[2] * pixel).max(1)).saturating_sub(reach) / input.stride[1];
+        let segments = segment_offsets(conv, input.size[2], pixel, kind);
         let output = ConvOutput::new(isa, conv);
         let load = Load {
             rows: out[1],
@@ -121,7 +125,7 @@ impl Grouped {
             input,
             output,
             out,
-            way,
+            kind,
             groups,
             panels,
             weights,
@@ -157,51 +161,68 @@ impl Grouped {
             channel: first(s0) * go,
             channels: (first(s1) - first(s0)) * go,
         };
-        let mut buffer = scratch::take_buffer(self.input_rows(self.rows) * self.input.size[2] * self.pixel);
-        let slack = self.input.size[2] * self.pixel;
+        let line = self.input.size[2] * self.pixel;
+        let mut buffer = scratch::take_buffer(self.input_rows(self.rows) * line);
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
             let strip = self.output.begin_strip(o.y, &part);
             for s in s0..s1 {
-                let groups = first(s + 1) - first(s);
-                let weight = o.weight.add(s * self.weights);
+                let slice = GroupSlice {
+                    channel: first(s) * go,
+                    channels: (first(s + 1) - first(s)) * go,
+                    weight: o.weight.add(s * self.weights),
+                    bias: o.bias,
+                };
+                let inputs = [first(s) * gi, (first(s + 1) - first(s)) * gi];
                 for r in (r0..r1).step_by(self.rows) {
                     let rows = self.rows.min(r1 - r);
                     for i in 0..self.input_rows(rows) {
                         let row = image * self.input.size[1] + r * self.input.stride[1] + i;
-                        let to = buffer.as_mut_ptr().add(i * slack);
-                        self.input
-                            .fill_channels(o.x, row, [first(s) * gi, groups * gi], self.pixel, to);
+                        let to = buffer.as_mut_ptr().add(i * line);
+                        self.input.fill_channels(o.x, row, inputs, self.pixel, to);
                     }
-                    let channel = first(s) * go;
-                    let y = strip.base.add((r - r0) * ow * strip.row + channel - part.channel);
-                    for p in self.panels.iter().filter(|p| p.channel < groups * go) {
-                        for i in 0..rows {
-                            let row = PixelRow {
-                                x: buffer.as_ptr().add(i * self.input.stride[1] * slack + p.input),
-                                x_pixel: self.input.stride[2] * self.pixel,
-                                segments: &self.segments,
-                                run: gi,
-                                weight: (weight.add(p.weight), p.width),
-                                y: y.add(i * ow * strip.row + p.channel),
-                                y_pixel: strip.row,
-                                pixels: ow,
-                                cols: p.cols,
-                                bias: bias_at(o.bias, channel + p.channel),
-                                activation: c.activation,
-                            };
-                            row.run(self.kernels, |rows| self.tile_kernel(rows, p));
-                        }
-                    }
+                    let y = strip.base.add((r - r0) * ow * strip.row + slice.channel - part.channel);
+                    self.run_slice(&slice, buffer.as_ptr(), rows, y, strip.row);
                 }
             }
             self.output.finish_strip(strip, &part, o);
         }
     }
 
+    /// Computes `rows` output rows of a slice from a buffer of input rows. `y` is the slice's first output, and pixels
+    /// are `y_pixel` apart.
+    ///
+    /// # Safety
+    /// The buffer holds the input rows; no other thread writes this part.
+    #[inline(always)]
+    unsafe fn run_slice(&self, s: &GroupSlice, buffer: *const f32, rows: usize, y: *mut f32, y_pixel: usize) {
+        let line = self.input.size[2] * self.pixel;
+        for p in self.panels.iter().filter(|p| p.channel < s.channels) {
+            for i in 0..rows {
+                // SAFETY: every pointer lies in its operand.
+                unsafe {
+                    let row = PixelRow {
+                        x: buffer.add(i * self.input.stride[1] * line + p.input),
+                        x_pixel: self.input.stride[2] * self.pixel,
+                        segments: &self.segments,
+                        run: self.conv.in_channels / self.conv.groups,
+                        weight: (s.weight.add(p.weight), p.width),
+                        y: y.add(i * self.out[2] * y_pixel + p.channel),
+                        y_pixel,
+                        pixels: self.out[2],
+                        cols: p.cols,
+                        bias: bias_at(s.bias, s.channel + p.channel),
+                        activation: self.conv.activation,
+                    };
+                    row.run(self.kernels, |rows| self.tile_kernel(rows, p));
+                }
+            }
+        }
+    }
+
     fn tile_kernel(&self, rows: usize, p: &GroupPanel) -> TileFn {
         let taps = || self.kernels.tile_kernel(rows, self.kernels.half_vectors(p.cols), false);
-        match self.way {
+        match self.kind {
             TileKind::Fours => self.kernels.fours_kernel(rows),
             TileKind::Threes => self
                 .kernels
@@ -220,7 +241,7 @@ impl Grouped {
             self.conv.out_channels / self.conv.groups,
         );
         for (k, out) in out.chunks_exact_mut(panel.width).enumerate() {
-            let (tap, i) = match self.way {
+            let (tap, i) = match self.kind {
                 TileKind::Threes => (k / (3 * gi) * 3 + k % 3, k / 3 % gi),
                 _ => (k / gi, k % gi),
             };
@@ -233,6 +254,14 @@ impl Grouped {
             }
         }
     }
+}
+
+/// The offset of each segment from the first tap, in a buffer with rows of `width` pixels that are `pixel` apart.
+fn segment_offsets(conv: &Conv, width: usize, pixel: usize, kind: TileKind) -> Vec<usize> {
+    let columns = if kind == TileKind::Threes { 1 } else { conv.kernel[2] };
+    let [_, dil_h, dil_w] = conv.dilation;
+    let row = |h: usize| (0..columns).map(move |w| (h * dil_h * width + w * dil_w) * pixel);
+    (0..conv.kernel[1]).flat_map(row).collect()
 }
 
 fn choose_tile_kind(isa: Isa, conv: &Conv, groups: usize) -> TileKind {
@@ -248,7 +277,7 @@ fn choose_tile_kind(isa: Isa, conv: &Conv, groups: usize) -> TileKind {
 }
 
 /// The panels of a slice with this many groups, and the number of its weight elements.
-fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, way: TileKind) -> (Vec<GroupPanel>, usize) {
+fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, kind: TileKind) -> (Vec<GroupPanel>, usize) {
     let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
     let depth = gi * conv.kernel.iter().product::<usize>();
     let lanes = kernels.nr / 2;
@@ -264,7 +293,7 @@ fn cut_panels(conv: &Conv, kernels: &Kernels, groups: usize, way: TileKind) -> (
         });
         weight += width * depth;
     };
-    if way == TileKind::Fours {
+    if kind == TileKind::Fours {
         for c in (0..groups * go).step_by(lanes) {
             push(c, c, lanes, lanes);
         }
@@ -287,7 +316,7 @@ impl Method for Grouped {
     }
 
     fn packing_key(&self) -> [usize; 2] {
-        [6 + self.way as usize, self.kernels.nr]
+        [6 + self.kind as usize, self.kernels.nr]
     }
 
     /// Packs slice after slice, panel after panel: for each tap and input channel, the panel's output channels side by
@@ -318,7 +347,7 @@ impl Method for Grouped {
     }
 
     fn name(&self) -> String {
-        let how = match self.way {
+        let how = match self.kind {
             TileKind::Fours => "groups of four",
             TileKind::Threes => "groups, kernel width 3",
             TileKind::Taps => "groups",

@@ -83,7 +83,7 @@ impl Plane {
         let (pixels, taps) = (c.input[1] * c.input[2], c.kernel[1] * c.kernel[2]);
         let mut plane = scratch::take_buffer(self.size[0] * self.size[1] + SLACK);
         self.zero_border(&mut plane);
-        let mut held = usize::MAX;
+        let (mut held, cols) = (usize::MAX, self.out[0] * self.out[1]);
         for p in first..end {
             let channel = p % c.out_channels;
             let source = p / c.out_channels * c.in_channels + channel / times;
@@ -93,7 +93,7 @@ impl Plane {
                     self.copy_plane(o.x.add(source * pixels), plane.as_mut_ptr());
                     held = source;
                 }
-                let y = o.y.add(p * self.out[0] * self.out[1]);
+                let y = o.y.add(p * cols);
                 let job = PlaneJob {
                     x: plane.as_ptr(),
                     x_row: self.size[1],
@@ -108,17 +108,16 @@ impl Plane {
                 };
                 self.select_kernel()(&job);
                 if let Some(tail) = &o.tail {
-                    let tile = Tile {
+                    tail.run(&Tile {
                         data: y.cast(),
-                        offset: p * self.out[0] * self.out[1],
+                        offset: p * cols,
                         batch: p / c.out_channels,
                         row: channel,
                         col: 0,
                         rows: 1,
-                        cols: self.out[0] * self.out[1],
-                        row_stride: self.out[0] * self.out[1],
-                    };
-                    tail.run(&tile);
+                        cols,
+                        row_stride: cols,
+                    });
                 }
             }
         }

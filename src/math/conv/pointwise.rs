@@ -36,40 +36,27 @@ impl PointwiseConv {
         let (c, o) = (conv.in_channels, conv.out_channels);
         let pixels: usize = conv.input.iter().product();
         let first = conv.input_layout == ConvLayout::ChannelsFirst;
-        let (x, y) = (c * pixels, o * pixels);
-        let dims = |a: usize, b: usize| {
-            vec![BatchDim {
-                size: conv.batch,
-                a,
-                b,
-                c: y,
-                addend: 0,
-            }]
+        let image = c * pixels;
+        // The weight is the same for all images.
+        let (mut d, a, b) = match first {
+            true => (MatMul::new(DType::F32, o, pixels, c), 0, image),
+            false => (MatMul::linear(DType::F32, pixels, o, c), image, 0),
         };
-        let mut d = match first {
-            true => MatMul {
-                batch: dims(0, x),
-                ..MatMul::new(DType::F32, o, pixels, c)
-            },
-            false => MatMul {
-                batch: dims(x, 0),
-                ..MatMul::linear(DType::F32, pixels, o, c)
-            },
-        };
+        d.batch = vec![BatchDim {
+            size: conv.batch,
+            a,
+            b,
+            c: o * pixels,
+            addend: 0,
+        }];
         d.activation = conv.activation;
         d.addend = conv.bias.then_some(Addend {
             row: first as usize,
             col: !first as usize,
         });
-        let constant = match first {
-            true => MatMulConstants {
-                a: constants.weight,
-                b: None,
-            },
-            false => MatMulConstants {
-                a: None,
-                b: constants.weight,
-            },
+        let constant = MatMulConstants {
+            a: constants.weight.filter(|_| first),
+            b: constants.weight.filter(|_| !first),
         };
         PointwiseConv {
             product: F32MatMulPlan::new(isa, &d, constant),

@@ -153,15 +153,20 @@ unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usi
                 if K > 0 {
                     accumulate_row::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, there, n, &mut acc);
                 } else {
-                    for t in 0..w1 - w0 {
-                        let w = load_partial::<S>(w.add(t * j.weight_tap), n);
-                        for r in 0..R {
-                            acc[r] = S::fma(load_partial::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
-                        }
-                    }
+                    accumulate_taps::<S, R>(j, x, w, w1 - w0, n, &mut acc);
                 }
             }
         }
+        let y = j.y.add(p * j.y_pixel + c);
+        store_clamped::<S, R>(j, y, if ALL { S::LANES } else { n }, acc);
+    }
+}
+
+/// Clamps `R` pixels and stores their first `n` lanes.
+#[inline(always)]
+unsafe fn store_clamped<S: Simd, const R: usize>(j: &TapsJob, y: *mut f32, n: usize, mut acc: [S::V; R]) {
+    // SAFETY: the caller provides `n` channels of the pixels.
+    unsafe {
         if let Some((lo, hi)) = j.clamp {
             let (lo, hi) = (S::splat(lo), S::splat(hi));
             for r in 0..R {
@@ -169,11 +174,32 @@ unsafe fn convolve_vector<S: Simd, const K: usize, const ST: usize, const R: usi
             }
         }
         for r in 0..R {
-            let y = j.y.add((p + r) * j.y_pixel + c);
-            if ALL || n == S::LANES {
+            let y = y.add(r * j.y_pixel);
+            if n == S::LANES {
                 S::store(y, acc[r]);
             } else {
                 S::store_first(y, n, acc[r]);
+            }
+        }
+    }
+}
+
+/// Accumulates `taps` taps of one row, all of which overlap the input.
+#[inline(always)]
+unsafe fn accumulate_taps<S: Simd, const R: usize>(
+    j: &TapsJob,
+    x: *const f32,
+    w: *const f32,
+    taps: usize,
+    n: usize,
+    acc: &mut [S::V; R],
+) {
+    // SAFETY: the caller provides the input under the taps, and their weights.
+    unsafe {
+        for t in 0..taps {
+            let w = load_partial::<S>(w.add(t * j.weight_tap), n);
+            for r in 0..R {
+                acc[r] = S::fma(load_partial::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
             }
         }
     }

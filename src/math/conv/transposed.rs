@@ -6,9 +6,10 @@
 use super::{bias_of, constant_bias};
 use crate::math::contract::{
     BatchDim, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
-    PlanError, Tile,
+    PlanError, Tile, TileTail,
 };
 use crate::math::matmul::native::F32MatMulPlan;
+use crate::math::number::clamp_elements;
 use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -78,6 +79,47 @@ impl Transposed {
         blocks
     }
 
+    /// Computes the products of block `b` for one image: for each of its channels and taps, a plane of input pixels.
+    ///
+    /// # Safety
+    /// The operands are valid; `products` has room for the block.
+    unsafe fn multiply_block(&self, pool: &Pool, args: &ConvArgs, b: &ChannelBlock, image: usize, products: *mut f32) {
+        let c = &self.conv;
+        let pixels: usize = c.input.iter().product();
+        let channel = image * c.in_channels + b.groups[0] * (c.in_channels / c.groups);
+        // SAFETY: the operands of the block lie in those of the convolution.
+        unsafe {
+            let first = ChannelBlock::weight_at(c, b.groups[0], b.channels[0]);
+            let product = MatMulArgs {
+                a: match b.constant {
+                    true => std::ptr::null(),
+                    false => args.weight.cast::<f32>().add(first).cast(),
+                },
+                b: args.x.cast::<f32>().add(channel * pixels).cast(),
+                addend: std::ptr::null(),
+                c: products.cast(),
+                tail: None,
+            };
+            b.product.run(pool, &product);
+        }
+    }
+
+    /// Gathers one output plane from its products, and runs the tail on it. `bias` has the bias of every channel, or is
+    /// null.
+    ///
+    /// # Safety
+    /// As for [`Transposed::gather_plane`]; no other thread writes the plane.
+    unsafe fn finish_plane(&self, products: *const f32, bias: *const f32, plane: &Tile, tail: Option<TileTail>) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let bias = if bias.is_null() { 0.0 } else { *bias.add(plane.row) };
+            self.gather_plane(products, bias, plane.data.cast());
+            if let Some(tail) = tail {
+                tail.run(plane);
+            }
+        }
+    }
+
     /// Gathers the output plane `y` from its channel's products: `taps` rows of input pixels.
     ///
     /// # Safety
@@ -91,15 +133,7 @@ impl Transposed {
         let y = unsafe { std::slice::from_raw_parts_mut(y, od * oh * ow) };
         y.fill(bias);
         for t in 0..c.kernel.iter().product() {
-            let tap = [
-                t / (c.kernel[1] * c.kernel[2]),
-                t / c.kernel[2] % c.kernel[1],
-                t % c.kernel[2],
-            ];
-            let place = |d: usize, at: usize| {
-                let p = at * c.stride[d] + tap[d] * c.dilation[d];
-                p.checked_sub(c.padding[d]).filter(|&p| p < self.out[d])
-            };
+            let place = |d: usize, i: usize| self.output_position(t, d, i);
             // The input columns that fall into the output row.
             let Some(w0) = (0..iw).find(|&w| place(2, w).is_some()) else {
                 continue;
@@ -118,11 +152,20 @@ impl Transposed {
             }
         }
         if let Some((lo, hi)) = c.activation.bounds() {
-            for y in y {
-                let v = if lo > *y { lo } else { *y };
-                *y = if hi < v { hi } else { v };
-            }
+            clamp_elements(y, lo, hi);
         }
+    }
+
+    /// The output position along dimension `d` on which tap `t` of input position `i` falls, if it exists.
+    fn output_position(&self, t: usize, d: usize, i: usize) -> Option<usize> {
+        let c = &self.conv;
+        let tap = match d {
+            0 => t / (c.kernel[1] * c.kernel[2]),
+            1 => t / c.kernel[2] % c.kernel[1],
+            _ => t % c.kernel[2],
+        };
+        let p = i * c.stride[d] + tap * c.dilation[d];
+        p.checked_sub(c.padding[d]).filter(|&p| p < self.out[d])
     }
 }
 
@@ -178,58 +221,34 @@ impl ConvPlan for Transposed {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         let (taps, pixels): (usize, usize) = (c.kernel.iter().product(), c.input.iter().product());
-        let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
+        let go = c.out_channels / c.groups;
         let plane: usize = self.out.iter().product();
         let bias = SharedPtr(bias_of(c.bias, &self.bias, args.bias).cast_mut());
-        let (x, y, tail) = (args.x.cast::<f32>(), SharedPtr(args.y.cast::<f32>()), args.tail);
-        for image in 0..c.batch {
-            for b in &self.blocks {
-                let ([g0, groups], [c0, channels]) = (b.groups, b.channels);
-                let mut products = scratch::take_buffer(groups * channels * taps * pixels);
-                // SAFETY: the operands of the block lie in those of the convolution.
+        let (y, tail) = (SharedPtr(args.y.cast::<f32>()), args.tail);
+        for (image, b) in (0..c.batch).flat_map(|image| self.blocks.iter().map(move |b| (image, b))) {
+            let ([g0, groups], [c0, channels]) = (b.groups, b.channels);
+            let mut products = scratch::take_buffer(groups * channels * taps * pixels);
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.multiply_block(pool, args, b, image, products.as_mut_ptr()) };
+            let products = SharedPtr(products.as_mut_ptr());
+            pool.run(groups * channels, |i| {
+                let channel = (g0 + i / channels) * go + c0 + i % channels;
+                let offset = (image * c.out_channels + channel) * plane;
+                // SAFETY: this output plane and these products belong to chunk `i`.
                 unsafe {
-                    let weight = if b.constant {
-                        std::ptr::null()
-                    } else {
-                        args.weight.cast::<f32>().add(ChannelBlock::weight_at(c, g0, c0)).cast()
+                    let tile = Tile {
+                        data: y.get().add(offset).cast(),
+                        offset,
+                        batch: image,
+                        row: channel,
+                        col: 0,
+                        rows: 1,
+                        cols: plane,
+                        row_stride: plane,
                     };
-                    let product = MatMulArgs {
-                        a: weight,
-                        b: x.add((image * c.in_channels + g0 * gi) * pixels).cast(),
-                        addend: std::ptr::null(),
-                        c: products.as_mut_ptr().cast(),
-                        tail: None,
-                    };
-                    b.product.run(pool, &product);
+                    self.finish_plane(products.get().add(i * taps * pixels), bias.get(), &tile, tail);
                 }
-                let products = SharedPtr(products.as_mut_ptr());
-                pool.run(groups * channels, |i| {
-                    let channel = (g0 + i / channels) * go + c0 + i % channels;
-                    let at = (image * c.out_channels + channel) * plane;
-                    // SAFETY: this output plane and these products belong to chunk `i`.
-                    unsafe {
-                        let bias = if bias.get().is_null() {
-                            0.0
-                        } else {
-                            *bias.get().add(channel)
-                        };
-                        self.gather_plane(products.get().add(i * taps * pixels), bias, y.get().add(at));
-                        if let Some(tail) = &tail {
-                            let tile = Tile {
-                                data: y.get().add(at).cast(),
-                                offset: at,
-                                batch: image,
-                                row: channel,
-                                col: 0,
-                                rows: 1,
-                                cols: plane,
-                                row_stride: plane,
-                            };
-                            tail.run(&tile);
-                        }
-                    }
-                });
-            }
+            });
         }
     }
 

@@ -62,13 +62,13 @@ unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usi
         let mut k = 0;
         while k + 2 * S::LANES <= j.k {
             for h in 0..2 {
-                let at = k + h * S::LANES;
+                let i = k + h * S::LANES;
                 let mut av = [S::splat(0.0); R];
                 for r in 0..R {
-                    av[r] = S::load(a.add(r * j.a_row + at));
+                    av[r] = S::load(a.add(r * j.a_row + i));
                 }
                 for c in 0..C {
-                    let y = S::load(b.add(c * j.b_col + at));
+                    let y = S::load(b.add(c * j.b_col + i));
                     for r in 0..R {
                         acc[r][c][h] = S::fma(av[r], y, acc[r][c][h]);
                     }
@@ -81,8 +81,7 @@ unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usi
             for c in 0..C {
                 let y = S::load_first(b.add(c * j.b_col + k), n);
                 for r in 0..R {
-                    let x = S::load_first(a.add(r * j.a_row + k), n);
-                    acc[r][c][0] = S::fma(x, y, acc[r][c][0]);
+                    acc[r][c][0] = S::fma(S::load_first(a.add(r * j.a_row + k), n), y, acc[r][c][0]);
                 }
             }
             k += n;

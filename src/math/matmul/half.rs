@@ -38,10 +38,43 @@ impl HalfPlan {
     }
 }
 
+impl HalfPlan {
+    /// Rounds the f32 product `c` to the result, and runs the tail.
+    ///
+    /// # Safety
+    /// `args` is as for [`MatMulPlan::run`]; `c` has the result's extent.
+    unsafe fn round_result(&self, pool: &Pool, c: &[f32], args: &MatMulArgs) {
+        let d = &self.desc;
+        let rows = d.batch_size() * d.m;
+        let per = (4096 / d.n.max(1)).max(1);
+        let (out, tail) = (SharedPtr(args.c), args.tail);
+        pool.run(rows.div_ceil(per), |i| {
+            for r in i * per..((i + 1) * per).min(rows) {
+                let (batch, row) = (r / d.m, r % d.m);
+                let offset = Offsets::for_matrix(d, batch).c;
+                let start = offset + row * d.c_row;
+                let rect = Rect {
+                    batch,
+                    row,
+                    col: 0,
+                    rows: 1,
+                    cols: d.n,
+                };
+                // SAFETY: the row lies in C and belongs to this chunk.
+                unsafe {
+                    convert::narrow_row(d.dtype, &c[start..start + d.n], out.get().add(2 * start));
+                    if let Some(t) = &tail {
+                        run_tail(d, t, out.get(), offset, rect);
+                    }
+                }
+            }
+        });
+    }
+}
+
 impl MatMulPlan for HalfPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
-        let d = &self.desc;
-        let dtype = d.dtype;
+        let dtype = self.desc.dtype;
         let [na, nb, nd, nc] = self.extents;
         if nc == 0 {
             return;
@@ -64,35 +97,8 @@ impl MatMulPlan for HalfPlan {
             };
             self.inner.run(pool, &inner);
         }
-        let rows = d.batch_size() * d.m;
-        let per = (4096 / d.n.max(1)).max(1);
-        let (out, tail) = (SharedPtr(args.c), args.tail);
-        pool.run(rows.div_ceil(per), |i| {
-            for r in i * per..((i + 1) * per).min(rows) {
-                let (batch, row) = (r / d.m, r % d.m);
-                let offset = Offsets::for_matrix(d, batch).c;
-                let at = offset + row * d.c_row;
-                // SAFETY: the row lies in C and belongs to this chunk.
-                unsafe {
-                    convert::narrow_row(dtype, &c[at..at + d.n], out.get().add(2 * at));
-                    if let Some(t) = &tail {
-                        run_tail(
-                            d,
-                            t,
-                            out.get(),
-                            offset,
-                            Rect {
-                                batch,
-                                row,
-                                col: 0,
-                                rows: 1,
-                                cols: d.n,
-                            },
-                        );
-                    }
-                }
-            }
-        });
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.round_result(pool, &c, args) };
     }
 
     fn describe(&self) -> String {

@@ -5,15 +5,19 @@
 //! once, when the plan is made. A dynamic operand is packed per block if it is used often enough to pay; otherwise it
 //! is read in place.
 
-use super::grid::{self, Grid, GridShape};
+mod blocks;
+mod few_rows;
+
+use super::grid::{Grid, GridShape};
 use super::packed::Packed;
-use super::{Offsets, Rect, dot, run_tail};
+use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, TileTail};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, SharedPtr};
-use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::math::scratch::SharedPtr;
+use crate::math::tile::{Kernels, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
+use few_rows::FewRows;
 
 /// A plan of an f32 product.
 pub(crate) struct F32MatMulPlan {
@@ -23,8 +27,8 @@ pub(crate) struct F32MatMulPlan {
     a: Option<Packed>,
     b: Option<Packed>,
     start: Start,
-    /// The [`dot`] kernel to use instead of tiles.
-    thin: Option<Thin>,
+    /// The [`dot`](super::dot) kernel to use instead of tiles.
+    few_rows: Option<FewRows>,
 }
 
 /// When `alpha`, `beta` and the addend are applied.
@@ -36,20 +40,6 @@ enum Start {
     /// After the product, in a pass over the tile.
     After,
 }
-
-/// The methods for few rows.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Thin {
-    /// The columns of B are contiguous.
-    Dots,
-    /// The rows of B are contiguous.
-    Rows,
-    /// B is one contiguous column, and the rows of A are contiguous.
-    Column,
-}
-
-/// The minimum number of elements of B for which reading it along its rows pays.
-const LARGE: usize = 64 * 1024;
 
 /// The number of bytes of a constant that are packed before the file's pages are released.
 const RELEASED: usize = 1 << 20;
@@ -67,11 +57,6 @@ struct MatrixOperands {
     tail: Option<TileTail>,
 }
 
-/// The number of columns after which the tail runs. Together with the rows of a slab they are still in the L2 cache.
-const TAIL_COLS: usize = 256;
-/// The maximum number of elements of whole rows that wait for the tail, which runs best over contiguous rows.
-const TAIL_ROWS: usize = 160 << 10;
-
 impl F32MatMulPlan {
     /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
     pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32MatMulPlan {
@@ -84,21 +69,14 @@ impl F32MatMulPlan {
             a: None,
             b: None,
             start: choose_start(desc),
-            thin: None,
+            few_rows: None,
         };
         if let Some(a) = constants.a {
             plan.a = Some(plan.pack_a(a));
         } else if let Some(b) = constants.b {
             plan.b = Some(plan.pack_b(b));
         } else {
-            plan.thin = match desc.b {
-                _ if desc.a[1] != 1 || desc.k == 0 => None,
-                // The stride between columns means nothing if there is only one.
-                [1, c] if (c != 1 || desc.n == 1) && desc.m <= dot::ROWS => Some(Thin::Dots),
-                [1, _] if desc.n == 1 && desc.c_row == 1 => Some(Thin::Column),
-                [_, 1] if desc.m <= dot::AXPY_ROWS && desc.n.saturating_mul(desc.k) > LARGE => Some(Thin::Rows),
-                _ => None,
-            };
+            plan.few_rows = FewRows::choose(desc);
         }
         plan
     }
@@ -108,14 +86,8 @@ impl F32MatMulPlan {
         let strides: Vec<usize> = d.batch.iter().map(|b| b.a).collect();
         let key = [1, d.m, d.k, d.a[0], d.a[1], self.kernels.mr];
         Packed::new(d, &strides, d.m * d.k, constant, &key, |a, offset, dst| {
-            for i in 0..t.count() {
-                let (r0, rows) = (t.start(i), t.start(i + 1) - t.start(i));
-                // SAFETY: the constant holds the extents; the tile lies in the item.
-                unsafe {
-                    let src = a.as_ptr().add(offset + r0 * d.a[0]);
-                    pack_panel(src, d.a[0], d.a[1], rows, rows, d.k, dst.add(r0 * d.k));
-                }
-            }
+            // SAFETY: the constant holds the extents; the item has room for them.
+            unsafe { self.pack_tiles(a.as_ptr().add(offset), [0, t.count()], d.k, d.k, dst) };
         })
     }
 
@@ -149,6 +121,23 @@ impl F32MatMulPlan {
         )
     }
 
+    /// Packs `depth` product indices of the tiles of `t0..t1`, with `row` elements for each row of a tile. `src` is the
+    /// first element of row 0.
+    ///
+    /// # Safety
+    /// `src` has the tiles' rows; `dst` has room for them.
+    unsafe fn pack_tiles(&self, src: *const f32, [t0, t1]: [usize; 2], depth: usize, row: usize, dst: *mut f32) {
+        let (a, first) = (self.desc.a, self.tiles.start(t0));
+        for t in t0..t1 {
+            let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
+            // SAFETY: the tile lies in both.
+            unsafe {
+                let dst = dst.add((r0 - first) * row);
+                pack_panel(src.add(r0 * a[0]), a[0], a[1], rows, rows, depth, dst);
+            }
+        }
+    }
+
     fn panels(&self) -> usize {
         self.desc.n.div_ceil(self.kernels.nr)
     }
@@ -167,11 +156,18 @@ impl F32MatMulPlan {
             nr: self.kernels.nr,
             k: self.desc.k,
             a_packed: self.a.is_some(),
-            b_packed: self.b.is_some() || self.thin == Some(Thin::Rows),
+            b_packed: self.b.is_some() || self.few_rows == Some(FewRows::Rows),
             // Rows of B that are read in place should be long.
-            chunks_per_thread: if self.thin == Some(Thin::Rows) { 1 } else { 4 },
+            chunks_per_thread: if self.few_rows == Some(FewRows::Rows) { 1 } else { 4 },
         };
         Grid::new(shape, threads, self.desc.batch_size())
+    }
+
+    /// The number of small matrices that form one chunk.
+    fn matrices_per_chunk(&self) -> usize {
+        let d = &self.desc;
+        let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
+        ((100e3 / macs).ceil().min(d.batch_size() as f64) as usize).max(1)
     }
 
     /// The operands of matrix `batch`.
@@ -192,178 +188,31 @@ impl F32MatMulPlan {
         }
     }
 
-    /// Computes the tiles and panels of one chunk.
+    /// The rectangle of tiles `t0..t1` and `cols` columns from `col` on.
+    fn rect(&self, batch: usize, [t0, t1]: [usize; 2], col: usize, cols: usize) -> Rect {
+        let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
+        Rect {
+            batch,
+            row,
+            col,
+            rows: end - row,
+            cols,
+        }
+    }
+
+    /// Runs the tail, if there is one, on finished panels.
     ///
     /// # Safety
-    /// The operands are valid for the descriptor; no other thread writes this chunk's part of C.
-    unsafe fn run_chunk(&self, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let (d, nr) = (&self.desc, self.kernels.nr);
-        let (m0, m1) = (self.tiles.start(t0), self.tiles.start(t1));
-        // Contiguous rows of A can be read in place, unless their stride is a multiple of 2 KiB: then they share a few
-        // sets of the L1 cache.
-        let enough = match d.a[1] {
-            1 if d.a[0].is_multiple_of(512) => 2,
-            1 => 16,
-            _ => 4,
-        };
-        let pack_a = self.a.is_none() && m1 - m0 >= 4 && p1 - p0 >= enough;
-        let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
-        let most = if t1 - t0 == 1 && !pack_a && !pack_b {
-            d.k.max(1)
-        } else if self.b.is_some() {
-            grid::KC_PACKED
-        } else {
-            grid::KC
-        };
-        let kc = grid::block_size(d.k, most);
-        let mut a_buf = scratch::take_buffer(if pack_a { (m1 - m0) * kc } else { 0 });
-        // A partial last panel is always packed because tiles read whole vectors of B.
-        let pack_last = self.b.is_none() && !pack_b && self.panel_width(p1 - 1) < nr;
-        let packed_panels = if pack_b { p1 - p0 } else { pack_last as usize };
-        let mut b_buf = scratch::take_buffer(packed_panels * nr * kc);
-        let mut k0 = 0;
-        loop {
-            let k1 = (k0 + kc).min(d.k);
-            // SAFETY: the buffers hold a block; the operands are valid for it.
-            unsafe {
-                if pack_a {
-                    for t in t0..t1 {
-                        let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
-                        let dst = a_buf.as_mut_ptr().add((r0 - m0) * kc);
-                        let src = x.a.add(r0 * d.a[0] + k0 * d.a[1]);
-                        pack_panel(src, d.a[0], d.a[1], rows, rows, k1 - k0, dst);
-                    }
-                }
-                for i in 0..packed_panels {
-                    let j = p1 - packed_panels + i;
-                    let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
-                    let dst = b_buf.as_mut_ptr().add(i * nr * kc);
-                    pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, k1 - k0, dst);
-                }
-                let block = ProductBlock {
-                    k0,
-                    k1,
-                    kc,
-                    m0,
-                    a: pack_a.then_some(a_buf.as_ptr()),
-                    b: b_buf.as_ptr(),
-                    b_first: p1 - packed_panels,
-                };
-                self.run_block(x, &block, [t0, t1], [p0, p1]);
-            }
-            k0 = k1;
-            if k0 >= d.k {
-                break;
-            }
-        }
+    /// The panels are finished and belong to this thread.
+    unsafe fn run_panel_tail(&self, x: &MatrixOperands, tiles: [usize; 2], [p0, p1]: [usize; 2]) {
+        let Some(tail) = &x.tail else { return };
+        let nr = self.kernels.nr;
+        let cols = (p1 * nr).min(self.desc.n) - p0 * nr;
+        let rect = self.rect(x.batch, tiles, p0 * nr, cols);
+        let result = x.c.wrapping_sub(x.offset).cast();
+        // SAFETY: the rectangle is finished.
+        unsafe { run_tail(&self.desc, tail, result, x.offset, rect) };
     }
-
-    /// Multiplies one block of product indices.
-    ///
-    /// # Safety
-    /// As for [`F32MatMulPlan::run_chunk`]; the block's packed parts are filled.
-    unsafe fn run_block(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let (d, nr) = (&self.desc, self.kernels.nr);
-        let last = k.k1 >= d.k;
-        let (mut j, mut tailed) = (p0, p0);
-        let rows = self.tiles.start(t1) - self.tiles.start(t0);
-        let whole = p1 - p0 == self.panels() && rows * d.n <= TAIL_ROWS;
-        let tail_cols = if whole { usize::MAX } else { TAIL_COLS };
-        while j < p1 {
-            let direct_b = self.b.is_none() && j < k.b_first;
-            // With a single short tile, process two panels at once, so that there are enough independent sums.
-            let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
-            let pair = t1 - t0 == 1 && rows <= self.kernels.mr_wide && j + 1 < p1 && (!direct_b || j + 1 < k.b_first);
-            let cols = if pair {
-                nr + self.panel_width(j + 1)
-            } else {
-                self.panel_width(j)
-            };
-            let halves = if pair { 8 } else { self.kernels.half_vectors(cols) };
-            // SAFETY: each source is valid for the block.
-            let (b, b_k, b_panel) = unsafe {
-                match &self.b {
-                    Some(_) => (x.b.add(j * nr * d.k + k.k0 * nr), nr, nr * d.k),
-                    None if direct_b => (x.b.add(k.k0 * d.b[0] + j * nr), d.b[0], nr),
-                    None => (k.b.add((j - k.b_first) * nr * k.kc), nr, nr * k.kc),
-                }
-            };
-            for t in t0..t1 {
-                let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
-                // SAFETY: as above.
-                let (a, a_row, a_k) = unsafe {
-                    match (&self.a, k.a) {
-                        (Some(_), _) => (x.a.add(r0 * d.k + k.k0 * rows), 1, rows),
-                        (None, Some(a)) => (a.add((r0 - k.m0) * k.kc), 1, rows),
-                        (None, None) => (x.a.add(r0 * d.a[0] + k.k0 * d.a[1]), d.a[0], d.a[1]),
-                    }
-                };
-                let (init, bias) = self.tile_init(x, k.k0, r0, j * nr);
-                let job = TileJob {
-                    a,
-                    a_row,
-                    a_k,
-                    segments: ONE_SEGMENT.as_ptr(),
-                    segment_count: 1,
-                    run: k.k1 - k.k0,
-                    b,
-                    b_k,
-                    b_panel,
-                    c: x.c.wrapping_add(r0 * d.c_row + j * nr),
-                    c_row: d.c_row,
-                    cols,
-                    init,
-                    bias,
-                    clamp: if last && self.start != Start::After {
-                        d.activation.bounds()
-                    } else {
-                        None
-                    },
-                };
-                // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
-                unsafe { self.kernels.tile_kernel(rows, halves, a_row == 1)(&job) };
-            }
-            if last && self.start == Start::After {
-                let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
-                let rect = Rect {
-                    batch: x.batch,
-                    row,
-                    col: j * nr,
-                    rows: end - row,
-                    cols,
-                };
-                // SAFETY: the chunk owns the rectangle.
-                unsafe { add_after(d, x, rect) };
-            }
-            j += 1 + pair as usize;
-            if last && (j >= p1 || (j - tailed) * nr >= tail_cols) {
-                // SAFETY: these panels are finished and belong to this chunk.
-                unsafe { self.run_panel_tail(x, [t0, t1], [tailed, j.min(p1)]) };
-                tailed = j;
-            }
-        }
-    }
-
-    fn tile_init(&self, x: &MatrixOperands, k0: usize, row: usize, col: usize) -> (Init, *const f32) {
-        match self.start {
-            _ if k0 > 0 => (Init::Output, std::ptr::null()),
-            Start::Zero | Start::After => (Init::Zero, std::ptr::null()),
-            Start::ColumnBias => (Init::Bias, x.addend.wrapping_add(col)),
-            Start::RowBias => (Init::RowBias, x.addend.wrapping_add(row)),
-        }
-    }
-}
-
-/// One block of product indices, and its packed parts.
-struct ProductBlock {
-    k0: usize,
-    k1: usize,
-    kc: usize,
-    m0: usize,
-    a: Option<*const f32>,
-    b: *const f32,
-    /// The index of the first panel in `b`.
-    b_first: usize,
 }
 
 /// Chooses when the addend is applied.
@@ -410,14 +259,7 @@ impl MatMulPlan for F32MatMulPlan {
         }
         let grid = self.choose_grid(pool.threads());
         let (per, batch) = (grid.chunks(), d.batch_size());
-        // Several small matrices form one chunk.
-        let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
-        let together = if per > 1 {
-            1
-        } else {
-            (100e3 / macs).ceil().min(batch as f64) as usize
-        }
-        .max(1);
+        let together = if per > 1 { 1 } else { self.matrices_per_chunk() };
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         pool.run((batch * per).div_ceil(together), |i| {
             // SAFETY: `args` outlives the job and is only read.
@@ -427,8 +269,8 @@ impl MatMulPlan for F32MatMulPlan {
                 // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
                 unsafe {
                     let x = self.matrix_operands(args, i / per);
-                    if let Some(thin) = self.thin {
-                        self.thin_chunk(thin, &x, tiles, panels);
+                    if let Some(method) = self.few_rows {
+                        self.run_few_rows(method, &x, tiles, panels);
                         self.run_panel_tail(&x, tiles, panels);
                     } else {
                         self.run_chunk(&x, tiles, panels);
@@ -443,84 +285,10 @@ impl MatMulPlan for F32MatMulPlan {
         let how = match (&self.a, &self.b) {
             (Some(_), _) => "A packed",
             (_, Some(_)) => "B packed",
-            _ if self.thin == Some(Thin::Column) => "one column",
-            _ if self.thin.is_some() => "few rows",
+            _ if self.few_rows == Some(FewRows::Column) => "one column",
+            _ if self.few_rows.is_some() => "few rows",
             _ => "dynamic",
         };
         format!("matmul f32 {how} {}x{} {}", k.mr, k.nr, k.isa)
-    }
-}
-
-impl F32MatMulPlan {
-    /// Computes the columns of `panels` for a product with few rows, or the rows of `tiles` for one with one column.
-    ///
-    /// # Safety
-    /// As for [`F32MatMulPlan::run_chunk`].
-    unsafe fn thin_chunk(&self, thin: Thin, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let (d, nr) = (&self.desc, self.kernels.nr);
-        let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
-        let [row, last] = match thin {
-            Thin::Column => [self.tiles.start(t0), self.tiles.start(t1)],
-            _ => [0, d.m],
-        };
-        let few_rows = dot::DotJob {
-            a: x.a,
-            a_row: d.a[0],
-            rows: d.m,
-            b: x.b.wrapping_add(col * d.b[1]),
-            b_col: if thin == Thin::Rows { d.b[0] } else { d.b[1] },
-            cols: end - col,
-            k: d.k,
-            c: x.c.wrapping_add(col),
-            c_row: d.c_row,
-        };
-        // One column is the transposed product's only row.
-        let one_column = dot::DotJob {
-            a: x.b,
-            a_row: 0,
-            rows: 1,
-            b: x.a.wrapping_add(row * d.a[0]),
-            b_col: d.a[0],
-            cols: last - row,
-            c: x.c.wrapping_add(row),
-            ..few_rows
-        };
-        let rect = Rect {
-            batch: x.batch,
-            row,
-            col,
-            rows: last - row,
-            cols: end - col,
-        };
-        // SAFETY: the operands are valid for these rows and columns; the machine has the level.
-        unsafe {
-            match thin {
-                Thin::Dots => dot::kernel(self.kernels.isa)(&few_rows),
-                Thin::Rows => dot::axpy(self.kernels.isa)(&few_rows),
-                Thin::Column => dot::kernel(self.kernels.isa)(&one_column),
-            }
-            add_after(d, x, rect);
-        }
-    }
-
-    /// Runs the tail, if there is one, on finished panels.
-    ///
-    /// # Safety
-    /// The panels are finished and belong to this thread.
-    unsafe fn run_panel_tail(&self, x: &MatrixOperands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let Some(tail) = &x.tail else { return };
-        let nr = self.kernels.nr;
-        let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
-        let (col, cols) = (p0 * nr, (p1 * nr).min(self.desc.n) - p0 * nr);
-        let rect = Rect {
-            batch: x.batch,
-            row,
-            col,
-            rows: end - row,
-            cols,
-        };
-        let result = x.c.wrapping_sub(x.offset).cast();
-        // SAFETY: the rectangle is finished.
-        unsafe { run_tail(&self.desc, tail, result, x.offset, rect) };
     }
 }

@@ -38,24 +38,14 @@ impl Packed {
         }
         // If the batch is empty, there is nothing to read.
         let count = if desc.batch_size() == 0 { 0 } else { count };
-        let key: Vec<usize> = key
-            .iter()
-            .copied()
-            .chain([count])
-            .chain(dims.iter().flatten().copied())
-            .collect();
+        let key = [key, &[count], dims.as_flattened()].concat();
         let data = constant.get_or_pack(&key, |bytes| {
             let from = to_aligned_f32(bytes);
             let mut data = AlignedBytes::zeroed(item * count * 4);
             let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
             for index in 0..count {
-                let (mut offset, mut rest) = (0, index);
-                for [size, stride] in dims.iter().rev() {
-                    offset += rest % size * stride;
-                    rest /= size;
-                }
                 // SAFETY: `index < count`.
-                pack(&from, offset, unsafe { base.add(index * item) });
+                pack(&from, row_major_offset(&dims, index), unsafe { base.add(index * item) });
             }
             data
         });
@@ -64,14 +54,24 @@ impl Packed {
 
     /// The packed matrix that matrix `index` of the batch uses.
     pub(crate) fn matrix_at(&self, desc: &MatMul, mut index: usize) -> *const f32 {
-        let mut at = 0;
+        let mut packed = 0;
         for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
-            at += index % d.size * step;
+            packed += index % d.size * step;
             index /= d.size;
         }
-        // SAFETY: `at` is below the number of matrices packed.
-        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(at * self.item) }
+        // SAFETY: `packed` is below the number of matrices packed.
+        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(packed * self.item) }
     }
+}
+
+/// The offset of item `index`, row-major over dimensions that are given as sizes and strides.
+fn row_major_offset(dims: &[[usize; 2]], index: usize) -> usize {
+    let (mut offset, mut rest) = (0, index);
+    for [size, stride] in dims.iter().rev() {
+        offset += rest % size * stride;
+        rest /= size;
+    }
+    offset
 }
 
 /// Constant bytes as f32, copied only if they are not aligned.

@@ -117,7 +117,47 @@ fn weight_start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
     packed.as_ref().map_or(own.as_ptr(), |p| p.bytes().as_ptr().cast())
 }
 
+/// The projection of a run's cell outputs.
+struct Projector<'a> {
+    matrix: &'a Matrix,
+    packed: &'a Option<Arc<AlignedBytes>>,
+    /// The weight packed for this run, if it is dynamic.
+    own: scratch::Scratch,
+    /// The output of one step's cell, before the projection.
+    cell_output: scratch::Scratch,
+}
+
+impl Projector<'_> {
+    /// The product that follows the step of `cell`.
+    fn projection_job(&self, cell: StepJob, after: *mut f32) -> StepJob {
+        StepJob {
+            units: self.matrix.units,
+            columns: self.matrix.columns,
+            weight: weight_start(self.packed, &self.own),
+            inputs: std::ptr::null(),
+            before: self.cell_output.as_ptr(),
+            after,
+            ..cell
+        }
+    }
+}
+
 impl F32RecurrentPlan {
+    /// Packs the weight of the projection, if there is one, and allocates the memory for what it projects.
+    ///
+    /// # Safety
+    /// `args` is as for [`RecurrentPlan::run`].
+    unsafe fn begin_projection(&self, args: &RecurrentArgs) -> Option<Projector<'_>> {
+        let matrix = self.projection.as_ref()?;
+        Some(Projector {
+            matrix,
+            packed: &self.packed_projection,
+            // SAFETY: the caller provides the dynamic weight.
+            own: unsafe { pack_fresh(matrix, &self.packed_projection, args.projection) },
+            cell_output: scratch::take_buffer(self.desc.batch * self.desc.hidden),
+        })
+    }
+
     /// Runs one product and the cell that follows it, on as many threads as are worthwhile.
     ///
     /// # Safety
@@ -150,19 +190,14 @@ impl RecurrentPlan for F32RecurrentPlan {
             return;
         }
         // SAFETY: the caller provides the dynamic weights.
-        let (own, own_projection) = unsafe {
-            let projection = self.projection.as_ref();
-            (
-                pack_fresh(&self.weight, &self.packed, args.weight),
-                projection.map(|m| pack_fresh(m, &self.packed_projection, args.projection)),
-            )
-        };
+        let own = unsafe { pack_fresh(&self.weight, &self.packed, args.weight) };
         let cells = args.out.wrapping_add(d.time * state);
         if d.cell == RecurrentCell::Lstm {
             // SAFETY: the block of cell states follows the steps.
             unsafe { std::ptr::copy_nonoverlapping(args.cell, cells, units) };
         }
-        let mut raw = scratch::take_buffer(if self.projection.is_some() { units } else { 0 });
+        // SAFETY: as above.
+        let mut projector = unsafe { self.begin_projection(args) };
         let mut before = args.state;
         for i in 0..d.time {
             let t = if d.reverse { d.time - 1 - i } else { i };
@@ -175,29 +210,17 @@ impl RecurrentPlan for F32RecurrentPlan {
                 inputs: args.inputs.wrapping_add(t * units * d.cell.gates()),
                 bias: if d.bias { args.bias } else { std::ptr::null() },
                 before,
-                after: if self.projection.is_some() {
-                    raw.as_mut_ptr()
-                } else {
-                    after
-                },
+                after: projector.as_mut().map_or(after, |p| p.cell_output.as_mut_ptr()),
                 cell: cells,
                 blocks: [0, 0],
                 backwards: i % 2 == 1,
             };
             // SAFETY: guaranteed by the caller.
-            unsafe { self.run_product(pool, &self.weight, job) };
-            if let (Some(m), Some(own)) = (&self.projection, &own_projection) {
-                let projection = StepJob {
-                    units: m.units,
-                    columns: m.columns,
-                    weight: weight_start(&self.packed_projection, own),
-                    inputs: std::ptr::null(),
-                    before: raw.as_ptr(),
-                    after,
-                    ..job
-                };
-                // SAFETY: as above; the cell's output was written.
-                unsafe { self.run_product(pool, m, projection) };
+            unsafe {
+                self.run_product(pool, &self.weight, job);
+                if let Some(p) = &projector {
+                    self.run_product(pool, p.matrix, p.projection_job(job, after));
+                }
             }
             before = after;
         }
@@ -301,28 +324,35 @@ unsafe fn finish_cell<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: us
                 us[g] = S::add(us[g], S::load_first(j.bias.add(g * h + unit), n));
             }
         }
-        let at = row * h + unit;
+        let place = row * h + unit;
         let y = match j.desc.cell {
-            RecurrentCell::Lstm => {
-                let c = j.cell.add(at);
-                let i = sigmoid::<S>(S::add(xs[0], us[0]));
-                let f = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
-                let g = tanh::<S>(S::add(xs[2 % G], us[2 % G]));
-                let o = sigmoid::<S>(S::add(xs[3 % G], us[3 % G]));
-                let new = S::fma(f, S::load_first(c, n), S::mul(i, g));
-                S::store_first(c, n, new);
-                S::mul(o, tanh::<S>(new))
-            }
+            RecurrentCell::Lstm => lstm_output::<S, G>(j.cell.add(place), n, &xs, &us),
             RecurrentCell::Gru => {
                 let r = sigmoid::<S>(S::add(xs[0], us[0]));
                 let z = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
                 let new = tanh::<S>(S::fma(r, us[2 % G], xs[2 % G]));
-                S::fma(S::sub(S::load_first(j.before.add(at), n), new), z, new)
+                S::fma(S::sub(S::load_first(j.before.add(place), n), new), z, new)
             }
             RecurrentCell::Tanh => tanh::<S>(S::add(xs[0], us[0])),
             RecurrentCell::Relu => S::max(S::splat(0.0), S::add(xs[0], us[0])),
         };
-        S::store_first(j.after.add(at), n, y);
+        S::store_first(j.after.add(place), n, y);
+    }
+}
+
+/// Updates `n` cell states of an LSTM, and returns the outputs. `xs` and `us` are the gates' products with the input and
+/// the state.
+#[inline(always)]
+unsafe fn lstm_output<S: Simd, const G: usize>(cell: *mut f32, n: usize, xs: &[S::V; G], us: &[S::V; G]) -> S::V {
+    // SAFETY: the caller provides `n` cell states.
+    unsafe {
+        let i = sigmoid::<S>(S::add(xs[0], us[0]));
+        let f = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
+        let g = tanh::<S>(S::add(xs[2 % G], us[2 % G]));
+        let o = sigmoid::<S>(S::add(xs[3 % G], us[3 % G]));
+        let new = S::fma(f, S::load_first(cell, n), S::mul(i, g));
+        S::store_first(cell, n, new);
+        S::mul(o, tanh::<S>(new))
     }
 }
 

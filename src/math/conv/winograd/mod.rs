@@ -11,19 +11,24 @@
 //! Rounding differs from that of a sum of products; [`transform`] says by how much. An infinity or NaN in the input
 //! affects all outputs of its tile, not only those whose window contains it.
 
+mod choice;
+mod products;
 #[cfg(test)]
 mod tests;
 mod transform;
+
+pub(super) use choice::{WinogradWay, choose_way, extra_weight_bytes};
 
 use super::padded::Padded;
 use super::strip::{ConvOutput, OutputPart, Strip};
 use super::{ConvOperands, Method, panels};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch::{self, SharedPtr};
-use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
-use transform::{Back, Forth, Fresh, PanelWeights};
+use std::cell::OnceCell;
+use transform::{Back, Forth, PanelWeights};
 
 /// The number of bytes of transformed input in a block. With its results, a block stays in a 1 MB L2 cache.
 const BLOCK: usize = 512 << 10;
@@ -54,62 +59,6 @@ pub(super) struct Winograd {
     panels: usize,
     /// Whether weights are kept untransformed, panel by panel, and transformed as they are used.
     fresh: bool,
-}
-
-/// The number of weight elements that are transformed at a time: a quarter of a 1 MB L2 cache.
-const FRESH: usize = 64 << 10;
-
-/// The cost of reading a weight from memory once more, in multiply-adds of one lane of a full vector.
-const WEIGHT: f64 = 16.0;
-/// The cost of transforming one value, in the same unit.
-const TRANSFORM: f64 = 6.0;
-/// The cost of transforming one weight during a run, in the same unit.
-const MAKE: f64 = 10.0;
-
-/// A variant of Winograd's method.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct WinogradWay {
-    /// The number of outputs along the side of a tile: 2 or 4.
-    pub side: usize,
-    /// Whether weights are kept untransformed, panel by panel, and transformed as they are used.
-    pub fresh: bool,
-}
-
-/// The number of bytes by which the transformed weights of `conv` exceed the weights themselves. They are kept if there
-/// is room. 0 if `conv` is computed by another method.
-pub(super) fn extra_weight_bytes(conv: &Conv) -> usize {
-    match choose_way(conv, true) {
-        Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
-        None => 0,
-    }
-}
-
-/// The variant that is worthwhile for `conv`, if there is one. Without `room` for the transformed weights, every run
-/// transforms them again.
-pub(super) fn choose_way(conv: &Conv, room: bool) -> Option<WinogradWay> {
-    let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
-    let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
-    let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
-    if !plain || conv.in_channels < 16 || conv.out_channels < 16 {
-        return None;
-    }
-    let [_, h, w] = conv.output_size()?;
-    let tiles = |side: usize| (conv.batch * h.div_ceil(side) * w.div_ceil(side)) as f64;
-    let cost = |way: WinogradWay| {
-        let (points, tiles) = (((way.side + 2) * (way.side + 2)) as f64, tiles(way.side));
-        let weights = match way.fresh {
-            true => 9.0 * WEIGHT + MAKE * points,
-            false => WEIGHT * points,
-        };
-        (points * tiles + weights) * c * k + TRANSFORM * points * tiles * (c + k)
-    };
-    let [two, four] = [2, 4].map(|side| WinogradWay { side, fresh: !room });
-    // The larger tile must save enough to justify its rounding error. The smaller tile is no less accurate than a plain
-    // sum.
-    let way = if cost(four) < 0.9 * cost(two) { four } else { two };
-    let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
-    let worth = if way.side == 4 { 0.9 } else { 0.97 };
-    (cost(way) < worth * direct).then_some(way)
 }
 
 /// Rows of tiles `first..end` of the current images, the first of which is `image`. They belong to a block that starts
@@ -180,19 +129,11 @@ impl Winograd {
                 (lines / blocks).max(1)
             };
             pool.run(lines.div_ceil(per), |i| {
-                let (first, end) = (i * per, ((i + 1) * per).min(lines));
-                let tiles = (end - first) * across;
-                let l = TileLines {
-                    image,
-                    block: first,
-                    tiles,
-                    first,
-                    end,
-                };
-                let mut v = scratch::take_buffer(self.points() * tiles * self.row);
+                let l = self.block_of_lines(image, i * per, ((i + 1) * per).min(lines));
+                let mut v = scratch::take_buffer(self.points() * l.tiles * self.row);
                 // SAFETY: the lines are those of the images; chunks own disjoint parts of the output.
                 unsafe {
-                    self.transform_tiles(x.get(), &l, 0, tiles, v.as_mut_ptr());
+                    self.transform_tiles(x.get(), &l, 0, l.tiles, v.as_mut_ptr());
                     self.run_lines(o, v.as_ptr(), &l, [0, self.panels]);
                 }
             });
@@ -201,18 +142,22 @@ impl Winograd {
         // Chunks share the transformed input. Process as many lines at a time as the memory limit allows, in whole
         // chunks.
         let chunk = (MOST / across).max(1);
-        let fit = TOGETHER / (tile * across) / chunk * chunk;
-        for first in (0..lines).step_by(fit.max(chunk)) {
-            let end = (first + fit.max(chunk)).min(lines);
-            let all = TileLines {
-                image,
-                block: first,
-                tiles: (end - first) * across,
-                first,
-                end,
-            };
+        let step = (TOGETHER / (tile * across) / chunk * chunk).max(chunk);
+        for first in (0..lines).step_by(step) {
+            let all = self.block_of_lines(image, first, (first + step).min(lines));
             // SAFETY: guaranteed by the caller; the lines are those of the images.
             unsafe { self.run_shared_lines(pool, o, x.get(), all) };
+        }
+    }
+
+    /// Lines `first..end` as a block of their own.
+    fn block_of_lines(&self, image: usize, first: usize, end: usize) -> TileLines {
+        TileLines {
+            image,
+            block: first,
+            tiles: (end - first) * self.grid[1],
+            first,
+            end,
         }
     }
 
@@ -331,115 +276,30 @@ impl Winograd {
         let (nr, down) = (self.kernels.nr, self.grid[0]);
         let tiles = (l.end - l.first) * self.grid[1];
         let mut m = scratch::take_buffer(self.points() * tiles * nr);
-        let part_of = |line: usize| {
-            let end = ((line / down + 1) * down).min(l.end);
+        let end_of = |line: usize| ((line / down + 1) * down).min(l.end);
+        let starts = || std::iter::successors(Some(l.first), |&line| Some(end_of(line)).filter(|&e| e < l.end));
+        let part_at = |line: usize| {
             let first = line % down;
-            (
-                end,
-                self.output_part(l.image + line / down, [first, first + end - line], p),
-            )
+            self.output_part(l.image + line / down, [first, first + end_of(line) - line], p)
         };
         // SAFETY: the parts lie in the output and are this caller's.
         unsafe {
-            let mut held = (self.output.is_buffered()).then(|| self.output.begin_strip(o.y, &part_of(l.first).1));
+            let mut held = (self.output.is_buffered()).then(|| self.output.begin_strip(o.y, &part_at(l.first)));
             for panel in p[0]..p[1] {
                 self.compute_products(o, v, l, panel, m.as_mut_ptr());
-                let mut line = l.first;
-                while line < l.end {
-                    let (end, part) = part_of(line);
-                    let fresh;
-                    let strip = match &held {
-                        Some(s) => s,
-                        None => {
-                            fresh = self.output.begin_strip(o.y, &part);
-                            &fresh
-                        }
-                    };
+                for line in starts() {
+                    let (fresh, part) = (OnceCell::new(), part_at(line));
+                    let strip = held
+                        .as_ref()
+                        .unwrap_or_else(|| fresh.get_or_init(|| self.output.begin_strip(o.y, &part)));
                     let products = m.as_ptr().add((line - l.first) * self.grid[1] * nr);
                     self.transform_back(o, products, tiles * nr, strip, &part, panel);
-                    line = end;
                 }
             }
-            let mut line = l.first;
-            while line < l.end {
-                let (end, part) = part_of(line);
+            for line in starts() {
+                let part = part_at(line);
                 let strip = held.take().unwrap_or_else(|| self.output.begin_strip(o.y, &part));
                 self.output.finish_strip(strip, &part, o);
-                line = end;
-            }
-        }
-    }
-
-    /// The products of all points of some lines with one panel: `[point][tile][channel of the panel]`.
-    ///
-    /// # Safety
-    /// `m` holds them.
-    unsafe fn compute_products(&self, o: &ConvOperands, v: *const f32, l: &TileLines, panel: usize, m: *mut f32) {
-        let (nr, c, points) = (self.kernels.nr, self.conv.in_channels, self.points());
-        let across = self.grid[1];
-        let (first, tiles) = ((l.first - l.block) * across, (l.end - l.first) * across);
-        let rows = Tiles::new(tiles, self.kernels.mr);
-        let some = match self.fresh {
-            true => (FRESH / (points * nr)).clamp(1, c),
-            false => c,
-        };
-        // Points a multiple of 4 KiB apart would share a set of the L1 cache.
-        let stride = (some + 1) * nr;
-        let mut transformed = scratch::take_buffer(if self.fresh { points * stride } else { 0 });
-        for (c0, point) in (0..c).step_by(some).flat_map(|c0| (0..points).map(move |p| (c0, p))) {
-            let run = some.min(c - c0);
-            if self.fresh && point == 0 {
-                // SAFETY: the panel has these channels; the buffer holds them transformed.
-                unsafe {
-                    let job = Fresh {
-                        src: o.weight.add((panel * 9 * c + c0) * nr),
-                        tap: c * nr,
-                        channels: run,
-                        dst: transformed.as_mut_ptr(),
-                        point: stride,
-                    };
-                    transform::fresh_kernel(self.isa, self.side)(&job);
-                }
-            }
-            if self.fresh && c0 + some < c {
-                // Prefetch the next channels' weights from memory during this multiplication.
-                let line = nr * some.min(c - c0 - some);
-                let part = (9 * line).div_ceil(points);
-                let (mut at, end) = (point * part, ((point + 1) * part).min(9 * line));
-                while at < end {
-                    let n = (line - at % line).min(end - at);
-                    let tap = (panel * 9 + at / line) * c + c0 + some;
-                    prefetch_elements(o.weight.wrapping_add(tap * nr + at % line), n);
-                    at += n;
-                }
-            }
-            let b = match self.fresh {
-                true => transformed.as_ptr().wrapping_add(point * stride),
-                false => o.weight.wrapping_add((panel * points + point) * c * nr),
-            };
-            for i in 0..rows.count() {
-                let (t, n) = (rows.start(i), rows.start(i + 1) - rows.start(i));
-                // SAFETY: every pointer lies in its array.
-                unsafe {
-                    let job = TileJob {
-                        a: v.add((point * l.tiles + first + t) * self.row + c0),
-                        a_row: self.row,
-                        a_k: 1,
-                        segments: ONE_SEGMENT.as_ptr(),
-                        segment_count: 1,
-                        run,
-                        b,
-                        b_k: nr,
-                        b_panel: 0,
-                        c: m.add((point * tiles + t) * nr),
-                        c_row: nr,
-                        cols: nr,
-                        init: if c0 == 0 { Init::Zero } else { Init::Output },
-                        bias: std::ptr::null(),
-                        clamp: None,
-                    };
-                    self.kernels.tile_kernel(n, 4, false)(&job);
-                }
             }
         }
     }
@@ -484,18 +344,6 @@ impl Winograd {
             }
         }
     }
-}
-
-/// Prefetches `n` elements into the L2 cache.
-fn prefetch_elements(p: *const f32, n: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for i in (0..n).step_by(16) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: SSE is part of x86-64; a prefetch may have any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(i).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (p, n);
 }
 
 impl Method for Winograd {

@@ -201,12 +201,7 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
             for row in 0..N {
                 let y = transform_inputs_1d::<S, N>(t[row]);
                 for col in 0..N {
-                    let p = j.dst.add((row * N + col) * j.point + c);
-                    if n == S::LANES {
-                        S::store(p, y[col])
-                    } else {
-                        S::store_first(p, n, y[col])
-                    }
+                    store_lanes::<S>(j.dst.add((row * N + col) * j.point + c), n, y[col]);
                 }
             }
         }
@@ -246,23 +241,36 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
                         y[col] = S::min(S::splat(hi), S::max(S::splat(lo), y[col]));
                     }
                 }
-                if row >= j.rows {
-                    continue;
-                }
-                let p = j.dst.add(row * j.row + c);
-                for col in 0..M {
-                    if col < j.cols {
-                        let p = p.add(col * j.pixel);
-                        if n == S::LANES {
-                            S::store(p, y[col])
-                        } else {
-                            S::store_first(p, n, y[col])
-                        }
-                    }
+                if row < j.rows {
+                    store_row::<S, M>(j, j.dst.add(row * j.row + c), n, &y);
                 }
             }
         }
         c += n;
+    }
+}
+
+/// Stores `n` channels of those outputs of a row that lie in the image.
+#[inline(always)]
+unsafe fn store_row<S: Simd, const M: usize>(j: &Back, row: *mut f32, n: usize, y: &[S::V; M]) {
+    for col in 0..M {
+        if col < j.cols {
+            // SAFETY: the caller provides the row.
+            unsafe { store_lanes::<S>(row.add(col * j.pixel), n, y[col]) };
+        }
+    }
+}
+
+/// Stores the first `n` lanes of a vector.
+#[inline(always)]
+unsafe fn store_lanes<S: Simd>(p: *mut f32, n: usize, v: S::V) {
+    // SAFETY: the caller provides `n` elements.
+    unsafe {
+        if n == S::LANES {
+            S::store(p, v)
+        } else {
+            S::store_first(p, n, v)
+        }
     }
 }
 
@@ -364,19 +372,24 @@ unsafe fn weights_body<S: Simd, const N: usize>(j: &PanelWeights) {
         for row in 0..N {
             let mut h = [[0f64; COLS]; 3];
             for t in 0..3 {
-                for l in 0..nr {
-                    h[t][l] = g[row][0] * w[t][l] + g[row][1] * w[3 + t][l] + g[row][2] * w[6 + t][l];
-                }
+                h[t] = combine_columns(g[row], [&w[t], &w[3 + t], &w[6 + t]]);
             }
             for col in 0..N {
+                let sums = combine_columns(g[col], [&h[0], &h[1], &h[2]]);
                 // SAFETY: the destination holds every point of every channel.
                 unsafe {
                     let dst = j.dst.add(((row * N + col) * c + i) * nr);
                     for l in 0..nr {
-                        *dst.add(l) = (g[col][0] * h[0][l] + g[col][1] * h[1][l] + g[col][2] * h[2][l]) as f32;
+                        *dst.add(l) = sums[l] as f32;
                     }
                 }
             }
         }
     }
+}
+
+/// `g[0] * w[0] + g[1] * w[1] + g[2] * w[2]` for each column.
+#[inline(always)]
+fn combine_columns(g: [f64; 3], w: [&[f64; COLS]; 3]) -> [f64; COLS] {
+    std::array::from_fn(|l| g[0] * w[0][l] + g[1] * w[1][l] + g[2] * w[2][l])
 }
