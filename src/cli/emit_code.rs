@@ -48,13 +48,13 @@ enum CodeStage {
 
 /// `fxc emit-code`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
-    let (artifact, until) = match args.stage {
-        CodeStage::Graph => (Some(Artifact::Code), None),
-        CodeStage::Optimized => (Some(Artifact::OptimizedCode), None),
-        CodeStage::Kernels => (Some(Artifact::Kernels), None),
-        CodeStage::Clif => (Some(Artifact::Clif), None),
-        CodeStage::Asm => (Some(Artifact::Asm), None),
-        CodeStage::Object => (None, Some(Stage::Lower)),
+    let artifact = match args.stage {
+        CodeStage::Graph => Some(Artifact::Code),
+        CodeStage::Optimized => Some(Artifact::OptimizedCode),
+        CodeStage::Kernels => Some(Artifact::Kernels),
+        CodeStage::Clif => Some(Artifact::Clif),
+        CodeStage::Asm => Some(Artifact::Asm),
+        CodeStage::Object => None,
     };
     args.source.apply(app);
     let mut model = args.model.load(app)?;
@@ -73,7 +73,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         threads: 1,
         passes: args.model.pass_options(),
         artifacts: artifact.into_iter().collect(),
-        until,
+        until: (args.stage == CodeStage::Object).then_some(Stage::Lower),
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show_findings();
@@ -81,19 +81,25 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         app.show_progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
     }
     if let Some(path) = &args.weights {
-        match (&made.program, args.stage) {
-            (Some(program), CodeStage::Kernels) => {
-                let constants = program::python::named_constants(program);
-                import::write_tensors(Path::new(path), constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
-            }
-            _ => import::write_weights(&made.module, Path::new(path), |_, _| true)?,
-        }
+        write_constants(&made, args.stage, Path::new(path))?;
     }
     if args.stage == CodeStage::Object {
         return write_object(app, made, args.output.as_deref());
     }
     for (_, text) in &made.texts {
         output::write_artifact(args.output.as_deref(), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes the constants that the code loads: those of the program for kernels, the module's for the graph.
+fn write_constants(made: &Compilation, stage: CodeStage, path: &Path) -> Outcome {
+    match (&made.program, stage) {
+        (Some(program), CodeStage::Kernels) => {
+            let constants = program::python::named_constants(program);
+            import::write_tensors(path, constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
+        }
+        _ => import::write_weights(&made.module, path, |_, _| true)?,
     }
     Ok(())
 }

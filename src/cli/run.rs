@@ -81,13 +81,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let given = args
         .inputs
         .take_inputs(app, &mut model.module, args.labels.as_deref())?;
-    let labels = given.aside;
-    if let (Some(name), None) = (&args.labels, &labels) {
-        return Err(Diagnostic::new(
-            Code::E0501,
-            format!("the inputs file contains no array `{name}` for --labels"),
-        )
-        .into());
+    if let (Some(name), None) = (&args.labels, &given.aside) {
+        let title = format!("the inputs file contains no array `{name}` for --labels");
+        return Err(Diagnostic::new(Code::E0501, title).into());
     }
     let dims = args.model.resolve_dims(app, &model.module)?;
     let sequence = Sequence::new(given.provided, &args.each, args.repeat.map(|n| n as usize))?;
@@ -100,44 +96,66 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         run_compiled(app, args, model, &calls)?
     };
     app.show_findings();
-
     let tensors = named_results(&called.result);
-    let written: Vec<(String, Tensor)> = called
-        .written
-        .iter()
-        .map(|(m, t)| (state::mutation_label(m), t.clone()))
-        .collect();
+    write_results(args, &called, &tensors, given.aside.as_ref())?;
+    if let Some(path) = &args.save_state {
+        save_state(app, path, given.restored, written_tensors(&called))?;
+    }
+    if check_results(app, args, original, &calls, &tensors)? {
+        Ok(())
+    } else {
+        Err(Stop::Reported)
+    }
+}
+
+/// Prints an overview of the results, and writes them to the file that `--outputs` names.
+fn write_results(
+    args: &Args,
+    called: &CallResult,
+    tensors: &[(String, Tensor)],
+    labels: Option<&Tensor>,
+) -> Result<(), Stop> {
+    let written = written_tensors(called);
     let mut text = result_overview(&called.result);
     for (name, t) in &written {
         text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), tensor_summary(t)));
     }
-    if let Some(labels) = &labels {
-        text.push_str(&accuracy_line(&tensors, labels)?);
+    if let Some(labels) = labels {
+        text.push_str(&accuracy_line(tensors, labels)?);
     }
     output::write_stdout(text.as_bytes())?;
     if let Some(path) = &args.outputs {
-        files::write_tensors(path, &[tensors.clone(), written.clone()].concat())?;
+        files::write_tensors(path, &[tensors, &written].concat())?;
     }
-    if let Some(path) = &args.save_state {
-        save_state(app, path, given.restored, written)?;
-    }
+    Ok(())
+}
+
+/// The values that the calls left in buffers and inputs, with their labels.
+fn written_tensors(called: &CallResult) -> Vec<(String, Tensor)> {
+    let written = called.written.iter();
+    written.map(|(m, t)| (state::mutation_label(m), t.clone())).collect()
+}
+
+/// Compares the results with those that `--expect` names and, with `--check`, with the interpreter's.
+fn check_results(
+    app: &mut App,
+    args: &Args,
+    original: GraphModule,
+    calls: &Calls,
+    tensors: &[(String, Tensor)],
+) -> Result<bool, Stop> {
     let tolerance = args.tolerance.get();
     let mut agree = true;
     if let Some(path) = &args.expect {
-        agree &= check_expected(
-            app,
-            &tensors,
-            files::read_tensors(path)?,
-            &path.display().to_string(),
-            tolerance,
-        );
+        let expected = files::read_tensors(path)?;
+        agree &= check_expected(app, tensors, expected, &path.display().to_string(), tolerance);
     }
     if args.check {
         random::seed(args.seed);
-        let oracle = named_results(&run_interpreted(app, args, original, &calls)?.result);
-        agree &= check_expected(app, &tensors, oracle, "the interpreter", tolerance);
+        let oracle = named_results(&run_interpreted(app, args, original, calls)?.result);
+        agree &= check_expected(app, tensors, oracle, "the interpreter", tolerance);
     }
-    if agree { Ok(()) } else { Err(Stop::Reported) }
+    Ok(agree)
 }
 
 /// The inputs of the calls of a run.
@@ -171,7 +189,7 @@ fn run_compiled(app: &mut App, args: &Args, model: LoadedModel, calls: &Calls) -
     };
     let module = model.module.clone();
     let mut function = Function::new(model, request);
-    in_turn(app, args, &module, calls, |app, bound| {
+    run_calls(app, args, &module, calls, |app, bound| {
         Ok(function.call(&mut app.session, bound)?)
     })
 }
@@ -182,7 +200,7 @@ fn run_interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Call
     app.session.check(&mut checked, &first.types)?;
     let mut interpreter = Interpreter::new(&checked);
     interpreter.watch_inputs();
-    in_turn(app, args, &module, calls, |_, bound| {
+    run_calls(app, args, &module, calls, |_, bound| {
         let result = interpreter.run(bound.values.clone())?;
         Ok(CallResult {
             result: checked.entry().map_or(result.clone(), |g| user_result(g, result)),
@@ -193,7 +211,7 @@ fn run_interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Call
 
 /// Calls a model as often as `sequence` says. Each call gets its own inputs; the other inputs keep the values that
 /// earlier calls left. Returns the result of the last call, or of all, and everything that any call changed.
-fn in_turn(
+fn run_calls(
     app: &mut App,
     args: &Args,
     module: &GraphModule,
@@ -206,14 +224,18 @@ fn in_turn(
     let mut results = vec![called.result.clone()];
     for i in 1..sequence.calls() {
         if sequence.varies() {
-            bound = super::inputs::bind_provided(app, module, sequence.at(i), dims.clone())?;
+            bound = bind_provided(app, module, sequence.at(i), dims.clone())?;
         }
         let graph = module.entry().ok_or(Stop::Reported)?;
         for (m, t) in &called.written {
             let Mutation::Input(name) = m else { continue };
-            let at = graph.placeholders().iter().position(|&p| graph[p].name() == &**name);
-            let anew = at.is_some_and(|i| sequence.renews(graph[graph.placeholders()[i]].target()));
-            if let Some(value) = at.and_then(|i| bound.values.get_mut(i)).filter(|_| !anew) {
+            let placeholders = graph.placeholders();
+            let Some(i) = placeholders.iter().position(|&p| graph[p].name() == &**name) else {
+                continue;
+            };
+            if !sequence.renews(graph[placeholders[i]].target())
+                && let Some(value) = bound.values.get_mut(i)
+            {
                 *value = Val::Leaf(t.clone());
             }
         }

@@ -49,46 +49,45 @@ impl Emitter<'_> {
         }
         if d.size() == 2 {
             // In memory the elements are half as far apart as their lanes.
-            let at = |k: usize| off + (self.width / 2 * k) as i32;
+            let offset = |k: usize| off + (self.width / 2 * k) as i32;
             return (0..n)
                 .map(|k| match d {
-                    DType::I16 => self.b.ins().sload16x4(MEM, p, at(k)),
-                    _ => self.b.ins().uload16x4(MEM, p, at(k)),
+                    DType::I16 => self.b.ins().sload16x4(MEM, p, offset(k)),
+                    _ => self.b.ins().uload16x4(MEM, p, offset(k)),
                 })
                 .collect();
         }
-        let mut out = vec![];
-        for k in 0..n {
-            let at = off + (self.width / 4 * k) as i32;
-            if self.width > 16 {
-                // `widen` turns this load into one that extends bytes to 32-bit lanes.
-                let v = match d {
-                    DType::I8 => self.b.ins().sload8x8(MEM, p, at),
-                    _ => self.b.ins().uload8x8(MEM, p, at),
-                };
-                out.push(self.bitcast(I32X4, v));
-                continue;
-            }
-            let bytes = self.b.ins().load(I32, MEM, p, at);
-            let v = self.b.ins().scalar_to_vector(I32X4, bytes);
-            let v = self.bitcast(I8X16, v);
-            let v = match d {
-                DType::I8 => {
-                    let v = self.b.ins().swiden_low(v);
-                    self.b.ins().swiden_low(v)
-                }
-                _ => {
-                    let v = self.b.ins().uwiden_low(v);
-                    self.b.ins().uwiden_low(v)
-                }
-            };
-            out.push(v);
-        }
+        let offset = |width: usize, k: usize| off + (width / 4 * k) as i32;
+        let out: Lanes = (0..n)
+            .map(|k| self.load_bytes(d == DType::I8, p, offset(self.width, k)))
+            .collect();
         if d == DType::B8 {
             let zero = self.int_like(RegisterClass::I32, &out, 0);
             return self.icmp(IntCC::NotEqual, &out, &zero);
         }
         out
+    }
+
+    /// Loads a vector of consecutive bytes, extended to 32 bits.
+    fn load_bytes(&mut self, signed: bool, p: Value, off: i32) -> Value {
+        if self.width > 16 {
+            // `widen` turns this load into one that extends bytes to 32-bit lanes.
+            let v = match signed {
+                true => self.b.ins().sload8x8(MEM, p, off),
+                false => self.b.ins().uload8x8(MEM, p, off),
+            };
+            return self.bitcast(I32X4, v);
+        }
+        let bytes = self.b.ins().load(I32, MEM, p, off);
+        let v = self.b.ins().scalar_to_vector(I32X4, bytes);
+        let mut v = self.bitcast(I8X16, v);
+        for _ in 0..2 {
+            v = match signed {
+                true => self.b.ins().swiden_low(v),
+                false => self.b.ins().uwiden_low(v),
+            };
+        }
+        v
     }
 
     /// Loads a group of every second 32-bit element, or of elements in reverse order, by shuffling vectors. Reads
@@ -125,35 +124,36 @@ impl Emitter<'_> {
             x.clone()
         };
         for (k, &v) in x.iter().enumerate() {
-            if self.width > 16 {
-                // `widen` turns this store into one of the low bits of every lane.
-                let ty = if d.size() == 2 { I16X8 } else { I8X16 };
-                let v = self.bitcast(ty, v);
-                let low = self.b.ins().extractlane(v, 0);
-                self.b
-                    .ins()
-                    .store(MEM, low, p, off + (self.width / 4 * d.size() * k) as i32);
-                continue;
-            }
-            // The values are in range, so saturation does not change them.
-            let half = match d {
-                DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),
-                _ => self.b.ins().snarrow(v, v),
-            };
-            debug_assert_eq!(self.b.func.dfg.value_type(half), I16X8);
-            if d.size() == 2 {
-                let half = self.bitcast(I64X2, half);
-                let low = self.b.ins().extractlane(half, 0);
-                self.b.ins().store(MEM, low, p, off + 8 * k as i32);
-                continue;
-            }
-            let bytes = match d {
-                DType::I8 => self.b.ins().snarrow(half, half),
-                _ => self.b.ins().unarrow(half, half),
-            };
-            let bytes = self.bitcast(I32X4, bytes);
-            let low = self.b.ins().extractlane(bytes, 0);
-            self.b.ins().store(MEM, low, p, off + 4 * k as i32);
+            let low = self.narrow_lanes(d, v);
+            let distance = self.width / 4 * d.size();
+            self.b.ins().store(MEM, low, p, off + (distance * k) as i32);
         }
+    }
+
+    /// The 32-bit lanes of a vector as consecutive elements of 8 or 16 bits, in one value to store.
+    fn narrow_lanes(&mut self, d: DType, v: Value) -> Value {
+        if self.width > 16 {
+            // `widen` turns the store of this lane into one of the low bits of every lane.
+            let v = self.bitcast(if d.size() == 2 { I16X8 } else { I8X16 }, v);
+            return self.b.ins().extractlane(v, 0);
+        }
+        // The values are in range, so saturation does not change them.
+        let half = match d {
+            DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),
+            _ => self.b.ins().snarrow(v, v),
+        };
+        debug_assert_eq!(self.b.func.dfg.value_type(half), I16X8);
+        let packed = match d {
+            d if d.size() == 2 => self.bitcast(I64X2, half),
+            DType::I8 => {
+                let bytes = self.b.ins().snarrow(half, half);
+                self.bitcast(I32X4, bytes)
+            }
+            _ => {
+                let bytes = self.b.ins().unarrow(half, half);
+                self.bitcast(I32X4, bytes)
+            }
+        };
+        self.b.ins().extractlane(packed, 0)
     }
 }

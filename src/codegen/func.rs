@@ -64,35 +64,40 @@ pub(super) fn define_function(
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,
     };
-    let mut s = FunctionLowering {
-        e,
-        k,
-        buffers: vec![],
-        vars: vec![VarAt::Const(0); k.extents.len()],
-        vals: vec![LoweredValue::None; k.values.len()],
-        lane: None,
-        partials: HashMap::new(),
-        splats: HashMap::new(),
-        range: (p[1], p[2]),
-        aligned: false,
-        may_stream: may_stream(k),
-        folds: find_folds(k),
-        prefetches: find_prefetches(k),
-        in_step: vec![],
-        places,
-    };
+    let mut s = FunctionLowering::new(k, e, (p[1], p[2]), places);
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
-    let at = s.e.status_address();
-    s.e.b.ins().store(MEM.with_aligned(), zero, at, 0);
+    let status = s.e.status_address();
+    s.e.b.ins().store(MEM.with_aligned(), zero, status, 0);
     s.lower_body(&k.body);
-    let at = s.e.status_address();
-    let r = s.e.b.ins().load(I32, MEM.with_aligned(), at, 0);
+    let status = s.e.status_address();
+    let r = s.e.b.ins().load(I32, MEM.with_aligned(), status, 0);
     s.e.b.ins().return_(&[r]);
     s.e.b.finalize(isa.frontend_config());
 }
 
-impl FunctionLowering<'_> {
+impl<'a> FunctionLowering<'a> {
+    /// The state at the beginning of `k`. `range` is the part of the parallel loop to run.
+    fn new(k: &'a Kernel, e: Emitter<'a>, range: (Value, Value), places: bool) -> FunctionLowering<'a> {
+        FunctionLowering {
+            e,
+            k,
+            buffers: vec![],
+            vars: vec![VarAt::Const(0); k.extents.len()],
+            vals: vec![LoweredValue::None; k.values.len()],
+            lane: None,
+            partials: HashMap::new(),
+            splats: HashMap::new(),
+            range,
+            aligned: false,
+            may_stream: may_stream(k),
+            folds: find_folds(k),
+            prefetches: find_prefetches(k),
+            in_step: vec![],
+            places,
+        }
+    }
+
     fn bind_buffers(&mut self, list: Value, scratch: Value) {
         let (offsets, _) = self.k.scratch_layout();
         let mut n = 0;

@@ -35,26 +35,10 @@ impl FunctionLowering<'_> {
                 }
                 return LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
             }
-            // The operand is computed with the one already added.
-            Inst::Op(ScalarOp::Binary(Binary::Add, x, y))
-                if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) =>
-            {
-                let sum = if self.folds.plus_one.contains(x) { x } else { y };
-                return self.vals[sum.0 as usize].clone();
-            }
-            Inst::Op(ScalarOp::Binary(Binary::Mul, ..))
-                if self.folds.gone.contains(&v) || self.folds.added_up.contains_key(&v) =>
-            {
-                return LoweredValue::None;
-            }
-            Inst::Op(ScalarOp::Binary(Binary::Mul, ..)) if self.folds.quotients.contains_key(&v) => {
-                let (x, d) = self.folds.quotients[&v];
-                return self.lower_folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1]));
-            }
-            Inst::Op(ScalarOp::Unary(Unary::Tanh, x)) if self.folds.plus_one.contains(&v) => {
-                let (x, c) = self.folds.scaled.get(&v).copied().unwrap_or((*x, 1.0));
-                let whole = !self.folds.denominators.contains(&v);
-                return self.lower_folded(&[x], |l, args| l.e.one_plus_tanh(&args[0], c, whole));
+            Inst::Op(op) => {
+                if let Some(x) = self.lower_fold(v, op) {
+                    return x;
+                }
             }
             _ => {}
         }
@@ -74,6 +58,31 @@ impl FunctionLowering<'_> {
             LoweredValue::Lanes(r)
         } else {
             LoweredValue::Uniform(r[0])
+        }
+    }
+
+    /// Lowers an operation that is part of a pattern: computed with another operation, or from other values.
+    fn lower_fold(&mut self, v: kernel::Value, op: &ScalarOp<kernel::Value>) -> Option<LoweredValue> {
+        let folds = &self.folds;
+        match op {
+            // The operand is computed with the one already added.
+            ScalarOp::Binary(Binary::Add, x, y) => {
+                let sum = [x, y].into_iter().find(|s| folds.plus_one.contains(s))?;
+                Some(self.vals[sum.0 as usize].clone())
+            }
+            ScalarOp::Binary(Binary::Mul, ..) if folds.gone.contains(&v) || folds.added_up.contains_key(&v) => {
+                Some(LoweredValue::None)
+            }
+            ScalarOp::Binary(Binary::Mul, ..) => {
+                let (x, d) = *folds.quotients.get(&v)?;
+                Some(self.lower_folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1])))
+            }
+            ScalarOp::Unary(Unary::Tanh, x) if folds.plus_one.contains(&v) => {
+                let (x, c) = folds.scaled.get(&v).copied().unwrap_or((*x, 1.0));
+                let whole = !folds.denominators.contains(&v);
+                Some(self.lower_folded(&[x], |l, args| l.e.one_plus_tanh(&args[0], c, whole)))
+            }
+            _ => None,
         }
     }
 
@@ -124,18 +133,15 @@ impl FunctionLowering<'_> {
                 self.e.unary(*op, d, &x)
             }
             Inst::Op(ScalarOp::Binary(op, x, y)) => {
-                if let Some(r) = self.max_with_constant(*op, *x, *y, varying) {
-                    return r;
-                }
-                if let Some(r) = self.by_power_of_two(*op, *x, *y, varying) {
-                    return r;
-                }
-                if let Some(r) = self.by_int_constant(*op, *x, *y, varying) {
-                    return r;
-                }
-                let d = self.k.dtype(*x);
-                let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
-                self.e.binary(*op, d, &x, &y)
+                let short = self
+                    .max_with_constant(*op, *x, *y, varying)
+                    .or_else(|| self.by_power_of_two(*op, *x, *y, varying))
+                    .or_else(|| self.by_int_constant(*op, *x, *y, varying));
+                short.unwrap_or_else(|| {
+                    let d = self.k.dtype(*x);
+                    let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
+                    self.e.binary(*op, d, &x, &y)
+                })
             }
             Inst::Op(ScalarOp::Compare(op, x, y)) => {
                 let d = self.k.dtype(*x);

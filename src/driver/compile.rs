@@ -13,6 +13,7 @@ use crate::graph::GraphModule;
 use crate::pass;
 use crate::program::Program;
 use crate::types::Type;
+use std::sync::Arc;
 
 /// What to make of a model.
 #[derive(Clone, Debug, Default)]
@@ -82,67 +83,104 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
             None => {}
         }
     }
-    let reported = session.diagnostics.len();
-    let nodes = model.module.entry().map_or(0, |g| g.len());
     let mut texts = ArtifactTexts {
         wanted: &request.artifacts,
         made: vec![],
     };
     texts.add_tree(session, &model)?;
-    let mut c = Compilation {
-        module: model.module,
-        nodes: (nodes, nodes),
-        report: None,
-        program: None,
-        ready: None,
-        texts: vec![],
+    let nodes = model.module.entry().map_or(0, |g| g.len());
+    let mut run = StageRun {
+        reported: session.diagnostics.len(),
+        session,
+        request,
+        wanted,
+        texts,
+        code,
+        c: Compilation {
+            module: model.module,
+            nodes: (nodes, nodes),
+            report: None,
+            program: None,
+            ready: None,
+            texts: vec![],
+        },
     };
-    texts.add_module(&c.module, Stage::Load);
-    if until >= Stage::Check {
-        let inputs = request
-            .inputs
-            .clone()
-            .unwrap_or_else(|| input_types(&c.module, &request.dims));
-        session.check(&mut c.module, &inputs)?;
-        texts.add_module(&c.module, Stage::Check);
-    }
-    if until >= Stage::Optimize {
-        c.report = Some(session.optimize(&mut c.module, &request.passes)?);
-        c.nodes.1 = c.module.entry().map_or(0, |g| g.len());
-        texts.add_module(&c.module, Stage::Optimize);
-    }
+    run.run_graph_stages(until)?;
     if until >= Stage::Lower {
-        session.keep_tensor_ir(request.artifacts.contains(&Artifact::Tir));
-        let mut lowered = ready::lower_module(session, &c.module, &request.dims)?;
+        run.lower(until)?;
+    }
+    run.c.texts = run.texts.in_order();
+    Ok(run.c)
+}
+
+/// The stages of one compilation.
+struct StageRun<'a> {
+    session: &'a mut Session,
+    request: &'a Request,
+    /// The last stage whose text is wanted.
+    wanted: Option<Stage>,
+    texts: ArtifactTexts<'a>,
+    /// Where compiled code is kept.
+    code: Option<Arc<CodeSource>>,
+    /// The number of diagnostics before the first stage.
+    reported: usize,
+    c: Compilation,
+}
+
+impl StageRun<'_> {
+    /// Checks and optimises the module.
+    fn run_graph_stages(&mut self, until: Stage) -> Staged<()> {
+        let (c, request) = (&mut self.c, self.request);
+        self.texts.add_module(&c.module, Stage::Load);
+        if until >= Stage::Check {
+            let declared = || input_types(&c.module, &request.dims);
+            let inputs = request.inputs.clone().unwrap_or_else(declared);
+            self.session.check(&mut c.module, &inputs)?;
+            self.texts.add_module(&c.module, Stage::Check);
+        }
+        if until >= Stage::Optimize {
+            c.report = Some(self.session.optimize(&mut c.module, &request.passes)?);
+            c.nodes.1 = c.module.entry().map_or(0, |g| g.len());
+            self.texts.add_module(&c.module, Stage::Optimize);
+        }
+        Ok(())
+    }
+
+    /// Lowers the module, and compiles the program unless lowering is the last stage.
+    fn lower(&mut self, until: Stage) -> Staged<()> {
+        self.session
+            .keep_tensor_ir(self.request.artifacts.contains(&Artifact::Tir));
+        let mut lowered = ready::lower_module(self.session, &self.c.module, &self.request.dims)?;
         match &lowered.program {
-            Some(program) => texts.add_texts(Stage::Lower, |a| match a {
-                Artifact::Tir => text::tensor_ir(session.tensor_ir()),
+            Some(program) => self.texts.add_texts(Stage::Lower, |a| match a {
+                Artifact::Tir => text::tensor_ir(self.session.tensor_ir()),
                 a => text::write_program(program, a),
             }),
-            None if wanted >= Some(Stage::Lower) => {
-                session.report(lowered.nothing.take().unwrap_or_else(nothing_compiled));
+            None if self.wanted >= Some(Stage::Lower) => {
+                self.session
+                    .report(lowered.nothing.take().unwrap_or_else(nothing_compiled));
                 return Err(Reported);
             }
             None => {}
         }
-        lowered.warning.take().into_iter().for_each(|w| session.report(w));
+        lowered.warning.take().into_iter().for_each(|w| self.session.report(w));
         if until == Stage::Lower {
-            c.program = lowered.program;
-        } else {
-            let ready = lowered.compile(session, request.threads, wanted == Some(Stage::Compile))?;
-            if let Some(executable) = ready.executable() {
-                texts.add_texts(Stage::Compile, |a| text::write_executable(executable, a));
-            }
-            if let (Some(code), Some(types)) = (&code, &request.inputs)
-                && session.diagnostics.len() == reported
-            {
-                code.keep(session, ready.whole_executable(), (types, &request.passes));
-            }
-            c.ready = Some(ready);
+            self.c.program = lowered.program;
+            return Ok(());
         }
+        let ready = lowered.compile(self.session, self.request.threads, self.wanted == Some(Stage::Compile))?;
+        if let Some(executable) = ready.executable() {
+            self.texts
+                .add_texts(Stage::Compile, |a| text::write_executable(executable, a));
+        }
+        if let (Some(code), Some(types)) = (&self.code, &self.request.inputs)
+            && self.session.diagnostics.len() == self.reported
+        {
+            code.keep(self.session, ready.whole_executable(), (types, &self.request.passes));
+        }
+        self.c.ready = Some(ready);
+        Ok(())
     }
-    c.texts = texts.in_order();
-    Ok(c)
 }
 
 /// What a compiled model holds already of what is asked for.

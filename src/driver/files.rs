@@ -28,10 +28,10 @@ pub enum Content {
 /// suffice to recognise it, and nothing else of it is read (E0703).
 pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let cannot = |e: &std::io::Error| match path {
-        "-" => Diagnostic::new(
-            Code::E0701,
-            format!("cannot read standard input: {}", plain_io_error(e)),
-        ),
+        "-" => {
+            let title = format!("cannot read standard input: {}", plain_io_error(e));
+            Diagnostic::new(Code::E0701, title)
+        }
         _ => unreadable_file(Path::new(path), &plain_io_error(e)),
     };
     if path != "-" && Path::new(path).is_dir() {
@@ -47,15 +47,13 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     head.map_err(|e| cannot(&e))?;
     match FileKind::of_head(&bytes) {
         FileKind::Zip if path == "-" => {
-            let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
-                .note("its weights are memory-mapped, which requires a file");
-            return Err(d.help("pass the file's name instead of `-`"));
+            let why = "its weights are memory-mapped, which requires a file";
+            return Err(not_from_stdin("an archive", why));
         }
         FileKind::Zip => return Ok(Content::Archive),
         FileKind::Compiled if path == "-" => {
-            let d = Diagnostic::new(Code::E0703, "a compiled model cannot be read from standard input")
-                .note("it is memory-mapped, which requires a file");
-            return Err(d.help("pass the file's name instead of `-`"));
+            let why = "it is memory-mapped, which requires a file";
+            return Err(not_from_stdin("a compiled model", why));
         }
         // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
         kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => return Ok(Content::Compiled),
@@ -65,10 +63,8 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
     rest.map_err(|e| cannot(&e))?;
     if bytes.len() > LONGEST {
-        let title = format!(
-            "`{}` is too large: the limit for text is {LONGEST} bytes",
-            display_name(path)
-        );
+        let name = display_name(path);
+        let title = format!("`{name}` is too large: the limit for text is {LONGEST} bytes");
         return Err(Diagnostic::new(Code::E0701, title));
     }
     // Some binary formats start with a line of text.
@@ -76,6 +72,12 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
         true => Err(not_a_model(path, &FileKind::Binary)),
         false => Ok(Content::Text(bytes)),
     }
+}
+
+fn not_from_stdin(what: &str, why: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0703, format!("{what} cannot be read from standard input"))
+        .note(why)
+        .help("pass the file's name instead of `-`")
 }
 
 /// Whether the first bytes of a file are those of a zip archive.

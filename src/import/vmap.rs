@@ -71,45 +71,8 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
     let from_begin = graph.ids().into_iter().skip_while(|n| *n != begin);
     let between: Vec<NodeId> = from_begin.skip(1).take_while(|n| *n != end).collect();
     let mut r = VmapRegion::default();
-    // Parameters come first in a graph: those for rows, then those for values from outside.
-    for &n in between
-        .iter()
-        .filter(|n| region_role(graph, **n) == Some("_add_batch_dim"))
-    {
-        let dim = graph[n].args().get(1)?.as_int()?;
-        r.add_parameter(graph, n);
-        r.rows.push((*graph[n].args().first()?.as_leaf()?, dim));
-    }
-    let outer: Vec<NodeId> = between
-        .iter()
-        .filter(|n| region_role(graph, **n) != Some("_add_batch_dim"))
-        .flat_map(|n| graph[*n].inputs())
-        .filter(|i| *i != begin && !between.contains(i))
-        .collect();
-    for i in outer {
-        if !r.inside.contains_key(&i) {
-            r.add_parameter(graph, i);
-            r.extra.push(i);
-        }
-    }
-    for &n in &between {
-        match region_role(graph, n) {
-            Some("_add_batch_dim") => {}
-            Some("_remove_batch_dim") => {
-                let args = graph[n].args();
-                let value = r.inside.get(args.first()?.as_leaf()?)?;
-                r.results.push((n, Val::Leaf(*value), args.get(3)?.as_int()?));
-            }
-            Some(_) => return None,
-            None => {
-                let inside = &r.inside;
-                let copy = r
-                    .body
-                    .node_copy(graph, n, |i| inside.get(&i).map_or(Val::None, |&i| Val::Leaf(i)));
-                r.inside.insert(n, copy);
-            }
-        }
-    }
+    r.add_parameters(graph, begin, &between)?;
+    r.copy_nodes(graph, &between)?;
     if r.rows.is_empty() || r.results.is_empty() {
         return None;
     }
@@ -125,6 +88,46 @@ fn extract_region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>
 }
 
 impl VmapRegion {
+    /// Adds the body's parameters. Those for rows come first, then those for values from outside of the region.
+    fn add_parameters(&mut self, graph: &Graph, begin: NodeId, between: &[NodeId]) -> Option<()> {
+        let adds_batch_dim = |n: NodeId| region_role(graph, n) == Some("_add_batch_dim");
+        for n in between.iter().copied().filter(|&n| adds_batch_dim(n)) {
+            let dim = graph[n].args().get(1)?.as_int()?;
+            self.add_parameter(graph, n);
+            self.rows.push((*graph[n].args().first()?.as_leaf()?, dim));
+        }
+        let others = between.iter().copied().filter(|&n| !adds_batch_dim(n));
+        let inputs = others.flat_map(|n| graph[n].inputs());
+        for i in inputs.filter(|i| *i != begin && !between.contains(i)) {
+            if !self.inside.contains_key(&i) {
+                self.add_parameter(graph, i);
+                self.extra.push(i);
+            }
+        }
+        Some(())
+    }
+
+    /// Copies the nodes of the region to the body, except those that add and remove batch dims.
+    fn copy_nodes(&mut self, graph: &Graph, between: &[NodeId]) -> Option<()> {
+        for &n in between {
+            match region_role(graph, n) {
+                Some("_add_batch_dim") => {}
+                Some("_remove_batch_dim") => {
+                    let args = graph[n].args();
+                    let value = self.inside.get(args.first()?.as_leaf()?)?;
+                    self.results.push((n, Val::Leaf(*value), args.get(3)?.as_int()?));
+                }
+                Some(_) => return None,
+                None => {
+                    let inside = |i| self.inside.get(&i).map_or(Val::None, |&i| Val::Leaf(i));
+                    let copy = self.body.node_copy(graph, n, inside);
+                    self.inside.insert(n, copy);
+                }
+            }
+        }
+        Some(())
+    }
+
     /// Gives the body a parameter for the value of `n`.
     fn add_parameter(&mut self, graph: &Graph, n: NodeId) {
         let p = self.body.placeholder(graph[n].name(), None);

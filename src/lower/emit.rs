@@ -2,6 +2,7 @@
 
 use super::access::resolve_access;
 use super::contract;
+use super::fuse::cluster::Cluster;
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
 use super::schedule::{self, Scheduled, Stored};
@@ -133,27 +134,7 @@ impl ProgramBuilder<'_> {
     fn emit_unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         match unit {
-            Unit::Cluster(c) => {
-                if c.members
-                    .iter()
-                    .all(|m| !stored(m.value) || self.tir.value(m.value).numel() == 0)
-                {
-                    // Dead, or empty results.
-                    for m in c.members.iter().filter(|m| stored(m.value)) {
-                        self.buffer(m.value);
-                    }
-                    return Ok(());
-                }
-                let name = self.kernel_name(c.members.iter().map(|m| m.value));
-                let s = schedule::schedule(self.tir, self.fusion, c, &name);
-                let s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
-                self.kernels.insert(id, self.program.fusion.kernels.len());
-                self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);
-                match (self.hosts.get(&id), s) {
-                    (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
-                    (_, s) => s.into_iter().try_for_each(|s| self.emit_kernel(s)),
-                }
-            }
+            Unit::Cluster(c) => self.emit_cluster(id, c),
             // Emitted together with its tail.
             Unit::Value(v) if self.hosting.contains(v) => Ok(()),
             &Unit::Value(v) => match &self.tir.value(v).def {
@@ -179,6 +160,28 @@ impl ProgramBuilder<'_> {
                 self.program.steps.push(step);
                 Ok(())
             }
+        }
+    }
+
+    /// Emits the kernels of a cluster. One that can follow a contraction becomes its tail.
+    fn emit_cluster(&mut self, id: UnitId, c: &Cluster) -> Result<(), LowerError> {
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        let unneeded = |v: ValueId| !stored(v) || self.tir.value(v).numel() == 0;
+        if c.members.iter().all(|m| unneeded(m.value)) {
+            // Dead, or empty results.
+            for m in c.members.iter().filter(|m| stored(m.value)) {
+                self.buffer(m.value);
+            }
+            return Ok(());
+        }
+        let name = self.kernel_name(c.members.iter().map(|m| m.value));
+        let s = schedule::schedule(self.tir, self.fusion, c, &name);
+        let mut s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
+        self.kernels.insert(id, self.program.fusion.kernels.len());
+        self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);
+        match self.hosts.get(&id) {
+            Some(&host) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
+            _ => s.into_iter().try_for_each(|s| self.emit_kernel(s)),
         }
     }
 

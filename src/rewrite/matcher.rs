@@ -235,25 +235,7 @@ impl<'a> Matcher<'a> {
         let Operand::Node(n) = operand else {
             return self.fail(state, || "no node computes this value".into());
         };
-        let (n, graph) = (*n, self.graph);
-        let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
-            let name = self.pattern.name(p).to_string();
-            return self.fail(state, || {
-                format!(
-                    "`%{}` is {}, not `%{name}`",
-                    graph[n].name(),
-                    words::with_article(graph[n].op().name())
-                )
-            });
-        };
-        let pattern = self.pattern;
-        let fitting: Vec<&'a CallView<NodeId>> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
-        if fitting.is_empty() {
-            return self.fail(state, || {
-                let wanted = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
-                format!("`%{}` is `{}`, not `{wanted}`", graph[n].name(), view.callee.key())
-            });
-        }
+        let (view, fitting) = self.call_views(state, p, *n)?;
         state.found.nodes.insert(p, operand.clone());
         self.type_of(state, p, operand)?;
         let mut out = vec![];
@@ -261,9 +243,35 @@ impl<'a> Matcher<'a> {
             operand_orders(v, &view, &mut out);
         }
         if out.is_empty() {
-            return self.fail(state, || format!("`%{}` has different arguments", graph[n].name()));
+            let name = self.graph[*n].name();
+            return self.fail(state, || format!("`%{name}` has different arguments"));
         }
         Some(out)
+    }
+
+    /// The call of node `n`, and those forms of pattern node `p` that call the same function.
+    fn call_views(
+        &mut self,
+        state: &SearchState<'a>,
+        p: NodeId,
+        n: NodeId,
+    ) -> Option<(Rc<CallView<Operand>>, Vec<&'a CallView<NodeId>>)> {
+        let (pattern, graph) = (self.pattern, self.graph);
+        let found = graph[n].name();
+        let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
+            return self.fail(state, || {
+                let opcode = words::with_article(graph[n].op().name());
+                format!("`%{found}` is {opcode}, not `%{}`", pattern.name(p))
+            });
+        };
+        let fitting: Vec<_> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
+        if fitting.is_empty() {
+            return self.fail(state, || {
+                let wanted = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
+                format!("`%{found}` is `{}`, not `{wanted}`", view.callee.key())
+            });
+        }
+        Some((view, fitting))
     }
 
     fn match_attribute(

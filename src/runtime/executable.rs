@@ -99,19 +99,33 @@ pub struct Executable {
 // SAFETY: the addresses point into memory that the executable owns or borrows only during `run`, which takes `&mut`.
 unsafe impl Send for Executable {}
 
+/// Compiles a program's kernels, and drops the compiler from memory.
+fn compile_kernels(program: &Program, options: &ExecutableOptions) -> Result<CompiledKernels, RunError> {
+    let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
+        Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"))
+            .help("this is a bug in fxc; please report it, and run the graph with --interpret meanwhile")
+    })?;
+    if options.compiler.is_compiler() {
+        code::release_compiler();
+    }
+    Ok(kernels)
+}
+
+/// For each input its number among those that are tensors of the caller.
+fn number_tensor_inputs(program: &Program) -> Vec<Option<usize>> {
+    let mut tensors = 0..;
+    let number = |i: &ProgramInput| match (&i.state, &i.ty) {
+        (None, Some(_)) => tensors.next(),
+        _ => None,
+    };
+    program.inputs.iter().map(number).collect()
+}
+
 impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
     pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
         let begin = Instant::now();
-        let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
-            let failed = Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"));
-            Box::new(
-                failed.help("this is a bug in fxc; please report it, and run the graph with --interpret meanwhile"),
-            )
-        })?;
-        if options.compiler.is_compiler() {
-            code::release_compiler();
-        }
+        let kernels = compile_kernels(&program, options)?;
         let code = begin.elapsed();
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
@@ -121,18 +135,12 @@ impl Executable {
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
-        let mut tensors = 0..;
-        let tensor_inputs = program.inputs.iter().map(|i| match (&i.state, &i.ty) {
-            (None, Some(_)) => tensors.next(),
-            _ => None,
-        });
-        let tensor_inputs = tensor_inputs.collect();
-        let state = program.inputs.iter();
-        let state = state.filter_map(|i| Some((i.name.clone(), i.state.clone()?))).collect();
+        let buffers = program.inputs.iter();
+        let state = buffers.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
         Ok(Executable {
             kernels,
-            tensor_inputs,
-            state,
+            tensor_inputs: number_tensor_inputs(&program),
+            state: state.collect(),
             values: vec![],
             actions,
             packed,

@@ -269,40 +269,36 @@ fn plan_contract(
     match what {
         Contract::MatMul(d, o) => {
             let (a, b) = (constant(o.first()), constant(o.get(1)));
-            library
-                .plan_matmul(d, MatMulConstants { a, b })
-                .map(ContractPlan::MatMul)
+            let plan = library.plan_matmul(d, MatMulConstants { a, b })?;
+            Ok(ContractPlan::MatMul(plan))
         }
         Contract::Conv(d, o) => {
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
             let weight = weight.map(|w| if room { w.with_room() } else { w });
-            library
-                .plan_conv(d, ConvConstants { weight, bias })
-                .map(ContractPlan::Conv)
+            let plan = library.plan_conv(d, ConvConstants { weight, bias })?;
+            Ok(ContractPlan::Conv(plan))
         }
         Contract::Expansion(d, o, between) => {
-            let second = 2 + d.first.bias as usize;
-            let of = |i: usize, bias: bool| ConvConstants {
+            let constants_at = |i: usize, bias: bool| ConvConstants {
                 weight: constant(o.get(i)),
                 bias: constant(o.get(i + 1).filter(|_| bias)),
             };
             let biases = [d.first.bias, d.second.bias];
-            let constants = [of(1, biases[0]), of(second, biases[1])];
+            let second = 2 + d.first.bias as usize;
+            let constants = [constants_at(1, biases[0]), constants_at(second, biases[1])];
             let kernel = between.tail.as_ref().map(|t| t.kernel);
-            library
-                .plan_expansion(d, constants)
-                .map(|p| ContractPlan::Expansion(p, kernel, biases))
+            let plan = library.plan_expansion(d, constants)?;
+            Ok(ContractPlan::Expansion(plan, kernel, biases))
         }
         Contract::Attention(d, _) => library.plan_attention(d).map(ContractPlan::Attention),
         Contract::Recurrent(d, o) => {
-            let at = recurrent_operands(d);
+            let places = recurrent_operands(d);
             let constants = RecurrentConstants {
-                weight: constant(o.get(at.weight)),
-                projection: at.projection.and_then(|i| constant(o.get(i))),
+                weight: constant(o.get(places.weight)),
+                projection: places.projection.and_then(|i| constant(o.get(i))),
             };
-            library
-                .plan_recurrent(d, constants)
-                .map(|p| ContractPlan::Recurrent(p, at))
+            let plan = library.plan_recurrent(d, constants)?;
+            Ok(ContractPlan::Recurrent(plan, places))
         }
     }
 }

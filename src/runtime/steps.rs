@@ -8,7 +8,7 @@ use crate::kernel::{Fault, Status};
 use crate::math::contract::{
     AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, TileTail,
 };
-use crate::program::{BufferId, BufferOperand, Step};
+use crate::program::{BufferId, BufferOperand, RecurrentOperands, Step};
 use crate::tensor::{BorrowedBytes, Storage, Tensor, View, ViewMut};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -138,18 +138,16 @@ impl Executable {
         // the memory plan never lets a step's result overlap its operands.
         unsafe {
             match plan {
-                ContractPlan::MatMul(p) => {
-                    p.run(
-                        &self.pool,
-                        &MatMulArgs {
-                            a: at(0),
-                            b: at(1),
-                            addend: at(2),
-                            c,
-                            tail,
-                        },
-                    );
-                }
+                ContractPlan::MatMul(p) => p.run(
+                    &self.pool,
+                    &MatMulArgs {
+                        a: at(0),
+                        b: at(1),
+                        addend: at(2),
+                        c,
+                        tail,
+                    },
+                ),
                 ContractPlan::Conv(p) => p.run(
                     &self.pool,
                     &ConvArgs {
@@ -161,33 +159,18 @@ impl Executable {
                     },
                 ),
                 ContractPlan::Expansion(p, kernel, biases) => self.run_expansion(&**p, *kernel, *biases, &at, c, tail),
-                ContractPlan::Recurrent(p, o) => {
-                    p.run(
-                        &self.pool,
-                        &RecurrentArgs {
-                            inputs: at(0).cast(),
-                            state: at(1).cast(),
-                            cell: o.cell.map_or(std::ptr::null(), |i| at(i).cast()),
-                            weight: at(o.weight).cast(),
-                            projection: o.projection.map_or(std::ptr::null(), |i| at(i).cast()),
-                            bias: o.bias.map_or(std::ptr::null(), |i| at(i).cast()),
-                            out: c.cast(),
-                        },
-                    );
-                }
-                ContractPlan::Attention(p) => {
-                    p.run(
-                        &self.pool,
-                        &AttentionArgs {
-                            q: at(0),
-                            k: at(1),
-                            v: at(2),
-                            mask: at(3),
-                            bias: at(4),
-                            out: c,
-                        },
-                    );
-                }
+                ContractPlan::Recurrent(p, o) => p.run(&self.pool, &recurrent_args(o, &at, c)),
+                ContractPlan::Attention(p) => p.run(
+                    &self.pool,
+                    &AttentionArgs {
+                        q: at(0),
+                        k: at(1),
+                        v: at(2),
+                        mask: at(3),
+                        bias: at(4),
+                        out: c,
+                    },
+                ),
             }
         }
     }
@@ -259,6 +242,20 @@ impl Executable {
         let view = unsafe { View::from_raw_parts(dtype, &o.shape, Some(&strides), self.operand_address(o)) };
         view.expect("an operand has a stride for each dim and fits its buffer")
             .to_tensor()
+    }
+}
+
+/// The arguments of a recurrent step; `at` gives the address of an operand.
+fn recurrent_args(o: &RecurrentOperands, at: &dyn Fn(usize) -> *const u8, out: *mut u8) -> RecurrentArgs {
+    let optional = |i: Option<usize>| i.map_or(std::ptr::null(), |i| at(i).cast());
+    RecurrentArgs {
+        inputs: at(0).cast(),
+        state: at(1).cast(),
+        cell: optional(o.cell),
+        weight: at(o.weight).cast(),
+        projection: optional(o.projection),
+        bias: optional(o.bias),
+        out: out.cast(),
     }
 }
 

@@ -180,61 +180,80 @@ impl Avx512Rewrite<'_> {
         if let Some((w, long)) = wider_comparison(i.code()) {
             return self.emit_comparison(n, i, place, w.zmm, long);
         }
-        if is_scalar(i.mnemonic()) || takes_first_lane(i) {
-            self.out.push(*i);
-        } else if place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory {
-            // A load from the slot reads one part of the stored vector.
-            self.out.push(*i);
-        } else if let Some(w) = match_splat(i) {
-            let j = Instruction::with2(w.zmm, to_zmm(i.op0_register()), i.op1_register());
-            self.out.push(j.map_err(encode_error)?);
-        } else if extends_register(i) {
-            return Err(Reject::Code(i.code()));
-        } else if let Some(code) = truncating_store(i.code()) {
-            if place != Some(OperandPlace::Memory) || i.immediate8() != 0 {
-                return Err(Reject::Code(i.code()));
-            }
-            let j = Instruction::with2(code, copy_memory_operand(i), to_zmm(i.op1_register()));
-            self.out.push(j.map_err(encode_error)?);
-        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(OperandPlace::Memory) {
-            // Kernels encode a streaming store this way; without f64 values they have no other use for it.
-            let mut j = *i;
-            j.set_code(Code::EVEX_Vmovntps_m512_zmm);
-            j.set_op1_register(to_zmm(i.op1_register()));
-            self.out.push(j);
-            self.streams = true;
-        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmm_xmmm128 && place == Some(OperandPlace::Memory) {
-            let j = Instruction::with1(Code::Prefetcht1_m8, copy_memory_operand(i));
-            self.out.push(j.map_err(encode_error)?);
-        } else if let Some(order) = match_exchange(i) {
-            let z = to_zmm(i.op1_register());
-            let code = Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8;
-            let j = Instruction::with4(code, to_zmm(i.op0_register()), z, z, order.of_four());
-            self.out.push(j.map_err(encode_error)?);
-        } else if swaps_lanes(i) {
-            let j = self.widen_operands(i, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8, place);
-            self.out.push(j);
-        } else if merges_rows(i) {
-            let j = self.widen_operands(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
-            self.out.push(j);
-        } else if let Some(c) = match_crossing(i) {
-            let j = self.widen_crossing(i, c, place)?;
-            self.out.push(j);
-        } else if clears_register(i) {
-            let r = to_zmm(i.op0_register());
-            let zero = Instruction::with3(Code::EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32, r, r, r);
-            self.out.push(zero.map_err(encode_error)?);
-        } else if i.code() == Code::VEX_Vptest_xmm_xmmm128 {
+        if i.code() == Code::VEX_Vptest_xmm_xmmm128 {
             self.emit_test(n, i)?;
         } else {
-            let w = wider(i.code()).ok_or(Reject::Code(i.code()))?;
-            let j = self.widen_operands(i, w.zmm, place);
+            let j = match self.widen_stream(i, place)? {
+                Some(j) => j,
+                None => self.widen_inst(i, place)?,
+            };
             self.out.push(j);
         }
         if let Some(z) = defined {
             self.masks[z] = None;
         }
         Ok(())
+    }
+
+    /// The 512-bit form of an instruction that neither reads nor defines a mask.
+    fn widen_inst(&self, i: &Instruction, place: Option<OperandPlace>) -> Result<Instruction, Reject> {
+        // A load from the slot reads one part of the stored vector.
+        let loads_part = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
+        if is_scalar(i.mnemonic()) || takes_first_lane(i) || loads_part {
+            return Ok(*i);
+        }
+        let to = to_zmm(i.op0_register());
+        if let Some(w) = match_splat(i) {
+            return Instruction::with2(w.zmm, to, i.op1_register()).map_err(encode_error);
+        }
+        if extends_register(i) {
+            return Err(Reject::Code(i.code()));
+        }
+        if let Some(code) = truncating_store(i.code()) {
+            if place != Some(OperandPlace::Memory) || i.immediate8() != 0 {
+                return Err(Reject::Code(i.code()));
+            }
+            return Instruction::with2(code, copy_memory_operand(i), to_zmm(i.op1_register())).map_err(encode_error);
+        }
+        if let Some(order) = match_exchange(i) {
+            let z = to_zmm(i.op1_register());
+            let code = Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8;
+            return Instruction::with4(code, to, z, z, order.of_four()).map_err(encode_error);
+        }
+        if let Some(c) = match_crossing(i) {
+            return self.widen_crossing(i, c, place);
+        }
+        if clears_register(i) {
+            return Instruction::with3(Code::EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32, to, to, to).map_err(encode_error);
+        }
+        let code = match i {
+            i if swaps_lanes(i) => Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8,
+            i if merges_rows(i) => Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8,
+            i => wider(i.code()).ok_or(Reject::Code(i.code()))?.zmm,
+        };
+        Ok(self.widen_operands(i, code, place))
+    }
+
+    /// The streaming store or the prefetch that an instruction stands for, if it is one of these. Kernels encode them as
+    /// moves of two f64; without f64 values they have no other use for these moves.
+    fn widen_stream(&mut self, i: &Instruction, place: Option<OperandPlace>) -> Result<Option<Instruction>, Reject> {
+        if !self.may_stream || place != Some(OperandPlace::Memory) {
+            return Ok(None);
+        }
+        match i.code() {
+            Code::VEX_Vmovupd_xmmm128_xmm => {
+                let mut j = *i;
+                j.set_code(Code::EVEX_Vmovntps_m512_zmm);
+                j.set_op1_register(to_zmm(i.op1_register()));
+                self.streams = true;
+                Ok(Some(j))
+            }
+            Code::VEX_Vmovupd_xmm_xmmm128 => {
+                let j = Instruction::with1(Code::Prefetcht1_m8, copy_memory_operand(i));
+                j.map(Some).map_err(encode_error)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The vector register that an instruction writes.

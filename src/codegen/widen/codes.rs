@@ -242,65 +242,30 @@ pub(super) fn takes_first_lane(i: &Instruction) -> bool {
 /// lane.
 pub(super) fn is_scalar(m: Mnemonic) -> bool {
     use Mnemonic::*;
+    let moves = matches!(m, Vmovss | Vmovsd | Vmovd | Vmovq);
+    let compares = matches!(m, Vcmpss | Vcmpsd | Vucomiss | Vucomisd | Ucomiss | Ucomisd);
+    moves || compares || is_scalar_arithmetic(m) || is_scalar_conversion(m)
+}
+
+#[rustfmt::skip]
+fn is_scalar_arithmetic(m: Mnemonic) -> bool {
+    use Mnemonic::*;
     matches!(
         m,
-        Vaddss
-            | Vsubss
-            | Vmulss
-            | Vdivss
-            | Vsqrtss
-            | Vminss
-            | Vmaxss
-            | Vroundss
-            | Vmovss
-            | Vucomiss
-            | Vcvtsi2ss
-            | Vcvttss2si
-            | Vcmpss
-            | Vfmadd132ss
-            | Vfmadd213ss
-            | Vfmadd231ss
-            | Vfnmadd132ss
-            | Vfnmadd213ss
-            | Vfnmadd231ss
-            | Vfmsub132ss
-            | Vfmsub213ss
-            | Vfmsub231ss
-            | Vfnmsub132ss
-            | Vfnmsub213ss
-            | Vfnmsub231ss
-            | Vaddsd
-            | Vsubsd
-            | Vmulsd
-            | Vdivsd
-            | Vsqrtsd
-            | Vminsd
-            | Vmaxsd
-            | Vroundsd
-            | Vmovsd
-            | Vucomisd
-            | Vcvtsi2sd
-            | Vcvttsd2si
-            | Vcmpsd
-            | Vfmadd132sd
-            | Vfmadd213sd
-            | Vfmadd231sd
-            | Vfnmadd132sd
-            | Vfnmadd213sd
-            | Vfnmadd231sd
-            | Vfmsub132sd
-            | Vfmsub213sd
-            | Vfmsub231sd
-            | Vfnmsub132sd
-            | Vfnmsub213sd
-            | Vfnmsub231sd
-            | Vcvtss2sd
-            | Vcvtsd2ss
-            | Ucomiss
-            | Ucomisd
-            | Cvttss2si
-            | Cvttsd2si
-            | Vmovd
-            | Vmovq
+        Vaddss | Vsubss | Vmulss | Vdivss | Vsqrtss | Vminss | Vmaxss | Vroundss
+            | Vfmadd132ss | Vfmadd213ss | Vfmadd231ss | Vfnmadd132ss | Vfnmadd213ss | Vfnmadd231ss
+            | Vfmsub132ss | Vfmsub213ss | Vfmsub231ss | Vfnmsub132ss | Vfnmsub213ss | Vfnmsub231ss
+            | Vaddsd | Vsubsd | Vmulsd | Vdivsd | Vsqrtsd | Vminsd | Vmaxsd | Vroundsd
+            | Vfmadd132sd | Vfmadd213sd | Vfmadd231sd | Vfnmadd132sd | Vfnmadd213sd | Vfnmadd231sd
+            | Vfmsub132sd | Vfmsub213sd | Vfmsub231sd | Vfnmsub132sd | Vfnmsub213sd | Vfnmsub231sd
+    )
+}
+
+#[rustfmt::skip]
+fn is_scalar_conversion(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        m,
+        Vcvtsi2ss | Vcvttss2si | Vcvtsi2sd | Vcvttsd2si | Vcvtss2sd | Vcvtsd2ss | Cvttss2si | Cvttsd2si
     )
 }

@@ -108,19 +108,28 @@ pub(super) fn match_crossing(i: &Instruction) -> Option<Crossing> {
             Some(VEX_Vinserti128_ymm_ymm_xmmm128_imm8),
             EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8,
         ),
-        VEX_Vpsubusw_xmm_xmm_xmmm128 => (Binary, None, EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er),
-        VEX_Vpsubw_xmm_xmm_xmmm128 => (Binary, None, EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32),
-        VEX_Vpsubsb_xmm_xmm_xmmm128 => (Binary, None, EVEX_Vpsravd_zmm_k1z_zmm_zmmm512b32),
-        VEX_Vpsubusb_xmm_xmm_xmmm128 => (Binary, None, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64),
-        VEX_Vpsubb_xmm_xmm_xmmm128 => (Binary, None, EVEX_Vpsravq_zmm_k1z_zmm_zmmm512b64),
-        VEX_Vpaddsb_xmm_xmm_xmmm128 => (Whole, None, EVEX_Vcvtqq2pd_zmm_k1z_zmmm512b64_er),
-        VEX_Vpaddusb_xmm_xmm_xmmm128 => (Whole, None, EVEX_Vcvttpd2qq_zmm_k1z_zmmm512b64_sae),
-        VEX_Vpaddb_xmm_xmm_xmmm128 => (Whole, None, EVEX_Vcvtpd2qq_zmm_k1z_zmmm512b64_er),
-        VEX_Vpavgb_xmm_xmm_xmmm128 => (ToHalf, None, EVEX_Vcvtqq2ps_ymm_k1z_zmmm512b64_er),
+        _ => return match_native(i),
+    };
+    Some(Crossing { shape, ymm, zmm })
+}
+
+/// The form of an instruction that stands for an operation of [`natives`](crate::codegen::natives).
+fn match_native(i: &Instruction) -> Option<Crossing> {
+    use Code::*;
+    use Shape::*;
+    let (shape, zmm) = match i.code() {
+        VEX_Vpsubusw_xmm_xmm_xmmm128 => (Binary, EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er),
+        VEX_Vpsubw_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32),
+        VEX_Vpsubsb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsravd_zmm_k1z_zmm_zmmm512b32),
+        VEX_Vpsubusb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64),
+        VEX_Vpsubb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsravq_zmm_k1z_zmm_zmmm512b64),
+        VEX_Vpaddsb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtqq2pd_zmm_k1z_zmmm512b64_er),
+        VEX_Vpaddusb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvttpd2qq_zmm_k1z_zmmm512b64_sae),
+        VEX_Vpaddb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtpd2qq_zmm_k1z_zmmm512b64_er),
+        VEX_Vpavgb_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtqq2ps_ymm_k1z_zmmm512b64_er),
         _ => return None,
     };
     // What stands for an operation on one vector names it twice.
-    let twice = shape == Whole || i.code() == VEX_Vpavgb_xmm_xmm_xmmm128;
     let same = i.op_kind(2) == OpKind::Register && i.op_register(1) == i.op_register(2);
-    (!twice || same).then_some(Crossing { shape, ymm, zmm })
+    (shape == Binary || same).then_some(Crossing { shape, ymm: None, zmm })
 }

@@ -126,39 +126,40 @@ pub fn find_bad_node(
         .iter()
         .filter(|n| graph[*n].op().is_call() && values.tensors.contains_key(n))
         .collect();
-    let mut look = |i: usize| blame_node(session, module, candidates[i], &values.tensors, bound, tolerance);
-    if every {
-        for i in 0..candidates.len() {
-            if let Some(blame) = look(i)? {
-                return Ok(BisectOutcome::Differ(blame));
-            }
-        }
-        return Ok(BisectOutcome::Agree {
-            nodes: candidates.len(),
-        });
+    let count = candidates.len();
+    let mut blame = |i: usize| blame_node(session, module, candidates[i], &values.tensors, bound, tolerance);
+    if !every {
+        return bisect_nodes(count, blame);
     }
-    // A difference propagates to what is computed from it: look for the first node that has it.
-    let mut looked = 0;
-    let last = candidates.len().checked_sub(1);
-    let Some(mut hi) = last else {
+    for i in 0..count {
+        if let Some(blame) = blame(i)? {
+            return Ok(BisectOutcome::Differ(blame));
+        }
+    }
+    Ok(BisectOutcome::Agree { nodes: count })
+}
+
+/// Finds the first of `count` nodes that differs. A difference propagates to what is computed from it, so if the last
+/// node agrees, all do.
+fn bisect_nodes(count: usize, mut blame: impl FnMut(usize) -> Staged<Option<Blame>>) -> Staged<BisectOutcome> {
+    let Some(mut hi) = count.checked_sub(1) else {
         return Ok(BisectOutcome::Agree { nodes: 0 });
     };
-    let Some(mut blame) = look(hi)? else {
+    let Some(mut found) = blame(hi)? else {
         return Ok(BisectOutcome::Agree { nodes: 1 });
     };
     let mut lo = 0;
-    while lo < hi && looked < 64 {
+    while lo < hi {
         let middle = lo + (hi - lo) / 2;
-        looked += 1;
-        match look(middle)? {
+        match blame(middle)? {
             Some(b) => {
-                blame = b;
+                found = b;
                 hi = middle;
             }
             None => lo = middle + 1,
         }
     }
-    Ok(BisectOutcome::Differ(blame))
+    Ok(BisectOutcome::Differ(found))
 }
 
 /// Compares node `n` with the interpreter, compiling only what `n` needs.

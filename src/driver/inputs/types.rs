@@ -74,32 +74,8 @@ impl Declarer<'_> {
             }
             return;
         }
-        let given = match &p.given {
-            Given::Value(v) => match &declared {
-                // A list of numbers, which is a tensor here.
-                Val::Leaf(_) if is_nested(v) => match self.binder.provided_value(&place, p) {
-                    Some(t) => type_of(&t),
-                    None => return,
-                },
-                // A list without a declared type is a tensor if an op takes one here.
-                Val::Unknown if path.is_empty() && place.is_tensor => {
-                    literal::natural_tensor(v).map_or_else(|| type_of(v), |t| Val::Leaf(t.ty()))
-                }
-                _ => type_of(v),
-            },
-            Given::Typed(_, t) => t.clone(),
-            // These are reported when they are bound.
-            Given::Word(_) | Given::Unsupported(_) | Given::Each(_) => return,
-            Given::File(array) => Val::Leaf(array.ty()),
-            Given::Type(t) => t.clone(),
-            Given::Fill(_, Some(t)) => Val::Leaf(t.clone()),
-            Given::Fill(_, None) => {
-                if declared == Val::Unknown {
-                    let d = self.binder.cannot_be_made(&place);
-                    self.binder.out.push(d);
-                }
-                return;
-            }
+        let Some(given) = self.given_type(&place, &declared, p, path.is_empty()) else {
+            return;
         };
         if let Given::Value(_) = p.given
             && !matches!(given, Val::Leaf(_))
@@ -112,10 +88,37 @@ impl Declarer<'_> {
             _ => p.origin.clone(),
         };
         if let Some(ty) = self.unify_types(&place, Some(declared), given, &origin)
-            && let Some(at) = item_type_mut(&mut self.types[i], path)
+            && let Some(item) = item_type_mut(&mut self.types[i], path)
         {
-            *at = ty;
+            *item = ty;
         }
+    }
+
+    /// The type of a provided value; `None` if it declares nothing. `whole` says whether it is a whole input.
+    fn given_type(&mut self, place: &InputPlace, declared: &Type, p: &Provided, whole: bool) -> Option<Type> {
+        Some(match &p.given {
+            Given::Value(v) => match declared {
+                // A list of numbers, which is a tensor here.
+                Val::Leaf(_) if is_nested(v) => type_of(&self.binder.provided_value(place, p)?),
+                // A list without a declared type is a tensor if an op takes one here.
+                Val::Unknown if whole && place.is_tensor => {
+                    literal::natural_tensor(v).map_or_else(|| type_of(v), |t| Val::Leaf(t.ty()))
+                }
+                _ => type_of(v),
+            },
+            Given::Typed(_, t) | Given::Type(t) => t.clone(),
+            // These are reported when they are bound.
+            Given::Word(_) | Given::Unsupported(_) | Given::Each(_) => return None,
+            Given::File(array) => Val::Leaf(array.ty()),
+            Given::Fill(_, Some(t)) => Val::Leaf(t.clone()),
+            Given::Fill(_, None) => {
+                if *declared == Val::Unknown {
+                    let d = self.binder.cannot_be_made(place);
+                    self.binder.out.push(d);
+                }
+                return None;
+            }
+        })
     }
 
     /// The unification of the declared and the given type, if they agree.

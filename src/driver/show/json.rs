@@ -7,7 +7,7 @@
 //! `{"device": "cpu"}`, `{"torch": "strided"}`, `{"graph": "helper"}`, `{"float": "inf"}`, `{"complex": [re, im]}`,
 //! `{"size": "2*N"}`, `{"dict": [[k, v], …]}`, `{"ellipsis": true}`, `{"opaque": text}`.
 
-use crate::graph::{Arg, AttributeKind, Graph, GraphModule, ModuleFrame};
+use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, ModuleDecl, ModuleFrame};
 use crate::op::write_literal;
 use crate::types::{Val, write_float};
 use serde_json::{Map, Value, json};
@@ -23,35 +23,12 @@ pub fn from_module(m: &GraphModule) -> Value {
     let modules: Map<String, Value> = m
         .modules
         .iter()
-        .map(|(path, d)| {
-            let args: Vec<String> = d.args.iter().map(write_literal).collect();
-            let kwargs: Map<String, Value> = d
-                .kwargs
-                .iter()
-                .map(|(k, v)| (k.to_string(), write_literal(v).into()))
-                .collect();
-            (
-                path.to_string(),
-                json!({"class": &*d.class, "args": args, "kwargs": kwargs}),
-            )
-        })
+        .map(|(path, d)| (path.to_string(), module_object(d)))
         .collect();
     let attributes: Map<String, Value> = m
         .attributes
         .iter()
-        .map(|(path, a)| {
-            let kind = match a.kind {
-                AttributeKind::Parameter => "parameter",
-                AttributeKind::Buffer => "buffer",
-                AttributeKind::Constant => "constant",
-            };
-            let ty = a
-                .value
-                .as_ref()
-                .map(|v| v.ty().to_string())
-                .or_else(|| a.ty.as_ref().map(|t| t.to_string()));
-            (path.to_string(), json!({"kind": kind, "type": ty}))
-        })
+        .map(|(path, a)| (path.to_string(), attribute_object(a)))
         .collect();
     let dims: Map<String, Value> = m
         .dims
@@ -68,8 +45,26 @@ pub fn from_module(m: &GraphModule) -> Value {
     })
 }
 
+fn module_object(d: &ModuleDecl) -> Value {
+    let args: Vec<String> = d.args.iter().map(write_literal).collect();
+    let kwargs = d.kwargs.iter();
+    let kwargs: Map<String, Value> = kwargs.map(|(k, v)| (k.to_string(), write_literal(v).into())).collect();
+    json!({"class": &*d.class, "args": args, "kwargs": kwargs})
+}
+
+fn attribute_object(a: &Attribute) -> Value {
+    let kind = match a.kind {
+        AttributeKind::Parameter => "parameter",
+        AttributeKind::Buffer => "buffer",
+        AttributeKind::Constant => "constant",
+    };
+    let value = a.value.as_ref().map(|v| v.ty().to_string());
+    let ty = value.or_else(|| a.ty.as_ref().map(|t| t.to_string()));
+    json!({"kind": kind, "type": ty})
+}
+
 fn node_objects(g: &Graph) -> Vec<Value> {
-    let one = |n| {
+    let object = |n| {
         let node = &g[n];
         let kwargs: Map<String, Value> = node
             .kwargs()
@@ -103,7 +98,7 @@ fn node_objects(g: &Graph) -> Vec<Value> {
         }
         o
     };
-    g.iter().map(one).collect()
+    g.iter().map(object).collect()
 }
 
 fn arg_value(g: &Graph, a: &Arg) -> Value {

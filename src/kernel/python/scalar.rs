@@ -2,7 +2,7 @@
 
 use super::numpy_dtype;
 use crate::kernel::*;
-use crate::scalar::{Compare, Unary};
+use crate::scalar::{Compare, Unary, lower_case};
 
 /// A scalar as a Python literal.
 pub(super) fn print_scalar(s: Scalar) -> String {
@@ -56,65 +56,58 @@ pub(super) fn print_cast_of(from: DType, to: DType, x: &str) -> String {
 
 pub(super) fn print_unary(op: Unary, x: u32, d: DType) -> String {
     let int = !d.is_float();
-    let name = match op {
-        Unary::Neg => return format!("-v{x}"),
-        Unary::Not => return format!("~v{x}"),
-        Unary::BitNot => return format!("~v{x}"),
-        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc if int => return format!("v{x}"),
-        Unary::IsNan | Unary::IsInf | Unary::SignBit if int => {
-            return if op == Unary::SignBit {
-                format!("v{x} < 0")
-            } else {
-                format!("v{x} != v{x}")
-            };
-        }
-        Unary::Sign | Unary::Abs if d == DType::B8 => return format!("v{x}"),
-        Unary::Sign if int => return format!("np.sign(v{x})"),
-        Unary::Rsqrt => return format!("{}(1) / np.sqrt(v{x})", numpy_dtype(d)),
-        Unary::Recip => return format!("{}(1) / v{x}", numpy_dtype(d)),
-        Unary::Abs => "np.abs",
-        Unary::Sign => "sign",
-        Unary::Floor => "np.floor",
-        Unary::Ceil => "np.ceil",
-        Unary::Round => "np.rint",
-        Unary::Trunc => "np.trunc",
-        Unary::Sqrt => "np.sqrt",
-        Unary::Exp => "np.exp",
-        Unary::Exp2 => "np.exp2",
-        Unary::Expm1 => "np.expm1",
-        Unary::Log => "np.log",
-        Unary::Log2 => "np.log2",
-        Unary::Log10 => "np.log10",
-        Unary::Log1p => "np.log1p",
-        Unary::Sin => "np.sin",
-        Unary::Cos => "np.cos",
-        Unary::Tan => "np.tan",
-        Unary::Asin => "np.arcsin",
-        Unary::Acos => "np.arccos",
-        Unary::Atan => "np.arctan",
-        Unary::Sinh => "np.sinh",
-        Unary::Cosh => "np.cosh",
-        Unary::Tanh => "np.tanh",
-        Unary::Asinh => "np.arcsinh",
-        Unary::Acosh => "np.arccosh",
-        Unary::Atanh => "np.arctanh",
-        Unary::Erf => "erf",
-        Unary::Erfc => "erfc",
-        Unary::Erfcx => "erfcx",
-        Unary::Erfinv => "erfinv",
-        Unary::Lgamma => "lgamma",
-        Unary::Digamma => "digamma",
-        Unary::I0 => "bessel_i0",
-        Unary::I0e => "bessel_i0e",
-        Unary::I1 => "bessel_i1",
-        Unary::I1e => "bessel_i1e",
-        Unary::Ndtri => "ndtri",
-        Unary::Sigmoid => "sigmoid",
-        Unary::IsNan => "np.isnan",
-        Unary::IsInf => "np.isinf",
-        Unary::SignBit => "np.signbit",
-    };
-    format!("{name}(v{x})")
+    match op {
+        Unary::Neg => format!("-v{x}"),
+        Unary::Not | Unary::BitNot => format!("~v{x}"),
+        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc if int => format!("v{x}"),
+        Unary::SignBit if int => format!("v{x} < 0"),
+        Unary::IsNan | Unary::IsInf if int => format!("v{x} != v{x}"),
+        Unary::Sign | Unary::Abs if d == DType::B8 => format!("v{x}"),
+        Unary::Sign if int => format!("np.sign(v{x})"),
+        Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e => format!("bessel_{}(v{x})", lower_case(op)),
+        Unary::Rsqrt => format!("{}(1) / np.sqrt(v{x})", numpy_dtype(d)),
+        Unary::Recip => format!("{}(1) / v{x}", numpy_dtype(d)),
+        _ => match numpy_function(op) {
+            Some(name) => format!("np.{name}(v{x})"),
+            // The prelude defines the others.
+            None => format!("{}(v{x})", lower_case(op)),
+        },
+    }
+}
+
+/// The numpy function that computes `op`, if there is one.
+fn numpy_function(op: Unary) -> Option<&'static str> {
+    Some(match op {
+        Unary::Abs => "abs",
+        Unary::Floor => "floor",
+        Unary::Ceil => "ceil",
+        Unary::Round => "rint",
+        Unary::Trunc => "trunc",
+        Unary::Sqrt => "sqrt",
+        Unary::Exp => "exp",
+        Unary::Exp2 => "exp2",
+        Unary::Expm1 => "expm1",
+        Unary::Log => "log",
+        Unary::Log2 => "log2",
+        Unary::Log10 => "log10",
+        Unary::Log1p => "log1p",
+        Unary::Sin => "sin",
+        Unary::Cos => "cos",
+        Unary::Tan => "tan",
+        Unary::Asin => "arcsin",
+        Unary::Acos => "arccos",
+        Unary::Atan => "arctan",
+        Unary::Sinh => "sinh",
+        Unary::Cosh => "cosh",
+        Unary::Tanh => "tanh",
+        Unary::Asinh => "arcsinh",
+        Unary::Acosh => "arccosh",
+        Unary::Atanh => "arctanh",
+        Unary::IsNan => "isnan",
+        Unary::IsInf => "isinf",
+        Unary::SignBit => "signbit",
+        _ => return None,
+    })
 }
 
 pub(super) fn print_binary(op: Binary, x: u32, y: u32, d: DType) -> String {

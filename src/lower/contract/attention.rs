@@ -15,15 +15,6 @@ pub(in crate::lower) fn attention_step(
     how: &Attend,
     out: &[usize],
 ) -> Contract {
-    let strides = |o: &BufferOperand| {
-        let s: Vec<usize> = o
-            .strides
-            .iter()
-            .zip(&o.shape)
-            .map(|(&s, &d)| if d == 1 { 0 } else { s.max(0) as usize })
-            .collect();
-        [s[0], s[1], s[2]]
-    };
     let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
     let own = crate::tensor::contiguous_strides(out);
     let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
@@ -47,9 +38,9 @@ pub(in crate::lower) fn attention_step(
         keys: k.shape[2],
         size: q.shape[3],
         value_size: v.shape[3],
-        q: strides(q),
-        k: strides(k),
-        v: strides(v),
+        q: leading_strides(q),
+        k: leading_strides(k),
+        v: leading_strides(v),
         out: match how.rows_first {
             true => [own[0], own[2], own[1]],
             false => [own[0], own[1], own[2]],
@@ -64,6 +55,14 @@ pub(in crate::lower) fn attention_step(
     Contract::Attention(Box::new(desc), operands)
 }
 
+/// The strides of the first three dims; 0 for dims of size 1.
+fn leading_strides(o: &BufferOperand) -> [usize; 3] {
+    std::array::from_fn(|d| match o.shape[d] {
+        1 => 0,
+        _ => o.strides[d].max(0) as usize,
+    })
+}
+
 /// Recognises `scaled_dot_product_attention` and `biased_attention` that can run as one step: rank 3 or 4, equal batch
 /// sizes, no dropout.
 pub(in crate::lower) fn recognise_attention(
@@ -76,13 +75,10 @@ pub(in crate::lower) fn recognise_attention(
     let (_, k) = types.fixed_type("key")?;
     let (_, v) = types.fixed_type("value")?;
     let rank = q.len();
-    let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
-    let heads = rank == 3 || (q[0] == k[0] && k[1] != 0 && q[1].is_multiple_of(k[1]));
-    let shared = || Ok(!biased && ids.bool("enable_gqa")?);
-    let heads = heads && (rank == 4 || q[0] == k[0]) && (rank == 3 || q[1] == k[1] || shared()?);
     let known = matches!(dtype, DType::F32 | DType::F64);
     let dropped = !biased && ids.f64("dropout_p")? != 0.0;
-    if dropped || !same || !heads || !known || [&q, &k, &v].iter().any(|s| s.contains(&0)) {
+    let shares_heads = !biased && ids.bool("enable_gqa")?;
+    if dropped || !known || !fits_one_step([&q, &k, &v], shares_heads) {
         return Ok(None);
     }
     let scale = match ids.get("scale") {
@@ -113,6 +109,17 @@ pub(in crate::lower) fn recognise_attention(
     };
     let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
     push_attention(tir, dtype, result, args, how).map(Some)
+}
+
+/// Whether one step computes attention of these shapes: rank 3 or 4, equal batch sizes, no empty dims. With
+/// `shares_heads`, several heads of the query may share one of the key.
+fn fits_one_step([q, k, v]: [&[usize]; 3], shares_heads: bool) -> bool {
+    let rank = q.len();
+    let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
+    if !same || [q, k, v].iter().any(|s| s.contains(&0)) {
+        return false;
+    }
+    q[0] == k[0] && (rank == 3 || q[1] == k[1] || (shares_heads && q[1].is_multiple_of(k[1])))
 }
 
 /// Pushes the attention's value and a view of it in torch's order.

@@ -12,15 +12,7 @@ const WORTH: usize = 512 << 10;
 
 /// Merges every such pair of steps.
 pub(in crate::lower) fn join_expansions(program: &mut Program) {
-    let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
-    for (i, s) in program.steps.iter().enumerate() {
-        for b in s.buffers() {
-            let at = uses.entry(b).or_default();
-            if at.last() != Some(&i) {
-                at.push(i);
-            }
-        }
-    }
+    let uses = steps_by_buffer(program);
     let mut gone = vec![false; program.steps.len()];
     for first in 0..program.steps.len() {
         let Some((between, conv)) = first_conv(program, first) else {
@@ -37,19 +29,7 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
             _ => depthwise_of(program, second, &between, &conv).map(|_| Err(ExpansionRefusal::Shared)),
         };
         let Some(joined) = joined else { continue };
-        let names =
-            [between.buffer, contract_output(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
-        let size = program.buffers[between.buffer.0].byte_count();
-        match &joined {
-            Ok(_) => {
-                let how = format!(
-                    "computed in bands of rows, so that the intermediate {} stay in cache",
-                    shown_bytes(size)
-                );
-                program.fusion.note_together(&names[0], &names[1], how);
-            }
-            Err(why) => program.fusion.note_apart(&names[0], &names[1], why),
-        }
+        note_outcome(program, between.buffer, second, joined.as_ref().err());
         if let Ok(step) = joined {
             program.steps[second] = step;
             program.buffers[between.buffer.0].place = BufferPlace::Pieces;
@@ -64,6 +44,31 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
     program.steps.retain(|_| kept.next().unwrap_or(true));
     let mut kept = gone.iter().map(|g| !g);
     program.nodes.retain(|_| kept.next().unwrap_or(true));
+}
+
+/// The steps that use each buffer, in order.
+fn steps_by_buffer(program: &Program) -> HashMap<BufferId, Vec<usize>> {
+    let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
+    for (i, s) in program.steps.iter().enumerate() {
+        for b in s.buffers() {
+            let steps = uses.entry(b).or_default();
+            if steps.last() != Some(&i) {
+                steps.push(i);
+            }
+        }
+    }
+    uses
+}
+
+/// Reports that step `second` is merged with the step that computes `between`, or why it is not.
+fn note_outcome(program: &mut Program, between: BufferId, second: usize, refusal: Option<&ExpansionRefusal>) {
+    let [a, b] = [between, contract_output(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
+    if let Some(why) = refusal {
+        return program.fusion.note_apart(&a, &b, why);
+    }
+    let size = shown_bytes(program.buffers[between.0].byte_count());
+    let how = format!("computed in bands of rows, so that the intermediate {size} stay in cache");
+    program.fusion.note_together(&a, &b, how);
 }
 
 /// The convolution of step `i`, and the result of its tail, if the tail only reads the convolution's result.

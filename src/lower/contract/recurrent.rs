@@ -142,14 +142,8 @@ impl RecurrentNetwork {
         set: usize,
         reverse: bool,
     ) -> OpResult<(ValueId, Vec<ValueId>)> {
-        let traced = |tir: &Tir, v: ValueId| Val::Leaf(tir.traced(v));
         let (p, projection) = p.split_at(p.len() - self.projected as usize);
-        let bias = p.get(2).map_or(Val::None, |&b| traced(tir, b));
-        let args = vec![traced(tir, x), traced(tir, p[0]), bias];
-        let inputs = match tir.call(OpId::Linear, args)? {
-            Val::Leaf(t) => ValueId(t.id),
-            _ => unreachable!("linear returns one tensor"),
-        };
+        let inputs = push_linear(tir, x, p[0], p.get(2).copied())?;
         let shape = tir.value(x).shape.clone();
         let (time, batch) = (shape[0], shape[1]);
         let state = tir.value(states[0]).shape[2];
@@ -162,10 +156,7 @@ impl RecurrentNetwork {
         operands.extend(projection);
         operands.extend(p.get(3));
         for o in &mut operands {
-            let whole = tir.access(*o).is_some_and(|a| a.is_contiguous(&tir.value(*o).shape));
-            if !whole {
-                *o = tir.copy(*o)?;
-            }
+            *o = make_contiguous(tir, *o)?;
         }
         let how = Special::Recurrent {
             cell: self.cell,
@@ -184,6 +175,21 @@ impl RecurrentNetwork {
         }
         Ok((out, finals))
     }
+}
+
+fn push_linear(tir: &mut Tir, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> OpResult<ValueId> {
+    let traced = |v: ValueId| Val::Leaf(tir.traced(v));
+    let args = vec![traced(x), traced(weight), bias.map_or(Val::None, traced)];
+    match tir.call(OpId::Linear, args)? {
+        Val::Leaf(t) => Ok(ValueId(t.id)),
+        _ => unreachable!("linear returns one tensor"),
+    }
+}
+
+/// The value itself if its elements are contiguous in memory, else a copy.
+fn make_contiguous(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+    let contiguous = tir.access(v).is_some_and(|a| a.is_contiguous(&tir.value(v).shape));
+    if contiguous { Ok(v) } else { tir.copy(v) }
 }
 
 /// `[a, b, n]` as a view `[b, a, n]`.

@@ -18,20 +18,7 @@ impl Tir {
             return Ok(Val::Leaf(self.traced(r)));
         }
         match call.op.meaning {
-            Meaning::Pointwise(_) => {
-                let p = op::instantiate(&types)?;
-                let args = p
-                    .operands
-                    .iter()
-                    .map(|&i| tensor_operand(&ids, i))
-                    .collect::<OpResult<Vec<_>>>()?;
-                let shape = known_shape(&p.out)?;
-                let v = self.push(p.out.dtype, &shape, Def::Pointwise { expr: p.expr, args })?;
-                if let Some(a) = activation_of(&types) {
-                    self.activations.insert(v, a);
-                }
-                Ok(Val::Leaf(self.traced(v)))
-            }
+            Meaning::Pointwise(_) => self.push_pointwise(&types, &ids),
             Meaning::Reduce(f) => self.reduce(f(&types)?, &ids),
             Meaning::View(f) => {
                 let view = f(&types)?;
@@ -60,6 +47,18 @@ impl Tir {
                 }
             }
         }
+    }
+
+    fn push_pointwise(&mut self, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
+        let p = op::instantiate(types)?;
+        let operands = p.operands.iter().map(|&i| tensor_operand(ids, i));
+        let args = operands.collect::<OpResult<Vec<_>>>()?;
+        let shape = known_shape(&p.out)?;
+        let v = self.push(p.out.dtype, &shape, Def::Pointwise { expr: p.expr, args })?;
+        if let Some(a) = activation_of(types) {
+            self.activations.insert(v, a);
+        }
+        Ok(Val::Leaf(self.traced(v)))
     }
 
     fn reduce(&mut self, r: Reduction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {

@@ -72,28 +72,18 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
         Special::Rows { wrap } => write_rows(k, &operands, &out, first, &tir.value(args[1]).shape, *wrap),
         Special::Pad { before, value } => store_each(k, shape, &out, |k, i| {
             let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
-            let conds = src
-                .iter()
-                .zip(first)
-                .map(|(s, &n)| Cond::within(s.clone(), n))
-                .collect();
+            let conds = src.iter().zip(first);
+            let conds = conds.map(|(s, &n)| Cond::within(s.clone(), n)).collect();
             k.load_or(operands[0].0, element_index(&operands[0].1, &src), conds, *value)
         }),
-        Special::MaxPool(window) => store_each(k, shape, &out, |k, i| {
-            let init = lowest_value(def.dtype);
-            reduce_window(k, ReduceOp::Max, def.dtype, window, first, &operands[0], i, init)
-        }),
-        Special::AvgPool {
-            window,
-            count_include_pad,
-            divisor,
-        } => store_each(k, shape, &out, |k, i| {
-            let zero = Scalar::from_i64(def.dtype, 0);
-            let sum = reduce_window(k, ReduceOp::Add, def.dtype, window, first, &operands[0], i, zero);
-            let n = pool_count(k, window, first, i, *count_include_pad, *divisor);
-            let n = k.cast(def.dtype, n);
-            k.binary(Binary::Div, sum, n)
-        }),
+        Special::MaxPool(_) | Special::AvgPool { .. } => {
+            let x = WindowedInput {
+                dtype: def.dtype,
+                sizes: first,
+                x: &operands[0],
+            };
+            store_each(k, shape, &out, |k, i| pool_element(k, how, &x, i));
+        }
         Special::Scan { dim, how } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *how),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
@@ -207,86 +197,102 @@ fn write_rows(
     }
 }
 
-/// Reduces over dim `s` of the window and those after it.
-#[allow(clippy::too_many_arguments, reason = "the state of a recursion, one call a dim")]
-fn reduce_window_dim(
-    k: &mut KernelBuilder,
-    op: ReduceOp,
+/// The input of a pooling op.
+struct WindowedInput<'a> {
     dtype: DType,
-    w: &SpatialWindow,
-    from: &[usize],
-    x: &(Buf, Access),
-    at_dims: Vec<Affine>,
-    s: usize,
-    conds: Vec<Cond>,
-    i: &[Affine],
-    outside: Scalar,
-    init: Value,
-) -> Value {
-    let lead = w.first;
-    if s == w.kernel.len() {
-        let index = element_index(&x.1, &at_dims);
-        return if conds.is_empty() {
-            k.load(x.0, index)
-        } else {
-            k.load_or(x.0, index, conds, outside)
-        };
+    sizes: &'a [usize],
+    x: &'a (Buf, Access),
+}
+
+/// The element of a pooling op's result at index `i`.
+fn pool_element(k: &mut KernelBuilder, how: &Special, x: &WindowedInput, i: &[Affine]) -> Value {
+    match how {
+        Special::AvgPool {
+            window,
+            count_include_pad,
+            divisor,
+        } => {
+            let zero = Scalar::from_i64(x.dtype, 0);
+            let sum = WindowReduction::new(ReduceOp::Add, window, x, i, zero).write(k);
+            let n = match divisor {
+                Some(d) => k.constant(Scalar::Int(DType::I64, *d)),
+                None => count_elements(k, window, x.sizes, i, *count_include_pad),
+            };
+            let n = k.cast(x.dtype, n);
+            k.binary(Binary::Div, sum, n)
+        }
+        Special::MaxPool(window) => WindowReduction::new(ReduceOp::Max, window, x, i, lowest_value(x.dtype)).write(k),
+        _ => unreachable!("the caller matched a pooling op"),
     }
-    k.reduce(w.kernel[s], false, &[(op, &[init])], |k, v| {
-        let pos = i[lead + s].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
-        let mut conds = conds;
-        conds.push(Cond::within(pos.clone(), from[lead + s]));
-        let mut dims = at_dims;
-        dims[lead + s] = pos;
-        let inner = k.constant(op.identity(dtype));
-        vec![reduce_window_dim(
-            k,
+}
+
+/// A reduction over the window at one index of the result.
+struct WindowReduction<'a> {
+    op: ReduceOp,
+    window: &'a SpatialWindow,
+    x: &'a WindowedInput<'a>,
+    /// The index of the result.
+    i: &'a [Affine],
+    /// The value of elements outside of the input.
+    outside: Scalar,
+}
+
+impl<'a> WindowReduction<'a> {
+    fn new(
+        op: ReduceOp,
+        window: &'a SpatialWindow,
+        x: &'a WindowedInput<'a>,
+        i: &'a [Affine],
+        outside: Scalar,
+    ) -> WindowReduction<'a> {
+        WindowReduction {
             op,
-            dtype,
-            w,
-            from,
+            window,
             x,
-            dims,
-            s + 1,
-            conds,
             i,
             outside,
-            inner,
-        )]
-    })[0]
-}
-
-/// A reduction over the window at output index `i`.
-fn reduce_window(
-    k: &mut KernelBuilder,
-    op: ReduceOp,
-    dtype: DType,
-    w: &SpatialWindow,
-    from: &[usize],
-    x: &(Buf, Access),
-    i: &[Affine],
-    outside: Scalar,
-) -> Value {
-    let init = k.initial_value(op, dtype);
-    reduce_window_dim(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
-}
-
-/// The number of elements that a window's mean is over, as an i64 value.
-fn pool_count(
-    k: &mut KernelBuilder,
-    w: &SpatialWindow,
-    from: &[usize],
-    i: &[Affine],
-    count_include_pad: bool,
-    divisor: Option<i64>,
-) -> Value {
-    let lead = w.first;
-    let whole: i64 = w.kernel.iter().product::<usize>() as i64;
-    if let Some(d) = divisor {
-        return k.constant(Scalar::Int(DType::I64, d));
+        }
     }
-    if count_include_pad || w.padding.iter().all(|&p| p == 0) {
-        return k.constant(Scalar::Int(DType::I64, whole));
+
+    fn write(&self, k: &mut KernelBuilder) -> Value {
+        let init = k.initial_value(self.op, self.x.dtype);
+        self.reduce_dim(k, 0, self.i.to_vec(), vec![], init)
+    }
+
+    /// Reduces over dim `s` of the window and those after it. `index` has the input's index in the dims before.
+    fn reduce_dim(
+        &self,
+        k: &mut KernelBuilder,
+        s: usize,
+        mut index: Vec<Affine>,
+        mut conds: Vec<Cond>,
+        init: Value,
+    ) -> Value {
+        let (w, d) = (self.window, self.window.first + s);
+        let (buffer, access) = self.x.x;
+        if s == w.kernel.len() {
+            let index = element_index(access, &index);
+            return match conds.is_empty() {
+                true => k.load(*buffer, index),
+                false => k.load_or(*buffer, index, conds, self.outside),
+            };
+        }
+        k.reduce(w.kernel[s], false, &[(self.op, &[init])], |k, v| {
+            let pos = self.i[d].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
+            conds.push(Cond::within(pos.clone(), self.x.sizes[d]));
+            index[d] = pos;
+            let inner = k.constant(self.op.identity(self.x.dtype));
+            vec![self.reduce_dim(k, s + 1, index, conds, inner)]
+        })[0]
+    }
+}
+
+/// The number of elements of the window at index `i`, as an i64 value.
+fn count_elements(k: &mut KernelBuilder, w: &SpatialWindow, from: &[usize], i: &[Affine], include_pad: bool) -> Value {
+    let lead = w.first;
+    if include_pad || w.padding.iter().all(|&p| p == 0) {
+        let whole: usize = w.kernel.iter().product();
+        return k.constant(Scalar::Int(DType::I64, whole as i64));
     }
     let mut n = k.constant(Scalar::Int(DType::I64, 1));
     for s in 0..w.kernel.len() {

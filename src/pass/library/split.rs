@@ -89,20 +89,7 @@ pub(in crate::pass) fn find_graph<'m>(module: &'m GraphModule, name: &str) -> Re
 /// Parts that depend on each other (`cycle exists between partitions!`), a node that is in two parts or is not a call.
 pub fn fuse(module: &mut GraphModule, name: &str, parts: &[GraphPart]) -> Result<Vec<Arc<str>>, GraphError> {
     let graph = find_graph(module, name)?.clone();
-    let mut part: HashMap<NodeId, usize> = HashMap::new();
-    for (i, p) in parts.iter().enumerate() {
-        for &n in &p.nodes {
-            if !graph.is_live(n) || !graph[n].op().is_call() {
-                return Err(GraphError(format!(
-                    "a node in part `{}` is not a call in this graph",
-                    p.name
-                )));
-            }
-            if part.insert(n, i).is_some() {
-                return Err(GraphError(format!("`%{}` is assigned to two parts", graph[n].name())));
-            }
-        }
-    }
+    let part = part_of_nodes(&graph, parts)?;
     let names: Vec<Arc<str>> = parts.iter().map(|p| free_name(module, &p.name)).collect();
     let order = order_units(module, &graph, &part)?;
     let mut writer = Fuse {
@@ -129,6 +116,23 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[GraphPart]) -> Result
     Ok(names)
 }
 
+/// The part of each node that is in one.
+fn part_of_nodes(graph: &Graph, parts: &[GraphPart]) -> Result<HashMap<NodeId, usize>, GraphError> {
+    let mut part: HashMap<NodeId, usize> = HashMap::new();
+    for (i, p) in parts.iter().enumerate() {
+        for &n in &p.nodes {
+            if !graph.is_live(n) || !graph[n].op().is_call() {
+                let title = format!("a node in part `{}` is not a call in this graph", p.name);
+                return Err(GraphError(title));
+            }
+            if part.insert(n, i).is_some() {
+                return Err(GraphError(format!("`%{}` is assigned to two parts", graph[n].name())));
+            }
+        }
+    }
+    Ok(part)
+}
+
 fn free_name(module: &GraphModule, wish: &str) -> Arc<str> {
     let numbered = (1..).map(|i| format!("{wish}_{i}"));
     let mut names = std::iter::once(wish.to_string()).chain(numbered);
@@ -152,12 +156,12 @@ fn order_units(
     part: &HashMap<NodeId, usize>,
 ) -> Result<Vec<SplitUnit>, GraphError> {
     let unit = |n: NodeId| part.get(&n).map_or(SplitUnit::Node(n), |&p| SplitUnit::Part(p));
-    let mut at: HashMap<SplitUnit, usize> = HashMap::new();
+    let mut first: HashMap<SplitUnit, usize> = HashMap::new();
     let mut edges: HashSet<(SplitUnit, SplitUnit)> = HashSet::new();
     let mut effect: Option<SplitUnit> = None;
     for (i, n) in graph.iter().enumerate() {
         let u = unit(n);
-        at.entry(u).or_insert(i);
+        first.entry(u).or_insert(i);
         for from in graph[n].inputs().into_iter().map(unit).filter(|f| *f != u) {
             edges.insert((from, u));
         }
@@ -168,7 +172,18 @@ fn order_units(
             effect = Some(u);
         }
     }
-    let mut waits: HashMap<SplitUnit, usize> = at.keys().map(|&u| (u, 0)).collect();
+    let count = first.len();
+    let out = sort_units(first, edges);
+    if out.len() < count {
+        return Err(GraphError("cycle exists between partitions!".into()));
+    }
+    Ok(out)
+}
+
+/// Sorts units topologically. Of the units that are ready, the one whose first node comes first in the graph is next.
+/// Units on a cycle are left out.
+fn sort_units(first: HashMap<SplitUnit, usize>, edges: HashSet<(SplitUnit, SplitUnit)>) -> Vec<SplitUnit> {
+    let mut waits: HashMap<SplitUnit, usize> = first.keys().map(|&u| (u, 0)).collect();
     let mut next: HashMap<SplitUnit, Vec<SplitUnit>> = HashMap::new();
     for (a, b) in edges {
         *waits.entry(b).or_default() += 1;
@@ -177,7 +192,7 @@ fn order_units(
     let mut ready: BinaryHeap<Reverse<(usize, SplitUnit)>> = waits
         .iter()
         .filter(|(_, w)| **w == 0)
-        .map(|(u, _)| Reverse((at[u], *u)))
+        .map(|(u, _)| Reverse((first[u], *u)))
         .collect();
     let mut out = vec![];
     while let Some(Reverse((_, u))) = ready.pop() {
@@ -186,14 +201,28 @@ fn order_units(
             let Some(w) = waits.get_mut(v) else { continue };
             *w -= 1;
             if *w == 0 {
-                ready.push(Reverse((at[v], *v)));
+                ready.push(Reverse((first[v], *v)));
             }
         }
     }
-    if out.len() < at.len() {
-        return Err(GraphError("cycle exists between partitions!".into()));
+    out
+}
+
+/// Adds a placeholder to `sub` for the value of node `n` of `graph`.
+fn add_placeholder(sub: &mut Graph, graph: &Graph, n: NodeId) -> NodeId {
+    let new = sub.placeholder(graph[n].name(), None);
+    let meta = sub.meta_mut(new);
+    meta.ty = graph[n].meta.ty.clone();
+    meta.declared = meta.ty.as_ref().is_some_and(|t| *t != Val::Unknown);
+    new
+}
+
+fn move_attributes_after_placeholders(graph: &mut Graph) {
+    for &a in graph.find_nodes(Opcode::GetAttr, None).iter().rev() {
+        if let Some(last) = graph.placeholders().last() {
+            graph.move_after(a, *last);
+        }
     }
-    Ok(out)
 }
 
 /// Writes the new graphs.
@@ -224,32 +253,21 @@ impl Fuse<'_> {
         let mut sub = Graph::new();
         let mut map: HashMap<NodeId, Arg> = HashMap::new();
         let mut inputs = vec![];
-        for &n in &nodes {
-            for i in graph[n].inputs() {
-                if inside(i) || map.contains_key(&i) {
-                    continue;
+        for i in nodes.iter().flat_map(|&n| graph[n].inputs()) {
+            if inside(i) || map.contains_key(&i) {
+                continue;
+            }
+            let new = match graph[i].op() {
+                // Each graph reads the attributes it uses.
+                Opcode::GetAttr => sub.node_copy(graph, i, Val::Leaf),
+                _ => {
+                    inputs.push(i);
+                    add_placeholder(&mut sub, graph, i)
                 }
-                let new = match graph[i].op() {
-                    // Each graph reads the attributes it uses.
-                    Opcode::GetAttr => sub.node_copy(graph, i, Val::Leaf),
-                    _ => {
-                        inputs.push(i);
-                        let new = sub.placeholder(graph[i].name(), None);
-                        let meta = sub.meta_mut(new);
-                        meta.ty = graph[i].meta.ty.clone();
-                        meta.declared = meta.ty.as_ref().is_some_and(|t| *t != Val::Unknown);
-                        new
-                    }
-                };
-                map.insert(i, Val::Leaf(new));
-            }
+            };
+            map.insert(i, Val::Leaf(new));
         }
-        // Placeholders come first.
-        for &a in sub.find_nodes(Opcode::GetAttr, None).iter().rev() {
-            if let Some(last) = sub.placeholders().last() {
-                sub.move_after(a, *last);
-            }
-        }
+        move_attributes_after_placeholders(&mut sub);
         for &n in &nodes {
             let new = sub.node_copy(graph, n, |i| map.get(&i).cloned().unwrap_or(Val::Unknown));
             map.insert(n, Val::Leaf(new));

@@ -167,22 +167,7 @@ pub fn split_const_subgraphs(
 ) -> Result<FoldedModule, GraphError> {
     const PREFIX: &str = "_FX_CONST_FOLDED_ATTRS";
     let graph = split::find_graph(module, name)?;
-    let mut constant: HashSet<NodeId> = HashSet::new();
-    for n in graph.iter() {
-        let node = &graph[n];
-        let fixed = match node.op() {
-            Opcode::GetAttr => !graph.writes_buffer(node.target()),
-            Opcode::Placeholder | Opcode::Output => false,
-            _ => {
-                let inputs = node.inputs();
-                let known = !inputs.is_empty() && inputs.iter().all(|i| constant.contains(i));
-                known && !is_impure(graph, n, Some(module)) && !skip(graph, n)
-            }
-        };
-        if fixed {
-            constant.insert(n);
-        }
-    }
+    let constant = constant_nodes(module, graph, skip);
     let leaves = |n: &NodeId| {
         let node = &graph[*n];
         node.op().is_call() && constant.contains(n) && node.users().any(|u| !constant.contains(&u))
@@ -211,6 +196,27 @@ pub fn split_const_subgraphs(
     }
     graph.eliminate_dead_code_with(|_, n| !constant.contains(&n));
     Ok(folded)
+}
+
+/// The nodes that depend only on attributes.
+fn constant_nodes(module: &GraphModule, graph: &Graph, skip: impl Fn(&Graph, NodeId) -> bool) -> HashSet<NodeId> {
+    let mut constant: HashSet<NodeId> = HashSet::new();
+    for n in graph.iter() {
+        let node = &graph[n];
+        let fixed = match node.op() {
+            Opcode::GetAttr => !graph.writes_buffer(node.target()),
+            Opcode::Placeholder | Opcode::Output => false,
+            _ => {
+                let inputs = node.inputs();
+                let known = !inputs.is_empty() && inputs.iter().all(|i| constant.contains(i));
+                known && !is_impure(graph, n, Some(module)) && !skip(graph, n)
+            }
+        };
+        if fixed {
+            constant.insert(n);
+        }
+    }
+    constant
 }
 
 impl FoldedModule {

@@ -240,30 +240,40 @@ impl Producer {
                 None => return not("the producer's bias does not have one constant per channel"),
             },
         };
-        if matches!(op.id(), Some(OpId::Linear | OpId::Addmm)) && norm.ty.rank() != Some(2) {
-            return not("the channels are not the output features of the matrix product");
-        }
-        let one = |name: &str| at(name).is_none_or(|i| args[i].as_f64() == Some(1.0));
-        if op.is(OpId::Addmm) && !(one("alpha") && one("beta")) {
-            return not("the matrix product is scaled");
-        }
-        if !matches!(weights.dtype(), DType::F32 | DType::F64) {
-            return not("folding would change the rounding of the 16-bit weight");
-        }
-        let channels = weight_channels(op, &args, &weights);
-        if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
-            return not("the producer's channels do not match those of the normalisation");
-        }
-        Ok(Producer {
+        let producer = Producer {
             node,
             op,
+            channels: weight_channels(op, &args, &weights),
             args,
             weight,
             bias,
             weights,
             biases,
-            channels,
-        })
+        };
+        match producer.refusal(norm) {
+            Some(why) => not(why),
+            None => Ok(producer),
+        }
+    }
+
+    /// Why the normalisation cannot be folded into the weights, if it cannot.
+    fn refusal(&self, norm: &Norm) -> Option<&'static str> {
+        let op = self.op;
+        let is_one = |name: &str| {
+            let value = op.schema.index_of(name).map(|i| self.args[i].as_f64());
+            value.is_none_or(|x| x == Some(1.0))
+        };
+        if matches!(op.id(), Some(OpId::Linear | OpId::Addmm)) && norm.ty.rank() != Some(2) {
+            return Some("the channels are not the output features of the matrix product");
+        }
+        if op.is(OpId::Addmm) && !(is_one("alpha") && is_one("beta")) {
+            return Some("the matrix product is scaled");
+        }
+        if !matches!(self.weights.dtype(), DType::F32 | DType::F64) {
+            return Some("folding would change the rounding of the 16-bit weight");
+        }
+        let unmatched = self.channels.of_run.iter().any(|&c| c >= norm.scale.len());
+        unmatched.then_some("the producer's channels do not match those of the normalisation")
     }
 
     fn fold(mut self, module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> Option<()> {

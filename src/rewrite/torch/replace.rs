@@ -80,13 +80,7 @@ fn replace_one(
     renewed: &mut HashMap<NodeId, Arg>,
 ) -> Result<ReplacedPatterns, PatternError> {
     let placeholders = replacement.placeholders();
-    let (given, wanted) = (m.placeholder_nodes.len(), placeholders.len());
-    if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
-        return pattern_error(format!("KeyError: {}", pattern[*unused].name()));
-    }
-    if given != wanted {
-        return pattern_error(format!("Placeholder count mismatch: {given} vs {wanted}"));
-    }
+    check_placeholders(pattern, m, placeholders.len())?;
     let latest = |a: &Arg| -> Arg {
         let mut a = a.clone();
         while let Some(next) = a.as_leaf().and_then(|n| renewed.get(n)) {
@@ -116,19 +110,41 @@ fn replace_one(
             results.len()
         ));
     }
-    for (&old, new) in m.returning_nodes.iter().zip(&results) {
-        let users: Vec<NodeId> = graph[old].users().filter(|u| !replacements.contains(u)).collect();
-        for u in users {
-            graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
-        }
-        renewed.insert(old, new.clone());
-    }
+    replace_uses(graph, m, &results, &replacements, renewed);
     erase_matched(graph, pattern, m)?;
     Ok(ReplacedPatterns {
         anchor: m.anchors[0],
         nodes_map: m.nodes_map.clone(),
         replacements,
     })
+}
+
+/// Checks that the match has a value for each of the `wanted` placeholders of the replacement.
+fn check_placeholders(pattern: &Graph, m: &InternalMatch, wanted: usize) -> Result<(), PatternError> {
+    if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
+        return pattern_error(format!("KeyError: {}", pattern[*unused].name()));
+    }
+    match m.placeholder_nodes.len() {
+        given if given != wanted => pattern_error(format!("Placeholder count mismatch: {given} vs {wanted}")),
+        _ => Ok(()),
+    }
+}
+
+/// Lets the users of a match's results use the replacement's, except the replacement itself.
+fn replace_uses(
+    graph: &mut Graph,
+    m: &InternalMatch,
+    results: &[Arg],
+    replacements: &[NodeId],
+    renewed: &mut HashMap<NodeId, Arg>,
+) {
+    for (&old, new) in m.returning_nodes.iter().zip(results) {
+        let users: Vec<NodeId> = graph[old].users().filter(|u| !replacements.contains(u)).collect();
+        for u in users {
+            graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
+        }
+        renewed.insert(old, new.clone());
+    }
 }
 
 /// Copies `replacement` to `point`, and returns its results in terms of `graph`.

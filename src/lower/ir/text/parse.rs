@@ -173,15 +173,7 @@ impl TirParser {
     }
 
     fn parse_definition(&self, line: &RightSide, dtype: DType, shape: &[usize]) -> ParseResult<Def> {
-        let combines = [
-            Combine::Sum,
-            Combine::Prod,
-            Combine::Max,
-            Combine::Min,
-            Combine::Any,
-            Combine::All,
-        ];
-        if let Some(c) = combines.into_iter().find(|c| combine_name(*c) == line.head) {
+        if let Some(c) = COMBINES.into_iter().find(|c| combine_name(*c) == line.head) {
             return self.parse_reduction(line, c, dtype, shape);
         }
         let view = |map: IndexMap| Ok(Def::View { arg: line.arg(0)?, map });
@@ -271,6 +263,15 @@ impl TirParser {
         Ok(())
     }
 }
+
+const COMBINES: [Combine; 6] = [
+    Combine::Sum,
+    Combine::Prod,
+    Combine::Max,
+    Combine::Min,
+    Combine::Any,
+    Combine::All,
+];
 
 /// A product of the first two operands, plus the third.
 fn parse_matmul(line: &RightSide, out: TensorType) -> ParseResult<Contraction> {
@@ -387,19 +388,23 @@ fn parse_special(line: &RightSide) -> ParseResult<Special> {
             reverse: line.flag("reverse")?,
             projected: line.flag("projected")?,
         },
-        "attention" => Special::Attention(Attend {
-            masks: [
-                line.parse_attribute("mask", parse_mask)?.flatten(),
-                line.parse_attribute("bias", parse_mask)?.flatten(),
-            ],
-            causal: line.flag("causal")?,
-            scale: line.required_number("scale")?,
-            safe: line.flag("safe")?,
-            rows_first: line.flag("rows_first")?,
-        }),
+        "attention" => Special::Attention(parse_attention(line)?),
         head => {
             return Err(format!("`{head}` is not a readable operation of the tensor IR"));
         }
+    })
+}
+
+fn parse_attention(line: &RightSide) -> ParseResult<Attend> {
+    Ok(Attend {
+        masks: [
+            line.parse_attribute("mask", parse_mask)?.flatten(),
+            line.parse_attribute("bias", parse_mask)?.flatten(),
+        ],
+        causal: line.flag("causal")?,
+        scale: line.required_number("scale")?,
+        safe: line.flag("safe")?,
+        rows_first: line.flag("rows_first")?,
     })
 }
 

@@ -195,38 +195,29 @@ fn print_special(how: &Special) -> (&'static str, String) {
             let counts = if *count_include_pad { " count_include_pad=1" } else { "" };
             ("avg_pool", format!("{}{counts}{divisor}", print_window(w)))
         }
-        Special::Scan { dim, how } => (
-            match how {
+        Special::Scan { dim, how } => {
+            let name = match how {
                 ScanOp::Sum => "cumsum",
                 ScanOp::Product => "cumprod",
-            },
-            format!(" dim={dim}"),
-        ),
+            };
+            (name, format!(" dim={dim}"))
+        }
         Special::Recurrent {
             cell,
             reverse,
             projected,
         } => {
             let cell = format!("{cell:?}").to_lowercase();
-            let (reverse, projected) = (u8::from(*reverse), u8::from(*projected));
-            (
-                "recurrent",
-                format!(" cell={cell} reverse={reverse} projected={projected}"),
-            )
+            let [reverse, projected] = [*reverse, *projected].map(u8::from);
+            let text = format!(" cell={cell} reverse={reverse} projected={projected}");
+            ("recurrent", text)
         }
         Special::Attention(a) => {
-            let masks = a.masks.map(|m| m.map_or("none".to_string(), |d| d.to_string()));
-            let flags = [a.causal, a.safe, a.rows_first].map(u8::from);
-            let text = format!(
-                " mask={} bias={} scale={} causal={} safe={} rows_first={}",
-                masks[0],
-                masks[1],
-                write_float(a.scale),
-                flags[0],
-                flags[1],
-                flags[2]
-            );
-            ("attention", text)
+            let [mask, bias] = a.masks.map(|m| m.map_or("none".to_string(), |d| d.to_string()));
+            let [causal, safe, rows_first] = [a.causal, a.safe, a.rows_first].map(u8::from);
+            let scale = write_float(a.scale);
+            let how = format!("scale={scale} causal={causal} safe={safe} rows_first={rows_first}");
+            ("attention", format!(" mask={mask} bias={bias} {how}"))
         }
     }
 }

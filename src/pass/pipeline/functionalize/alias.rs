@@ -31,21 +31,11 @@ impl Functionalize<'_> {
         if self.is_operand(graph, n, op, resolved)? {
             return Ok(());
         }
-        if matches!(op.meaning, Meaning::Decompose(_))
-            && !matches!(op.id(), Some(OpId::To | OpId::TypeAs))
-            && op.aliases
-        {
-            // `split`, `chunk`, `getattr(x, "T")`: make the views one by one.
-            self.normalize.rewrite(graph, n, resolved)?;
-            let made = graph.id_bound();
-            if decompose_node(graph, n, op, |_| false)? {
-                for i in (made..graph.id_bound()).map(NodeId::new) {
-                    self.visit_node(graph, i)?;
-                }
-            }
-            return Ok(());
-        }
         self.normalize.rewrite(graph, n, resolved)?;
+        let decomposes = matches!(op.meaning, Meaning::Decompose(_)) && op.aliases;
+        if decomposes && !matches!(op.id(), Some(OpId::To | OpId::TypeAs)) {
+            return self.decompose_views(graph, n, op);
+        }
         let Some(Val::Leaf(x)) = graph[n].args().first().cloned() else {
             return Ok(());
         };
@@ -71,6 +61,18 @@ impl Functionalize<'_> {
         let parent = self.place_of(graph, x);
         if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
             self.places.insert(n, place);
+        }
+        Ok(())
+    }
+
+    /// Decomposes a call that makes several views, such as `split`, `chunk` or `getattr(x, "T")`, and rewrites these one
+    /// by one.
+    fn decompose_views(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), FunctionalizeError> {
+        let made = graph.id_bound();
+        if decompose_node(graph, n, op, |_| false)? {
+            for i in (made..graph.id_bound()).map(NodeId::new) {
+                self.visit_node(graph, i)?;
+            }
         }
         Ok(())
     }

@@ -178,25 +178,29 @@ impl Layer {
         Ok(made)
     }
 
+    /// The layer's weights and biases, in the order of the op's parameters.
+    fn params(&self) -> Vec<NodeId> {
+        let mut params = vec![self.inputs.weight, self.first.product.weight];
+        params.extend(self.inputs.bias.into_iter().chain(self.first.product.bias));
+        params.extend(self.first.out);
+        params
+    }
+
     /// Builds the layer's op. Returns all states, the last state and the last cell state.
     fn build(&self, b: &mut GraphBuilder<'_>) -> OpResult<(Traced, Traced, Option<Traced>)> {
         let fail = || crate::op::OpError::shape("a layer has no tensors");
         let traced = |b: &GraphBuilder<'_>, n: NodeId| b.traced(n).ok_or_else(fail);
-        let (batch, hidden) = {
-            let t = traced(b, self.states[0])?;
-            let shape = t.shape()?;
-            let [.., batch, hidden] = shape else { return Err(fail()) };
-            (batch.clone(), hidden.clone())
+        let state = traced(b, self.states[0])?;
+        let [.., batch, hidden] = state.shape()? else {
+            return Err(fail());
         };
+        let (batch, hidden) = (batch.clone(), hidden.clone());
         let x = traced(b, self.inputs.x)?;
         let width = x.shape()?.last().cloned().ok_or_else(fail)?;
         let steps = Dim::Const(self.states.len() as i64);
         let (h0, c0) = (traced(b, self.first.before)?, self.first.c_before);
         let c0 = c0.map(|c| traced(b, c)).transpose()?;
-        let mut params = vec![self.inputs.weight, self.first.product.weight];
-        params.extend(self.inputs.bias.into_iter().chain(self.first.product.bias));
-        params.extend(self.first.out);
-        let params: Vec<Val<Traced>> = params.iter().map(|&p| b.trace(&Val::Leaf(p))).collect();
+        let params: Vec<Val<Traced>> = self.params().iter().map(|&p| b.trace(&Val::Leaf(p))).collect();
 
         let b: &mut dyn Build = b;
         let mut x = b.reshape(&x, &[steps, batch.clone(), width])?;
@@ -211,19 +215,10 @@ impl Layer {
             }
             None => h0.into(),
         };
-        let biased = Val::Bool(self.inputs.bias.is_some());
-        let off = Val::Bool(false);
-        let args = vec![
-            x.into(),
-            hx,
-            Val::List(params),
-            biased,
-            Val::int(1),
-            Val::Float(0.0),
-            off.clone(),
-            off.clone(),
-            off,
-        ];
+        let mut args = vec![x.into(), hx, Val::List(params), Val::Bool(self.inputs.bias.is_some())];
+        // One layer without dropout, not in training, in one direction, with the time first.
+        args.extend([Val::int(1), Val::Float(0.0)]);
+        args.extend([false; 3].map(Val::Bool));
         let result = b.call(self.first.cell, args)?;
         let item = |i: usize| result.items().and_then(|v| v.get(i)?.as_leaf().cloned());
         let (mut out, h) = (item(0).ok_or_else(fail)?, item(1).ok_or_else(fail)?);
