@@ -2,19 +2,17 @@
 
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
-use super::print::{PrintForm, write_module};
-use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, keep_values};
-use super::{App, Outcome, Stop, output};
+use super::print::PrintForm;
+use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, write_changed_module};
+use super::{App, Outcome, Stop};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
 use crate::driver::{LoadedModel, bisect};
-use crate::import;
 use crate::op::Literal;
 use crate::pass::{self, PassManager};
 use crate::source::FileId;
 use crate::syntax::{self, resolve};
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Run passes on a model and write the result
 #[derive(clap::Args)]
@@ -59,14 +57,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let held = Held::from_module(&model.module);
     specialize_model(args, &mut model)?;
     app.session.check(&mut model.module, &[])?;
-    let names: Vec<&str> = match args.passes.is_empty() {
-        true => pass::PIPELINE.iter().map(|p| p.name).collect(),
-        false => args.passes.iter().map(|p| p.trim()).collect(),
-    };
-    let names: Vec<&str> = names
-        .into_iter()
-        .filter(|n| !args.model.skip_pass.iter().any(|s| s == n))
-        .collect();
+    let names = pass_names(args);
     let mut manager = PassManager::from_names(&names)?;
     manager.validate()?;
     let first = manager
@@ -90,15 +81,17 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         weights: args.weights.as_deref(),
         how: Some(BY_OPTIONS),
     };
-    if args.format == PrintForm::Fxir {
-        keep_values(app, &mut model.module, &held, &to)?;
-    } else if let Some(path) = &args.weights {
-        import::write_weights(&model.module, Path::new(path), |_, _| true)?;
-    }
-    output::write_artifact(
-        args.output.as_deref(),
-        write_module(&model.module, args.format)?.as_bytes(),
-    )
+    write_changed_module(app, &mut model.module, args.format, &held, &to)
+}
+
+/// The passes to run: those given, or the pipeline's, without those to skip.
+fn pass_names(args: &Args) -> Vec<&str> {
+    let names: Vec<&str> = match args.passes.is_empty() {
+        true => pass::PIPELINE.iter().map(|p| p.name).collect(),
+        false => args.passes.iter().map(|p| p.trim()).collect(),
+    };
+    let skipped = |n: &&str| args.model.skip_pass.iter().any(|s| s == n);
+    names.into_iter().filter(|n| !skipped(n)).collect()
 }
 
 fn specialize_model(args: &Args, model: &mut LoadedModel) -> Result<(), Stop> {

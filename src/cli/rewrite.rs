@@ -1,13 +1,11 @@
 //! `fxc rewrite`: applies a user's rules to a model.
 
 use super::inputs::InputArgs;
-use super::print::{PrintForm, write_module};
-use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, keep_values};
+use super::print::PrintForm;
+use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, write_changed_module};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};
-use crate::import;
 use crate::rewrite::{self, RewriteOptions, RewriteReport};
-use std::path::Path;
 
 /// Apply rewrite rules to a model
 #[derive(clap::Args)]
@@ -80,15 +78,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         weights: args.weights.as_deref(),
         how: Some(BY_OPTIONS),
     };
-    if args.format == PrintForm::Fxir {
-        keep_values(app, &mut model.module, &held, &to)?;
-    } else if let Some(path) = &args.weights {
-        import::write_weights(&model.module, Path::new(path), |_, _| true)?;
-    }
-    output::write_artifact(
-        args.output.as_deref(),
-        write_module(&model.module, args.format)?.as_bytes(),
-    )
+    write_changed_module(app, &mut model.module, args.format, &held, &to)
 }
 
 fn show_report(app: &App, report: &RewriteReport, args: &Args) {

@@ -1,6 +1,7 @@
 //! Weights on the command line: the file to read them from, and the file to write next to a graph.
 
-use super::{App, Outcome};
+use super::print::{PrintForm, write_module};
+use super::{App, Outcome, output};
 use crate::diag::{Diagnostic, words};
 use crate::driver::files;
 use crate::graph::{self, GraphModule};
@@ -102,6 +103,22 @@ pub(super) struct FxirDestination<'a> {
 
 /// The hint for commands with `-o` and `--weights`.
 pub(super) const BY_OPTIONS: &str = "write them with `-o FILE` or `--weights FILE`";
+
+/// Writes a module that a command has changed, in `form`.
+pub(super) fn write_changed_module(
+    app: &App,
+    m: &mut GraphModule,
+    form: PrintForm,
+    held: &Held,
+    to: &FxirDestination,
+) -> Outcome {
+    if form == PrintForm::Fxir {
+        keep_values(app, m, held, to)?;
+    } else if let Some(path) = to.weights {
+        import::write_weights(m, Path::new(path), |_, _| true)?;
+    }
+    output::write_artifact(to.output, write_module(m, form)?.as_bytes())
+}
 
 /// Makes a module that will be written as FXIR name a file with its weights. This is the file that it was read with, if
 /// that has all of them. Otherwise it is the requested file or one next to the FXIR file, which this function writes.

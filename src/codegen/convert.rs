@@ -36,26 +36,27 @@ impl Emitter<'_> {
                 }
             }
             (DType::B8, _) => self.bool_to(to, x),
-            _ => match (RegisterClass::from_dtype(from), RegisterClass::from_dtype(to)) {
-                (RegisterClass::F32 | RegisterClass::F64, RegisterClass::F32 | RegisterClass::F64) => {
-                    self.float_to_float(to, x)
-                }
-                (RegisterClass::F32 | RegisterClass::F64, _) => self.float_to_int(from, to, x),
-                (_, RegisterClass::F32 | RegisterClass::F64) => self.int_to_float(from, to, x),
-                (RegisterClass::I32, RegisterClass::I64) if self.scalar => {
-                    self.map1(x, |e, x| e.b.ins().sextend(I64, x))
-                }
-                (RegisterClass::I32, RegisterClass::I64) => self.widen32(x),
-                (RegisterClass::I64, _) if self.scalar => {
-                    let x = self.map1(x, |e, x| e.b.ins().ireduce(I32, x));
-                    self.wrap_to_width(to, &x)
-                }
-                (RegisterClass::I64, _) => {
-                    let x = self.narrow64(x);
-                    self.wrap_to_width(to, &x)
-                }
-                _ => self.wrap_to_width(to, x),
+            _ => match (from.is_float(), to.is_float()) {
+                (true, true) => self.float_to_float(to, x),
+                (true, false) => self.float_to_int(from, to, x),
+                (false, true) => self.int_to_float(from, to, x),
+                (false, false) => self.int_to_int(from, to, x),
             },
+        }
+    }
+
+    fn int_to_int(&mut self, from: DType, to: DType, x: &Lanes) -> Lanes {
+        match (RegisterClass::from_dtype(from), RegisterClass::from_dtype(to)) {
+            (RegisterClass::I32, RegisterClass::I64) if self.scalar => self.map1(x, |e, x| e.b.ins().sextend(I64, x)),
+            (RegisterClass::I32, RegisterClass::I64) => self.widen32(x),
+            (RegisterClass::I64, _) => {
+                let x = match self.scalar {
+                    true => self.map1(x, |e, x| e.b.ins().ireduce(I32, x)),
+                    false => self.narrow64(x),
+                };
+                self.wrap_to_width(to, &x)
+            }
+            _ => self.wrap_to_width(to, x),
         }
     }
 

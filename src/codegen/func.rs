@@ -46,7 +46,9 @@ pub(super) fn define_function(
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
     b.seal_block(entry);
-    let p = b.block_params(entry).to_vec();
+    let [buffers, begin, end, scratch, constants] = *b.block_params(entry) else {
+        unreachable!("see `kernel_signature`")
+    };
     // The function has one stack slot. It holds the status, after scratch space for taking a wide vector apart if there
     // are any.
     let (bytes, status) = if width > 16 { (super::widen::SLOT, 64) } else { (4, 0) };
@@ -54,7 +56,7 @@ pub(super) fn define_function(
     let e = Emitter {
         b,
         table,
-        table_ptr: p[4],
+        table_ptr: constants,
         slot,
         status,
         groups: None,
@@ -64,15 +66,9 @@ pub(super) fn define_function(
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,
     };
-    let mut s = FunctionLowering::new(k, e, (p[1], p[2]), places);
-    s.bind_buffers(p[0], p[3]);
-    let zero = s.e.b.ins().iconst(I32, 0);
-    let status = s.e.status_address();
-    s.e.b.ins().store(MEM.with_aligned(), zero, status, 0);
-    s.lower_body(&k.body);
-    let status = s.e.status_address();
-    let r = s.e.b.ins().load(I32, MEM.with_aligned(), status, 0);
-    s.e.b.ins().return_(&[r]);
+    let mut s = FunctionLowering::new(k, e, (begin, end), places);
+    s.bind_buffers(buffers, scratch);
+    s.lower_kernel();
     s.e.b.finalize(isa.frontend_config());
 }
 
@@ -96,6 +92,18 @@ impl<'a> FunctionLowering<'a> {
             in_step: vec![],
             places,
         }
+    }
+
+    /// Lowers the kernel's body, between a status of 0 and the return of the status.
+    fn lower_kernel(&mut self) {
+        let zero = self.e.b.ins().iconst(I32, 0);
+        let status = self.e.status_address();
+        self.e.b.ins().store(MEM.with_aligned(), zero, status, 0);
+        let k = self.k;
+        self.lower_body(&k.body);
+        let status = self.e.status_address();
+        let r = self.e.b.ins().load(I32, MEM.with_aligned(), status, 0);
+        self.e.b.ins().return_(&[r]);
     }
 
     fn bind_buffers(&mut self, list: Value, scratch: Value) {

@@ -48,18 +48,7 @@ impl FunctionWriter {
     ) -> Result<(FuncId, FunctionInfo), String> {
         let k = hoist_invariants(k);
         let (width, narrow) = wide::choose_width(&k, self.max_width());
-        let mut code = match width {
-            16 => self.compile_at_width(&k, module, 16)?,
-            _ => match self.compile_at_width(&k, module, width) {
-                Ok(code) => code,
-                Err(why) => {
-                    module.clear_context(&mut self.ctx);
-                    let mut code = self.compile_at_width(&k, module, 16)?;
-                    code.info.refused = Some(why);
-                    code
-                }
-            },
-        };
+        let mut code = self.compile_up_to_width(&k, module, width)?;
         code.info.narrow = narrow;
         let id = self.add_to_module(module, symbol, code.wide.as_ref())?;
         let compiled = self.ctx.compiled_code().ok_or("no code")?;
@@ -84,6 +73,19 @@ impl FunctionWriter {
         module.clear_context(&mut self.ctx);
         self.count += 1;
         Ok((id, code.info))
+    }
+
+    /// Compiles `k` with vectors of `width` bytes or, if that is not possible, of 16.
+    fn compile_up_to_width(&mut self, k: &Kernel, module: &mut dyn Module, width: usize) -> Result<Code, String> {
+        match self.compile_at_width(k, module, width) {
+            Err(why) if width > 16 => {
+                module.clear_context(&mut self.ctx);
+                let mut code = self.compile_at_width(k, module, 16)?;
+                code.info.refused = Some(why);
+                Ok(code)
+            }
+            code => code,
+        }
     }
 
     /// The widest vectors that the options and the target allow, in bytes.

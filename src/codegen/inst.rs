@@ -28,12 +28,12 @@ impl FunctionLowering<'_> {
                 return x;
             }
             Inst::Index(a) => {
-                let s = self.lane.map_or(0, |v| a.stride(v));
+                let stride = self.lane.map_or(0, |v| a.stride(v));
                 let first = self.lower_affine(a);
-                if s == 0 {
-                    return LoweredValue::Uniform(first);
-                }
-                return LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
+                return match stride {
+                    0 => LoweredValue::Uniform(first),
+                    s => LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s))),
+                };
             }
             Inst::Op(op) => {
                 if let Some(x) = self.lower_fold(v, op) {
@@ -132,17 +132,7 @@ impl FunctionLowering<'_> {
                 let x = self.operand_lanes(*x, varying);
                 self.e.unary(*op, d, &x)
             }
-            Inst::Op(ScalarOp::Binary(op, x, y)) => {
-                let short = self
-                    .max_with_constant(*op, *x, *y, varying)
-                    .or_else(|| self.by_power_of_two(*op, *x, *y, varying))
-                    .or_else(|| self.by_int_constant(*op, *x, *y, varying));
-                short.unwrap_or_else(|| {
-                    let d = self.k.dtype(*x);
-                    let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
-                    self.e.binary(*op, d, &x, &y)
-                })
-            }
+            Inst::Op(ScalarOp::Binary(op, x, y)) => self.lower_binary(*op, *x, *y, varying),
             Inst::Op(ScalarOp::Compare(op, x, y)) => {
                 let d = self.k.dtype(*x);
                 let (x, y) = (self.operand_lanes(*x, varying), self.operand_lanes(*y, varying));
@@ -164,6 +154,19 @@ impl FunctionLowering<'_> {
             }
             Inst::Op(ScalarOp::Const(_)) | Inst::Load(..) | Inst::Index(_) => unreachable!("handled by `inst`"),
         }
+    }
+
+    /// Lowers an operation on two values, in fewer instructions if one of them is a suitable constant.
+    fn lower_binary(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Lanes {
+        let short = self
+            .max_with_constant(op, x, y, varying)
+            .or_else(|| self.by_power_of_two(op, x, y, varying))
+            .or_else(|| self.by_int_constant(op, x, y, varying));
+        short.unwrap_or_else(|| {
+            let d = self.k.dtype(x);
+            let (x, y) = (self.operand_lanes(x, varying), self.operand_lanes(y, varying));
+            self.e.binary(op, d, &x, &y)
+        })
     }
 
     /// Max or min of floats where one operand is a constant that is not NaN: one instruction. A zero result has the

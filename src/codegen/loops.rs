@@ -180,10 +180,8 @@ impl FunctionLowering<'_> {
         }
         let (header, exit) = (self.e.b.create_block(), self.e.b.create_block());
         let first = self.end_value(start);
-        let i = self.e.b.append_block_param(header, I64);
-        let inner = self.append_state_params(header, &state);
-        let after_i = self.e.b.append_block_param(exit, I64);
-        let after = self.append_state_params(exit, &state);
+        let (i, inner) = self.append_loop_params(header, &state);
+        let (after_i, after) = self.append_loop_params(exit, &state);
         // The last `i` at which a whole step fits. Compared as signed because it may be negative.
         let limit = match end {
             End::Const(c) => self.e.b.ins().iconst(I64, c - step),
@@ -205,6 +203,12 @@ impl FunctionLowering<'_> {
         self.e.b.switch_to_block(exit);
         let i = known.map_or(End::At(after_i), |(trips, a)| End::Const(a + trips * step));
         (after, i)
+    }
+
+    /// Appends parameters to `block`: the counter, and the loop's state.
+    fn append_loop_params(&mut self, block: Block, like: &LoopState) -> (Value, LoopState) {
+        let counter = self.e.b.append_block_param(block, I64);
+        (counter, self.append_state_params(block, like))
     }
 
     fn append_state_params(&mut self, block: Block, like: &LoopState) -> LoopState {

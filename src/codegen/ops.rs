@@ -74,14 +74,7 @@ impl Emitter<'_> {
         match op {
             Unary::Neg => self.fneg(c, x),
             Unary::Abs => self.fabs(c, x),
-            Unary::Sign => {
-                let z = self.float_like(c, x, 0.0);
-                let above = self.fcmp(FloatCC::GreaterThan, x, &z);
-                let below = self.fcmp(FloatCC::LessThan, x, &z);
-                let (one, minus) = (self.float_like(c, x, 1.0), self.float_like(c, x, -1.0));
-                let r = self.choose(&below, &minus, &z);
-                self.choose(&above, &one, &r)
-            }
+            Unary::Sign => self.sign_of_float(c, x),
             Unary::Floor => self.map1(x, |e, x| e.b.ins().floor(x)),
             Unary::Ceil => self.map1(x, |e, x| e.b.ins().ceil(x)),
             Unary::Round => self.map1(x, |e, x| e.b.ins().nearest(x)),
@@ -110,6 +103,15 @@ impl Emitter<'_> {
             _ if c == RegisterClass::F32 => self.unary_polynomial(op, x),
             _ => self.call_unary(op, c, x),
         }
+    }
+
+    fn sign_of_float(&mut self, c: RegisterClass, x: &Lanes) -> Lanes {
+        let z = self.float_like(c, x, 0.0);
+        let above = self.fcmp(FloatCC::GreaterThan, x, &z);
+        let below = self.fcmp(FloatCC::LessThan, x, &z);
+        let (one, minus) = (self.float_like(c, x, 1.0), self.float_like(c, x, -1.0));
+        let r = self.choose(&below, &minus, &z);
+        self.choose(&above, &one, &r)
     }
 
     fn unary_polynomial(&mut self, op: Unary, x: &Lanes) -> Lanes {

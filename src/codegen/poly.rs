@@ -268,18 +268,7 @@ impl Emitter<'_> {
             let one = self.int_like(I, &k, shift);
             k = self.iadd(&k, &one);
         }
-        // Odd quadrants swap sine and cosine; the upper two change the sign.
-        let one = self.int_like(I, &k, 1);
-        let odd = self.band(&k, &one);
-        let one = self.int_like(I, &k, 1);
-        let odd = self.icmp(IntCC::Equal, &odd, &one);
-        let y = self.choose(&odd, &cos, &sin);
-        let two = self.int_like(I, &k, 2);
-        let sign = self.band(&k, &two);
-        let sign = self.shl(&sign, 30);
-        let yi = self.bitcast_lanes(I, &y);
-        let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
-        let y = self.bitcast_lanes(F, &yi);
+        let y = self.choose_quadrant(&k, &sin, &cos);
         // The reduction would turn -0 into +0.
         let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
         let a = self.fabs(F, x);
@@ -289,6 +278,21 @@ impl Emitter<'_> {
             let exact = helper(e, x);
             e.choose(&far, &exact, &y)
         })
+    }
+
+    /// The sine or cosine in quadrant `k`. Odd quadrants swap the two; the upper two change the sign.
+    fn choose_quadrant(&mut self, k: &Lanes, sin: &Lanes, cos: &Lanes) -> Lanes {
+        let one = self.int_like(I, k, 1);
+        let odd = self.band(k, &one);
+        let one = self.int_like(I, k, 1);
+        let odd = self.icmp(IntCC::Equal, &odd, &one);
+        let y = self.choose(&odd, cos, sin);
+        let two = self.int_like(I, k, 2);
+        let sign = self.band(k, &two);
+        let sign = self.shl(&sign, 30);
+        let yi = self.bitcast_lanes(I, &y);
+        let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
+        self.bitcast_lanes(F, &yi)
     }
 
     /// `x == 0 ? x : y`.

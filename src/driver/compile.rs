@@ -32,6 +32,20 @@ pub struct Request {
     pub until: Option<Stage>,
 }
 
+impl Request {
+    /// The last stage whose text is wanted.
+    fn last_wanted_stage(&self) -> Option<Stage> {
+        self.artifacts.iter().map(|a| a.stage()).max()
+    }
+
+    /// The last stage to run.
+    fn last_stage(&self) -> Stage {
+        let wanted = self.last_wanted_stage();
+        let until = self.until.or(wanted).unwrap_or(Stage::Compile);
+        until.max(wanted.unwrap_or(Stage::Load))
+    }
+}
+
 /// What was made.
 pub struct Compilation {
     /// The module as the last graph stage left it.
@@ -68,12 +82,8 @@ impl Compilation {
 /// Runs the stages on a loaded model. The result can always run: where sizes depend on values, the operations before these are
 /// compiled and the others are interpreted, with the warning [`Code::L0003`].
 pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> Staged<Compilation> {
-    let wanted = request.artifacts.iter().map(|a| a.stage()).max();
-    let until = request
-        .until
-        .or(wanted)
-        .unwrap_or(Stage::Compile)
-        .max(wanted.unwrap_or(Stage::Load));
+    let wanted = request.last_wanted_stage();
+    let until = request.last_stage();
     let mut model = model;
     let code = model.code.take();
     if let Some(code) = &code {

@@ -45,20 +45,8 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let mut bytes = vec![];
     let head = file.by_ref().take(HEAD as u64).read_to_end(&mut bytes);
     head.map_err(|e| cannot(&e))?;
-    match FileKind::of_head(&bytes) {
-        FileKind::Zip if path == "-" => {
-            let why = "its weights are memory-mapped, which requires a file";
-            return Err(not_from_stdin("an archive", why));
-        }
-        FileKind::Zip => return Ok(Content::Archive),
-        FileKind::Compiled if path == "-" => {
-            let why = "it is memory-mapped, which requires a file";
-            return Err(not_from_stdin("a compiled model", why));
-        }
-        // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
-        kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => return Ok(Content::Compiled),
-        FileKind::Text => {}
-        kind => return Err(not_a_model(path, &kind)),
+    if let Some(binary) = recognise_binary(path, &bytes)? {
+        return Ok(binary);
     }
     let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
     rest.map_err(|e| cannot(&e))?;
@@ -72,6 +60,25 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
         true => Err(not_a_model(path, &FileKind::Binary)),
         false => Ok(Content::Text(bytes)),
     }
+}
+
+/// The kind of a model whose file begins with `head`; `None` for a text.
+fn recognise_binary(path: &str, head: &[u8]) -> Result<Option<Content>, Diagnostic> {
+    Ok(Some(match FileKind::of_head(head) {
+        FileKind::Zip if path == "-" => {
+            let why = "its weights are memory-mapped, which requires a file";
+            return Err(not_from_stdin("an archive", why));
+        }
+        FileKind::Zip => Content::Archive,
+        FileKind::Compiled if path == "-" => {
+            let why = "it is memory-mapped, which requires a file";
+            return Err(not_from_stdin("a compiled model", why));
+        }
+        // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
+        kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => Content::Compiled,
+        FileKind::Text => return Ok(None),
+        kind => return Err(not_a_model(path, &kind)),
+    }))
 }
 
 fn not_from_stdin(what: &str, why: &str) -> Diagnostic {

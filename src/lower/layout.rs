@@ -321,25 +321,28 @@ impl Relayout<'_> {
             return Ok(true);
         }
         let rank = shape.len();
-        let mut new = vec![];
-        for &a in args {
-            let own = &old.value(a).shape;
-            new.push(match own.len() {
-                0 => self.plain_value(a),
-                r if r == rank => match self.channels_last_value(a)? {
-                    Some(l) => l,
-                    None => self.view_last(a)?,
-                },
-                _ => {
-                    let mut wide = vec![1; rank - own.len()];
-                    wide.extend(own);
-                    let w = self.new.view(self.plain_value(a), IndexMap::Reshape, &wide)?;
-                    self.new.view(w, to_last(rank), &last_shape(&wide))?
-                }
-            });
-        }
+        let args = args.iter().map(|&a| self.last_operand(a, rank));
+        let args = args.collect::<OpResult<Vec<_>>>()?;
         let expr = expr.clone();
-        self.push_last(v, Def::Pointwise { expr, args: new })
+        self.push_last(v, Def::Pointwise { expr, args })
+    }
+
+    /// An operand of an operation on channels-last values of this rank.
+    fn last_operand(&mut self, a: ValueId, rank: usize) -> OpResult<ValueId> {
+        let own = &self.old.value(a).shape;
+        match own.len() {
+            0 => Ok(self.plain_value(a)),
+            r if r == rank => match self.channels_last_value(a)? {
+                Some(l) => Ok(l),
+                None => self.view_last(a),
+            },
+            r => {
+                let mut wide = vec![1; rank - r];
+                wide.extend(own);
+                let w = self.new.view(self.plain_value(a), IndexMap::Reshape, &wide)?;
+                self.new.view(w, to_last(rank), &last_shape(&wide))
+            }
+        }
     }
 
     fn reduce(&mut self, v: ValueId, arg: ValueId, dims: &[usize], how: &Arc<Reduction>) -> OpResult<bool> {

@@ -213,48 +213,26 @@ impl Program {
 fn describe_contract(what: &Contract) -> (&'static str, String) {
     match what {
         Contract::MatMul(d, _) => {
-            let batch: usize = d.batch_size();
-            (
-                "matmul",
-                format!("batch={batch} m={} n={} k={} {:?}", d.m, d.n, d.k, d.activation),
-            )
+            let (batch, sizes) = (d.batch_size(), format!("m={} n={} k={}", d.m, d.n, d.k));
+            ("matmul", format!("batch={batch} {sizes} {:?}", d.activation))
         }
         Contract::Conv(d, _) => ("conv", describe_conv(d)),
-        Contract::Expansion(d, _, between) => (
-            "expansion",
-            format!(
-                "{}, b{}, {}",
-                describe_conv(&d.first),
-                between.buffer.0,
-                describe_conv(&d.second)
-            ),
-        ),
-        Contract::Recurrent(d, _) => (
-            "recurrent",
-            format!(
-                "{:?} time={} batch={} hidden={}{} reverse={}",
-                d.cell,
-                d.time,
-                d.batch,
-                d.hidden,
-                d.projected.map_or(String::new(), |p| format!(" projected={p}")),
-                d.reverse
-            ),
-        ),
-        Contract::Attention(d, _) => (
-            "attention",
-            format!(
-                "batch={} heads={} queries={} keys={} size={} causal={}{}{}",
-                d.batch,
-                d.heads,
-                d.queries,
-                d.keys,
-                d.size,
-                d.causal,
-                if d.bias.is_some() { " bias" } else { "" },
-                if d.mask.is_some() { " mask" } else { "" },
-            ),
-        ),
+        Contract::Expansion(d, _, between) => {
+            let [first, second] = [&d.first, &d.second].map(describe_conv);
+            ("expansion", format!("{first}, b{}, {second}", between.buffer.0))
+        }
+        Contract::Recurrent(d, _) => {
+            let projected = d.projected.map_or(String::new(), |p| format!(" projected={p}"));
+            let sizes = format!("time={} batch={} hidden={}{projected}", d.time, d.batch, d.hidden);
+            ("recurrent", format!("{:?} {sizes} reverse={}", d.cell, d.reverse))
+        }
+        Contract::Attention(d, _) => {
+            let batch = format!("batch={} heads={}", d.batch, d.heads);
+            let sizes = format!("queries={} keys={} size={}", d.queries, d.keys, d.size);
+            let bias = if d.bias.is_some() { " bias" } else { "" };
+            let mask = if d.mask.is_some() { " mask" } else { "" };
+            ("attention", format!("{batch} {sizes} causal={}{bias}{mask}", d.causal))
+        }
     }
 }
 

@@ -46,25 +46,7 @@ pub(super) fn plan_replacement(
     let mut read: Vec<NodeId> = holes.values().flat_map(|v| v.leaves()).filter_map(node_of).collect();
     read.sort_unstable();
     read.dedup();
-    let results = [&outputs[..]].concat();
-    for (i, a) in results.iter().enumerate() {
-        if results[..i].contains(a) {
-            return Err(format!("`%{}` would be two results at the same time", graph[*a].name()));
-        }
-    }
-    // A hole for alternatives matches a part of the pattern, so it is not an operand.
-    let operand = |n: &NodeId| !matches!(pattern.hole(*n), Some(Hole::Either(_)));
-    let values = found
-        .values
-        .iter()
-        .filter(|(n, _)| operand(n))
-        .flat_map(|(_, v)| v.leaves());
-    let values = values.filter_map(node_of);
-    for n in values {
-        if outputs.contains(&n) {
-            return Err(format!("`%{}` is both an operand and a result", graph[n].name()));
-        }
-    }
+    check_results(graph, pattern, found, &outputs)?;
     let before = insertion_point(graph, &matched, &outputs, &read)?;
     across_writes(module, caller, graph, rule, &matched, before, views)?;
     Ok(ReplacementPlan {
@@ -73,6 +55,23 @@ pub(super) fn plan_replacement(
         matched,
         outputs,
     })
+}
+
+/// Checks that no node is two results of the match, or a result and an operand.
+fn check_results(graph: &Graph, pattern: &Pattern, found: &Match, outputs: &[NodeId]) -> Result<(), String> {
+    for (i, a) in outputs.iter().enumerate() {
+        if outputs[..i].contains(a) {
+            return Err(format!("`%{}` would be two results at the same time", graph[*a].name()));
+        }
+    }
+    // A hole for alternatives matches a part of the pattern, so it is not an operand.
+    let is_operand = |n: &NodeId| !matches!(pattern.hole(*n), Some(Hole::Either(_)));
+    let operands = found.values.iter().filter(|(n, _)| is_operand(n));
+    let mut nodes = operands.flat_map(|(_, v)| v.leaves()).filter_map(node_of);
+    match nodes.find(|n| outputs.contains(n)) {
+        Some(n) => Err(format!("`%{}` is both an operand and a result", graph[n].name())),
+        None => Ok(()),
+    }
 }
 
 fn node_of(o: &Operand) -> Option<NodeId> {
@@ -185,23 +184,24 @@ fn across_writes(
         }
     }
     let Some(write) = write else { return Ok(()) };
-    let shares = |p: &Pattern| {
-        p.calls().any(|n| {
-            p.views(n).iter().any(|v| match &v.callee {
-                ViewCallee::Op(op, inplace) => op.aliases || *inplace,
-                ViewCallee::Other(..) => true,
-            })
-        })
-    };
     let passes = rule.replacement.outputs.iter().flat_map(|a| a.leaves());
     let passed = passes.into_iter().any(|n| rule.replacement.hole(*n).is_some());
-    if passed || shares(&rule.pattern) || shares(&rule.replacement) {
+    if passed || may_share_memory(&rule.pattern) || may_share_memory(&rule.replacement) {
         return Err(format!(
             "`%{}` writes in place, and the rule changes which values share memory",
             graph[write].name()
         ));
     }
     Ok(())
+}
+
+/// Whether a call of the pattern may return a value that shares memory with an operand.
+fn may_share_memory(p: &Pattern) -> bool {
+    let mut views = p.calls().flat_map(|n| p.views(n));
+    views.any(|v| match &v.callee {
+        ViewCallee::Op(op, inplace) => op.aliases || *inplace,
+        ViewCallee::Other(..) => true,
+    })
 }
 
 /// The effects of applying a rule to the graph.
@@ -238,16 +238,12 @@ pub(super) fn apply_plan(
         false => Ok(r),
     });
     let made = std::mem::take(&mut writer.made);
-    let results = match results {
-        Ok(r) => r,
-        Err(d) => {
-            // The new nodes are used only by each other.
-            made.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
-            graph.set_insert_point(before);
-            return Err(d);
-        }
-    };
     graph.set_insert_point(before);
+    if results.is_err() {
+        // The new nodes are used only by each other.
+        made.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
+    }
+    let results = results?;
     let mut changed = made.clone();
     for (&old, new) in plan.outputs.iter().zip(&results) {
         let users: Vec<NodeId> = graph[old].users().filter(|u| !made.contains(u)).collect();

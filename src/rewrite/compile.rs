@@ -55,19 +55,13 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let replacement = Side::build(r, &names, true, &mut found);
     let replacement = replacement.into_pattern(&r.replacement, &mut found);
     if let Some(e) = replacement.fault() {
-        let d = Diagnostic::new(
-            Code::E0801,
-            format!("the rule `{}` cannot be applied: {e}", r.name.text),
-        );
-        found.push(d.at(r.name.span, "this rule"));
+        let title = format!("the rule `{}` cannot be applied: {e}", r.name.text);
+        found.push(Diagnostic::new(Code::E0801, title).at(r.name.span, "this rule"));
     }
     let (a, b) = (pattern.outputs.len(), replacement.outputs.len());
     if a != b && !found.has_errors() {
-        let title = format!(
-            "the pattern of `{}` has {}, but its replacement has {b}",
-            r.name.text,
-            words::count(a, "result")
-        );
+        let (name, results) = (&r.name.text, words::count(a, "result"));
+        let title = format!("the pattern of `{name}` has {results}, but its replacement has {b}");
         let d = Diagnostic::new(Code::E0801, title);
         found.push(d.at(r.name.span, "the numbers of results must be equal"));
     }
@@ -134,7 +128,7 @@ impl<'a> Side<'a> {
             }
         }
         for stmt in &body.stmts {
-            s.stmt(stmt);
+            s.compile_stmt(stmt);
         }
         Built {
             graph: s.graph,
@@ -169,54 +163,47 @@ impl<'a> Side<'a> {
         Some(n)
     }
 
-    fn stmt(&mut self, s: &ast::Stmt) {
+    fn compile_stmt(&mut self, s: &ast::Stmt) {
         let (op, target, args) = match &s.op {
             Op::Placeholder { target, .. } => {
                 let d = Diagnostic::new(Code::E0801, "a rule's parameters must follow its name");
                 let help = format!("write `rewrite name(%{})`, with a type if it has one", target.text);
-                self.out
-                    .push(d.at(s.span, "placeholders are not allowed in a rule").help(help));
-                return;
+                let d = d.at(s.span, "placeholders are not allowed in a rule");
+                return self.out.push(d.help(help));
             }
             Op::GetAttr { target } => (Opcode::GetAttr, target, &ast::Args::default()),
             Op::Output { value } => {
-                let v = if self.nests {
-                    self.compile_result(value)
-                } else {
-                    self.value(value)
+                let v = match self.nests {
+                    true => self.compile_result(value),
+                    false => self.value(value),
                 };
                 let n = self.graph.set_output(v);
                 self.graph.meta_mut(n).span = Some(s.span);
                 return;
             }
-            Op::Call { kind, target, args } => {
-                let op = match kind {
-                    ast::CallKind::Function => Opcode::CallFunction,
-                    ast::CallKind::Method => Opcode::CallMethod,
-                    ast::CallKind::Module => {
-                        let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
-                        let d = d.at(target.span, "modules are specific to one model");
-                        let help = "use the op that the module calls: a pattern with `linear` also matches modules";
-                        self.out.push(d.help(help));
-                        return;
-                    }
-                };
-                (op, target, args)
-            }
+            Op::Call { kind, target, args } => match kind {
+                ast::CallKind::Function => (Opcode::CallFunction, target, args),
+                ast::CallKind::Method => (Opcode::CallMethod, target, args),
+                ast::CallKind::Module => return self.report_module_call(target),
+            },
         };
         let Some(name) = &s.name else { return };
-        let (ty, span) = (s.ty.as_ref(), s.span);
-        self.call(
-            NamedCall {
-                op,
-                target,
-                args,
-                name: &name.text,
-                ty,
-                span,
-            },
-            name.span,
-        );
+        let call = NamedCall {
+            op,
+            target,
+            args,
+            name: &name.text,
+            ty: s.ty.as_ref(),
+            span: s.span,
+        };
+        self.call(call, name.span);
+    }
+
+    fn report_module_call(&mut self, target: &ast::Name) {
+        let d = Diagnostic::new(Code::E0801, "a rule cannot call a module")
+            .at(target.span, "modules are specific to one model")
+            .help("use the op that the module calls: a pattern with `linear` also matches modules");
+        self.out.push(d);
     }
 
     /// Creates the node of a call, or the hole of alternatives; `named` is the span of its name.

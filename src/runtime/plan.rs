@@ -124,14 +124,20 @@ pub(super) fn plan_actions(
         .map(|a| a.expect("every step was planned"))
         .collect::<Result<_, _>>()?;
     read_tables_sparsely(program);
+    let packed = collect_packed(packer, &actions);
+    Ok(Planned { actions, packed })
+}
+
+/// The packed constants of the actions and of the graphs that they run, each once.
+fn collect_packed(packer: Packer, actions: &[Action]) -> Vec<Pack> {
     let mut packed = packer.into_packed();
-    for action in &actions {
+    for action in actions {
         let Action::Control(_, graphs) = action else { continue };
         packed.extend(graphs.iter().flat_map(|g| g.packed_constants().iter().cloned()));
     }
     packed.sort_by_key(|p| Arc::as_ptr(&p.bytes) as usize);
     packed.dedup_by(|a, b| Arc::ptr_eq(&a.bytes, &b.bytes));
-    Ok(Planned { actions, packed })
+    packed
 }
 
 /// Of tables whose rows a kernel gathers (embeddings), only the rows that it reads are copied from the file.
@@ -166,10 +172,10 @@ fn plan_action(
     room: bool,
 ) -> Result<Action, RunError> {
     let threads = options.pool.threads();
+    let impossible = |title: String| Diagnostic::new(Code::E0601, title);
     Ok(match &program.steps[i] {
         Step::Kernel { kernel, buffers } => {
-            let k = &program.kernels[*kernel];
-            let (extent, chunk) = partition_loop(k, threads);
+            let (extent, chunk) = partition_loop(&program.kernels[*kernel], threads);
             Action::Kernel {
                 index: *kernel,
                 buffers: buffers.clone(),
@@ -179,10 +185,9 @@ fn plan_action(
             }
         }
         Step::Contract { what, out, tail } => {
-            let plan = plan_contract(program, what, options, packer, room).map_err(|e| {
-                let name = &program.buffers[out.0].name;
-                Box::new(Diagnostic::new(Code::E0601, format!("cannot compute `{name}`: {e}")))
-            })?;
+            let name = &program.buffers[out.0].name;
+            let plan = plan_contract(program, what, options, packer, room)
+                .map_err(|e| impossible(format!("cannot compute `{name}`: {e}")))?;
             Action::Contract {
                 plan,
                 operands: what.operands().to_vec(),
@@ -191,11 +196,8 @@ fn plan_action(
             }
         }
         Step::Routine { call, .. } => {
-            let routine = options.routines.find(&call.op).ok_or_else(|| {
-                let title = format!("the op `{}` has no implementation", call.op);
-                Box::new(Diagnostic::new(Code::E0601, title))
-            })?;
-            Action::Routine(i, routine)
+            let missing = || impossible(format!("the op `{}` has no implementation", call.op));
+            Action::Routine(i, options.routines.find(&call.op).ok_or_else(missing)?)
         }
         Step::Control { graphs, .. } => {
             let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
@@ -266,17 +268,15 @@ fn plan_contract(
         let tensor = constant_tensor(program, o?)?;
         Some(Constant::from_tensor(tensor, packer))
     };
-    match what {
+    Ok(match what {
         Contract::MatMul(d, o) => {
             let (a, b) = (constant(o.first()), constant(o.get(1)));
-            let plan = library.plan_matmul(d, MatMulConstants { a, b })?;
-            Ok(ContractPlan::MatMul(plan))
+            ContractPlan::MatMul(library.plan_matmul(d, MatMulConstants { a, b })?)
         }
         Contract::Conv(d, o) => {
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
             let weight = weight.map(|w| if room { w.with_room() } else { w });
-            let plan = library.plan_conv(d, ConvConstants { weight, bias })?;
-            Ok(ContractPlan::Conv(plan))
+            ContractPlan::Conv(library.plan_conv(d, ConvConstants { weight, bias })?)
         }
         Contract::Expansion(d, o, between) => {
             let constants_at = |i: usize, bias: bool| ConvConstants {
@@ -287,20 +287,18 @@ fn plan_contract(
             let second = 2 + d.first.bias as usize;
             let constants = [constants_at(1, biases[0]), constants_at(second, biases[1])];
             let kernel = between.tail.as_ref().map(|t| t.kernel);
-            let plan = library.plan_expansion(d, constants)?;
-            Ok(ContractPlan::Expansion(plan, kernel, biases))
+            ContractPlan::Expansion(library.plan_expansion(d, constants)?, kernel, biases)
         }
-        Contract::Attention(d, _) => library.plan_attention(d).map(ContractPlan::Attention),
+        Contract::Attention(d, _) => ContractPlan::Attention(library.plan_attention(d)?),
         Contract::Recurrent(d, o) => {
             let places = recurrent_operands(d);
             let constants = RecurrentConstants {
                 weight: constant(o.get(places.weight)),
                 projection: places.projection.and_then(|i| constant(o.get(i))),
             };
-            let plan = library.plan_recurrent(d, constants)?;
-            Ok(ContractPlan::Recurrent(plan, places))
+            ContractPlan::Recurrent(library.plan_recurrent(d, constants)?, places)
         }
-    }
+    })
 }
 
 /// A kernel that runs on pieces of a result which is never in memory as a whole. All its buffers are that result.

@@ -160,17 +160,7 @@ impl Executable {
                 ),
                 ContractPlan::Expansion(p, kernel, biases) => self.run_expansion(&**p, *kernel, *biases, &at, c, tail),
                 ContractPlan::Recurrent(p, o) => p.run(&self.pool, &recurrent_args(o, &at, c)),
-                ContractPlan::Attention(p) => p.run(
-                    &self.pool,
-                    &AttentionArgs {
-                        q: at(0),
-                        k: at(1),
-                        v: at(2),
-                        mask: at(3),
-                        bias: at(4),
-                        out: c,
-                    },
-                ),
+                ContractPlan::Attention(p) => p.run(&self.pool, &attention_args(&at, c)),
             }
         }
     }
@@ -242,6 +232,18 @@ impl Executable {
         let view = unsafe { View::from_raw_parts(dtype, &o.shape, Some(&strides), self.operand_address(o)) };
         view.expect("an operand has a stride for each dim and fits its buffer")
             .to_tensor()
+    }
+}
+
+/// The arguments of an attention; `at` gives the address of an operand.
+fn attention_args(at: &dyn Fn(usize) -> *const u8, out: *mut u8) -> AttentionArgs {
+    AttentionArgs {
+        q: at(0),
+        k: at(1),
+        v: at(2),
+        mask: at(3),
+        bias: at(4),
+        out,
     }
 }
 

@@ -101,33 +101,15 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
         return Instruction::with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, r, r, r).map_err(encode_error);
     }
     if let Some(w) = match_splat(i) {
-        let to = Register::YMM0 + i.op0_register().number() as u32;
-        return Instruction::with2(w.ymm, to, i.op1_register()).map_err(|e| Reject::Encode(e.to_string()));
+        return Instruction::with2(w.ymm, to_ymm(i.op0_register()), i.op1_register()).map_err(encode_error);
     }
     if match_exchange(i) == Some(Exchange::Halves) {
-        let (to, from) = (
-            Register::YMM0 + i.op0_register().number() as u32,
-            Register::YMM0 + i.op1_register().number() as u32,
-        );
-        let j = Instruction::with4(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, to, from, from, 1u32);
-        return j.map_err(|e| Reject::Encode(e.to_string()));
+        let (to, from) = (to_ymm(i.op0_register()), to_ymm(i.op1_register()));
+        let code = Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8;
+        return Instruction::with4(code, to, from, from, 1u32).map_err(encode_error);
     }
-    let test = (i.code() == Code::VEX_Vptest_xmm_xmmm128).then_some(Code::VEX_Vptest_ymm_ymmm256);
-    let swap = swaps_lanes(i).then_some(Code::VEX_Vpshufd_ymm_ymmm256_imm8);
-    let merge = merges_rows(i).then_some(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8);
-    let code = swap
-        .or(merge)
-        .or(test)
-        .or_else(|| wider(i.code()).map(|w| w.ymm))
-        .or_else(|| wider_comparison(i.code()).map(|c| c.0.ymm))
-        .or_else(|| wider_blend(i.code()))
-        .ok_or(Reject::Code(i.code()))?;
-    let code = match code {
-        // A broadcast has two encodings: from memory and from a register.
-        Code::VEX_Vbroadcastsd_ymm_m64 if memory_operand(i).is_none() => Code::VEX_Vbroadcastsd_ymm_xmm,
-        c => c,
-    };
     let mut j = *i;
+    let code = wider_code(i).ok_or(Reject::Code(i.code()))?;
     j.set_code(code);
     let broadcast = is_broadcast(code);
     for k in 0..i.op_count() {
@@ -136,6 +118,24 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
         }
     }
     Ok(j)
+}
+
+/// The 256-bit form of an instruction that differs from it only in its code and the width of its operands.
+fn wider_code(i: &Instruction) -> Option<Code> {
+    let code = match i {
+        i if swaps_lanes(i) => Code::VEX_Vpshufd_ymm_ymmm256_imm8,
+        i if merges_rows(i) => Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8,
+        i if i.code() == Code::VEX_Vptest_xmm_xmmm128 => Code::VEX_Vptest_ymm_ymmm256,
+        i => wider(i.code())
+            .map(|w| w.ymm)
+            .or_else(|| wider_comparison(i.code()).map(|c| c.0.ymm))
+            .or_else(|| wider_blend(i.code()))?,
+    };
+    Some(match code {
+        // A broadcast has two encodings: from memory and from a register.
+        Code::VEX_Vbroadcastsd_ymm_m64 if memory_operand(i).is_none() => Code::VEX_Vbroadcastsd_ymm_xmm,
+        c => c,
+    })
 }
 
 fn is_broadcast(c: Code) -> bool {

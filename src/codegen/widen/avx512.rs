@@ -380,6 +380,24 @@ impl Avx512Rewrite<'_> {
         Ok(())
     }
 
+    /// The mask register that holds the mask in vector register `m` before instruction `n`, and whether its lanes have
+    /// 64 bits.
+    fn load_mask(&mut self, n: usize, m: usize) -> Result<(Register, bool), Reject> {
+        if let Some(m) = self.masks[m] {
+            return Ok((m.k, m.long));
+        }
+        let k = self.take_k(self.flow.live_in[n])?;
+        let z = Register::ZMM0 + m as u32;
+        let test = Instruction::with3(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, k, z, z);
+        self.out.push(test.map_err(encode_error)?);
+        self.masks[m] = Some(MaskRegister {
+            k,
+            long: false,
+            stored: true,
+        });
+        Ok((k, false))
+    }
+
     /// `mask ? third : second`.
     fn emit_blend(&mut self, n: usize, i: &Instruction, place: Option<OperandPlace>) -> Result<(), Reject> {
         if matches!(place, Some(OperandPlace::Slot | OperandPlace::Behind)) {
@@ -394,30 +412,14 @@ impl Avx512Rewrite<'_> {
         if i.op_kind(2) == OpKind::Register {
             self.store_mask(i.op2_register().number())?;
         }
-        let (k, long) = match self.masks[m] {
-            Some(m) => (m.k, m.long),
-            None => {
-                let k = self.take_k(self.flow.live_in[n])?;
-                let z = Register::ZMM0 + m as u32;
-                let test = Instruction::with3(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, k, z, z);
-                self.out.push(test.map_err(encode_error)?);
-                self.masks[m] = Some(MaskRegister {
-                    k,
-                    long: false,
-                    stored: true,
-                });
-                (k, false)
-            }
-        };
+        let (k, long) = self.load_mask(n, m)?;
         let code = match long {
             true => Code::EVEX_Vblendmpd_zmm_k1z_zmm_zmmm512b64,
             false => Code::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32,
         };
         let register = match place {
-            Some(OperandPlace::Constant(c)) => self.pinned.get(&c).copied(),
-            Some(OperandPlace::Spill(s)) => self.spills.get(&s).copied(),
             None => Some(to_zmm(i.op2_register())),
-            _ => None,
+            place => self.register_of(place),
         };
         let (to, first) = (Register::ZMM0 + d as u32, Register::ZMM0 + a as u32);
         let mut j = match register {

@@ -120,35 +120,31 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
     Ok(found.into_values().collect())
 }
 
+fn is_branch(i: &Instruction) -> bool {
+    i.is_jcc_short_or_near() || i.is_jmp_short_or_near()
+}
+
+/// The instructions that may run after instruction `n`. `at` has the index of the instruction at each address.
+fn successors_of(ins: &[Instruction], at: &HashMap<u64, usize>, n: usize) -> Vec<usize> {
+    let i = &ins[n];
+    let falls_through = !matches!(
+        i.flow_control(),
+        FlowControl::UnconditionalBranch | FlowControl::Return | FlowControl::Exception
+    );
+    let next = falls_through.then_some(n + 1);
+    let target = is_branch(i).then(|| at[&i.near_branch_target()]);
+    next.into_iter().chain(target).collect()
+}
+
 impl Flow {
     /// Analyses `code`. `table` holds the address of the constants on entry, and the explicit stack slot has `slot`
     /// bytes.
     pub(super) fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
         let ins = decode_reachable(code)?;
         let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
-        let branch = |i: &Instruction| i.is_jcc_short_or_near() || i.is_jmp_short_or_near();
-        let targets = ins
-            .iter()
-            .filter(|i| branch(i))
-            .map(|i| i.near_branch_target())
-            .collect();
-        let next = |n: usize| -> Vec<usize> {
-            let i = &ins[n];
-            let mut v = vec![];
-            let ends = [
-                FlowControl::UnconditionalBranch,
-                FlowControl::Return,
-                FlowControl::Exception,
-            ];
-            if !ends.contains(&i.flow_control()) {
-                v.push(n + 1);
-            }
-            if branch(i) {
-                v.push(at[&i.near_branch_target()]);
-            }
-            v
-        };
-        let successors: Vec<Vec<usize>> = (0..ins.len()).map(next).collect();
+        let branches = ins.iter().filter(|i| is_branch(i));
+        let targets = branches.map(|i| i.near_branch_target()).collect();
+        let successors: Vec<Vec<usize>> = (0..ins.len()).map(|n| successors_of(&ins, &at, n)).collect();
         let (live_in, live_out) = compute_liveness(&ins, &successors);
         let mut depth = vec![0; ins.len()];
         for (n, s) in successors.iter().enumerate() {

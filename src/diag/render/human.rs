@@ -15,12 +15,12 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
     let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
     let (files, spans) = LineWindows::around_labels(view, &d.labels);
     let labels = d.labels.iter().zip(spans).map(|(l, span)| {
-        let style = if l.primary {
-            cs::LabelStyle::Primary
+        let new = if l.primary {
+            cs::Label::primary
         } else {
-            cs::LabelStyle::Secondary
+            cs::Label::secondary
         };
-        cs::Label::new(style, l.span.file, span).with_message(shown_text(&l.text))
+        new(l.span.file, span).with_message(shown_text(&l.text))
     });
     let severity = match d.severity {
         Severity::Error => cs::Severity::Error,
@@ -38,13 +38,8 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
     if drawn.is_err() {
         // Only a span outside of its file could cause this, and spans have been corrected. Print the message without an
         // excerpt.
-        let _ = writeln!(
-            out,
-            "{}[{}]: {}",
-            super::severity_name(d.severity),
-            d.code,
-            shown_text(&d.title)
-        );
+        let (severity, title) = (super::severity_name(d.severity), shown_text(&d.title));
+        let _ = writeln!(out, "{severity}[{}]: {title}", d.code);
     }
     let mut bytes = out.into_inner();
     // codespan ends with an empty line, but the caller adds separators.
@@ -92,38 +87,33 @@ fn write_suggestion(view: &SourceView, s: &Suggestion, out: &mut Buffer) -> std:
     let gutter = " ".repeat(number.len());
     let mut bold = ColorSpec::new();
     bold.set_fg(Some(Color::Cyan)).set_bold(true);
-    let mut green = ColorSpec::new();
-    green.set_fg(Some(Color::Green));
-
-    out.set_color(&bold)?;
-    write!(out, "help")?;
-    out.reset()?;
+    write_colored(out, &bold, "help")?;
     writeln!(out, ": {}", shown_text(&s.text))?;
     writeln!(out, "{gutter} │")?;
+    let mut green = ColorSpec::new();
+    green.set_fg(Some(Color::Green));
     let replacement = strip_control_chars(&s.replacement);
-    let mut lines = replacement.split('\n').peekable();
     write!(out, "{number} │ {head}")?;
-    let mut n = first + 1;
-    while let Some(part) = lines.next() {
-        out.set_color(&green)?;
-        let part = &part[..part.floor_char_boundary(LONGEST_LINE)];
-        write!(out, "{part}")?;
-        out.reset()?;
-        if lines.peek().is_some() {
-            n += 1;
-            write!(out, "\n{n:w$} │ ", w = number.len())?;
+    for (i, part) in replacement.split('\n').enumerate() {
+        if i > 0 {
+            write!(out, "\n{n:w$} │ ", n = first + 1 + i, w = number.len())?;
         }
+        write_colored(out, &green, &part[..part.floor_char_boundary(LONGEST_LINE)])?;
     }
     writeln!(out, "{tail}")?;
     if !replacement.contains('\n') {
         let blank: String = head.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        out.set_color(&green)?;
         let width = replacement.chars().take(LONGEST_LINE).count().max(1);
-        write!(out, "{}", format_args!("{gutter} │ {blank}{}", "~".repeat(width)))?;
-        out.reset()?;
+        write_colored(out, &green, &format!("{gutter} │ {blank}{}", "~".repeat(width)))?;
         writeln!(out)?;
     }
     Ok(())
+}
+
+fn write_colored(out: &mut Buffer, color: &ColorSpec, text: &str) -> std::io::Result<()> {
+    out.set_color(color)?;
+    write!(out, "{text}")?;
+    out.reset()
 }
 
 /// codespan copies source lines unchanged. This replaces their control characters but keeps codespan's own colours.

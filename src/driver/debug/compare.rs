@@ -68,8 +68,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
         if equal {
             continue;
         }
-        let diff = (x - y).abs();
-        let diff = if diff.is_nan() { f64::INFINITY } else { diff };
+        let diff = absolute_difference(x, y);
         let outside = exact || !y.is_finite() || diff > tolerance.atol + tolerance.rtol * y.abs();
         d.outside += outside as usize;
         // Large integers may differ by less than f64 resolves.
@@ -77,12 +76,16 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
             (d.max_abs, d.worst) = (diff, i);
         }
     }
-    d.relative = if d.max_abs == 0.0 {
-        0.0
-    } else {
-        d.max_abs / largest.max(f64::MIN_POSITIVE)
-    };
+    if d.max_abs > 0.0 {
+        d.relative = d.max_abs / largest.max(f64::MIN_POSITIVE);
+    }
     d
+}
+
+/// `|x - y|`; infinite if it is NaN.
+fn absolute_difference(x: f64, y: f64) -> f64 {
+    let difference = (x - y).abs();
+    if difference.is_nan() { f64::INFINITY } else { difference }
 }
 
 fn scalar_to_f64(s: Scalar) -> f64 {

@@ -77,20 +77,14 @@ pub fn minimize(
         Traverse::Sequential => all.map(|i| i..i + 1).filter(|r| m.differs(r)).collect(),
         Traverse::Binary => m.search_binary(all),
         Traverse::Accumulate => {
-            let mut ends = 1..m.calls.len() + 1;
-            ends.find(|&end| m.differs(&(0..end)))
-                .map(|end| end - 1..end)
-                .into_iter()
-                .collect()
+            let end = (1..m.calls.len() + 1).find(|&end| m.differs(&(0..end)));
+            end.map(|end| end - 1..end).into_iter().collect()
         }
         Traverse::Block => m.search_block(all).into_iter().collect(),
         Traverse::Skip(skipped) => m.search_between(skipped),
         Traverse::Defined(nodes) => {
-            let places: Vec<usize> = nodes
-                .iter()
-                .filter_map(|n| m.calls.iter().position(|c| c == n))
-                .collect();
-            let range = places.iter().min().zip(places.iter().max()).map(|(a, b)| *a..*b + 1);
+            let places = || nodes.iter().filter_map(|n| m.calls.iter().position(|c| c == n));
+            let range = places().min().zip(places().max()).map(|(a, b)| a..b + 1);
             range.into_iter().filter(|r| m.differs(r)).collect()
         }
     };

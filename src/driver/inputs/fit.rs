@@ -49,20 +49,20 @@ impl InputBinder<'_> {
         if given.as_ref().is_some_and(|v| literal::is_python_equal(v, constant)) {
             return Some(constant.clone());
         }
+        self.report_other_constant(place, constant, given.as_ref(), &p.origin);
+        None
+    }
+
+    /// Reports that an input whose value the exporter fixed is given another value, or a tensor.
+    fn report_other_constant(&mut self, place: &InputPlace, constant: &Value, given: Option<&Value>, origin: &str) {
         let name = &place.name;
         let text = |v: &Value| pyrepr::repr(v, &|t| t.ty().to_string());
-        let shown = match &given {
-            Some(v) => text(v),
-            None => "a tensor".into(),
-        };
-        let title = format!(
-            "input `{name}` is fixed to {}, but {} provides {shown}",
-            text(constant),
-            p.origin
-        );
+        let shown = given.map_or("a tensor".into(), text);
+        let fixed = text(constant);
+        let title = format!("input `{name}` is fixed to {fixed}, but {origin} provides {shown}");
         let guard = match constant {
             Val::None => format!("Guard failed: {name} is None"),
-            _ => format!("Guard failed: {name} == {}", text(constant)),
+            _ => format!("Guard failed: {name} == {fixed}"),
         };
         let d = Diagnostic::new(Code::E0511, title)
             .at_opt(place.span, "declared here")
@@ -71,7 +71,6 @@ impl InputBinder<'_> {
             ))
             .help(format!("omit `{name}`, or export the model with the other value"));
         self.out.push(d);
-        None
     }
 
     fn fit_word(&mut self, place: &InputPlace, word: &str) -> Option<Value> {
@@ -161,26 +160,26 @@ impl InputBinder<'_> {
             (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), Val::Leaf(x)) if x.rank() == 0 => {
                 self.fit_value(place, scalar_to_val(x.get(0)), origin)
             }
-            (Val::Int(d), Val::Int(Dim::Const(size))) => {
-                match self.unify(d, size, &format!("input `{}`", place.name)) {
-                    Ok(()) => Some(Val::int(size)),
-                    Err(why) => {
-                        let title = format!(
-                            "input `{}` must be {declared}, but {origin} provides {size}",
-                            place.name
-                        );
-                        let d = Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here");
-                        self.out.push(d.note(why));
-                        None
-                    }
-                }
-            }
+            (Val::Int(d), Val::Int(Dim::Const(size))) => self.fit_size(place, d, size, origin),
             (nested, v) if is_nested(nested) => self.fit_items(place, nested, v, origin),
             (Val::Leaf(_), v) | (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), v @ Val::Leaf(_)) => {
                 self.wrong_kind(place, declared, &type_of(&v), origin)
             }
             (_, v) => Some(v),
         }
+    }
+
+    /// Binds the declared size `d` to a given one.
+    fn fit_size(&mut self, place: &InputPlace, d: &Dim, size: i64, origin: &str) -> Option<Value> {
+        let name = &place.name;
+        let Err(why) = self.unify(d, size, &format!("input `{name}`")) else {
+            return Some(Val::int(size));
+        };
+        let declared = Type::Int(d.clone());
+        let title = format!("input `{name}` must be {declared}, but {origin} provides {size}");
+        let d = Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here");
+        self.out.push(d.note(why));
+        None
     }
 
     /// Converts the items of a list, tuple or dict to the declared types.

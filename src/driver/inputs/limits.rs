@@ -76,7 +76,7 @@ fn limit_of(graph: &Graph, p: NodeId) -> Limit {
             if graph[user].op() != Opcode::CallFunction {
                 continue;
             }
-            out.meet(of_call(graph, user, n));
+            out.meet(limit_of_call(graph, user, n));
             let first = graph[user].args().first().is_some_and(|a| a.leaves().contains(&&n));
             if first && op::by_name(graph[user].target()).is_some_and(op::Op::has_same_elements) && seen.insert(user) {
                 todo.push(user);
@@ -87,7 +87,7 @@ fn limit_of(graph: &Graph, p: NodeId) -> Limit {
 }
 
 /// The limit that the canonical call `user` imposes on its operand `n`.
-fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
+fn limit_of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let mut out = Limit::default();
     let Some(op) = op::by_name(graph[user].target()) else {
         return out;
@@ -99,10 +99,8 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let size = |name: &str, dim: i64| named_arg(&args, op, name).and_then(|a| dim_size(graph, a.as_leaf()?, dim));
     let bags = op.name.contains("embedding_bag");
     // torch.nn.functional names the parameter `input`, ATen `indices`.
-    let indices = ["indices", "input"]
-        .into_iter()
-        .find(|i| op.schema.index_of(i).is_some());
-    let indices = indices.unwrap_or_default();
+    let mut names = ["indices", "input"].into_iter();
+    let indices = names.find(|i| op.schema.index_of(i).is_some()).unwrap_or_default();
     if (bags || op.name.starts_with("embedding")) && is(indices) {
         out.below = size("weight", 0);
     }
@@ -122,18 +120,14 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
         out.below = size("self", 1).or_else(|| size("self", 0));
     }
     if op.name.starts_with("index") {
-        out.meet(of_list(
-            graph,
-            named_arg(&args, op, "indices"),
-            named_arg(&args, op, "self"),
-            n,
-        ));
+        let [indices, x] = ["indices", "self"].map(|name| named_arg(&args, op, name));
+        out.meet(limit_of_index_list(graph, indices, x, n));
     }
     out
 }
 
 /// `x[i, :, j]`: each tensor of the list indexes the dim at its position.
-fn of_list(graph: &Graph, indices: Option<&Val<NodeId>>, x: Option<&Val<NodeId>>, n: NodeId) -> Limit {
+fn limit_of_index_list(graph: &Graph, indices: Option<&Val<NodeId>>, x: Option<&Val<NodeId>>, n: NodeId) -> Limit {
     let (Some(items), Some(x)) = (indices.and_then(|i| i.items()), x.and_then(|x| x.as_leaf())) else {
         return Limit::default();
     };

@@ -85,12 +85,7 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
             fail(format!("`{name}` is not a size")).help("write a symbol or an input's dimension: `N=8`, `x[0]=8`")
         })?;
     let Some(position) = binder.placeholder_index(input) else {
-        let names: Vec<&str> = binder.placeholders.iter().map(|&p| binder.graph[p].target()).collect();
-        let d = fail(format!("the graph has no input `{input}`"));
-        return Err(match nearest(input, names.iter().copied()) {
-            Some(n) => d.help(format!("there is an input with a similar name: `{n}`")),
-            None => d,
-        });
+        return Err(unknown_input(binder, input));
     };
     let graph = binder.graph;
     let node = &graph[binder.placeholders[position]];
@@ -118,6 +113,15 @@ fn bind_axis(binder: &mut InputBinder, name: &str, size: i64) -> Result<(), Diag
     binder.unify(dim, size, "--dim").map_err(|why| {
         Diagnostic::new(Code::E0504, format!("`{name}` cannot be {size}: {why}")).at_opt(span, "declared here")
     })
+}
+
+fn unknown_input(binder: &InputBinder, input: &str) -> Diagnostic {
+    let names = binder.placeholders.iter().map(|&p| binder.graph[p].target());
+    let d = Diagnostic::new(Code::E0505, format!("the graph has no input `{input}`"));
+    match nearest(input, names) {
+        Some(n) => d.help(format!("there is an input with a similar name: `{n}`")),
+        None => d,
+    }
 }
 
 /// Sizes that change together, and their values.

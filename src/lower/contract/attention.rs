@@ -29,13 +29,14 @@ pub(in crate::lower) fn attention_step(
             strides: [s[0], s[1], s[2], s[3]],
         })
     });
+    let [batch, heads, queries, keys] = full;
     let desc = Attention {
         dtype,
-        batch: q.shape[0],
-        heads: q.shape[1],
+        batch,
+        heads,
         kv_heads: k.shape[1],
-        queries: q.shape[2],
-        keys: k.shape[2],
+        queries,
+        keys,
         size: q.shape[3],
         value_size: v.shape[3],
         q: leading_strides(q),
@@ -90,18 +91,16 @@ pub(in crate::lower) fn recognise_attention(
         args.push(four_dims(tir, *ids.leaf(name)?)?);
     }
     let full = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
-    let mut masks = [None; 2];
     let names: &[&str] = if biased { &["mask", "bias"] } else { &["attn_mask"] };
     let given: Vec<ValueId> = names.iter().filter_map(|name| ids.opt_leaf(name).copied()).collect();
-    for (m, found) in given.into_iter().zip(&mut masks) {
+    for m in given {
         let Some(m) = four_of_mask(tir, m, &full, dtype)? else {
             return Ok(None);
         };
-        *found = Some(tir.value(m).dtype);
         args.push(m);
     }
     let how = Attend {
-        masks,
+        masks: [3, 4].map(|i| args.get(i).map(|&m| tir.value(m).dtype)),
         causal: !biased && ids.bool("is_causal")?,
         scale,
         safe: !biased || ids.bool("safe")?,

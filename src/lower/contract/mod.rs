@@ -146,15 +146,14 @@ pub(in crate::lower) fn conv(
         (true, [spatial @ .., channels]) | (false, [channels, spatial @ ..]) => (*channels, spatial),
         _ => (1, &[][..]),
     };
-    let out_channels = match how.transposed {
-        true => w.shape[1] * how.groups,
-        false => w.shape[0],
-    };
     let desc = Conv {
         dtype,
         batch: x.shape[0],
         in_channels: channels,
-        out_channels,
+        out_channels: match how.transposed {
+            true => w.shape[1] * how.groups,
+            false => w.shape[0],
+        },
         groups: how.groups,
         input: pad_to_three(spatial, 1),
         kernel: pad_to_three(&w.shape[2..], 1),
@@ -168,12 +167,8 @@ pub(in crate::lower) fn conv(
         output_layout: layout(last[1]),
         activation: act,
     };
-    let operands = [Some(how.input), Some(how.weight), how.bias]
-        .into_iter()
-        .flatten()
-        .map(|i| operands[i].clone())
-        .collect();
-    Contract::Conv(desc, operands)
+    let used = [Some(how.input), Some(how.weight), how.bias].into_iter().flatten();
+    Contract::Conv(desc, used.map(|i| operands[i].clone()).collect())
 }
 
 /// Copies the operands whose strides `math` does not support: negative strides and, for convolutions, any gaps.

@@ -98,17 +98,14 @@ impl Fuser<'_> {
         let (Some(a), Some(b)) = (self.cluster(into), self.cluster(from)) else {
             return Err(Refusal::NoKernel);
         };
-        let independent = !self.deps[unit_index(into)].contains(from) && !self.deps[unit_index(from)].contains(into);
-        let same = a.space == b.space && (a.reduced == b.reduced || !a.has_reduction() || !b.has_reduction());
-        if !independent {
+        if self.deps[unit_index(into)].contains(from) || self.deps[unit_index(from)].contains(into) {
             return Err(Refusal::Between);
         }
-        if !same {
-            return Err(if a.space == b.space {
-                Refusal::Dims
-            } else {
-                Refusal::Sizes
-            });
+        if a.space != b.space {
+            return Err(Refusal::Sizes);
+        }
+        if a.reduced != b.reduced && a.has_reduction() && b.has_reduction() {
+            return Err(Refusal::Dims);
         }
         if a.members.len() + b.members.len() >= MAX_MEMBERS {
             return Err(Refusal::Full);
@@ -126,6 +123,12 @@ impl Fuser<'_> {
             a.members.extend(b.members);
             a.members.sort_by_key(|m| m.value);
         }
+        self.merge_dependencies(into, from);
+        Ok(())
+    }
+
+    /// Lets every unit that depends on `from` depend on `into`, and on what both depend on.
+    fn merge_dependencies(&mut self, into: UnitId, from: UnitId) {
         let both = [into, from].map(|u| self.deps[unit_index(u)].clone());
         for (i, d) in self.deps.iter_mut().enumerate() {
             if d.contains(from) {
@@ -136,7 +139,6 @@ impl Fuser<'_> {
                 both.iter().for_each(|b| d.union_with(b));
             }
         }
-        Ok(())
     }
 
     /// The reduced dims of `u` and the dims of `v` in its space, if the reduction `v` of `arg` may join.

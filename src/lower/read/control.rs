@@ -122,20 +122,15 @@ fn result_of(tir: &Tir) -> Type {
 fn control_result_type(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
     let first = result_of(&graphs[0]);
     let differ = |a: &Type, b: &Type| {
-        OpError::new(
-            Code::E0302,
-            format!("`{}` returns {b}, but {a} is expected", p.graphs[graphs.len() - 1]),
-        )
+        let graph = &p.graphs[graphs.len() - 1];
+        OpError::new(Code::E0302, format!("`{graph}` returns {b}, but {a} is expected"))
     };
     let carried = |found: &[Type]| match found == p.carried {
         true => Ok(()),
         false => Err(differ(&Val::Tuple(p.carried.clone()), &Val::Tuple(found.to_vec()))),
     };
-    let count = p
-        .rows
-        .first()
-        .and_then(|t| t.as_leaf()?.fixed_shape()?.first().copied())
-        .unwrap_or(0);
+    let rows = p.rows.first().and_then(|t| t.as_leaf()?.fixed_shape());
+    let count = rows.and_then(|shape| shape.first().copied()).unwrap_or(0);
     let stacked = |v: &Type| {
         v.map(|t| TensorType::with_fixed_shape(t.dtype, &[&[count], &t.fixed_shape().unwrap_or_default()[..]].concat()))
     };

@@ -60,11 +60,7 @@ pub(super) fn write_scan(
         // Along another dim, the sums of a row are adjacent.
         return loop_over(k, &others, |k, v| scan.emit_plain(k, &[v.to_vec()], n, carry));
     }
-    // Interleaving rows hides the latency of an addition. More than two long rows would map to the same set of the L1
-    // cache if their length is a power of two.
-    let side_by_side: &[usize] = if n < 4 * BLOCK { &[4, 2] } else { &[2] };
-    let fits = |t: &&usize| *last > 0 && last.is_multiple_of(**t);
-    let together = side_by_side.iter().find(fits).copied().unwrap_or(1);
+    let together = interleaved_rows(*last, n);
     *last /= together;
     k.parallel(&others, |k, v| {
         let outers = (0..together as i64).map(|n| {
@@ -76,6 +72,15 @@ pub(super) fn write_scan(
         });
         scan.emit_plain(k, &outers.collect::<Vec<_>>(), n, carry);
     });
+}
+
+/// The number of rows of length `n` that are scanned together, out of `rows` adjacent ones. Interleaving rows hides the
+/// latency of an addition. More than two long rows would map to the same set of the L1 cache if their length is a power
+/// of two.
+fn interleaved_rows(rows: usize, n: usize) -> usize {
+    let choices: &[usize] = if n < 4 * BLOCK { &[4, 2] } else { &[2] };
+    let fits = |t: &&usize| rows > 0 && rows.is_multiple_of(**t);
+    choices.iter().find(fits).copied().unwrap_or(1)
 }
 
 /// The input and the output.

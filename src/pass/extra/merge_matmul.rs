@@ -81,36 +81,31 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
     let ty = graph[first.node].meta.ty.as_ref()?.as_leaf()?.clone();
     let sizes: Vec<usize> = group.iter().map(|l| l.weight.shape()[0]).collect();
     let total = sizes.iter().try_fold(0usize, |a, b| a.checked_add(*b))?;
-    let weight = concat_tensors(
-        &group.iter().map(|l| &l.weight).collect::<Vec<_>>(),
-        &[total, first.weight.shape()[1]],
-    )?;
+    let weights: Vec<&Tensor> = group.iter().map(|l| &l.weight).collect();
+    let weight = concat_tensors(&weights, &[total, first.weight.shape()[1]])?;
     let biases: Option<Vec<&Tensor>> = group.iter().map(|l| l.bias.as_ref()).collect();
     let bias = match &biases {
         Some(b) => Some(concat_tensors(b, &[total])?),
         None => None,
     };
-    let source = NodeOrigin::from_node(graph, first.node, "merge-matmul");
-    let before = graph.insert_point();
-    graph.set_insert_point(InsertPoint::Before(first.node));
-    let mut add_constant = |graph: &mut Graph, hint: &str, value: Tensor| {
-        let ty = Val::Leaf(value.ty());
-        let n = graph.get_attr(&module.add_constant(hint, value));
-        source.mark(graph, n, ty);
-        n
-    };
-    let w = add_constant(graph, "_merged_weight", weight);
-    let mut args = vec![Val::Leaf(first.input), Val::Leaf(w)];
-    if let Some(b) = bias {
-        args.push(Val::Leaf(add_constant(graph, "_merged_bias", b)));
-    }
-    let wide = |n: usize| -> Option<TensorType> {
+    let with_features = |n: usize| -> Option<TensorType> {
         let mut t = ty.clone();
         *t.shape.as_mut()?.last_mut()? = n.into();
         Some(t)
     };
-    let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| wide(n)).collect();
-    let (types, whole) = (types?, wide(total)?);
+    let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| with_features(n)).collect();
+    let (types, whole) = (types?, with_features(total)?);
+    let source = NodeOrigin::from_node(graph, first.node, "merge-matmul");
+    let before = graph.insert_point();
+    graph.set_insert_point(InsertPoint::Before(first.node));
+    let mut args = vec![Val::Leaf(first.input)];
+    let constants = [("_merged_weight", Some(weight)), ("_merged_bias", bias)];
+    for (hint, value) in constants.into_iter().filter_map(|(hint, v)| Some((hint, v?))) {
+        let ty = Val::Leaf(value.ty());
+        let n = graph.get_attr(&module.add_constant(hint, value));
+        source.mark(graph, n, ty);
+        args.push(Val::Leaf(n));
+    }
     let product = graph.call_op(OpId::Linear, args);
     source.mark(graph, product, Val::Leaf(whole));
     let list = Val::List(sizes.iter().map(|&n| Val::int(n as i64)).collect());

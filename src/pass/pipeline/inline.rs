@@ -142,39 +142,37 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             all.for_each(|a| graph_names(a, &mut named));
             let mut renamed = vec![];
             for g in named {
-                let own = match used.insert(g.clone()) {
-                    true => g,
-                    false => {
-                        copies += 1;
-                        let copy = copy_of(module, &g, copies)?;
-                        copied += module.graphs[&copy].len();
-                        if copied > MAX_NODES {
-                            let title = format!("copying `{g}` for each use creates more than {MAX_NODES} nodes");
-                            return Err(Diagnostic::new(Code::E0601, title));
-                        }
-                        used.insert(copy.clone());
-                        copy
+                let mut own = g.clone();
+                if !used.insert(g.clone()) {
+                    copies += 1;
+                    own = copy_of(module, &g, copies)?;
+                    copied += module.graphs[&own].len();
+                    if copied > MAX_NODES {
+                        let title = format!("copying `{g}` for each use creates more than {MAX_NODES} nodes");
+                        return Err(Diagnostic::new(Code::E0601, title));
                     }
-                };
+                    used.insert(own.clone());
+                }
                 renamed.push(own.clone());
                 work.push(own);
             }
-            if renamed.is_empty() {
-                continue;
+            if !renamed.is_empty() {
+                rename_graphs_of(&mut module.graphs[&name], n, renamed);
             }
-            let mut next = renamed.into_iter();
-            let graph = &mut module.graphs[&name];
-            let args = graph[n].args().iter().map(|a| rename_graphs(a, &mut next)).collect();
-            let kwargs = graph[n]
-                .kwargs()
-                .iter()
-                .map(|(k, a)| (k.clone(), rename_graphs(a, &mut next)))
-                .collect();
-            graph.set_args(n, args);
-            graph.set_kwargs(n, kwargs);
         }
     }
     Ok(copies)
+}
+
+/// Replaces the names of graphs in the arguments of node `n`, in order.
+fn rename_graphs_of(graph: &mut Graph, n: NodeId, names: Vec<Arc<str>>) {
+    let mut next = names.into_iter();
+    let node = &graph[n];
+    let args = node.args().iter().map(|a| rename_graphs(a, &mut next)).collect();
+    let kwargs = node.kwargs().iter();
+    let kwargs = kwargs.map(|(k, a)| (k.clone(), rename_graphs(a, &mut next))).collect();
+    graph.set_args(n, args);
+    graph.set_kwargs(n, kwargs);
 }
 
 /// Copies a graph under a new name; `count` numbers the copies.

@@ -118,17 +118,18 @@ impl<'a> Matcher<'a> {
                 let text = show_value(self.graph, &value);
                 return self.fail(state, || format!("`{name}` must be a literal, but {text} is not"));
             }
-            Hole::Value(ty) if *ty != Val::Unknown => {
-                let actual = match &value {
-                    Val::Leaf(o) => infer::operand_type(self.module, self.graph, o),
-                    v => infer::map_leaves(v, &mut |_| Val::Unknown),
-                };
-                self.match_type(state, ty, actual, p)?;
-            }
+            Hole::Value(ty) if *ty != Val::Unknown => self.match_type(state, ty, self.type_of_value(&value), p)?,
             _ => {}
         }
         state.found.values.insert(p, value);
         Some(vec![])
+    }
+
+    fn type_of_value(&self, value: &Val<Operand>) -> Type {
+        match value {
+            Val::Leaf(o) => infer::operand_type(self.module, self.graph, o),
+            v => infer::map_leaves(v, &mut |_| Val::Unknown),
+        }
     }
 
     /// Whether a value of type `actual` matches the type `wanted` that the pattern declares.

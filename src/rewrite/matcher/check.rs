@@ -36,32 +36,25 @@ impl<'a> Matcher<'a> {
         if let Some(why) = self.used_outside(&state.found) {
             return self.fail(&state, || why);
         }
-        if let Some(c) = &self.rule.condition {
-            let eval = self.evaluator(&state.found);
-            match eval.holds(c) {
-                Ok(Some(true)) => {}
-                Ok(Some(false)) => {
-                    let parts = if self.is_nearest(&state) {
-                        eval.describe_parts(c)
-                    } else {
-                        vec![]
-                    };
-                    return self.fail(&state, || with_reasons(format!("its condition `{c}` is false"), &parts));
-                }
-                Ok(None) => {
-                    let parts = if self.is_nearest(&state) {
-                        eval.describe_parts(c)
-                    } else {
-                        vec![]
-                    };
-                    return self.fail(&state, || {
-                        with_reasons(format!("its condition `{c}` cannot be proved"), &parts)
-                    });
-                }
-                Err(why) => return self.fail(&state, || format!("its condition cannot be evaluated: {why}")),
-            }
-        }
+        self.check_condition(&state)?;
         Some(state)
+    }
+
+    /// Checks the rule's condition.
+    fn check_condition(&mut self, state: &SearchState<'a>) -> Option<()> {
+        let Some(c) = &self.rule.condition else { return Some(()) };
+        let eval = self.evaluator(&state.found);
+        let what = match eval.holds(c) {
+            Ok(Some(true)) => return Some(()),
+            Ok(Some(false)) => "is false",
+            Ok(None) => "cannot be proved",
+            Err(why) => return self.fail(state, || format!("its condition cannot be evaluated: {why}")),
+        };
+        let parts = match self.is_nearest(state) {
+            true => eval.describe_parts(c),
+            false => vec![],
+        };
+        self.fail(state, || with_reasons(format!("its condition `{c}` {what}"), &parts))
     }
 
     /// A value inside the match that is used outside and is not a result.

@@ -103,11 +103,10 @@ fn replace_one(
         Val::Tuple(v) | Val::List(v) => v,
         v => vec![v],
     };
-    if results.len() != m.returning_nodes.len() {
+    let (wanted, made) = (m.returning_nodes.len(), results.len());
+    if wanted != made {
         return pattern_error(format!(
-            "the pattern returns {} values, but the replacement returns {}",
-            m.returning_nodes.len(),
-            results.len()
+            "the pattern returns {wanted} values, but the replacement returns {made}"
         ));
     }
     replace_uses(graph, m, &results, &replacements, renewed);

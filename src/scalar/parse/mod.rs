@@ -352,19 +352,14 @@ impl<'a> FormulaParser<'a> {
             _ => return self.unknown_function(at, word),
         };
         if args.len() != arity {
-            return self.error_at(
-                at,
-                format!(
-                    "`{word}` takes {}, not {}",
-                    crate::diag::words::count(arity, "value"),
-                    args.len()
-                ),
-            );
+            let (takes, given) = (crate::diag::words::count(arity, "value"), args.len());
+            return self.error_at(at, format!("`{word}` takes {takes}, not {given}"));
         }
         match (word, &args[..]) {
-            ("largest", _) => Ok(ParsedValue::Number(UntypedNumber::Float(names::largest_finite(
-                self.settings.storage,
-            )))),
+            ("largest", _) => {
+                let x = names::largest_finite(self.settings.storage);
+                Ok(ParsedValue::Number(UntypedNumber::Float(x)))
+            }
             ("rounded", &[x]) => Ok(self.round_to_storage(x)),
             ("compute", &[x]) => Ok(self.build_cast(self.settings.compute, x)),
             ("where", &[condition, x, y]) => self.build_select(at, condition, x, y),

@@ -269,26 +269,24 @@ impl Functionalize<'_> {
         let root = &self.roots[&place.root];
         let (base, version) = (root.value, root.version + 1);
         let point = point_after(graph, value);
-        let way = self.write_route(graph, x, &place)?;
-        let shares = matches!(way, WriteRoute::Changes(..));
-        if let WriteRoute::Changes(_, window) = &way
+        let route = self.write_route(graph, x, &place)?;
+        let shares = matches!(route, WriteRoute::Changes(..));
+        if let WriteRoute::Changes(_, window) = &route
             && !shared
             && is_expanded(&window.size, &window.strides)
         {
             return Err(expanded_write_error().into());
         }
-        let new_base = written_at(graph, value, point, |b| match &way {
+        let new_base = written_at(graph, value, point, |b| match &route {
             WriteRoute::Views => written_back(b, base, &place.steps, value),
             WriteRoute::Window(steps) => written_back(b, base, steps, value),
             WriteRoute::Changes(steps, window) => changes_written(b, base, steps, window, value),
         })?;
-        self.roots.insert(
-            place.root,
-            Root {
-                value: new_base,
-                version,
-            },
-        );
+        let new_root = Root {
+            value: new_base,
+            version,
+        };
+        self.roots.insert(place.root, new_root);
         let root_place = ViewPlace {
             steps: vec![],
             version,
