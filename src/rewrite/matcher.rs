@@ -82,6 +82,12 @@ struct SearchState<'p> {
     later: Vec<(&'p Value, Val<Operand>)>,
 }
 
+/// A call of the graph, and those forms of a node of the pattern that call the same function.
+struct MatchedCall<'p> {
+    view: Rc<CallView<Operand>>,
+    fitting: Vec<&'p CallView<NodeId>>,
+}
+
 /// Searches one graph for one rule's pattern.
 pub struct Matcher<'a> {
     module: &'a GraphModule,
@@ -235,7 +241,7 @@ impl<'a> Matcher<'a> {
         let Operand::Node(n) = operand else {
             return self.fail(state, || "no node computes this value".into());
         };
-        let (view, fitting) = self.call_views(state, p, *n)?;
+        let MatchedCall { view, fitting } = self.call_views(state, p, *n)?;
         state.found.nodes.insert(p, operand.clone());
         self.type_of(state, p, operand)?;
         let mut out = vec![];
@@ -250,12 +256,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// The call of node `n`, and those forms of pattern node `p` that call the same function.
-    fn call_views(
-        &mut self,
-        state: &SearchState<'a>,
-        p: NodeId,
-        n: NodeId,
-    ) -> Option<(Rc<CallView<Operand>>, Vec<&'a CallView<NodeId>>)> {
+    fn call_views(&mut self, state: &SearchState<'a>, p: NodeId, n: NodeId) -> Option<MatchedCall<'a>> {
         let (pattern, graph) = (self.pattern, self.graph);
         let found = graph[n].name();
         let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
@@ -271,7 +272,7 @@ impl<'a> Matcher<'a> {
                 format!("`%{found}` is `{}`, not `{wanted}`", view.callee.key())
             });
         }
-        Some((view, fitting))
+        Some(MatchedCall { view, fitting })
     }
 
     fn match_attribute(
