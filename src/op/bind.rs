@@ -3,9 +3,18 @@
 //! A [`Binding`] says for each parameter where its value comes from. It is computed once, from the arguments' *types* (which
 //! select the overload). It can then be applied to the same arguments in any form: nodes, types or tensors.
 
-use super::schema::{Literal, NoLeaf, Param, ParamType, Schema};
+mod kinds;
+mod normalise;
+
+pub use self::kinds::param_accepts;
+use self::kinds::{
+    is_bool, is_int, is_int_param, is_number, is_open_int_list, is_open_list, is_tensor_list, rejected_kind,
+};
+pub use self::normalise::lift_literal;
+use self::normalise::normalise_arg;
+use super::schema::{Literal, ParamType, Schema};
 use crate::diag::nearest;
-use crate::types::{ScalarKind, Type, Val};
+use crate::types::{Type, Val};
 
 /// Where a parameter's value comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,55 +210,6 @@ impl Binding {
     }
 }
 
-/// A default as a value with any leaf type.
-pub fn lift_literal<U>(d: &Literal) -> Val<U> {
-    d.map(|x: &NoLeaf| match *x {})
-}
-
-fn normalise_arg<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
-    match (ty, v) {
-        (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
-        (ParamType::Float, Val::Bool(b)) => Val::Float(f64::from(b)),
-        (ParamType::Bool, v) => truth_value(&v).map_or(v, Val::Bool),
-        (ParamType::Optional(t), v) => {
-            if v.is_none() {
-                v
-            } else {
-                normalise_arg(v, t)
-            }
-        }
-        // For items of any type, the container's kind matters, so a tuple stays a tuple.
-        (ParamType::List(t, _), v @ Val::Tuple(_)) if **t == ParamType::Any => v,
-        (ParamType::List(t, _), Val::List(items) | Val::Tuple(items)) => {
-            Val::List(items.into_iter().map(|v| normalise_item(v, t)).collect())
-        }
-        (ParamType::List(..), v @ (Val::None | Val::Unknown)) => v,
-        (ParamType::List(t, n), v) => Val::List(vec![normalise_item(v, t); n.unwrap_or(1)]),
-        (_, v) => v,
-    }
-}
-
-/// The truth value in Python; `None` if it is known only at run time.
-fn truth_value<U>(v: &Val<U>) -> Option<bool> {
-    match v {
-        Val::None => Some(false),
-        Val::Str(s) => Some(!s.is_empty()),
-        Val::List(items) | Val::Tuple(items) => Some(!items.is_empty()),
-        Val::Complex(re, im) => Some(*re != 0.0 || *im != 0.0),
-        Val::DType(_) | Val::Device(_) | Val::TorchName(_) | Val::Ellipsis => Some(true),
-        v => v.as_f64().map(|x| x != 0.0),
-    }
-}
-
-/// A list item converted to the item type: a bool given for an int becomes an int.
-fn normalise_item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
-    match (ty, v) {
-        (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
-        (ParamType::Optional(t), v) => normalise_item(v, t),
-        (_, v) => v,
-    }
-}
-
 /// Python's parameter names for torch's own.
 const ALIASES: &[(&str, &str)] = &[
     ("from", "a"),
@@ -393,98 +353,6 @@ fn fits_rest(schema: &Schema, positional: &[usize], slot: usize, given: usize) -
         && rest[1..given - slot]
             .iter()
             .all(|&p| is_int_param(&schema.params[p].ty))
-}
-
-fn is_int_param(ty: &ParamType) -> bool {
-    match ty {
-        ParamType::Int | ParamType::Number | ParamType::Any => true,
-        ParamType::Optional(t) => is_int_param(t),
-        ParamType::List(t, Some(_)) => is_int_param(t),
-        _ => false,
-    }
-}
-
-/// Whether a parameter takes a list of ints of any length.
-fn is_open_int_list(ty: &ParamType) -> bool {
-    match ty {
-        ParamType::List(t, len) => **t == ParamType::Int && len.is_none(),
-        ParamType::Optional(t) => is_open_int_list(t),
-        _ => false,
-    }
-}
-
-fn is_tensor_list(ty: &ParamType) -> bool {
-    matches!(ty, ParamType::List(t, _) if **t == ParamType::Tensor)
-}
-
-fn is_open_list(ty: &ParamType) -> bool {
-    match ty {
-        ParamType::List(_, len) => len.is_none(),
-        ParamType::Optional(t) => is_open_list(t),
-        _ => false,
-    }
-}
-
-fn is_int(v: &Type) -> bool {
-    matches!(v, Val::Int(_) | Val::Any(ScalarKind::Int))
-}
-
-fn is_bool(v: &Type) -> bool {
-    matches!(v, Val::Bool(_) | Val::Any(ScalarKind::Bool))
-}
-
-fn rejected_kind(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {
-    (!param_accepts(&param.ty, v, lenient)).then(|| v.kind_name())
-}
-
-fn is_number(v: &Type) -> bool {
-    matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
-        || matches!(v, Val::Any(ScalarKind::Int | ScalarKind::Float | ScalarKind::Bool))
-}
-
-/// Whether a parameter of type `ty` accepts a value of type `v`.
-pub fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
-    use ParamType as P;
-    let number = is_number(v);
-    // A 0-dim tensor converts to a number implicitly, as in torch's parser.
-    let zero_dim = lenient.tensors_as_numbers && matches!(v, Val::Leaf(t) if t.rank() == Some(0));
-    let fits = match (ty, v) {
-        (_, Val::Unknown) | (P::Any, _) => true,
-        (P::Optional(_), Val::None) => true,
-        (P::Optional(t), _) => param_accepts(t, v, lenient),
-        (P::Tensor, Val::Leaf(_)) => true,
-        (P::Tensor, _) => lenient.numbers_as_tensors && number,
-        (P::Int, Val::Int(_) | Val::Any(ScalarKind::Int)) => true,
-        (P::Int, Val::Bool(_) | Val::Any(ScalarKind::Bool)) => lenient.tensors_as_numbers,
-        (P::Float, _) | (P::Number, _) => number || zero_dim,
-        (P::Bool, Val::Bool(_) | Val::Any(ScalarKind::Bool)) => true,
-        (P::Bool, Val::Int(d)) => lenient.tensors_as_numbers && matches!(d.as_const(), Some(0 | 1)),
-        (P::Str, Val::Str(_) | Val::Any(ScalarKind::Str)) => true,
-        (P::DType, Val::DType(_)) => true,
-        (P::Device, Val::Device(_) | Val::Str(_)) => true,
-        (P::Layout | P::MemoryFormat, Val::TorchName(_)) => true,
-        (P::Generator, Val::Opaque(_)) => true,
-        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|x| param_accepts(t, x, lenient)),
-        (P::List(t, Some(_)), _) => param_accepts(t, v, lenient),
-        (P::Int, Val::Leaf(_)) => zero_dim,
-        _ => false,
-    };
-    fits || lenient.converted && can_convert(ty, v)
-}
-
-/// Whether torch converts `v` to the parameter's type, for ops that take such values.
-fn can_convert(ty: &ParamType, v: &Type) -> bool {
-    use ParamType as P;
-    let scalar = || is_number(v) || matches!(v, Val::Leaf(_));
-    match ty {
-        P::Int | P::Float | P::Number => scalar(),
-        P::Bool => scalar() || truth_value(v).is_some(),
-        P::List(t, _) => match v.items() {
-            Some(items) => items.iter().all(|v| can_convert(t, v)),
-            None => can_convert(t, v) && !v.is_none(),
-        },
-        _ => false,
-    }
 }
 
 #[cfg(test)]

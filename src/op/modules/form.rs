@@ -88,6 +88,33 @@ pub(super) struct Condition {
     pub(super) holds: bool,
 }
 
+/// Parses the constructor's parameters. Every module also has a training mode.
+fn parse_params(text: &'static str) -> Result<Vec<ConstructorParam>, String> {
+    let mut params = vec![];
+    let mut keyword_only = false;
+    for p in split_top_level(text) {
+        if p == "*" {
+            keyword_only = true;
+            continue;
+        }
+        let (name, default) = match p.split_once('=') {
+            Some((n, d)) => (n.trim(), Some(parse_literal(d.trim())?)),
+            None => (p, None),
+        };
+        params.push(ConstructorParam {
+            name,
+            default,
+            keyword_only,
+        });
+    }
+    params.push(ConstructorParam {
+        name: TRAINING,
+        default: Some(Literal::Bool(false)),
+        keyword_only: true,
+    });
+    Ok(params)
+}
+
 /// Parses a form.
 pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
     let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
@@ -99,33 +126,11 @@ pub(super) fn parse(text: &'static str) -> Result<ParsedForm, String> {
     let (op, args) = right.split_once('(').ok_or("expected an op")?;
     let mut class = ParsedForm {
         name: name.trim(),
-        params: vec![],
+        params: parse_params(params)?,
         op: op.trim(),
         args: vec![],
         when: when.map(|(p, v)| parse_literal(v).map(|v| (p, v))).transpose()?,
     };
-    let mut keyword_only = false;
-    for p in split_top_level(params) {
-        if p == "*" {
-            keyword_only = true;
-            continue;
-        }
-        let (name, default) = match p.split_once('=') {
-            Some((n, d)) => (n.trim(), Some(parse_literal(d.trim())?)),
-            None => (p, None),
-        };
-        class.params.push(ConstructorParam {
-            name,
-            default,
-            keyword_only,
-        });
-    }
-    // Every module has a training mode.
-    class.params.push(ConstructorParam {
-        name: TRAINING,
-        default: Some(Literal::Bool(false)),
-        keyword_only: true,
-    });
     for a in split_top_level(args) {
         // A string literal may hold a `=`, but no form has one.
         let (name, expr) = match a.split_once('=') {

@@ -32,9 +32,11 @@
 mod classes;
 mod constructor;
 mod form;
+mod parts;
 mod sizes;
 mod training;
 
+use self::parts::{count_of, part_argument, part_sources, rnn_weights};
 use super::schema::Literal;
 use super::{Op, OpError, by_name};
 use crate::diag::words::count;
@@ -42,11 +44,11 @@ use crate::diag::{Code, nearest};
 use crate::op::OpId;
 use crate::types::Val;
 pub use classes::all_classes;
-use classes::{base_name, expect_forms, forms_of};
+use classes::{base_name, forms_of};
 pub(super) use constructor::legacy_reduction;
 use constructor::{check_values, constructor_args};
 pub use form::TRAINING;
-use form::{ArgExpr, Condition, ModuleAttr, Need, ParsedForm, PartAttributes};
+use form::{ArgExpr, Condition, ModuleAttr, Need, ParsedForm};
 pub use sizes::AttributeSizes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -145,12 +147,11 @@ pub fn expand_module(
     for (name, expr) in &form.args {
         let source = match expr {
             ArgExpr::Input { at, name, optional } => match find_input(*at, *name, inputs, names) {
-                Some(i) => {
-                    taken.push(i);
-                    ArgumentSource::Input(i)
+                None if !optional => return Err(missing_argument(form.name, inputs, at + 1)),
+                found => {
+                    taken.extend(found);
+                    found.map_or(ArgumentSource::Value(Val::None), ArgumentSource::Input)
                 }
-                None if *optional => ArgumentSource::Value(Val::None),
-                None => return Err(missing_argument(form.name, inputs, at + 1)),
             },
             expr => of_module(expr, form, &given, below, &mut call.sizes)?,
         };
@@ -159,10 +160,10 @@ pub fn expand_module(
             None => call.args.push(source),
         }
     }
-    match (0..inputs).find(|i| !taken.contains(i)) {
-        None => Ok(call),
-        Some(i) => Err(surplus_argument(form.name, i, taken.len(), inputs, names)),
-    }
+    let surplus = (0..inputs).find(|i| !taken.contains(i));
+    surplus.map_or(Ok(call), |i| {
+        Err(surplus_argument(form.name, i, taken.len(), inputs, names))
+    })
 }
 
 fn missing_argument(class: &str, inputs: usize, needed: usize) -> OpError {
@@ -273,142 +274,6 @@ fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) 
         }
         None => (at < inputs).then_some(at),
     }
-}
-
-/// Lists `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next
-/// layer's.
-fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut AttributeSizes) -> ArgumentSource {
-    let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
-    let mut kinds = vec!["weight_ih", "weight_hh"];
-    if int("bias") != 0 {
-        kinds.extend(["bias_ih", "bias_hh"]);
-    }
-    if int("proj_size") > 0 {
-        kinds.push("weight_hr");
-    }
-    let suffixes: &[&str] = if int("bidirectional") != 0 {
-        &["", "_reverse"]
-    } else {
-        &[""]
-    };
-    let mut list = vec![];
-    for layer in 0..int("num_layers").clamp(1, 1024) {
-        for suffix in suffixes {
-            for k in &kinds {
-                let name: Arc<str> = format!("{k}_l{layer}{suffix}").into();
-                sizes.extend(sizes::recurrent_shape(class, k, layer, given).map(|s| (name.clone(), s)));
-                list.push(ArgumentSource::Attr(name));
-            }
-        }
-    }
-    ArgumentSource::List(list)
-}
-
-/// The number of parts that a constructor argument gives: a number, or the length of a list.
-fn count_of(v: &Literal) -> usize {
-    let n = v.items().map(<[_]>::len);
-    n.unwrap_or_else(|| v.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
-}
-
-/// The maximum number of parts of one kind. More indicates a mistake in the file.
-const MOST_PARTS: usize = 1024;
-
-/// The attributes of all parts.
-fn part_sources(
-    count: usize,
-    of: &PartAttributes,
-    given: &HashMap<&str, Literal>,
-    below: &dyn Below,
-    sizes: &mut AttributeSizes,
-) -> Result<ArgumentSource, OpError> {
-    if count > MOST_PARTS {
-        return Err(OpError::new(
-            Code::E0203,
-            format!("the module has {count} parts; the limit is {MOST_PARTS}"),
-        ));
-    }
-    let (path, class) = match of {
-        PartAttributes::Paths(paths) => {
-            let source = |i: usize, (path, optional): &(&str, bool)| {
-                let path = path.replace('*', &i.to_string());
-                match *optional && !below.has_attr(&path) {
-                    true => ArgumentSource::Value(Val::None),
-                    false => ArgumentSource::Attr(path.into()),
-                }
-            };
-            let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
-            return Ok(ArgumentSource::List(parts.collect()));
-        }
-        PartAttributes::OfClass { path, class } => (path, &expect_forms(class)[0]),
-    };
-    let mut list = vec![];
-    for i in 0..count {
-        let path = path.replace('*', &i.to_string());
-        // A part that is not declared separately is constructed from the arguments of the whole.
-        let part = below
-            .part(&path)
-            .map(|p| constructor_args(class, p.args, p.kwargs))
-            .transpose()?;
-        let given = part.as_ref().unwrap_or(given);
-        for (_, e) in &class.args {
-            let ArgExpr::Attr(a) = e else { continue };
-            let name: Arc<str> = format!("{path}.{}", a.name).into();
-            if !is_there(a, &name, given, below) {
-                list.push(ArgumentSource::Value(Val::None));
-                continue;
-            }
-            sizes.extend(sizes::known_shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
-            list.push(ArgumentSource::Attr(name));
-        }
-    }
-    Ok(ArgumentSource::List(list))
-}
-
-/// The constructor argument `param` of the part at `path`, which must be of class `class`. Its siblings under other
-/// numbers (`layers.1` for `layers.0`) must be constructed alike, because one op computes them all.
-fn part_argument(
-    form: &ParsedForm,
-    path: &str,
-    class: &'static str,
-    param: &str,
-    optional: bool,
-    below: &dyn Below,
-) -> Result<Literal, OpError> {
-    let fail = |what: String| {
-        let help = format!(
-            "declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes parts of other classes as graphs"
-        );
-        Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
-    };
-    let forms = expect_forms(class);
-    let Some(part) = below.part(path) else {
-        if !optional {
-            return fail(format!("its part `{path}` is not declared"));
-        }
-        let default = forms[0]
-            .params
-            .iter()
-            .find(|p| p.name == param)
-            .and_then(|p| p.default.clone());
-        let there = below.has_attr(&format!("{path}.weight"));
-        return Ok(default.filter(|_| there).unwrap_or(Val::None));
-    };
-    let arguments = |part: Constructed<'_>| constructor_args(&forms[0], part.args, part.kwargs);
-    if base_name(part.class) != class {
-        return fail(format!("its part `{path}` is a `{}`, not a `{class}`", part.class));
-    }
-    let given = arguments(part)?;
-    if let Some(stem) = path.strip_suffix('0') {
-        for i in 1..MOST_PARTS {
-            let Some(other) = below.part(&format!("{stem}{i}")) else {
-                break;
-            };
-            if base_name(other.class) != class || arguments(other)? != given {
-                return fail(format!("`{stem}{i}` has different constructor arguments from `{path}`"));
-            }
-        }
-    }
-    Ok(given[param].clone())
 }
 
 fn is_attr_present(a: &ModuleAttr, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {

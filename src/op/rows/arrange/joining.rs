@@ -291,19 +291,7 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if swap {
         v.swap(0, 1);
     }
-    let mut shape = vec![];
-    for t in &v {
-        match t.shape()? {
-            [] => shape.push(Dim::Const(1)),
-            [n] => shape.push(n.clone()),
-            s => {
-                return Err(OpError::shape(format!(
-                    "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {}D",
-                    s.len()
-                )));
-            }
-        }
-    }
+    let shape = v.iter().map(grid_size).collect::<OpResult<Vec<Dim>>>()?;
     let mut out = vec![];
     for (i, t) in v.iter().enumerate() {
         let mut own = vec![Dim::Const(1); shape.len()];
@@ -315,6 +303,18 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         out.swap(0, 1);
     }
     Ok(list_val(&out))
+}
+
+/// The size of the grid along the dim of `t`.
+fn grid_size(t: &Traced) -> OpResult<Dim> {
+    match t.shape()? {
+        [] => Ok(Dim::Const(1)),
+        [n] => Ok(n.clone()),
+        s => Err(OpError::shape(format!(
+            "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {}D",
+            s.len()
+        ))),
+    }
 }
 
 fn broadcast_tensors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

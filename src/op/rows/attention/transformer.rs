@@ -1,5 +1,8 @@
 //! The layers of torch.nn's Transformer: attention and feed-forward blocks, each with a norm and a residual connection.
 
+mod stacks;
+
+use self::stacks::{decode_layers, decode_stack, encode_stack, last_norm, run_layers, shared_args};
 use crate::op::emit::dims_val;
 use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::Val;
@@ -259,119 +262,6 @@ fn decode_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )
     })?;
     add_residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
-}
-
-/// Runs the layers of a stack. Each is a call of `layer` with the arguments `before`, its weights, and the arguments
-/// `after`.
-fn run_layers(
-    b: &mut dyn Build,
-    c: &Call<Traced>,
-    layer: OpId,
-    x: &Traced,
-    layers: &str,
-    (before, after): (Vec<Val<Traced>>, Vec<Val<Traced>>),
-) -> OpResult<Traced> {
-    let row = layer.op();
-    let weights = row.schema.params.len() - 1 - before.len() - after.len();
-    let all = c.get(layers).items().unwrap_or_default().to_vec();
-    if !all.len().is_multiple_of(weights) {
-        return Err(OpError::arg(
-            layers,
-            format!("a layer has {weights} weights and biases, but {} were given", all.len()),
-        ));
-    }
-    let mut x = x.clone();
-    for of_layer in all.chunks(weights) {
-        let args = [&[Val::Leaf(x)], &before[..], of_layer, &after[..]].concat();
-        x = b.op(layer, args)?;
-    }
-    Ok(x)
-}
-
-/// The arguments that all layers share and that come before their weights.
-fn shared_args(c: &Call<Traced>) -> Vec<Val<Traced>> {
-    [
-        "nhead",
-        "activation",
-        "eps",
-        "batch_first",
-        "norm_first",
-        "dropout",
-        "training",
-    ]
-    .map(|n| cloned_arg(c, n))
-    .to_vec()
-}
-
-/// The norm at the end of a stack.
-fn last_norm(
-    b: &mut dyn Build,
-    x: Traced,
-    weight: Val<Traced>,
-    bias: Val<Traced>,
-    eps: Val<Traced>,
-) -> OpResult<Traced> {
-    if eps.is_none() {
-        return Ok(x);
-    }
-    let size = x.shape()?.last().cloned();
-    let size = size.ok_or_else(|| OpError::shape("a transformer expects sequences"))?;
-    b.op(OpId::LayerNorm, [(&x).into(), dims_val(&[size]), weight, bias, eps])
-}
-
-fn encode_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
-    let masks = ["mask", "src_key_padding_mask", "is_causal"]
-        .map(|n| cloned_arg(c, n))
-        .to_vec();
-    let x = run_layers(
-        b,
-        c,
-        OpId::TransformerEncoderLayer,
-        c.leaf("src")?,
-        "layers",
-        (shared_args(c), masks),
-    )?;
-    last_norm(
-        b,
-        x,
-        cloned_arg(c, "norm"),
-        cloned_arg(c, "norm_bias"),
-        cloned_arg(c, "norm_eps"),
-    )
-}
-
-/// The masks of a decoder, in the order of a decoder layer's parameters.
-const DECODER_MASKS: [&str; 6] = [
-    "tgt_mask",
-    "memory_mask",
-    "tgt_key_padding_mask",
-    "memory_key_padding_mask",
-    "tgt_is_causal",
-    "memory_is_causal",
-];
-
-fn decode_layers(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str) -> OpResult<Traced> {
-    let before = [vec![memory], shared_args(c)].concat();
-    let masks = DECODER_MASKS.map(|n| cloned_arg(c, n)).to_vec();
-    run_layers(
-        b,
-        c,
-        OpId::TransformerDecoderLayer,
-        c.leaf("tgt")?,
-        layers,
-        (before, masks),
-    )
-}
-
-fn decode_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
-    let x = decode_layers(b, c, cloned_arg(c, "memory"), "layers")?;
-    last_norm(
-        b,
-        x,
-        cloned_arg(c, "norm"),
-        cloned_arg(c, "norm_bias"),
-        cloned_arg(c, "norm_eps"),
-    )
 }
 
 fn transformer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

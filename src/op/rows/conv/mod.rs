@@ -1,8 +1,10 @@
 //! Convolutions.
 
+mod checks;
 mod fold;
 mod tbc;
 
+use self::checks::{check_bias, check_channels, check_operands, check_result};
 use crate::op::emit::ints_val;
 use crate::op::rows::matmul::{contract_op, contracted};
 use crate::op::rows::spell::{list_text, text};
@@ -207,35 +209,6 @@ impl ConvSettings {
     }
 }
 
-/// Checks the ranks and dtypes of a convolution's input `x` and weight `w`.
-fn check_operands(c: &Call<TensorType>, x: &[Dim], w: &[Dim]) -> OpResult<()> {
-    if !(3..=5).contains(&w.len()) {
-        return Err(OpError::shape(format!(
-            "weight should have at least three dimensions, got {}",
-            list_text(w)
-        )));
-    }
-    if x.len() != w.len() {
-        return Err(OpError::shape(format!(
-            "Expected {}-dimensional input for {}-dimensional weight {}, but got {}-dimensional input of size {} instead",
-            w.len(),
-            w.len(),
-            list_text(w),
-            x.len(),
-            list_text(x)
-        )));
-    }
-    let (dtype, weight_dtype) = (c.leaf("input")?.dtype, c.leaf("weight")?.dtype);
-    if dtype != weight_dtype {
-        return Err(OpError::dtype(format!(
-            "expected scalar type {} but found {}",
-            dtype.scalar_type_name(),
-            weight_dtype.scalar_type_name()
-        )));
-    }
-    Ok(())
-}
-
 fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     let (dtype, x) = c.shaped("input")?;
     let w = c.shaped("weight")?.1;
@@ -270,99 +243,6 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         groups: set.groups as usize,
         out: TensorType::new(dtype, out),
     }))
-}
-
-fn check_channels(x: &[Dim], w: &[Dim], set: &ConvSettings, s: &mut Sizes) -> OpResult<()> {
-    let groups = set.groups;
-    if let Some(c) = w[0].as_const().filter(|c| c % groups != 0 || *c < groups) {
-        let what = if c < groups { "at least" } else { "divisible by" };
-        return Err(OpError::shape(format!(
-            "Given groups={groups}, expected weight to be {what} {groups} at dimension 0, but got weight of size [{}] instead",
-            list_text(w)
-        )));
-    }
-    let want = if set.transposed {
-        w[0].clone()
-    } else {
-        w[1].mul(&Dim::Const(groups))
-    };
-    let given = if set.transposed {
-        "transposed=1".to_string()
-    } else {
-        format!("groups={groups}")
-    };
-    s.unify_dims(&want, &x[1], || {
-        format!(
-            "Given {given}, weight of size {}, expected input{} to have {want} channels, but got {} channels instead",
-            list_text(w),
-            list_text(x),
-            x[1]
-        )
-    })?;
-    Ok(())
-}
-
-fn check_bias(
-    c: &Call<TensorType>,
-    dtype: crate::types::DType,
-    w: &[Dim],
-    channels: &Dim,
-    transposed: bool,
-    s: &mut Sizes,
-) -> OpResult<()> {
-    if c.is_none("bias") {
-        return Ok(());
-    }
-    let (d, b) = c.shaped("bias")?;
-    if d != dtype {
-        return Err(OpError::dtype(format!(
-            "Input type ({}) and bias type ({}) should be the same",
-            dtype.torch_name(),
-            d.torch_name()
-        )));
-    }
-    let given = if transposed { "transposed=1, " } else { "" };
-    let text = || {
-        format!(
-            "Given {given}weight of size {}, expected bias to be 1-dimensional with {channels} elements, but got bias of size \
-             {} instead",
-            list_text(w),
-            list_text(b)
-        )
-    };
-    match b {
-        [n] => s.unify_dims(channels, n, text).map(|_| ()),
-        _ => Err(OpError::shape(text())),
-    }
-}
-
-fn check_result(x: &[Dim], w: &[Dim], set: &ConvSettings, out: &[Dim]) -> OpResult<()> {
-    let negative = |d: &Dim, least: i64| d.as_const().is_some_and(|c| c < least);
-    if !set.transposed && out[2..].iter().any(|d| negative(d, 1)) {
-        let times = |v: Vec<String>| format!("({})", v.join(" x "));
-        let padded = (2..x.len())
-            .map(|d| x[d].add(&Dim::Const(2 * set.padding[d - 2])).to_string())
-            .collect();
-        let reach = |d: usize| {
-            w[d].sub(&Dim::Const(1))
-                .mul(&Dim::Const(set.dilation[d - 2]))
-                .add(&Dim::Const(1))
-        };
-        let kernel = (2..w.len()).map(|d| reach(d).to_string()).collect();
-        return Err(OpError::shape(format!(
-            "Calculated padded input size per channel: {}. Kernel size: {}. Kernel size can't be greater than actual input size",
-            times(padded),
-            times(kernel)
-        )));
-    }
-    if out[2..].iter().any(|d| negative(d, 0)) {
-        return Err(OpError::shape(format!(
-            "Given input size per channel: {}. Calculated output size per channel: {}. Output size is too small",
-            list_text(&x[2..]),
-            list_text(&out[2..])
-        )));
-    }
-    Ok(())
 }
 
 /// The input with a batch dim, and whether it was added.

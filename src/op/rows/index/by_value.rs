@@ -1,7 +1,10 @@
 //! Ops whose result depends on values: nonzero, masked_select, one_hot, counting.
 
+mod counting;
+
+use self::counting::{bincount_rows, by_max, histogram_rows};
 use crate::op::emit::dims_val;
-use crate::op::rows::dense::{to_i64_indices, zeros};
+use crate::op::rows::dense::zeros;
 use crate::op::rows::fill::with_size;
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
@@ -109,60 +112,6 @@ fn masked_rows() -> Vec<Op> {
         .doc("a copy with consecutive elements of source written where the mask is true")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
-    ]
-}
-
-/// `one_hot` and `histc`.
-fn histogram_rows() -> Vec<Op> {
-    vec![
-        Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
-            .doc("a one-hot vector for every class index")
-            .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@"),
-        Op::new(
-            "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
-            |c, _| {
-                let x = c.leaf("self")?;
-                let bins = c.int("bins")?;
-                if bins <= 0 {
-                    return Err(OpError::arg(
-                        "bins",
-                        format!("torch.histc(): bins must be > 0, but got {bins}"),
-                    ));
-                }
-                if !x.dtype.is_float() {
-                    return Err(crate::op::pointwise::not_implemented("histogram_cpu", x.dtype));
-                }
-                Ok(Val::Leaf(TensorType::new(x.dtype, vec![Dim::Const(bins)])))
-            },
-            Meaning::Routine(histc),
-        )
-        .doc("the number of elements in each of `bins` equal intervals")
-        .spelled("aten.@ torch.@ Tensor.@"),
-    ]
-}
-
-fn bincount_rows() -> Vec<Op> {
-    vec![
-        Op::new(
-            "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
-            |c, _| {
-                let (d, x) = c.shaped("self")?;
-                if x.len() != 1 || !d.is_int() {
-                    return Err(OpError::shape(
-                        "bincount only supports 1-d non-negative integral inputs.",
-                    ));
-                }
-                let dtype = match c.opt_leaf("weights").map(|w| w.dtype) {
-                    None => DType::I64,
-                    Some(DType::F32) => DType::F32,
-                    Some(_) => DType::F64,
-                };
-                Ok(Val::Leaf(TensorType::new(dtype, vec![Dim::Unknown])))
-            },
-            Meaning::Routine(bincount),
-        )
-        .doc("the number of occurrences of each integer, or the sum of its weights")
-        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -295,142 +244,6 @@ fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
         crate::op::view::strided_positions(shape, 0, &strides, &mut |i, p| dst[i] = src[p]);
     });
     out
-}
-
-fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    if x.dtype() != DType::I64 {
-        return Err(OpError::dtype(
-            "one_hot is only applicable to index tensor of type LongTensor.",
-        ));
-    }
-    let n = c.int("num_classes")?;
-    if n == -1 {
-        return b.call(OpId::OneHotByMax, vec![x.into()]);
-    }
-    if n <= 0 {
-        return Err(OpError::arg("num_classes", "num_classes should be positive"));
-    }
-    let classes = b.arange(Val::int(0), Val::int(n))?;
-    let rank = x.rank()?;
-    let wide = b.unsqueeze(x, rank)?;
-    let hot = b.eq(&wide, &classes)?;
-    b.to_dtype(&hot, DType::I64).map(Val::Leaf)
-}
-
-/// `one_hot` with the largest index plus one as the number of classes.
-fn by_max() -> Op {
-    Op::new(
-        "one_hot_by_max(Tensor self) -> Tensor",
-        |c, _| {
-            let mut shape = c.shaped("self")?.1.to_vec();
-            shape.push(Dim::Unknown);
-            Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
-        },
-        Meaning::Routine(|c| {
-            let x = to_i64_indices(
-                c.leaf("self")?,
-                "one_hot is only applicable to index tensor of type LongTensor",
-            )?;
-            let v = x.as_slice::<i64>();
-            if v.is_empty() {
-                return Err(OpError::value(
-                    "Can not infer total number of classes from empty tensor.",
-                ));
-            }
-            if v.iter().any(|&i| i < 0) {
-                return Err(OpError::value("Class values must be non-negative."));
-            }
-            let n = v.iter().max().map_or(0, |&m| m as usize + 1);
-            let mut shape = x.shape().to_vec();
-            shape.push(n);
-            let mut out = zeros(DType::I64, &shape)?;
-            let dst = out.as_mut_slice::<i64>();
-            v.iter().enumerate().for_each(|(i, &k)| dst[i * n + k as usize] = 1);
-            Ok(Val::Leaf(out))
-        }),
-    )
-    .doc("one_hot with the number of classes inferred from the largest index")
-}
-
-fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let bins = c.int("bins")?.max(1) as usize;
-    let v: Vec<f64> = (0..x.numel()).map(|i| x.get(i).to_f64()).collect();
-    let (mut low, mut high) = (c.f64("min")?, c.f64("max")?);
-    if low == high && !v.is_empty() {
-        low = v.iter().copied().fold(f64::INFINITY, f64::min);
-        high = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    }
-    if low == high {
-        (low, high) = (low - 1.0, high + 1.0);
-    }
-    if !(low.is_finite() && high.is_finite()) {
-        return Err(OpError::value(format!(
-            "torch.histc: range of [{low}, {high}] is not finite"
-        )));
-    }
-    if low > high {
-        return Err(OpError::value("torch.histc: max must be larger than min"));
-    }
-    let mut counted = zeros(DType::F64, &[bins])?;
-    let counts = counted.as_mut_slice::<f64>();
-    // Computed in the tensor's own dtype and in torch's order of operations, because values at bin edges depend on
-    // both.
-    let single = x.dtype() == DType::F32;
-    if single {
-        (low, high) = (low as f32 as f64, high as f32 as f64);
-    }
-    for x in v.into_iter().filter(|x| (low..=high).contains(x)) {
-        let at = match single {
-            true => ((x as f32 - low as f32) * bins as f32 / (high as f32 - low as f32)) as usize,
-            false => ((x - low) * bins as f64 / (high - low)) as usize,
-        };
-        counts[at.min(bins - 1)] += 1.0;
-    }
-    Ok(Val::Leaf(Tensor::from_fn(x.dtype(), &[bins], |i| {
-        Scalar::F64(counts[i])
-    })))
-}
-
-fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?.to(DType::I64);
-    let v = x.as_slice::<i64>();
-    if v.iter().any(|&i| i < 0) {
-        return Err(OpError::value(
-            "bincount only supports 1-d non-negative integral inputs.",
-        ));
-    }
-    let n = v
-        .iter()
-        .max()
-        .map_or(0, |&m| m as usize + 1)
-        .max(c.int("minlength")?.max(0) as usize);
-    if n > isize::MAX as usize / 16 {
-        return Err(OpError::shape("bincount: the largest value is too large"));
-    }
-    let Some(w) = c.opt_leaf("weights") else {
-        let mut counts = zeros(DType::I64, &[n])?;
-        let dst = counts.as_mut_slice::<i64>();
-        v.iter().for_each(|&i| dst[i as usize] += 1);
-        return Ok(Val::Leaf(counts));
-    };
-    if w.numel() != v.len() {
-        return Err(OpError::shape(
-            "weights should be 1-d and have the same length as input",
-        ));
-    }
-    let mut summed = zeros(DType::F64, &[n])?;
-    let sums = summed.as_mut_slice::<f64>();
-    v.iter()
-        .enumerate()
-        .for_each(|(k, &i)| sums[i as usize] += w.get(k).to_f64());
-    let dtype = if w.dtype() == DType::F32 {
-        DType::F32
-    } else {
-        DType::F64
-    };
-    Ok(Val::Leaf(Tensor::from_fn(dtype, &[n], |i| Scalar::F64(sums[i]))))
 }
 
 fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

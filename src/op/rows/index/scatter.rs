@@ -90,37 +90,36 @@ fn scatter_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
             "Index tensor must have the same number of dimensions as self tensor",
         ));
     }
-    let larger = |i: &Dim, n: &Dim| i.sub(n).as_const().is_some_and(|over| over > 0);
-    let over_self = index
-        .iter()
-        .zip(shape)
-        .enumerate()
-        .any(|(d, (i, n))| d != dim && larger(i, n));
-    let empty = index.contains(&Dim::Const(0));
-    if let Some(src) = c.op.schema.index_of("src").and_then(|i| c.args[i].as_leaf()) {
-        if src.dtype != x.dtype {
-            return Err(OpError::dtype(format!(
-                "{what}(): Expected self.dtype to be equal to src.dtype"
-            )));
-        }
-        let s = c.shaped("src")?.1;
-        let over_src = s.len().max(1) != index.len().max(1) || index.iter().zip(s).any(|(i, n)| larger(i, n));
-        if (over_self || over_src) && !empty {
-            return Err(OpError::shape(format!(
-                "Expected index {} to be no larger than self {} apart from dimension {dim} and to be no larger size than src {}",
-                list_text(index),
-                list_text(shape),
-                list_text(s)
-            )));
-        }
-    } else if over_self && !empty {
-        return Err(OpError::shape(format!(
-            "Expected index {} to be no larger than self {} apart from dimension {dim}",
-            list_text(index),
-            list_text(shape)
+    let src = c.op.schema.index_of("src").and_then(|i| c.args[i].as_leaf());
+    if src.is_some_and(|src| src.dtype != x.dtype) {
+        return Err(OpError::dtype(format!(
+            "{what}(): Expected self.dtype to be equal to src.dtype"
         )));
     }
+    let src = src.map(|_| c.shaped("src")).transpose()?.map(|s| s.1);
+    check_index_size(index, shape, dim, src)?;
     Ok(Val::Leaf(x.clone()))
+}
+
+/// Checks that the index is no larger than `shape` apart from `dim`, and no larger than the source.
+fn check_index_size(index: &[Dim], shape: &[Dim], dim: usize, src: Option<&[Dim]>) -> OpResult<()> {
+    let larger = |i: &Dim, n: &Dim| i.sub(n).as_const().is_some_and(|over| over > 0);
+    let mut pairs = index.iter().zip(shape).enumerate();
+    let over_self = pairs.any(|(d, (i, n))| d != dim && larger(i, n));
+    let over_src =
+        src.is_some_and(|s| s.len().max(1) != index.len().max(1) || index.iter().zip(s).any(|(i, n)| larger(i, n)));
+    if !over_self && !over_src || index.contains(&Dim::Const(0)) {
+        return Ok(());
+    }
+    let mut title = format!(
+        "Expected index {} to be no larger than self {} apart from dimension {dim}",
+        list_text(index),
+        list_text(shape)
+    );
+    if let Some(s) = src {
+        title += &format!(" and to be no larger size than src {}", list_text(s));
+    }
+    Err(OpError::shape(title))
 }
 
 fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, how: Reduce) -> OpResult<()> {

@@ -289,40 +289,53 @@ fn search_sorted(sorted: &Tensor, values: &Val<Tensor>, right: bool, int32: bool
                 .ok_or_else(|| OpError::arg("self", "the values must be a tensor or a number"))?,
         ),
     };
-    let n = sorted.shape().last().copied().unwrap_or(1);
-    // A 1-dim sequence is used for all values; otherwise each line has its own.
-    let per_row = match sorted.rank() {
+    let found = search_cells(sorted, &values, right).unwrap_or_else(|| search_scalars(sorted, &values, right));
+    let out = Tensor::from_slice(values.shape(), &found);
+    Ok(Val::Leaf(if int32 { out.to(DType::I32) } else { out }))
+}
+
+/// The number of values for each line of the sorted sequence, and the length of a line. A 1-dim sequence is used for all
+/// values; otherwise each line has its own.
+fn search_lines(sorted: &Tensor, values: &Tensor) -> (usize, usize) {
+    let per_line = match sorted.rank() {
         0 | 1 => values.numel().max(1),
         _ => values.shape().last().copied().unwrap_or(1).max(1),
     };
-    let mut found = vec![0i64; values.numel()];
-    if sorted.dtype() == values.dtype() {
-        let done = with_cell!(values.dtype(), T => {
-            let (sorted, values) = (sorted.as_slice::<T>(), values.as_slice::<T>());
-            for (r, (found, values)) in found.chunks_mut(per_row).zip(values.chunks(per_row)).enumerate() {
-                let line = &sorted[r * n..][..n];
-                let places = values.iter().map(|&v| place_in_order(line, v, right));
-                found.iter_mut().zip(places).for_each(|(f, p)| *f = p as i64);
-            }
-            true
-        }, else false);
-        if done {
-            let out = Tensor::from_slice(values.shape(), &found);
-            return Ok(Val::Leaf(if int32 { out.to(DType::I32) } else { out }));
-        }
+    (per_line, sorted.shape().last().copied().unwrap_or(1))
+}
+
+/// [`search_sorted`] for tensors of one dtype that has cells.
+fn search_cells(sorted: &Tensor, values: &Tensor, right: bool) -> Option<Vec<i64>> {
+    if sorted.dtype() != values.dtype() {
+        return None;
     }
-    for (i, f) in found.iter_mut().enumerate() {
-        let (base, v) = (i / per_row * n, values.get(i));
-        *f = partition_point(n, |k| {
+    let (per_line, n) = search_lines(sorted, values);
+    let mut found = vec![0i64; values.numel()];
+    with_cell!(values.dtype(), T => {
+        let (sorted, values) = (sorted.as_slice::<T>(), values.as_slice::<T>());
+        for (r, (found, values)) in found.chunks_mut(per_line).zip(values.chunks(per_line)).enumerate() {
+            let line = &sorted[r * n..][..n];
+            let places = values.iter().map(|&v| place_in_order(line, v, right));
+            found.iter_mut().zip(places).for_each(|(f, p)| *f = p as i64);
+        }
+        Some(found)
+    }, else None)
+}
+
+/// [`search_sorted`] for any dtypes.
+fn search_scalars(sorted: &Tensor, values: &Tensor, right: bool) -> Vec<i64> {
+    let (per_line, n) = search_lines(sorted, values);
+    let search = |i: usize| {
+        let (base, v) = (i / per_line * n, values.get(i));
+        partition_point(n, |k| {
             let order = match (sorted.get(base + k), v) {
                 (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
                 (s, v) => float_order(s.to_f64(), v.to_f64()),
             };
             order == Ordering::Less || (right && order == Ordering::Equal)
-        }) as i64;
-    }
-    let out = Tensor::from_slice(values.shape(), &found);
-    Ok(Val::Leaf(if int32 { out.to(DType::I32) } else { out }))
+        }) as i64
+    };
+    (0..values.numel()).map(search).collect()
 }
 
 /// The number of elements of an ordered line that come before `v`; with `right`, also those that are equal. NaN is the greatest.

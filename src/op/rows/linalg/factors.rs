@@ -1,9 +1,12 @@
 //! Rows of factorisations with pivots and reflections: LU, QR, LDL, and the solvers based on them.
 
+mod lu;
+
+use self::lu::{lu_rows, lu_solutions, pivots_of};
 use super::errors::{call_check_errors, check_info};
-use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve, lu, lu_parts, solve_in_place};
+use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
-use super::{solution_type, solve_batch, want_matrices, want_square};
+use super::{solve_batch, want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
@@ -21,80 +24,6 @@ pub(super) fn rows() -> Vec<Op> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-fn lu_rows() -> Vec<Op> {
-    vec![
-        Op::new("linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
-            |c, _| lu_type(c),
-            Meaning::Routine(lu_factor),
-        )
-        .doc("L below the diagonal and U on and above it, the pivots, and 0 or the index of the first zero pivot")
-        .spelled("aten.@ torch.linalg.lu_factor_ex")
-        .form(
-            "aten._lu_with_info.default torch._lu_with_info",
-            "_lu_with_info(Tensor A, bool pivot=True, bool check_errors=True) -> (Tensor, Tensor, Tensor)",
-        ),
-        Op::composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
-            |b, c| {
-                let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
-                call_check_errors(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
-                Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
-            },
-        )
-        .doc("L below the diagonal and U on and above it, and the pivots")
-        .spelled("aten.@ torch.linalg.lu_factor"),
-        Op::composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
-            |b, c| {
-                let v = b.call_many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
-                b.call(OpId::LuUnpack, vec![(&v[0]).into(), (&v[1]).into()])
-            },
-        )
-        .doc("the factors P, L and U with P L U = A")
-        .spelled("aten.@ torch.linalg.lu"),
-        Op::new("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor, Tensor, \
-             Tensor)",
-            |c, _| unpack_type(c),
-            Meaning::Routine(lu_unpack),
-        )
-        .doc("P, L and U from the results of lu_factor; results that are not requested are empty")
-        .spelled("aten.@ torch.@"),
-    ]
-}
-
-fn lu_solutions() -> Vec<Op> {
-    vec![
-        Op::new("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
-            |c, s| {
-                let (d, lu) = want_square(c, "LU")?;
-                same_dtype(c, "B", d)?;
-                solution_type(c, s, d, lu, c.shaped("B")?.1)
-            },
-            Meaning::Routine(lu_solve),
-        )
-        .doc("the solution X of A X = B or X A = B, optionally with A transposed, from A's factors")
-        .spelled("aten.@ torch.linalg.lu_solve"),
-        Op::composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor",
-            |b, c| {
-                b.call(OpId::LinalgLuSolve, vec![c.get("LU_data").clone(), c.get("LU_pivots").clone(), c.get("self").clone()])
-            },
-        )
-        .doc("the solution X of A X = self from A's factors")
-        .spelled("aten.@ torch.@ Tensor.@"),
-        Op::composite("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor, Tensor, Tensor)",
-            solve_ex,
-        )
-        .doc("the solution X of A X = B or X A = B, A's factors, and 0 or the index of the first zero pivot")
-        .spelled("aten.@"),
-        Op::composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
-            |b, c| {
-                let v = b.call_many(OpId::_LinalgSolveEx, c.args.clone())?;
-                Ok(Val::Tuple(vec![(&v[0]).into(), (&v[3]).into()]))
-            },
-        )
-        .doc("the solution X of A X = B or X A = B, and 0 or the index of the first zero pivot")
-        .spelled("aten.@ torch.linalg.solve_ex"),
-    ]
 }
 
 /// Householder vectors and products with them.
@@ -238,39 +167,6 @@ fn factors_type(d: DType, shape: &[Dim], pivots: Vec<Dim>) -> Type {
     Val::Tuple(all.map(Val::Leaf).to_vec())
 }
 
-fn lu_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, shape) = want_matrices(c, "A")?;
-    if !c.bool("pivot")? {
-        return Err(OpError::arg(
-            "pivot",
-            "linalg.lu_factor: LU without pivoting is not implemented on the CPU",
-        ));
-    }
-    Ok(factors_type(d, shape, with_least(shape)?))
-}
-
-fn unpack_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, shape) = c.shaped("LU_data")?;
-    let [lead @ .., m, n] = shape else {
-        return Err(OpError::shape(
-            "torch.lu_unpack: LU_data must have at least 2 dimensions",
-        ));
-    };
-    if c.leaf("LU_pivots")?.dtype != DType::I32 {
-        return Err(OpError::dtype(
-            "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.",
-        ));
-    }
-    let least = with_least(shape)?.pop().unwrap_or(Dim::Unknown);
-    let of = |given: bool, rows: &Dim, columns: &Dim| match given {
-        true => TensorType::new(d, [lead, &[rows.clone(), columns.clone()]].concat()),
-        false => TensorType::new(d, vec![Dim::Const(0)]),
-    };
-    let (data, pivots) = (c.bool("unpack_data")?, c.bool("unpack_pivots")?);
-    let all = [of(pivots, m, m), of(data, m, &least), of(data, &least, n)];
-    Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
-}
-
 fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
     match c.leaf(name)?.dtype == d {
         true => Ok(()),
@@ -283,22 +179,6 @@ fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-/// The pivots of each matrix.
-fn pivots_of(t: &Tensor) -> Vec<Vec<i64>> {
-    let n = t.shape().last().copied().unwrap_or(0);
-    let count: usize = t.shape().iter().rev().skip(1).product();
-    let row = |i: usize| (i * n..(i + 1) * n).map(|k| t.get(k).to_i64()).collect();
-    (0..count).map(row).collect()
-}
-
-/// The pivots of an LU factorisation; E0502 if one is not a row number.
-fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
-    let one = |p: &i64| usize::try_from(*p).ok().filter(|p| (1..=rows).contains(p));
-    let all = pivots_of(t);
-    let all: Option<Vec<Vec<usize>>> = all.iter().map(|v| v.iter().map(one).collect()).collect();
-    all.ok_or_else(|| OpError::value("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."))
-}
-
 /// Packs several results into tensors of the types that the op's rule computes.
 pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
     let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
@@ -310,76 +190,6 @@ pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>)
         out.push(Val::Leaf(tensor_from_numbers(t.dtype, &shape, v)?));
     }
     Ok(Val::Tuple(out))
-}
-
-fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let a = c.leaf("A")?;
-    let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
-    for mut m in tensor_to_matrices(a) {
-        let (p, singular) = lu(&mut m);
-        all.extend(m.v);
-        pivots.extend(p.into_iter().map(|p| p as f64));
-        info.push(singular as f64);
-    }
-    if c.bool("check_errors")? {
-        check_info("torch.linalg.lu_factor_ex", &info, a)?;
-    }
-    pack_results(c, vec![all, pivots, info])
-}
-
-fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let data = c.leaf("LU_data")?;
-    let pivots = lu_pivots(c.leaf("LU_pivots")?, data.shape()[data.rank() - 2])?;
-    let mut all = vec![vec![]; 3];
-    for (m, p) in tensor_to_matrices(data).into_iter().zip(&pivots) {
-        let (p, l, u) = lu_parts(&m, p);
-        all.iter_mut().zip([p, l, u]).for_each(|(v, m)| v.extend(m.v));
-    }
-    pack_results(c, all)
-}
-
-fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (factors, b) = (c.leaf("LU")?, c.leaf("B")?);
-    let n = factors.shape()[factors.rank() - 1];
-    let pivots = lu_pivots(c.leaf("pivots")?, n)?;
-    let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
-    // A solution from the right is computed from the transposed equation, whose factors are also transposed.
-    let one = |i: usize, m: Matrix, mut r: Matrix| {
-        let m = if left { m } else { m.transposed() };
-        let (p, l, u) = lu_parts(&m, &pivots[i]);
-        let product = p.times(&l).times(&u);
-        let mut product = if left == adjoint { product.transposed() } else { product };
-        solve_in_place(&mut product, &mut r);
-        Ok(r)
-    };
-    solve_batch(c, factors, b, left, &one).map(Val::Leaf)
-}
-
-/// `B` may be a batch of vectors.
-fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (a, rhs) = (c.leaf("A")?, c.leaf("B")?);
-    let factors = b.call_many(OpId::LinalgLuFactorEx, [a.into(), Val::Bool(true)])?;
-    if c.bool("check_errors")? {
-        call_check_errors(b, "torch.linalg.solve_ex", &factors[2], a)?;
-    }
-    let vectors = super::is_vectors(a.shape()?, rhs.shape()?);
-    let rhs = match vectors {
-        true => b.unsqueeze(rhs, rhs.rank()?)?,
-        false => rhs.clone(),
-    };
-    let args = [
-        (&factors[0]).into(),
-        (&factors[1]).into(),
-        rhs.into(),
-        c.get("left").clone(),
-    ];
-    let x = b.op(OpId::LinalgLuSolve, args)?;
-    let x = match vectors {
-        true => b.squeeze(&x, x.rank()? - 1)?,
-        false => x,
-    };
-    let all = [&x, &factors[0], &factors[1], &factors[2]];
-    Ok(Val::Tuple(all.map(Val::from).to_vec()))
 }
 
 fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

@@ -6,6 +6,17 @@ use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
 use crate::op::{Build, Call, Combine, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Val};
 
+fn norm_order(c: &Call<TensorType>) -> OpResult<f64> {
+    match c.get("ord") {
+        Val::None => Ok(2.0),
+        Val::Str(s) if &**s == "fro" => Ok(2.0),
+        v => number_of(v).map(|n| n.to_f64()).ok_or_else(|| {
+            let title = format!("the order of a norm must be a number, not {}", v.kind_name());
+            OpError::arg("ord", title)
+        }),
+    }
+}
+
 /// The p-norm of all elements, `(Σ |x|^p)^(1/p)`, and its limits.
 fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     let d = c.leaf("self")?.dtype;
@@ -24,16 +35,7 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
             result.scalar_type_name()
         )));
     }
-    let p = match c.get("ord") {
-        Val::None => 2.0,
-        Val::Str(s) if &**s == "fro" => 2.0,
-        v => number_of(v).map(|n| n.to_f64()).ok_or_else(|| {
-            OpError::arg(
-                "ord",
-                format!("the order of a norm must be a number, not {}", v.kind_name()),
-            )
-        })?,
-    };
+    let p = norm_order(c)?;
     let spec = Spec::new(Combine::Sum, result, result.compute_dtype(), result);
     let spec = if p == 2.0 {
         spec.with_texts("x * x", "sqrt(x)")

@@ -6,7 +6,10 @@ use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wra
 use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [nll_rows(), cross_entropy_rows()].into_iter().flatten().collect()
+    [nll_rows(), nll_forward_rows(), cross_entropy_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Negative log-likelihoods.
@@ -32,6 +35,11 @@ fn nll_rows() -> Vec<Op> {
             "NLLLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean') = nll_loss_nd($0:input, \
              $1:target, @weight?, reduction, ignore_index)",
         ),
+    ]
+}
+
+fn nll_forward_rows() -> Vec<Op> {
+    vec![
         Op::composite("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor, Tensor)",
             |b, c| {
                 let (x, target) = (c.leaf("self")?, c.leaf("target")?);

@@ -203,36 +203,30 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let blank = usize::try_from(c.int("blank")?).ok().filter(|b| *b < classes);
     let blank = blank.ok_or_else(|| OpError::arg("blank", "blank must be in label range"))?;
     let input_lengths = sequence_lengths(c, "input_lengths", batch)?;
+    let by_rows = targets.rank() == 2 || single;
     let label_ranges = LabelRanges {
         lengths: sequence_lengths(c, "target_lengths", batch)?,
         labels: targets.numel(),
-        row: targets
-            .shape()
-            .last()
-            .copied()
-            .filter(|_| targets.rank() == 2 || single),
+        row: targets.shape().last().copied().filter(|_| by_rows),
     };
     let how = parse_reduction(c)?;
+    let mut sample = Sample {
+        log_probs: x,
+        batch,
+        classes,
+        number: 0,
+    };
     let (mut losses, mut end) = (vec![], 0);
     for (number, &steps) in input_lengths.iter().enumerate() {
         let range = label_ranges.of_sample(number, end)?;
         end = range.end;
-        if steps > time {
-            return Err(OpError::value(format!(
-                "Expected input_lengths to have value at most {time}, but got value {steps}"
-            )));
-        }
+        check_input_length(steps, time)?;
         let labels = labels_in(targets, range, classes)?;
-        let sample = Sample {
-            log_probs: x,
-            batch,
-            classes,
-            number,
+        sample.number = number;
+        let loss = match alignment_loss(&sample, steps, &labels, blank) {
+            f64::INFINITY if c.bool("zero_infinity")? => 0.0,
+            loss => loss,
         };
-        let mut loss = alignment_loss(&sample, steps, &labels, blank);
-        if c.bool("zero_infinity")? && loss == f64::INFINITY {
-            loss = 0.0;
-        }
         losses.push(if how == 1 {
             loss / labels.len().max(1) as f64
         } else {
@@ -241,6 +235,15 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let shape: &[usize] = if single { &[] } else { &[batch] };
     reduce_losses(&losses, how, x.dtype(), shape).map(Val::Leaf)
+}
+
+fn check_input_length(steps: usize, time: usize) -> OpResult<()> {
+    match steps > time {
+        true => Err(OpError::value(format!(
+            "Expected input_lengths to have value at most {time}, but got value {steps}"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The labels in a range of the targets.

@@ -316,10 +316,9 @@ fn glu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.mul(&a, &g).map(Val::Leaf)
 }
 
-/// Powers by repeated squaring.
 fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
-    let mut n = c.int("n")?;
+    let n = c.int("n")?;
     let square = matches!(x.shape()?, [.., p, q] if p.sub(q).as_const().is_none_or(|d| d == 0));
     if !square {
         return Err(OpError::shape(
@@ -328,14 +327,14 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let inverse;
     let x = if n < 0 {
-        n = n
-            .checked_neg()
-            .ok_or_else(|| OpError::arg("n", "matrix_power: the exponent is too small"))?;
         inverse = b.linalg_inv(x)?;
         &inverse
     } else {
         x
     };
+    let n = n
+        .checked_abs()
+        .ok_or_else(|| OpError::arg("n", "matrix_power: the exponent is too small"))?;
     if n == 0 {
         let size = x.shape()?[x.rank()? - 1].clone();
         let eye = b.eye(Val::Int(size))?;
@@ -349,6 +348,11 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let square = b.matmul(x, x)?;
         return b.matmul(&square, x).map(Val::Leaf);
     }
+    power_by_squaring(b, x, n).map(Val::Leaf)
+}
+
+/// `x` to the power `n`, which is at least 1.
+fn power_by_squaring(b: &mut dyn Build, x: &Traced, mut n: i64) -> OpResult<Traced> {
     let (mut power, mut out) = (x.clone(), None::<Traced>);
     loop {
         if n & 1 == 1 {
@@ -359,9 +363,8 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         }
         n >>= 1;
         if n == 0 {
-            break;
+            return Ok(out.unwrap_or(power));
         }
         power = b.matmul(&power, &power)?;
     }
-    Ok(out.unwrap_or(power).into())
 }

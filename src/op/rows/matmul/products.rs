@@ -86,52 +86,48 @@ fn matrix_product_rows() -> Vec<Op> {
 /// Builds an `einsum` with a letter for each dim of the product.
 fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let total = c.leaf("i1")?.rank()? + c.ints("expand1")?.len();
-    let dims = |name: &str| -> OpResult<Vec<usize>> {
-        let mut found = vec![];
-        for d in c.ints(name)? {
-            let d = crate::op::wrap_dim(d, total)?;
-            if found.contains(&d) {
-                return Err(OpError::shape(format!(
-                    "dim {d} appears multiple times in the list of dims"
-                )));
-            }
-            found.push(d);
-        }
-        Ok(found)
-    };
     if total > 26 {
         return Err(OpError::shape("_trilinear: too many dims"));
     }
-    let letters = |without: &[usize]| -> String {
-        (0..total)
-            .filter(|d| !without.contains(d))
-            .map(|d| (b'a' + d as u8) as char)
-            .collect()
-    };
+    let letter = |d: usize| (b'a' + d as u8) as char;
+    let letters = |without: &[usize]| -> String { (0..total).filter(|d| !without.contains(d)).map(letter).collect() };
     let mut operands = vec![];
     let mut texts = vec![];
     for (name, expand) in [("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")] {
-        let text = letters(&dims(expand)?);
+        let text = letters(&distinct_dims(c, expand, total)?);
         if text.len() != c.leaf(name)?.rank()? {
             return Err(OpError::shape("_trilinear: the expanded operands have different ranks"));
         }
         texts.push(text);
         operands.push(Val::from(c.leaf(name)?));
     }
-    let summed = dims("sumdim")?;
+    let summed = distinct_dims(c, "sumdim", total)?;
     let sizes = trilinear_sizes(c, &texts, total)?;
-    let missing = |d: usize| sizes[d] == Dim::Const(0) && !texts.concat().contains((b'a' + d as u8) as char);
+    let missing = |d: usize| sizes[d] == Dim::Const(0) && !texts.concat().contains(letter(d));
     let unrolled = crate::op::wrap_dim(c.int("unroll_dim")?, total)?;
     if (0..total).any(|d| missing(d) && (d == unrolled || !summed.contains(&d))) {
-        let shape: Vec<Dim> = (0..total)
-            .filter(|d| !summed.contains(d))
-            .map(|d| sizes[d].clone())
-            .collect();
+        let kept = (0..total).filter(|d| !summed.contains(d));
+        let shape: Vec<Dim> = kept.map(|d| sizes[d].clone()).collect();
         return b.full(&shape, Val::int(0), c.leaf("i1")?.dtype()).map(Val::Leaf);
     }
     check_trilinear(c, &texts, &sizes, &summed)?;
     let equation = format!("{}->{}", texts.join(","), letters(&summed));
     b.einsum(Val::str(&equation), Val::List(operands)).map(Val::Leaf)
+}
+
+/// The dims in argument `name`, each of which may occur once.
+fn distinct_dims(c: &Call<Traced>, name: &str, rank: usize) -> OpResult<Vec<usize>> {
+    let mut found = vec![];
+    for d in c.ints(name)? {
+        let d = crate::op::wrap_dim(d, rank)?;
+        if found.contains(&d) {
+            return Err(OpError::shape(format!(
+                "dim {d} appears multiple times in the list of dims"
+            )));
+        }
+        found.push(d);
+    }
+    Ok(found)
 }
 
 /// The sizes of a trilinear product: those of the last operand that has the dim, or 0 if no operand has it.

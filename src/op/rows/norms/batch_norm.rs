@@ -285,16 +285,17 @@ fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpRes
         )));
     }
     check_channels(c, &x.shape()?[1])?;
-    let has = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
-    let stats = has("running_mean").zip(has("running_var"));
-    if training || stats.is_none() {
-        return batch_stats(b, c);
+    let given = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
+    match given("running_mean").zip(given("running_var")) {
+        Some((mean, var)) if !training => Ok((normalise_by_running(b, c, mean, var)?, None)),
+        _ => batch_stats(b, c),
     }
-    let (Some((mean, var)), eps) = (stats, c.f64("eps")?) else {
-        unreachable!("checked above")
-    };
-    let compute = x.dtype().compute_dtype();
-    // As in torch's kernel, one factor and one addend per channel.
+}
+
+/// As in torch's kernel, one factor and one addend per channel.
+fn normalise_by_running(b: &mut dyn Build, c: &Call<Traced>, mean: &Traced, var: &Traced) -> OpResult<Traced> {
+    let (x, eps) = (c.leaf("input")?, c.f64("eps")?);
+    let (rank, compute) = (x.rank()?, x.dtype().compute_dtype());
     let var = b.to_dtype(var, compute)?;
     let var = b.add(&var, Val::Float(eps))?;
     let mut factor = b.rsqrt(&var)?;
@@ -311,14 +312,12 @@ fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpRes
         }
         None => b.neg(&shift)?,
     };
-    let (factor, shift) = (
-        along_channels(b, &factor, rank, compute)?,
-        along_channels(b, &shift, rank, compute)?,
-    );
+    let factor = along_channels(b, &factor, rank, compute)?;
+    let shift = along_channels(b, &shift, rank, compute)?;
     let wide = b.to_dtype(x, compute)?;
     let y = b.mul(&wide, &factor)?;
     let y = b.add(&y, &shift)?;
-    Ok((b.to_dtype(&y, x.dtype())?, None))
+    b.to_dtype(&y, x.dtype())
 }
 
 pub(super) fn check_channels(c: &Call<Traced>, channels: &Dim) -> OpResult<()> {

@@ -8,8 +8,24 @@ use crate::op::running::RunningStats;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
+/// The modules for 1, 2 and 3 spatial dims.
+const MODULES: [&str; 3] = [
+    "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+     instance_norm_unbatched(input, 2, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+     @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+     if track_running_stats, ?track_running_stats and not training, momentum, eps)",
+    "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+     instance_norm_unbatched(input, 3, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+     @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+     if track_running_stats, ?track_running_stats and not training, momentum, eps)",
+    "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+     instance_norm_unbatched(input, 4, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+     @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+     if track_running_stats, ?track_running_stats and not training, momentum, eps)",
+];
+
 pub(super) fn instance_norm() -> Op {
-    let mut op = Op::composite(
+    let op = Op::composite(
         "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
          use_input_stats, float momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
         |b, c| {
@@ -38,23 +54,7 @@ pub(super) fn instance_norm() -> Op {
          bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor",
         &[("verify", Val::Bool(true))],
     );
-    for text in [
-        "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 2, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-        "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 3, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-        "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 4, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-    ] {
-        op = op.module(text);
-    }
-    op
+    MODULES.into_iter().fold(op, Op::module)
 }
 
 /// The check of torch.nn, which ATen lacks, that training items have more than one value per channel.

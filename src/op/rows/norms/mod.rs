@@ -1,10 +1,12 @@
 //! Normalisations.
 
 mod batch_norm;
+mod group;
 mod instance_norm;
 pub(super) mod softmax;
 mod statistics;
 
+use self::group::group_rows;
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced};
@@ -72,39 +74,6 @@ fn rms_rows() -> Vec<Op> {
         )
         .doc("rms_norm, and 1 / sqrt(mean(x * x) + eps)")
         .spelled("aten.@"),
-    ]
-}
-
-fn group_rows() -> Vec<Op> {
-    vec![
-        Op::composite("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool \
-             cudnn_enabled=True) -> Tensor",
-            |b, c| {
-                let shape = c.leaf("input")?.shape()?.to_vec();
-                group_norm(b, c, &shape, c.int("num_groups")?).map(|n| n.out.into())
-            },
-        )
-        .new_memory()
-        .doc("normalisation over groups of channels and all following dims")
-        .spelled("aten.@ torch.@ torch.nn.functional.@")
-        .module(
-            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, \
-             @weight[num_channels] if \
-             affine, @bias[num_channels] if affine and bias, eps)",
-        ),
-        Op::composite("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float \
-             eps) -> (Tensor, Tensor, Tensor)",
-            |b, c| {
-                let shape = ["N", "C", "HxW"].map(|n| c.dims(n).map(|d| d[0].clone()));
-                let shape = shape.into_iter().collect::<OpResult<Vec<_>>>()?;
-                let mut n = group_norm(b, c, &shape, c.int("group")?)?;
-                let own = c.leaf("input")?.shape()?.to_vec();
-                n.out = b.reshape(&n.out, &own)?;
-                n.into_saved(b, c)
-            },
-        )
-        .doc("group_norm, the mean, and 1 / sqrt(var + eps)")
-        .spelled("aten.@ torch.@"),
     ]
 }
 
@@ -265,73 +234,6 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let out = b.mul(&wide, &r)?;
     let out = scale_shift(b, out, c.opt_leaf("weight"), None)?;
     Ok((b.to_dtype(&out, dtype)?, r))
-}
-
-/// Checks the sizes of a group normalisation as torch does.
-fn check_group_norm(c: &Call<Traced>, shape: &[Dim], channels: &Dim, groups: i64) -> OpResult<()> {
-    if groups <= 0 {
-        return Err(OpError::shape(format!(
-            "Expected num groups to be greater than 0, got {groups}"
-        )));
-    }
-    if channels.as_const() == Some(0) {
-        return Err(OpError::shape(
-            "Expected number of channels to be greater than 0, got 0",
-        ));
-    }
-    if shape[2..].iter().any(|d| d.as_const() == Some(0)) {
-        return Err(OpError::shape("Expected HxW to be greater than 0, got 0"));
-    }
-    if channels.as_const().is_some_and(|c| c % groups != 0) {
-        return Err(OpError::shape(format!(
-            "Expected number of channels in input to be divisible by num_groups, but got input of shape {} and \
-             num_groups={groups}",
-            list_text(shape)
-        )));
-    }
-    for name in ["weight", "bias"] {
-        if let Some(w) = c.opt_leaf(name) {
-            let ok = matches!(w.shape()?, [k] if k.sub(channels).as_const().is_none_or(|d| d == 0));
-            if !ok {
-                return Err(OpError::shape(format!(
-                    "Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {} \
-                     and input of shape {}",
-                    list_text(w.shape()?),
-                    list_text(shape)
-                )));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Normalises `[N, C, …]` over each group of channels and all later dims. The statistics have shape `[N, groups]`.
-fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -> OpResult<Normed> {
-    let x = c.leaf("input")?;
-    want_float(x, "GroupNormKernelImpl")?;
-    let [n, channels, ..] = shape else {
-        return Err(OpError::shape(format!(
-            "Expected at least 2 dimensions for input tensor but received {}",
-            shape.len()
-        )));
-    };
-    check_group_norm(c, shape, channels, groups)?;
-    let dtype = x.dtype();
-    let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
-    let wide = b.to_dtype(x, dtype.compute_dtype())?;
-    let g = Dim::Const(groups);
-    let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;
-    let mut out = standardise(b, &grouped, &[2], c.f64("eps")?)?;
-    let y = b.reshape(&out.out, shape)?;
-    let mut per_channel = vec![Dim::Const(1); shape.len()];
-    per_channel[1] = channels.clone();
-    let along = |b: &mut dyn Build, name: &str| c.opt_leaf(name).map(|w| b.reshape(w, &per_channel)).transpose();
-    let (w, s) = (along(b, "weight")?, along(b, "bias")?);
-    let y = scale_shift(b, y, w.as_ref(), s.as_ref())?;
-    out.out = b.to_dtype(&y, dtype)?;
-    out.mean = b.squeeze(&out.mean, 2)?;
-    out.rstd = b.squeeze(&out.rstd, 2)?;
-    Ok(out)
 }
 
 /// torch pads the channels with zeros and averages with a pool; windows made by `unfold` are equivalent.

@@ -51,6 +51,30 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpRes
     }
 }
 
+/// Checks the operand's rank, sizes and dtype.
+fn check_operand(c: &Call<TensorType>, n: usize, kind: Kind, dtype: DType, x: &[Dim]) -> OpResult<()> {
+    if x.len() != n + 1 && x.len() != n + 2 {
+        return Err(OpError::shape(format!(
+            "{}: Expected {}D or {}D input tensor, but got input of size {}",
+            c.op.name,
+            n + 1,
+            n + 2,
+            list_text(x)
+        )));
+    }
+    if matches!(kind, Kind::Max) && x[x.len() - n - 1..].iter().any(|d| d.as_const() == Some(0)) {
+        return Err(OpError::shape(format!(
+            "{}: Expected input to have non-zero size for non-batch dimensions, but got {}",
+            c.op.name,
+            list_text(x)
+        )));
+    }
+    match refusing_kernel(kind, n, dtype) {
+        Some(kernel) => Err(crate::op::pointwise::not_implemented(&kernel, dtype)),
+        None => Ok(()),
+    }
+}
+
 /// The name of torch's kernel, if it does not support this dtype. (Half types are computed, though some kernels reject
 /// them.)
 fn refusing_kernel(kind: Kind, n: usize, dtype: DType) -> Option<String> {
@@ -75,25 +99,7 @@ fn refusing_kernel(kind: Kind, n: usize, dtype: DType) -> Option<String> {
 impl Pool {
     pub(in crate::op::rows) fn from_call(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Pool> {
         let (dtype, x) = c.shaped("self")?;
-        if x.len() != n + 1 && x.len() != n + 2 {
-            return Err(OpError::shape(format!(
-                "{}: Expected {}D or {}D input tensor, but got input of size {}",
-                c.op.name,
-                n + 1,
-                n + 2,
-                list_text(x)
-            )));
-        }
-        if matches!(kind, Kind::Max) && x[x.len() - n - 1..].iter().any(|d| d.as_const() == Some(0)) {
-            return Err(OpError::shape(format!(
-                "{}: Expected input to have non-zero size for non-batch dimensions, but got {}",
-                c.op.name,
-                list_text(x)
-            )));
-        }
-        if let Some(kernel) = refusing_kernel(kind, n, dtype) {
-            return Err(crate::op::pointwise::not_implemented(&kernel, dtype));
-        }
+        check_operand(c, n, kind, dtype, x)?;
         if matches!(kind, Kind::AdaptiveMax | Kind::AdaptiveAverage) {
             return Pool::from_adaptive_call(c, n, dtype, x);
         }
@@ -165,27 +171,22 @@ impl Pool {
 
     fn from_adaptive_call(c: &Call<TensorType>, n: usize, dtype: DType, x: &[Dim]) -> OpResult<Pool> {
         let lead = x.len() - n;
-        let mut out = x.to_vec();
-        // `None` keeps the operand's size.
-        let size = |v: &Val<TensorType>, own: &Dim| match v {
-            Val::None => Ok(own.clone()),
-            Val::Int(d) => Ok(d.clone()),
-            _ => Err(OpError::arg("output_size", "the sizes must be ints or None")),
-        };
-        match c.get("output_size") {
-            Val::List(v) | Val::Tuple(v) if v.len() == n || v.len() == 1 => {
-                for d in 0..n {
-                    out[lead + d] = size(&v[if v.len() == 1 { 0 } else { d }], &x[lead + d])?;
+        let mut out = x[..lead].to_vec();
+        for (d, own) in x[lead..].iter().enumerate() {
+            let wanted = match c.get("output_size") {
+                Val::List(v) | Val::Tuple(v) if v.len() == n => &v[d],
+                Val::List(v) | Val::Tuple(v) if v.len() == 1 => &v[0],
+                Val::List(_) | Val::Tuple(_) => {
+                    return Err(OpError::shape(format!("{}: output_size must be {n}", c.op.name)));
                 }
-            }
-            Val::List(_) | Val::Tuple(_) => {
-                return Err(OpError::shape(format!("{}: output_size must be {n}", c.op.name)));
-            }
-            v => {
-                for d in 0..n {
-                    out[lead + d] = size(v, &x[lead + d])?;
-                }
-            }
+                v => v,
+            };
+            out.push(match wanted {
+                // `None` keeps the operand's size.
+                Val::None => own.clone(),
+                Val::Int(d) => d.clone(),
+                _ => return Err(OpError::arg("output_size", "the sizes must be ints or None")),
+            });
         }
         if out.iter().any(|d| d.as_const().is_some_and(|d| d < 0)) {
             return Err(OpError::shape(format!(

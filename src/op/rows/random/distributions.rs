@@ -12,6 +12,7 @@ pub(super) fn rows() -> Vec<Op> {
         normal_rows(),
         count_rows(),
         fill_rows(),
+        cauchy_rows(),
         log_normal_rows(),
         bounded_rows(),
         bernoulli_rows(),
@@ -146,6 +147,11 @@ fn fill_rows() -> Vec<Op> {
         .doc("geometric random numbers: the number of trials of probability p until one succeeds, with self's shape")
         .spelled("aten.@")
         .inplace("aten.@_ Tensor.@_"),
+    ]
+}
+
+fn cauchy_rows() -> Vec<Op> {
+    vec![
         Op::new(
             "cauchy(Tensor self, float median=0., float sigma=1.) -> Tensor",
             |c, _| float_type(c),

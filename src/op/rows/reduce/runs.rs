@@ -92,7 +92,17 @@ struct DimSlices<'a> {
     inner: usize,
 }
 
-impl DimSlices<'_> {
+impl<'a> DimSlices<'a> {
+    fn new(x: &'a Tensor, dim: usize) -> OpResult<DimSlices<'a>> {
+        let (outer, count, inner) = sizes_around(x.shape(), dim);
+        if count > 0 && outer * inner == 0 {
+            return Err(OpError::shape(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
+            ));
+        }
+        Ok(DimSlices { x, count, outer, inner })
+    }
+
     /// Element `k` of a slice.
     fn element(&self, slice: usize, k: usize) -> Scalar {
         let (o, i) = (k / self.inner, k % self.inner);
@@ -130,19 +140,8 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         Some(d) => (given.clone(), wrap_dim(d, given.rank())?),
         None => (given.reshape(&[given.numel()]), 0),
     };
-    let (outer, count, inner) = sizes_around(x.shape(), dim);
-    if count > 0 && outer * inner == 0 {
-        return Err(OpError::shape(
-            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
-        ));
-    }
-    let slices = DimSlices {
-        x: &x,
-        count,
-        outer,
-        inner,
-    };
-    let mut order: Vec<usize> = (0..count).collect();
+    let slices = DimSlices::new(&x, dim)?;
+    let mut order: Vec<usize> = (0..slices.count).collect();
     if sorted {
         order.sort_by(|&a, &b| slices.compare(a, b));
     }
@@ -152,7 +151,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
         *size = first.len();
     }
     let inverse_shape = match by_slices {
-        Some(_) => vec![count],
+        Some(_) => vec![slices.count],
         None => given.shape().to_vec(),
     };
     let optional = |name: &str, shape: &[usize], values: &[i64]| -> OpResult<Val<Tensor>> {

@@ -275,19 +275,7 @@ pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpRe
             c.int("dim2")?
         )));
     }
-    let offset = c.int("offset")?;
-    let (skip_a, skip_b) = (offset.saturating_neg().max(0), offset.max(0));
-    let (na, nb) = (shape[a].sub(&Dim::Const(skip_a)), shape[b].sub(&Dim::Const(skip_b)));
-    // Without an offset, sizes cannot become negative.
-    let len = match offset {
-        0 => na.min_of(&nb),
-        _ => na.min_of(&nb).max_of(&Dim::Const(0)),
-    };
-    // torch does not advance the offset for an empty diagonal, which `storage_offset()` shows.
-    let (skip_a, skip_b) = match len {
-        Dim::Const(0) => (0, 0),
-        _ => (skip_a, skip_b),
-    };
+    let (len, skip_a, skip_b) = diagonal_extent(&shape[a], &shape[b], c.int("offset")?);
     let last = shape.len() - 2;
     let mut out = vec![];
     let mut map = vec![];
@@ -307,6 +295,22 @@ pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpRe
         shape: out,
         map: DimMap::Affine(map),
     })
+}
+
+/// The length of the diagonal of an `a` by `b` matrix, and the position of its first element.
+fn diagonal_extent(a: &Dim, b: &Dim, offset: i64) -> (Dim, i64, i64) {
+    let (skip_a, skip_b) = (offset.saturating_neg().max(0), offset.max(0));
+    let (a, b) = (a.sub(&Dim::Const(skip_a)), b.sub(&Dim::Const(skip_b)));
+    // Without an offset, sizes cannot become negative.
+    let len = match offset {
+        0 => a.min_of(&b),
+        _ => a.min_of(&b).max_of(&Dim::Const(0)),
+    };
+    // torch does not advance the offset for an empty diagonal, which `storage_offset()` shows.
+    match len {
+        Dim::Const(0) => (len, 0, 0),
+        _ => (len, skip_a, skip_b),
+    }
 }
 
 fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {

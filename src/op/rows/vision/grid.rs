@@ -176,6 +176,15 @@ impl SampleMode {
         }
     }
 
+    /// The weights along three axes for a point of the grid, which gives (x, y[, z]), that is, the last dim first.
+    fn taps_of_point(&self, point: &[f64], size: [usize; 3]) -> [Vec<(i64, f64)>; 3] {
+        let missing = 3 - point.len();
+        [0, 1, 2].map(|d| match d < missing {
+            true => vec![(0, 1.0)],
+            false => self.taps_at(point[2 - d], size[d]),
+        })
+    }
+
     /// Indices with weights along one dim. Indices may be out of bounds; their elements count as zeros.
     fn taps_at(self, x: f64, n: usize) -> Vec<(i64, f64)> {
         let x = self.unnormalise(x, n);
@@ -234,29 +243,18 @@ fn grid_sample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let channels = shape[1];
     let mut out = zeros(DType::F64, &shape)?;
     let dst = out.as_mut_slice::<f64>();
-    let unit = vec![(0i64, 1.0)];
     for item in 0..shape[0] {
         for p in 0..points {
-            let at = &coords[(item * points + p) * n..][..n];
-            // The grid contains (x, y[, z]), that is, the last dim first.
-            let along = |d: usize| {
-                if d < 3 - n {
-                    unit.clone()
-                } else {
-                    mode.taps_at(at[2 - d], size[d])
-                }
-            };
-            let taps = [along(0), along(1), along(2)];
+            let taps = mode.taps_of_point(&coords[(item * points + p) * n..][..n], size);
             for ch in 0..channels {
                 let image = &src[(item * channels + ch) * plane..][..plane];
                 dst[(item * channels + ch) * points + p] = weighted_sum(image, size, &taps);
             }
         }
     }
-    let out = if native(x.dtype()) == DType::F64 {
-        out
-    } else {
-        out.to(DType::F32)
+    let out = match native(x.dtype()) {
+        DType::F64 => out,
+        _ => out.to(DType::F32),
     };
     Ok(Val::Leaf(out.to(x.dtype())))
 }

@@ -287,23 +287,7 @@ fn attend_in_windows(b: &mut dyn Build, c: &Call<Traced>, win: &ShiftedWindows, 
     let qkv = b.permute(&qkv, &[2, 0, 3, 1, 4])?;
     let mut part = |i: i64| b.select(&qkv, 0, Dim::Const(i));
     let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-    let scores = match c.opt_leaf("logit_scale") {
-        Some(scale) => {
-            let unit =
-                |b: &mut dyn Build, t: &Traced| b.op(OpId::Normalize, [t.into(), Val::Float(2.0), ints_val(&[-1])]);
-            let (q, k) = (unit(b, &q)?, unit(b, &k)?);
-            let kt = b.transpose(&k, 2, 3)?;
-            let scores = b.matmul(&q, &kt)?;
-            let scale = b.op(OpId::Clamp, [scale.into(), Val::None, Val::Float(100f64.ln())])?;
-            let scale = b.exp(&scale)?;
-            b.mul(&scores, &scale)?
-        }
-        None => {
-            let q = b.mul(&q, Val::Float((width as f64).powf(-0.5)))?;
-            let kt = b.transpose(&k, 2, 3)?;
-            b.matmul(&q, &kt)?
-        }
-    };
+    let scores = window_scores(b, c, &q, &k, width)?;
     let scores = b.add(&scores, c.leaf("relative_position_bias")?)?;
     let scores = win.mask_scores(b, &scores)?;
     let p = crate::op::rows::norms::softmax::softmax(b, &scores, 3)?;
@@ -316,6 +300,22 @@ fn attend_in_windows(b: &mut dyn Build, c: &Call<Traced>, win: &ShiftedWindows, 
         [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()],
     )?;
     b.dropout(y, c.get("dropout").clone(), c.get("training").clone())
+}
+
+/// The products of queries and keys: with a `logit_scale` of unit vectors, otherwise divided by the root of their width.
+fn window_scores(b: &mut dyn Build, c: &Call<Traced>, q: &Traced, k: &Traced, width: i64) -> OpResult<Traced> {
+    let Some(scale) = c.opt_leaf("logit_scale") else {
+        let q = b.mul(q, Val::Float((width as f64).powf(-0.5)))?;
+        let kt = b.transpose(k, 2, 3)?;
+        return b.matmul(&q, &kt);
+    };
+    let mut unit = |t: &Traced| b.op(OpId::Normalize, [t.into(), Val::Float(2.0), ints_val(&[-1])]);
+    let (q, k) = (unit(q)?, unit(k)?);
+    let kt = b.transpose(&k, 2, 3)?;
+    let scores = b.matmul(&q, &kt)?;
+    let scale = b.op(OpId::Clamp, [scale.into(), Val::None, Val::Float(100f64.ln())])?;
+    let scale = b.exp(&scale)?;
+    b.mul(&scores, &scale)
 }
 
 fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {

@@ -1,0 +1,174 @@
+//! The elements that an index selects.
+
+use super::{broadcast_indices, index_items, insertion_point, is_mask};
+use crate::op::rows::dense::in_bounds;
+use crate::op::view::strided_positions;
+use crate::op::{Call, OpError, OpResult, Sizes};
+use crate::tensor::{Tensor, contiguous_strides};
+use crate::types::{DType, Dim};
+
+/// The positions of the elements of `x[indices]`: offsets for the index part, strides for the dims before and after it.
+pub(super) struct Places {
+    pub(super) shape: Vec<usize>,
+    pub(super) first: usize,
+    pub(super) index_rank: usize,
+    pub(super) offsets: Vec<usize>,
+    /// `(size, stride)` of the dims that are not indexed, in order.
+    pub(super) rest: Vec<(usize, usize)>,
+}
+
+/// The dims of a tensor, by what the items of an index do with them.
+#[derive(Default)]
+struct IndexedDims {
+    /// `(size, stride)` of the dims that are not indexed, in order.
+    rest: Vec<(usize, usize)>,
+    /// The dims that are indexed, each with its index tensor.
+    tensors: Vec<(usize, Tensor)>,
+    /// The dim of every index tensor and of every 0-d mask.
+    positions: Vec<usize>,
+    /// Whether all 0-d masks are true, if there are any.
+    scalar_mask: Option<bool>,
+}
+
+impl IndexedDims {
+    fn from_call(c: &Call<Tensor>, strides: &[usize]) -> OpResult<IndexedDims> {
+        let x = c.leaf("self")?;
+        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", x.rank()));
+        let mut out = IndexedDims::default();
+        let mut dim = 0;
+        for item in index_items(c)? {
+            let tensors = match item {
+                None => {
+                    let n = *x.shape().get(dim).ok_or_else(too_many)?;
+                    out.rest.push((n, strides[dim]));
+                    dim += 1;
+                    continue;
+                }
+                Some(t) if is_mask(t.dtype()) && t.rank() == 0 => {
+                    out.scalar_mask = Some(t.get(0).to_bool() && out.scalar_mask != Some(false));
+                    out.positions.push(dim);
+                    continue;
+                }
+                Some(t) if is_mask(t.dtype()) => mask_indices(t),
+                Some(t) => vec![t.to(DType::I64)],
+            };
+            for t in tensors {
+                out.tensors.push((dim, t));
+                out.positions.push(dim);
+                dim += 1;
+            }
+        }
+        if dim > x.rank() {
+            return Err(too_many());
+        }
+        out.rest.extend((dim..x.rank()).map(|d| (x.shape()[d], strides[d])));
+        Ok(out)
+    }
+
+    /// The shape to which the index tensors are broadcast.
+    fn common_shape(&self) -> OpResult<Vec<usize>> {
+        let mut common: Vec<Dim> = self.scalar_mask.map(|m| Dim::Const(m as i64)).into_iter().collect();
+        for (_, t) in &self.tensors {
+            let ty = t.ty();
+            common = broadcast_indices(&common, ty.shape.as_deref().unwrap_or_default(), &mut Sizes::default())?;
+        }
+        Ok(common.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect())
+    }
+}
+
+/// Converts a mask to one index tensor per dim.
+fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
+    let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
+    let strides = contiguous_strides(mask.shape());
+    let along = |d: usize| {
+        let v: Vec<i64> = found
+            .iter()
+            .map(|&p| (p / strides[d] % mask.shape()[d].max(1)) as i64)
+            .collect();
+        Tensor::from_slice(&[v.len()], &v)
+    };
+    (0..mask.rank()).map(along).collect()
+}
+
+impl Places {
+    pub(super) fn new(c: &Call<Tensor>) -> OpResult<Places> {
+        let x = c.leaf("self")?;
+        let strides = contiguous_strides(x.shape());
+        let indexed = IndexedDims::from_call(c, &strides)?;
+        let common = indexed.common_shape()?;
+        let offsets = index_offsets(x, &strides, &indexed.tensors, &common)?;
+        let first = insertion_point(&indexed.positions);
+        let mut shape: Vec<usize> = indexed.rest.iter().map(|r| r.0).collect();
+        shape.splice(first..first, common.iter().copied());
+        Ok(Places {
+            shape,
+            first,
+            index_rank: common.len(),
+            offsets,
+            rest: indexed.rest,
+        })
+    }
+
+    /// Calls `f(i, p, n)` for each run of `n` elements of the result, from element `i` on, that are neighbours in the tensor from
+    /// position `p` on; all runs have the same length.
+    #[inline(always)]
+    pub(super) fn for_each_run(&self, mut f: impl FnMut(usize, usize, usize)) {
+        let (before, after) = self.rest.split_at(self.first);
+        let part = |v: &[(usize, usize)]| {
+            let (shape, strides): (Vec<usize>, Vec<i64>) = v.iter().map(|&(n, s)| (n, s as i64)).unzip();
+            let mut out = vec![];
+            strided_positions(&shape, 0, &strides, &mut |_, p| out.push(p));
+            out
+        };
+        let (before, mut after) = (part(before), part(after));
+        let mut run = 1;
+        if after.iter().enumerate().all(|(k, &p)| k == p) {
+            run = after.len();
+            after.truncate(1);
+        }
+        let mut i = 0;
+        for a in &before {
+            for o in &self.offsets {
+                for z in &after {
+                    f(i, a + o + z, run);
+                    i += run;
+                }
+            }
+        }
+    }
+}
+
+/// For each element of the broadcast index tensors, the sum of index times stride over the indexed dims.
+fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], common: &[usize]) -> OpResult<Vec<usize>> {
+    let mut offsets = vec![0usize; common.iter().product()];
+    for (d, t) in tensors {
+        let lead = common.len() - t.rank();
+        let own = contiguous_strides(t.shape());
+        let stretch = |i: usize| match i.checked_sub(lead) {
+            Some(j) if t.shape()[j] != 1 => own[j] as i64,
+            _ => 0,
+        };
+        let strides_t: Vec<i64> = (0..common.len()).map(stretch).collect();
+        let v = t.as_slice::<i64>();
+        if t.shape() == common {
+            for (o, &i) in offsets.iter_mut().zip(v) {
+                *o += in_bounds(i, x.shape()[*d], *d)? * strides[*d];
+            }
+            continue;
+        }
+        let mut error = None;
+        strided_positions(
+            common,
+            0,
+            &strides_t,
+            &mut |i, p| match in_bounds(v[p], x.shape()[*d], *d) {
+                Ok(at) => offsets[i] += at * strides[*d],
+                Err(e) => error = error.take().or(Some(e)),
+            },
+        );
+        if let Some(e) = error {
+            return Err(e);
+        }
+    }
+    Ok(offsets)
+}
