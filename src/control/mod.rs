@@ -219,21 +219,26 @@ pub(crate) fn run_control<E: From<ControlError>>(
             }
             Ok(stack.finish()?)
         }
-        Control::AssociativeScan => {
-            let mut stack = empty_stack(p)?;
-            let mut last: Option<Vec<Val<Tensor>>> = None;
-            for i in 0..stack.step_count() {
-                let rows = copy_rows(p, i)?;
-                let now = match &last {
-                    None => rows,
-                    Some(a) => result_items(&call(0, [&a[..], &rows, &p.extra].concat())?),
-                };
-                stack.push(i, &Val::Tuple(now.clone()))?;
-                last = Some(now);
-            }
-            Ok(stack.finish()?)
-        }
+        Control::AssociativeScan => run_associative_scan(p, call),
     }
+}
+
+fn run_associative_scan<E: From<ControlError>>(
+    p: &ControlCall<Tensor>,
+    call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
+) -> Result<Val<Tensor>, E> {
+    let mut stack = empty_stack(p)?;
+    let mut last: Option<Vec<Val<Tensor>>> = None;
+    for i in 0..stack.step_count() {
+        let rows = copy_rows(p, i)?;
+        let now = match &last {
+            None => rows,
+            Some(a) => result_items(&call(0, [&a[..], &rows, &p.extra].concat())?),
+        };
+        stack.push(i, &Val::Tuple(now.clone()))?;
+        last = Some(now);
+    }
+    Ok(stack.finish()?)
 }
 
 /// An empty stack for as many results as there are rows.

@@ -23,10 +23,8 @@ pub(super) fn convert_operands(
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-    if module.declared_op(&path).is_some() {
-        return Ok(());
-    }
-    let Some(policy) = policy_of(&path) else { return Ok(()) };
+    let policy = policy_of(&path).filter(|_| module.declared_op(&path).is_none());
+    let Some(policy) = policy else { return Ok(()) };
     match policy {
         Policy::Lower => convert_all_to(graph, n, dtype),
         Policy::Single => convert_all_to(graph, n, DType::F32),

@@ -71,8 +71,7 @@ fn eval_meaning(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> 
         }
         Meaning::Decompose(f) => eval_decomposition(call, types, f),
         Meaning::Contract(f) => {
-            let operands: Vec<Option<&Tensor>> =
-                call.args.iter().map(|v| v.as_leaf().map(TensorCell::tensor)).collect();
+            let operands: Vec<_> = call.args.iter().map(|v| v.as_leaf().map(TensorCell::tensor)).collect();
             new(contract::eval_contraction(&f(types)?, &operands)?)
         }
         Meaning::Routine(f) if call.op.is(BITS) => match f(&tensors())? {

@@ -2,7 +2,7 @@
 
 use super::origins::{Origins, to_ast_loc};
 use super::{NOWHERE, constants, unplaced_name};
-use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, NodeId, Opcode, lift};
+use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, ModuleDecl, Mutation, NodeId, Opcode, lift};
 use crate::syntax::ast::{self, Item, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;
 use crate::syntax::resolve::is_torch_symbol;
@@ -79,35 +79,39 @@ fn module_items(m: &GraphModule) -> Vec<Item> {
         let (schema, expr) = (unplaced_name(&decl.schema), unplaced_name(&decl.expr));
         items.push(Item::Pointwise(ast::PointwiseDecl { schema, expr, span }));
     }
-    for (n, decl) in &m.modules {
-        let keyword = decl.kwargs.iter().map(|(k, v)| (unplaced_name(k), literal_value(v)));
-        let args = ast::Args {
-            positional: decl.args.iter().map(literal_value).collect(),
-            keyword: keyword.collect(),
-        };
-        items.push(Item::Module(ast::ModuleDecl {
-            name: unplaced_name(n),
-            class: unplaced_name(&decl.class),
-            args,
-            span,
-        }));
-    }
+    items.extend(m.modules.iter().map(|(path, decl)| module_item(path, decl)));
     items.extend(m.attributes.iter().filter_map(|(n, a)| attribute_item(n, a)));
     items
 }
 
+fn module_item(path: &str, decl: &ModuleDecl) -> Item {
+    let keyword = decl.kwargs.iter().map(|(k, v)| (unplaced_name(k), literal_value(v)));
+    let args = ast::Args {
+        positional: decl.args.iter().map(literal_value).collect(),
+        keyword: keyword.collect(),
+    };
+    Item::Module(ast::ModuleDecl {
+        name: unplaced_name(path),
+        class: unplaced_name(&decl.class),
+        args,
+        span: NOWHERE,
+    })
+}
+
+/// Calls `leaf` for every leaf and `f` for every size of a value.
+fn visit_dims<T>(v: &Val<T>, leaf: &mut dyn FnMut(&T), f: &mut dyn FnMut(&Dim)) {
+    match v {
+        Val::Int(d) => f(d),
+        Val::Leaf(t) => leaf(t),
+        Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
+        Val::Dict(v) => v.iter().for_each(|(_, x)| visit_dims(x, leaf, f)),
+        Val::Slice(v) | Val::Range(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
+        _ => {}
+    }
+}
+
 /// The names of sizes that occur in arguments but in no type.
 fn sizes_of_arguments(m: &GraphModule) -> BTreeSet<String> {
-    fn visit_dims<T>(v: &Val<T>, leaf: &mut dyn FnMut(&T), f: &mut dyn FnMut(&Dim)) {
-        match v {
-            Val::Int(d) => f(d),
-            Val::Leaf(t) => leaf(t),
-            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
-            Val::Dict(v) => v.iter().for_each(|(_, x)| visit_dims(x, leaf, f)),
-            Val::Slice(v) | Val::Range(v) => v.iter().for_each(|x| visit_dims(x, leaf, f)),
-            _ => {}
-        }
-    }
     let mut used = BTreeSet::new();
     let mut typed = BTreeSet::new();
     let mut note = |ty: &Option<Type>| {

@@ -104,18 +104,7 @@ impl<'a> Statements<'a> {
                         first.insert(&n.text, n.span);
                     }
                 }
-                Err(_) => {
-                    let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
-                    let d = d.at(name.span, "defined again here");
-                    let d = match first.get(&*name.text) {
-                        Some(&s) => d.see(s, "first defined here"),
-                        None => d,
-                    };
-                    let near = format!("%{}_1", name.text);
-                    let d = d.note(format!("torch.fx: Node redefined name {}!", name.text));
-                    self.out
-                        .push(d.help(format!("rename it, for example to `{near}`, and update its uses")));
-                }
+                Err(_) => self.out.push(redefinition_error(name, first.get(&*name.text).copied())),
             }
         }
     }
@@ -380,4 +369,18 @@ fn node_names(v: &ast::Value, out: &mut Vec<Arc<str>>) {
         ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|v| node_names(v, out)),
         _ => {}
     }
+}
+
+fn redefinition_error(name: &ast::Name, first: Option<Span>) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
+    let d = d.at(name.span, "defined again here");
+    let d = match first {
+        Some(s) => d.see(s, "first defined here"),
+        None => d,
+    };
+    d.note(format!("torch.fx: Node redefined name {}!", name.text))
+        .help(format!(
+            "rename it, for example to `%{}_1`, and update its uses",
+            name.text
+        ))
 }

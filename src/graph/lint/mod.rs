@@ -204,18 +204,7 @@ impl Lint<'_, '_> {
         let outputs = g.find_nodes(Opcode::Output, None);
         match outputs[..] {
             [] if self.known.gaps.in_graph(self.name) => {}
-            [] => {
-                let title = format!("graph `{}` has no output", self.name);
-                let d = Diagnostic::new(Code::E0104, title).at_opt(g.last().and_then(|n| g[n].meta.span), "");
-                let last = g.last().map(|n| (g[n].name(), g[n].meta.span));
-                self.out.push(match last {
-                    Some((value, Some(s))) => {
-                        let end = Span { start: s.end, ..s };
-                        d.suggest(end, format!("\n    output %{value}"), "return the last value")
-                    }
-                    _ => d.help("end the graph with `output %value`"),
-                });
-            }
+            [] => self.report_missing_output(),
             [first, ref more @ ..] => {
                 for &n in more {
                     let title = format!("graph `{}` has a second output", self.name);
@@ -232,17 +221,28 @@ impl Lint<'_, '_> {
         for &n in &outputs {
             let node = &g[n];
             if node.args().len() != 1 || !node.kwargs().is_empty() {
-                let title = format!(
-                    "the output of graph `{}` has {}",
-                    self.name,
-                    count(node.args().len(), "value")
-                );
+                let given = count(node.args().len(), "value");
+                let title = format!("the output of graph `{}` has {given}", self.name);
                 let d = self.at_node(Code::E0104, n, title, "");
                 self.out
                     .push(d.help("an output takes one argument; return several values as a tuple, a list or a dict"));
             }
         }
         self.check_placeholders();
+    }
+
+    fn report_missing_output(&mut self) {
+        let g = self.graph;
+        let title = format!("graph `{}` has no output", self.name);
+        let d = Diagnostic::new(Code::E0104, title).at_opt(g.last().and_then(|n| g[n].meta.span), "");
+        let last = g.last().map(|n| (g[n].name(), g[n].meta.span));
+        self.out.push(match last {
+            Some((value, Some(s))) => {
+                let end = Span { start: s.end, ..s };
+                d.suggest(end, format!("\n    output %{value}"), "return the last value")
+            }
+            _ => d.help("end the graph with `output %value`"),
+        });
     }
 
     fn check_after(&mut self, output: NodeId) {

@@ -35,6 +35,17 @@ fn attribute_type(module: &GraphModule, spec: &InputSpec) -> Option<crate::types
         .filter(|_| spec.attribute_kind().is_some())
 }
 
+/// Inserts a placeholder after `before`, or at the start of the graph.
+fn insert_placeholder(graph: &mut Graph, before: Option<NodeId>, name: &str) -> Result<NodeId, String> {
+    let make = |g: &mut Graph| g.create_node(Opcode::Placeholder, name, vec![], vec![], None);
+    let next = before.map_or(graph.first(), |b| graph.next(b));
+    let made = graph.inserting_before(next, make).map_err(|e| e.to_string())?;
+    // No other node has this name, but the erased node may still reserve it, so the name is set directly.
+    graph.namer.reserve(name);
+    graph.nodes[made].name = name.to_string();
+    Ok(made)
+}
+
 /// Makes a placeholder for each input, in the signature's order. Unused attributes no longer have a node, so one is
 /// created.
 fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
@@ -44,15 +55,7 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
         let found = graph.find(&spec.name);
         let node = match found {
             Some(n) => n,
-            None if lifted => {
-                let make = |g: &mut Graph| g.create_node(Opcode::Placeholder, &spec.name, vec![], vec![], None);
-                let at = before.map_or(graph.first(), |b| graph.next(b));
-                let made = graph.inserting_before(at, make).map_err(|e| e.to_string())?;
-                // No other node has this name, but the erased node may still reserve it, so the name is set directly.
-                graph.namer.reserve(&spec.name);
-                graph.nodes[made].name = spec.name.to_string();
-                made
-            }
+            None if lifted => insert_placeholder(graph, before, &spec.name)?,
             None => return Err(format!("unknown node `{}`", spec.name)),
         };
         let (op, target) = (graph[node].op(), graph[node].target());

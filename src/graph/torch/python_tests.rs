@@ -1,4 +1,5 @@
 use super::*;
+use crate::graph::Arg;
 use crate::types::{DType, TensorType};
 
 fn leaf(n: NodeId) -> Arg {
