@@ -1,10 +1,14 @@
 //! The actions of the FXIR grammar. They build the syntax tree, and report mistakes that the grammar accepts in order
 //! to give them a better message.
 
+mod calls;
+mod mistakes;
+
+pub(super) use self::calls::is_value_call;
 use super::ast::*;
 use super::errors;
 use super::token::Token;
-use crate::diag::{Code, Diagnostic, nearest};
+use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use lalrpop_util::ErrorRecovery;
 use std::sync::Arc;
@@ -342,120 +346,6 @@ impl Cx {
             persistent,
         }
     }
-
-    /// Reports `x = …` without `%`, which means `%x = …`.
-    pub(super) fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
-        let span = self.span(l, r);
-        let d = Diagnostic::new(Code::E0009, format!("`%` is missing before the node `{name}`"))
-            .at(span, "a node's name begins with `%`")
-            .fix(
-                Span {
-                    end: span.start,
-                    ..span
-                },
-                "%",
-                "write the name with `%`",
-            );
-        self.errors.push(d);
-        Name::new(name, span)
-    }
-
-    /// Reports `%y = relu(%x)`, without an opcode.
-    pub(super) fn missing_opcode(&mut self, name: &str, args: Args, l: usize, r: usize) -> Option<Op> {
-        let span = self.span(l, r);
-        if nearest(name, OPCODES).is_some() {
-            self.unknown_opcode(name, None, None, l, r);
-            return None;
-        }
-        let d = Diagnostic::new(Code::E0010, format!("an opcode is missing before `{name}`"))
-            .at(span, "expected an opcode before the target")
-            .help("use call_function, call_method or call_module")
-            .fix(span, format!("call_function {name}"), "to call a function");
-        self.errors.push(d);
-        let (kind, target) = (CallKind::Function, Name::new(name, span));
-        Some(Op::Call { kind, target, args })
-    }
-
-    /// Reports the unknown opcode in `%y = call_fn relu(%x)`.
-    pub(super) fn unknown_opcode(
-        &mut self,
-        name: &str,
-        target: Option<Name>,
-        args: Option<Args>,
-        l: usize,
-        r: usize,
-    ) -> Option<Op> {
-        let span = self.span(l, r);
-        let mut d = Diagnostic::new(Code::E0010, format!("unknown opcode `{name}`"))
-            .at(span, "not one of torch.fx's six opcodes")
-            .help(format!("the opcodes are {}", OPCODES.join(", ")));
-        let near = match name {
-            "call" | "call_func" | "invoke" | "apply" => Some("call_function"),
-            _ => nearest(name, OPCODES),
-        };
-        if let Some(near) = near {
-            d = d.suggest(span, near, "there is an opcode with a similar name");
-        }
-        self.errors.push(d);
-        let kind = match near? {
-            "call_function" => CallKind::Function,
-            "call_method" => CallKind::Method,
-            "call_module" => CallKind::Module,
-            _ => return None,
-        };
-        let (target, args) = (target?, args?);
-        Some(Op::Call { kind, target, args })
-    }
-
-    /// `(v)`: parenthesised arithmetic, or a tuple without its comma.
-    pub(super) fn in_parens(&mut self, v: Value, l: usize, r: usize) -> Value {
-        let span = self.span(l, r);
-        let grouped = matches!(
-            v.kind,
-            ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Complex(..) | ValueKind::Call(..)
-        );
-        if !grouped {
-            self.one_tuple(span, v.span);
-            return Value::new(ValueKind::Tuple(vec![v]), span);
-        }
-        Value { span, ..v }
-    }
-
-    /// `(T)` as a type: a tuple without its comma.
-    pub(super) fn type_in_parens(&mut self, t: Type, l: usize, r: usize) -> Type {
-        let span = self.span(l, r);
-        self.one_tuple(span, t.span);
-        ty(TypeKind::Tuple(vec![t]), span)
-    }
-
-    fn one_tuple(&mut self, span: Span, inner: Span) {
-        let after = Span {
-            start: inner.end,
-            ..inner
-        };
-        let d = Diagnostic::new(Code::E0011, "a tuple with one element needs a trailing comma")
-            .at(span, "parentheses around a single value")
-            .help("if this is not meant as a tuple, remove the parentheses")
-            .suggest(after, ",", "add the comma");
-        self.errors.push(d);
-    }
-
-    /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function in a rule's condition.
-    pub(super) fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
-        let span = self.span(l, r);
-        let args = self.args(list);
-        match known_call(&name.text, &args) {
-            Ok(Some(kind)) => return Value::new(kind, span),
-            Ok(None) => {}
-            Err(usage) => {
-                let d = Diagnostic::new(Code::E0012, format!("invalid arguments for `{}`", name.text))
-                    .at(span, "unknown key or invalid value")
-                    .help(format!("write {usage}"));
-                self.errors.push(d);
-            }
-        }
-        Value::new(ValueKind::Call(name, args), span)
-    }
 }
 
 /// Returns the texts of two string values.
@@ -463,92 +353,5 @@ fn string_pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
     match (&a.kind, &b.kind) {
         (ValueKind::Str(a), ValueKind::Str(b)) => Some((a.clone(), b.clone())),
         _ => None,
-    }
-}
-
-/// Whether calls of `name` are literals.
-pub(super) fn is_value_call(name: &str) -> bool {
-    matches!(
-        name,
-        "slice" | "range" | "device" | "torch.device" | "opaque" | "torch.Size" | "float"
-    )
-}
-
-/// The literal that a call of `name` denotes; `Err` is the correct syntax.
-fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str> {
-    let none = |span| Value::new(ValueKind::None, span);
-    let int = |i, span| Value::new(ValueKind::Int(i), span);
-    let p = &args.positional[..];
-    if !is_value_call(name) {
-        return Ok(None);
-    }
-    let kind = match (name, p, args.keyword.is_empty()) {
-        ("slice", [b], true) => ValueKind::Slice(Box::new([none(b.span), b.clone(), none(b.span)])),
-        ("slice", [a, b], true) => ValueKind::Slice(Box::new([a.clone(), b.clone(), none(b.span)])),
-        ("slice", [a, b, c], true) => ValueKind::Slice(Box::new([a.clone(), b.clone(), c.clone()])),
-        ("slice", ..) => return Err("`slice(start, stop, step)`"),
-        ("range", [b], true) => ValueKind::Range(Box::new([int(0, b.span), b.clone(), int(1, b.span)])),
-        ("range", [a, b], true) => ValueKind::Range(Box::new([a.clone(), b.clone(), int(1, b.span)])),
-        ("range", [a, b, c], true) => ValueKind::Range(Box::new([a.clone(), b.clone(), c.clone()])),
-        ("range", ..) => return Err("`range(start, stop, step)`"),
-        ("torch.Size", [Value { kind, .. }], true) => match kind {
-            ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v.clone()),
-            _ => return Err("`torch.Size([2, 3])`, which is a tuple"),
-        },
-        ("float", [v], true) => ValueKind::Float(eval_float(&v.kind).ok_or("`float(\"inf\")` or `float(\"nan\")`")?),
-        ("float", ..) => return Err("`float(\"inf\")` or `float(\"nan\")`"),
-        ("torch.Size", ..) => return Err("`torch.Size([2, 3])`, which is a tuple"),
-        (
-            "opaque",
-            [
-                Value {
-                    kind: ValueKind::Str(s),
-                    ..
-                },
-            ],
-            true,
-        ) => ValueKind::Opaque(s.clone()),
-        ("opaque", ..) => return Err("`opaque(\"text\")`"),
-        _ => {
-            return eval_device(args)
-                .map(Some)
-                .ok_or("`device(\"cpu\")` or `device(\"cuda:0\")`");
-        }
-    };
-    Ok(Some(kind))
-}
-
-/// The result of Python's `float(…)` for a literal.
-fn eval_float(v: &ValueKind) -> Option<f64> {
-    match v {
-        ValueKind::Float(x) => Some(*x),
-        ValueKind::Int(i) => Some(*i as f64),
-        ValueKind::Str(s) => match s.trim().to_ascii_lowercase().trim_start_matches('+') {
-            "nan" | "-nan" => Some(f64::NAN),
-            "inf" | "infinity" => Some(f64::INFINITY),
-            "-inf" | "-infinity" => Some(f64::NEG_INFINITY),
-            text => text.parse().ok(),
-        },
-        _ => None,
-    }
-}
-
-/// `device("cuda:0")`, `device("cuda", 0)` or `device(type="cuda", index=0)`.
-fn eval_device(args: &Args) -> Option<ValueKind> {
-    let given = |i: usize, name: &str| {
-        let by_name = || args.keyword.iter().find(|(k, _)| &*k.text == name).map(|(_, v)| v);
-        args.positional.get(i).or_else(by_name)
-    };
-    let known = |k: &Name| matches!(&*k.text, "type" | "index");
-    if args.positional.len() + args.keyword.len() > 2 || !args.keyword.iter().all(|(k, _)| known(k)) {
-        return None;
-    }
-    let ValueKind::Str(kind) = &given(0, "type")?.kind else {
-        return None;
-    };
-    match given(1, "index").map(|v| &v.kind) {
-        None => Some(ValueKind::Device(kind.clone())),
-        Some(ValueKind::Int(i)) => Some(ValueKind::Device(format!("{kind}:{i}").into())),
-        Some(_) => None,
     }
 }

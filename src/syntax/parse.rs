@@ -96,18 +96,17 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
         rest = pasted::without_prose(&rest).into();
     }
     let mut lexed = lex(file, &rest);
-    let paired = match mend {
-        true => slips::pair_brackets(file, &rest, lexed.tokens, &mut lexed.errors),
-        false => lexed.tokens,
-    };
+    if mend {
+        lexed.tokens = slips::pair_brackets(file, &rest, lexed.tokens, &mut lexed.errors);
+    }
     // Statements outside of graphs are a graph only if there are no torch graphs; otherwise they are leftovers.
-    let tokens = match torch.graphs {
-        0 => bare::wrap_in_graph(paired),
-        _ => paired,
-    };
+    if torch.graphs == 0 {
+        lexed.tokens = bare::wrap_in_graph(lexed.tokens);
+    }
+    let (tokens, lost) = (lexed.tokens, vec![]);
     let Mended { tokens, lost } = match mend {
         true => slips::mend(file, &rest, tokens, &mut lexed.errors),
-        false => Mended { tokens, lost: vec![] },
+        false => Mended { tokens, lost },
     };
     let (tokens, mut cx) = balance_tokens(file, &rest, tokens, lexed.errors);
     let tokens = tokens.unwrap_or_default();

@@ -253,19 +253,6 @@ pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnos
             continue;
         }
         let Some((_, e)) = rest.next() else { break };
-        let mut digits = |radix: u32, least: usize, most: usize, first: Option<char>| {
-            let mut v = first.and_then(|c| c.to_digit(radix)).unwrap_or(0);
-            let mut n = first.is_some() as usize;
-            while n < most {
-                let Some(d) = rest.peek().and_then(|&(_, c)| c.to_digit(radix)) else {
-                    break;
-                };
-                v = v * radix + d;
-                n += 1;
-                rest.next();
-            }
-            (n >= least).then_some(v).and_then(char::from_u32)
-        };
         let plain = match e {
             'n' => Some('\n'),
             'r' => Some('\r'),
@@ -276,10 +263,10 @@ pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnos
             'f' => Some('\x0c'),
             'v' => Some('\x0b'),
             '\n' => continue,
-            '0'..='7' => digits(8, 1, 3, Some(e)),
-            'x' => digits(16, 2, 2, None),
-            'u' => digits(16, 4, 4, None),
-            'U' => digits(16, 8, 8, None),
+            '0'..='7' => char_of_digits(&mut rest, 8, 1..=3, Some(e)),
+            'x' => char_of_digits(&mut rest, 16, 2..=2, None),
+            'u' => char_of_digits(&mut rest, 16, 4..=4, None),
+            'U' => char_of_digits(&mut rest, 16, 8..=8, None),
             _ => None,
         };
         match plain {
@@ -292,6 +279,27 @@ pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnos
         }
     }
     out
+}
+
+/// The character whose code is written in digits, of which `first` is already read. `None` if there are too few digits
+/// or if there is no such character.
+fn char_of_digits(
+    rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
+    radix: u32,
+    count: std::ops::RangeInclusive<usize>,
+    first: Option<char>,
+) -> Option<char> {
+    let mut code = first.and_then(|c| c.to_digit(radix)).unwrap_or(0);
+    let mut n = first.is_some() as usize;
+    while n < *count.end() {
+        let Some(d) = rest.peek().and_then(|&(_, c)| c.to_digit(radix)) else {
+            break;
+        };
+        code = code * radix + d;
+        n += 1;
+        rest.next();
+    }
+    (n >= *count.start()).then_some(code).and_then(char::from_u32)
 }
 
 fn bad_escape(text: &str, span: Span) -> Diagnostic {

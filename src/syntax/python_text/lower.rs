@@ -1,19 +1,18 @@
 //! Lowers a function of generated Python to a graph.
 
+mod assign;
 mod flattened;
 mod in_place;
 mod notes;
 
-use self::flattened::flattened_params;
 use self::in_place::Pending;
 use self::notes::{parse_loc, without_colours};
 use super::names;
-use super::tree::{Arg, Def, Expr, ExprKind, Param, Simple, SimpleKind};
-use super::value::call_op;
+use super::tree::{Def, Expr, ExprKind, Param, Simple, SimpleKind};
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use crate::syntax::actions::make_stmt;
-use crate::syntax::ast::{Body, CallKind, Called, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::ast::{Body, Called, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
 use crate::syntax::{parse_type, parse_value, spans};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -69,25 +68,7 @@ pub(super) fn lower(
     children: &HashMap<Arc<str>, Arc<str>>,
     errors: &mut Vec<Diagnostic>,
 ) -> (Body, Option<Called>) {
-    let mut l = FunctionLowerer {
-        text,
-        wrapped: text.wrapped,
-        children,
-        this: None,
-        env: HashMap::new(),
-        used: HashSet::new(),
-        defined: HashSet::new(),
-        stmts: vec![],
-        annotated: HashMap::new(),
-        pending: None,
-        params: HashMap::new(),
-        comment: text.comments.partition_point(|c| c.start < def.span.start as usize),
-        loc: None,
-        broken: vec![],
-        flattened: None,
-        unflattened: false,
-        errors: vec![],
-    };
+    let mut l = FunctionLowerer::new(text, def, children);
     l.reserve(def);
     for (i, p) in def.params.iter().enumerate() {
         l.lower_param(i, p);
@@ -106,6 +87,30 @@ pub(super) fn lower(
         close: end(def.span.end),
     };
     (body, l.flattened.filter(|_| l.unflattened))
+}
+
+impl<'a> FunctionLowerer<'a> {
+    fn new(text: &'a FunctionContext<'a>, def: &Def, children: &'a HashMap<Arc<str>, Arc<str>>) -> FunctionLowerer<'a> {
+        FunctionLowerer {
+            text,
+            wrapped: text.wrapped,
+            children,
+            this: None,
+            env: HashMap::new(),
+            used: HashSet::new(),
+            defined: HashSet::new(),
+            stmts: vec![],
+            annotated: HashMap::new(),
+            pending: None,
+            params: HashMap::new(),
+            comment: text.comments.partition_point(|c| c.start < def.span.start as usize),
+            loc: None,
+            broken: vec![],
+            flattened: None,
+            unflattened: false,
+            errors: vec![],
+        }
+    }
 }
 
 impl FunctionLowerer<'_> {
@@ -165,78 +170,6 @@ impl FunctionLowerer<'_> {
         }
     }
 
-    fn lower_assign(&mut self, s: &Simple, targets: &[Expr], ty: Option<&Expr>, value: &Expr) {
-        if let [target] = targets
-            && let ExprKind::Index(base, index) = &target.kind
-        {
-            let values = vec![self.lower_value(base), self.lower_value(index), self.lower_value(value)];
-            let written = values[0].clone();
-            self.start_pending(
-                call_op(CallKind::Function, "operator.setitem", s.span, values),
-                s.span,
-                written,
-                None,
-            );
-            return;
-        }
-        if let [target] = targets
-            && let ExprKind::Tuple(names) = &target.kind
-        {
-            self.lower_unpack(s, names, value);
-            return;
-        }
-        let names: Vec<(Arc<str>, Span)> = targets.iter().filter_map(|t| Some((name_of(t)?, t.span))).collect();
-        if names.len() != targets.len() {
-            self.report_unreadable(s.span, "only a name can be assigned to here");
-            return;
-        }
-        let ty = ty.and_then(|t| self.lower_annotation(t));
-        let bound = self.lower_assigned_value(s, &names[0], ty, value);
-        for (name, _) in names {
-            self.env.insert(name, bound.clone());
-        }
-    }
-
-    /// The new value of an assignment's first target.
-    fn lower_assigned_value(&mut self, s: &Simple, first: &(Arc<str>, Span), ty: Option<Type>, value: &Expr) -> Value {
-        if let ExprKind::Name(n) = &value.kind
-            && let Some(&i) = self.params.get(n)
-            && self.stmts.iter().all(|s| matches!(s.op, Op::Placeholder { .. }))
-            && !self.params.contains_key(&first.0)
-        {
-            // `l_x_ = L_x_`: the node's name differs from the parameter's.
-            self.params.remove(n);
-            self.defined.remove(n);
-            self.defined.insert(first.0.clone());
-            self.stmts[i].name = Some(Name::new(first.0.clone(), first.1));
-            self.bind_node(n, first.0.clone(), first.1);
-            return Value::new(ValueKind::Node(first.0.clone()), first.1);
-        }
-        if let Some(graph) = self.child_graph(value) {
-            return Value::new(ValueKind::Graph(graph), value.span);
-        }
-        let plain = self.is_plain(value);
-        match (!plain).then(|| self.lower_operation(value)).flatten() {
-            Some(op) => {
-                let name = self.free_for(&first.0);
-                let mut node = make_stmt(Some(Name::new(name.clone(), first.1)), ty, op, self.loc.clone(), s.span);
-                node.ty = node.ty.or_else(|| self.annotated.remove(&first.0));
-                self.stmts.push(node);
-                Value::new(ValueKind::Node(name), first.1)
-            }
-            None => self.lower_value(value),
-        }
-    }
-
-    /// Whether an expression is a value that needs no node.
-    fn is_plain(&self, e: &Expr) -> bool {
-        match &e.kind {
-            ExprKind::Attr(..) => self.global_path(e).is_some(),
-            ExprKind::Call(..) | ExprKind::Index(..) | ExprKind::Unary(..) | ExprKind::Binary(..) => false,
-            _ => true,
-        }
-    }
-
     /// The name of a new node that is called `wish` in the text. The first such node gets exactly this name.
     fn free_for(&mut self, wish: &Arc<str>) -> Arc<str> {
         if self.defined.insert(wish.clone()) {
@@ -279,72 +212,6 @@ impl FunctionLowerer<'_> {
         self.stmts
             .push(make_stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
         name
-    }
-
-    /// `a, b, = fx_pytree.tree_flatten_spec(…)` names the placeholders; any other tuple is unpacked.
-    fn lower_unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
-        if let ExprKind::Call(f, _) = &value.kind
-            && self
-                .global_path(f)
-                .is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
-        {
-            self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
-            self.flattened = flattened_params(value);
-            for e in names {
-                // torch also flattens the module itself, which is not an input of the graph.
-                let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
-                    continue;
-                };
-                let ty = self.annotated.remove(&name);
-                let target = Name::new(name.clone(), e.span);
-                self.bind_node(&name, name.clone(), e.span);
-                let op = Op::Placeholder {
-                    target: target.clone(),
-                    default: None,
-                };
-                self.stmts.push(make_stmt(Some(target), ty, op, None, s.span));
-            }
-            return;
-        }
-        let from = self.lower_value(value);
-        for (i, e) in names.iter().enumerate() {
-            let Some(name) = name_of(e) else {
-                self.report_unreadable(e.span, "only a name can be assigned to here");
-                continue;
-            };
-            let index = Value::new(ValueKind::Int(i as i64), e.span);
-            let op = call_op(
-                CallKind::Function,
-                "operator.getitem",
-                e.span,
-                vec![from.clone(), index],
-            );
-            let node = self.free_for(&name);
-            let loc = self.loc.clone();
-            self.stmts
-                .push(make_stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
-            self.bind_node(&name, node, e.span);
-        }
-    }
-
-    fn lower_return(&mut self, s: &Simple, value: Option<&Expr>, def: &Def) {
-        // `return pytree.tree_unflatten([add], self._out_spec)`: the list is the graph's result.
-        let unflattened = value.and_then(|v| match &v.kind {
-            ExprKind::Call(f, args) if self.global_path(f).is_some_and(|p| p.ends_with("tree_unflatten")) => {
-                match args.first() {
-                    Some(Arg::Positional(e)) => Some(e),
-                    _ => None,
-                }
-            }
-            _ => None,
-        });
-        self.unflattened |= unflattened.is_some();
-        let value = match unflattened.or(value) {
-            Some(e) => self.lower_value(e),
-            None => Value::new(ValueKind::None, s.span),
-        };
-        let ty = def.returns.as_ref().and_then(|t| self.lower_annotation(t));
-        self.stmts.push(make_stmt(None, ty, Op::Output { value }, None, s.span));
     }
 
     /// The value bound to a name; `None` if the function does not bind it.

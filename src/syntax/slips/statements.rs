@@ -105,31 +105,18 @@ impl<'s> Mender<'s, '_, '_> {
         if self.item == ItemContext::Graph && self.mend_nested() {
             return;
         }
-        let (mut depth, mut i, mut comma) = (0usize, self.at, false);
-        while let Some(token) = c.token(i) {
-            match token {
-                Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
-                Token::RParen | Token::RBracket | Token::RBrace if depth > 0 => depth -= 1,
-                Token::RBrace | Token::Loc => break,
-                Token::Comma if depth == 0 => comma = true,
-                _ => {}
-            }
-            if depth == 0 && i > self.at && c.first_on_line(i) {
-                break;
-            }
-            i += 1;
-        }
-        if !comma || i == self.at {
+        let (end, several) = self.output_extent();
+        if !several || end == self.at {
             return;
         }
-        let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
+        let span = c.span(c.tokens[self.at].0, c.tokens[end - 1].2);
         let text = c.slice(span.range());
         let d = Diagnostic::new(Code::E0001, "`output` takes one value; return several as a tuple")
             .at(span, "several values");
         self.report(d.fix(span, format!("({text})"), "write a tuple"));
         self.insert(Token::LParen);
         self.open.push(Token::LParen);
-        while self.at < i {
+        while self.at < end {
             if self.open.len() > 1 && self.argument_slip() {
                 continue;
             }
@@ -137,6 +124,26 @@ impl<'s> Mender<'s, '_, '_> {
         }
         self.insert(Token::RParen);
         self.close(&Token::LParen);
+    }
+
+    /// The token after the value of `output`, and whether there are several values.
+    fn output_extent(&self) -> (usize, bool) {
+        let c = self.c;
+        let (mut depth, mut i, mut several) = (0usize, self.at, false);
+        while let Some(token) = c.token(i) {
+            match token {
+                Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+                Token::RParen | Token::RBracket | Token::RBrace if depth > 0 => depth -= 1,
+                Token::RBrace | Token::Loc => break,
+                Token::Comma if depth == 0 => several = true,
+                _ => {}
+            }
+            if depth == 0 && i > self.at && c.first_on_line(i) {
+                break;
+            }
+            i += 1;
+        }
+        (i, several)
     }
 
     /// Repairs the head of a statement: `%y`, `%y : f32[2]` and `=`.

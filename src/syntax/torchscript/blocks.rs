@@ -189,13 +189,15 @@ impl ScriptLowerer<'_> {
             [one] => self.bind(one, result.kind, one.ty.is_number()),
             many => self.emit_items(n, many, result),
         }
-        for o in outputs {
-            // One of the branches may have returned `None`.
-            if let (true, Some(BoundValue::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
-                && let ValueKind::Node(name) = &v.kind
-            {
-                self.maybe_none.insert(name.clone());
-            }
+        outputs.iter().for_each(|o| self.note_maybe_none(o));
+    }
+
+    /// Notes the value of an output that may be `None`, because one of the branches returned it.
+    fn note_maybe_none(&mut self, o: &Typed) {
+        if let (true, Some(BoundValue::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
+            && let ValueKind::Node(name) = &v.kind
+        {
+            self.maybe_none.insert(name.clone());
         }
     }
 

@@ -70,29 +70,7 @@ pub(super) struct ScriptLowerer<'a> {
 /// Lowers a script to graphs: its own, then those of its blocks, whose names end in `number`. `sequences` has the
 /// modules that call their submodules in sequence, from the text before the script.
 pub(super) fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
-    let mut l = ScriptLowerer {
-        env: HashMap::new(),
-        types: HashMap::new(),
-        objects: Objects::default(),
-        memos: find_memos(&script.nodes),
-        memo_dicts: HashMap::new(),
-        truths: HashMap::new(),
-        lengths: HashMap::new(),
-        rows: None,
-        maybe_none: HashSet::new(),
-        passing: HashSet::new(),
-        grad: script.nodes.iter().any(calls_fused_layer),
-        used: HashSet::new(),
-        counts: HashMap::new(),
-        stmts: vec![],
-        broken: vec![],
-        graphs: vec![],
-        has_blocks: script.nodes.iter().any(|n| !n.blocks.is_empty()),
-        work: 0,
-        number,
-        sequences,
-        errors,
-    };
+    let mut l = ScriptLowerer::new(script, number, sequences, errors);
     for i in script.inputs.iter().flatten() {
         l.lower_input(i);
     }
@@ -138,6 +116,39 @@ pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Grap
         dialect: Dialect::Script,
         signature: None,
         span,
+    }
+}
+
+impl<'a> ScriptLowerer<'a> {
+    fn new(
+        script: &Script,
+        number: usize,
+        sequences: &'a Sequences,
+        errors: &'a mut Vec<Diagnostic>,
+    ) -> ScriptLowerer<'a> {
+        ScriptLowerer {
+            env: HashMap::new(),
+            types: HashMap::new(),
+            objects: Objects::default(),
+            memos: find_memos(&script.nodes),
+            memo_dicts: HashMap::new(),
+            truths: HashMap::new(),
+            lengths: HashMap::new(),
+            rows: None,
+            maybe_none: HashSet::new(),
+            passing: HashSet::new(),
+            grad: script.nodes.iter().any(calls_fused_layer),
+            used: HashSet::new(),
+            counts: HashMap::new(),
+            stmts: vec![],
+            broken: vec![],
+            graphs: vec![],
+            has_blocks: script.nodes.iter().any(|n| !n.blocks.is_empty()),
+            work: 0,
+            number,
+            sequences,
+            errors,
+        }
     }
 }
 
