@@ -279,12 +279,13 @@ unsafe fn copy_matrix<T: Copy + 'static>(
                 dst_row,
             );
         } else {
-            for r0 in (0..rows).step_by(SIDE) {
-                for c0 in (0..cols).step_by(SIDE) {
-                    for c in c0..(c0 + SIDE).min(cols) {
-                        for r in r0..(r0 + SIDE).min(rows) {
-                            *dst.add(r * dst_row + c) = *src.add(c * stride + r);
-                        }
+            for (r0, c0) in (0..rows)
+                .step_by(SIDE)
+                .flat_map(|r| (0..cols).step_by(SIDE).map(move |c| (r, c)))
+            {
+                for c in c0..(c0 + SIDE).min(cols) {
+                    for r in r0..(r0 + SIDE).min(rows) {
+                        *dst.add(r * dst_row + c) = *src.add(c * stride + r);
                     }
                 }
             }

@@ -4,6 +4,7 @@
 //! for rare ties, which is at least as accurate as torch. Compiled code calls these functions through the tables if it
 //! has no vector code of its own.
 
+use super::zeta::zeta;
 use super::{Binary, Unary};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
@@ -348,70 +349,6 @@ pub fn ndtri(p: f64) -> f64 {
     }
     if p < 0.5 { x } else { -x }
 }
-
-/// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes, as in torch.
-pub fn zeta(x: f64, q: f64) -> f64 {
-    if x == 1.0 {
-        return f64::INFINITY;
-    }
-    if x < 1.0 {
-        return f64::NAN;
-    }
-    if q <= 0.0 {
-        if q == q.floor() {
-            return f64::INFINITY;
-        }
-        // For smaller q the sum would have too many terms to be worth computing.
-        if x != x.floor() || q < -1e7 {
-            return f64::NAN;
-        }
-    }
-    let (mut sum, mut a, mut term, mut k) = (q.powf(-x), q, 0.0, 0);
-    let done = |part: f64, sum: f64| (-SMALLEST * sum < part) && (part < SMALLEST * sum);
-    while k < 9 || a <= 9.0 {
-        k += 1;
-        a += 1.0;
-        term = a.powf(-x);
-        sum += term;
-        if done(term, sum) {
-            return sum;
-        }
-    }
-    sum += term * a / (x - 1.0) - 0.5 * term;
-    let (mut factor, mut k) = (1.0, 0.0);
-    for c in ZETA {
-        factor *= x + k;
-        term /= a;
-        let t = factor * term / c;
-        sum += t;
-        if (t / sum).abs() < SMALLEST {
-            break;
-        }
-        k += 1.0;
-        factor *= x + k;
-        term /= a;
-        k += 1.0;
-    }
-    sum
-}
-
-/// Half the distance from 1 to the next f64.
-const SMALLEST: f64 = f64::EPSILON / 2.0;
-/// `(2k)! / B(2k)`.
-const ZETA: [f64; 12] = [
-    12.0,
-    -720.0,
-    30240.0,
-    -1209600.0,
-    47900160.0,
-    -1.8924375803183792e9,
-    7.47242496e10,
-    -2.950130727918164e12,
-    1.1646782814350067e14,
-    -4.597978722407473e15,
-    1.8152105401943546e17,
-    -7.166165256175667e18,
-];
 
 /// The greatest common divisor of the magnitudes.
 pub fn gcd(a: i64, b: i64) -> i64 {

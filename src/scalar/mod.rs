@@ -18,6 +18,7 @@ mod operation;
 pub mod orthogonal;
 mod parse;
 pub mod text;
+pub mod zeta;
 
 pub use eval::{BlockEvaluator, EvalError, Lane, LaneSource, eval_element, eval_tensors};
 pub use operation::ScalarOp;

@@ -2,6 +2,7 @@
 //! own input channel, so lanes are channels. Supports any number of dimensions, stride and dilation.
 
 use super::padded::Padded;
+use super::row::bias_at;
 use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
 use super::taps::{TapsJob, kernel};
 use super::{ConvOperands, Method};
@@ -99,8 +100,8 @@ impl DepthwiseChannels {
         [r0, r1]: [usize; 2],
         [p0, p1]: [usize; 2],
     ) {
-        let (c, pixel) = (self.conv.in_channels, self.input.pixel);
-        let (c0, c1) = (p0 * self.load.panel_cols, (p1 * self.load.panel_cols).min(c));
+        let (c0, end) = (p0 * self.load.panel_cols, p1 * self.load.panel_cols);
+        let c1 = end.min(self.conv.in_channels);
         let ow = self.out[2];
         let part = OutputPart {
             image,
@@ -113,30 +114,44 @@ impl DepthwiseChannels {
         unsafe {
             let strip = self.output.begin_strip(o.y, &part);
             for r in r0..r1 {
-                let (taps, place) = self.row_taps(r);
-                let job = TapsJob {
-                    x: x.wrapping_add(place + c0),
-                    step: self.tap_steps(),
-                    pixel: self.input.stride[2] * pixel,
-                    pixels: ow,
-                    before: self.conv.padding[2],
-                    width: self.input.size[2],
-                    taps,
-                    kernel: self.conv.kernel,
-                    weight: o.weight.add(c0),
-                    weight_tap: c,
-                    bias: if o.bias.is_null() { o.bias } else { o.bias.add(c0) },
-                    y: strip.base.add((r - r0) * ow * strip.row),
-                    y_pixel: strip.row,
-                    channels: c1 - c0,
-                    clamp: self.conv.activation.bounds(),
-                };
+                let y = strip.base.add((r - r0) * ow * strip.row);
+                let job = self.row_job(o, x, r, [c0, c1], (y, strip.row));
                 match self.whole_rows {
                     true => (self.kernel)(&job),
                     false => self.run_row_in_pieces(&job),
                 }
             }
             self.output.finish_strip(strip, &part, o);
+        }
+    }
+
+    /// Output row `r` of the image at `x`, for channels `c0..c1`. `y` is the row's first element and the stride between
+    /// its pixels.
+    fn row_job(
+        &self,
+        o: &ConvOperands,
+        x: *const f32,
+        r: usize,
+        [c0, c1]: [usize; 2],
+        (y, y_pixel): (*mut f32, usize),
+    ) -> TapsJob {
+        let (taps, place) = self.row_taps(r);
+        TapsJob {
+            x: x.wrapping_add(place + c0),
+            step: self.tap_steps(),
+            pixel: self.input.stride[2] * self.input.pixel,
+            pixels: self.out[2],
+            before: self.conv.padding[2],
+            width: self.input.size[2],
+            taps,
+            kernel: self.conv.kernel,
+            weight: o.weight.wrapping_add(c0),
+            weight_tap: self.conv.in_channels,
+            bias: bias_at(o.bias, c0),
+            y,
+            y_pixel,
+            channels: c1 - c0,
+            clamp: self.conv.activation.bounds(),
         }
     }
 

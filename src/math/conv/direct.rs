@@ -36,6 +36,14 @@ pub(super) struct Direct {
     load: Load,
 }
 
+/// The number of pieces that an output row of this width is split into.
+fn row_pieces(width: usize) -> usize {
+    match width > 2 * FLAT_ROW {
+        true => width.div_ceil(FLAT_ROW),
+        false => 1,
+    }
+}
+
 /// The offset of each run from the pixel's first element. A run is a row of the kernel or a tap.
 fn segment_offsets(conv: &Conv, padded: &Padded, whole_rows: bool) -> Vec<usize> {
     let [dil_d, dil_h, dil_w] = conv.dilation;
@@ -52,8 +60,7 @@ fn segment_offsets(conv: &Conv, padded: &Padded, whole_rows: bool) -> Vec<usize>
 impl Direct {
     /// Plans `conv`, which is not transposed.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
-        let kernels = Kernels::for_isa(isa);
-        let padded = Padded::new(isa, conv)?;
+        let (kernels, padded) = (Kernels::for_isa(isa), Padded::new(isa, conv)?);
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let panels = panels::cut_panels(conv, kernels.nr);
         let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
@@ -61,8 +68,7 @@ impl Direct {
         let run = conv.in_channels / conv.groups * if whole_rows { conv.kernel[2] } else { 1 };
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = ConvOutput::new(isa, conv);
-        let long = out[2] > 2 * FLAT_ROW;
-        let pieces = if long { out[2].div_ceil(FLAT_ROW) } else { 1 };
+        let pieces = row_pieces(out[2]);
         let (rows, row_pixels) = match flat {
             true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
             false if pieces > 1 => (out[0] * out[1] * pieces, FLAT_ROW),
@@ -150,6 +156,20 @@ impl Direct {
         (d.start * c.kernel[1] + h.start) * per..((d.end - 1) * c.kernel[1] + h.end) * per
     }
 
+    /// The part of the output given by rows `r0..r1` of one image and panels `p0..p1`.
+    fn output_part(&self, image: usize, [r0, r1]: [usize; 2], [p0, p1]: [usize; 2]) -> OutputPart {
+        let (_, first, _) = self.row_geometry(r0);
+        let (_, last, len) = self.row_geometry(r1 - 1);
+        let (channel, end) = (self.panels[p0].channel, self.panels[p1 - 1]);
+        OutputPart {
+            image,
+            pixel: first,
+            pixels: last + len - first,
+            channel,
+            channels: end.channel + end.cols - channel,
+        }
+    }
+
     /// Computes rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
@@ -163,31 +183,23 @@ impl Direct {
         [p0, p1]: [usize; 2],
     ) {
         let (nr, depth) = (self.kernels.nr, self.product_depth());
-        let (_, first, _) = self.row_geometry(r0);
-        let (_, last, len) = self.row_geometry(r1 - 1);
-        let (channel, end) = (self.panels[p0].channel, self.panels[p1 - 1]);
-        let part = OutputPart {
-            image,
-            pixel: first,
-            pixels: last + len - first,
-            channel,
-            channels: end.channel + end.cols - channel,
-        };
+        let part = self.output_part(image, [r0, r1], [p0, p1]);
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
             let strip = self.output.begin_strip(o.y, &part);
             for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
                 let halves = self.kernels.half_vectors(panel.cols);
                 for r in r0..r1 {
-                    let (at, pixel, len) = self.row_geometry(r);
+                    let (place, pixel, len) = self.row_geometry(r);
                     let used = self.segments_of(r);
+                    let (y, channel) = (pixel - part.pixel, panel.channel - part.channel);
                     let row = PixelRow {
-                        x: x.add(at + panel.input),
+                        x: x.add(place + panel.input),
                         x_pixel: self.padded.stride[2] * self.padded.pixel,
                         weight: (o.weight.add((p * depth + used.start * self.run) * nr), nr),
                         segments: &self.segments[used],
                         run: self.run,
-                        y: strip.base.add((pixel - first) * strip.row + panel.channel - channel),
+                        y: strip.base.add(y * strip.row + channel),
                         y_pixel: strip.row,
                         pixels: len,
                         cols: panel.cols,

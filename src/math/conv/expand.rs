@@ -11,6 +11,7 @@ mod tests;
 
 use super::channels::{Band, DepthwiseChannels};
 use super::direct::Direct;
+use super::row::bias_at;
 use super::{ConvParameters, check_constant_len};
 use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tile, TileTail};
 use crate::math::scratch::{self, SharedPtr};
@@ -243,19 +244,13 @@ impl Expand {
         let (all, width) = (self.second.out_channels, self.out[2]);
         let (channel, channels) = self.channel_range(part.panels);
         let place = |row: usize| ((part.image * self.out[1] + row) * width) * all + channel;
-        let weights = o.weights[1].wrapping_add(channel);
-        let biases = if o.biases[1].is_null() {
-            o.biases[1]
-        } else {
-            o.biases[1].wrapping_add(channel)
-        };
         for row in r..end {
             let band = Band {
                 x: band,
                 first,
                 pixel: channels,
-                weight: weights,
-                bias: biases,
+                weight: o.weights[1].wrapping_add(channel),
+                bias: bias_at(o.biases[1], channel),
                 y: o.y.wrapping_add(place(row)),
                 y_pixel: all,
                 channels,

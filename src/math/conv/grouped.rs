@@ -97,15 +97,9 @@ impl Grouped {
         let groups = LINE.div_ceil(gi.max(1)).min(conv.groups);
         let kind = choose_tile_kind(isa, conv, groups);
         let (panels, weights) = cut_panels(conv, kernels, groups, kind);
-        let pixel = match (kind, gi * groups) {
-            (TileKind::Threes, _) => PIXEL,
-            // Otherwise all pixels of a tile would share a few cache sets.
-            (_, channels) if channels.is_multiple_of(512) => channels + LINE,
-            (_, channels) => channels,
-        };
+        let pixel = pixel_stride(kind, gi * groups);
         let reach = (conv.kernel[1] - 1) * conv.dilation[1];
         let rows = (BUFFER / (input.size[2] * pixel).max(1)).saturating_sub(reach) / input.stride[1];
-        let segments = segment_offsets(conv, input.size[2], pixel, kind);
         let output = ConvOutput::new(isa, conv);
         let load = Load {
             rows: out[1],
@@ -122,7 +116,6 @@ impl Grouped {
         Ok(Grouped {
             conv: conv.clone(),
             kernels,
-            input,
             output,
             out,
             kind,
@@ -130,7 +123,8 @@ impl Grouped {
             panels,
             weights,
             pixel,
-            segments,
+            segments: segment_offsets(conv, input.size[2], pixel, kind),
+            input,
             rows: rows.max(ROWS).min(out[1].max(1)),
             load,
         })
@@ -253,6 +247,16 @@ impl Grouped {
                 };
             }
         }
+    }
+}
+
+/// The stride between pixels of the buffer, which have this many channels.
+fn pixel_stride(kind: TileKind, channels: usize) -> usize {
+    match kind {
+        TileKind::Threes => PIXEL,
+        // Otherwise all pixels of a tile would share a few cache sets.
+        _ if channels.is_multiple_of(512) => channels + LINE,
+        _ => channels,
     }
 }
 

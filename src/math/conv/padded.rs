@@ -61,15 +61,10 @@ impl Padded {
             padding == [0; 3] && step == [1; 3] && (layout == ConvLayout::ChannelsLast || conv.in_channels == 1);
         let alias = conv.in_channels.is_multiple_of(512) && !in_place;
         let pixel = conv.in_channels + if alias { 16 } else { 0 };
-        let image = size
-            .iter()
-            .try_fold(pixel, |a, &s| a.checked_mul(s))
-            .ok_or(PlanError::Size)?;
+        let image = size.iter().try_fold(pixel, |a, &s| a.checked_mul(s));
         // Kernels that load whole vectors may read one row more.
-        let fits = image.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
-        if !fits {
-            return Err(PlanError::Size);
-        }
+        let fits = |&n: &usize| n.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
+        let image = image.filter(fits).ok_or(PlanError::Size)?;
         Ok(Padded {
             isa,
             layout,

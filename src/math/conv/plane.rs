@@ -83,7 +83,7 @@ impl Plane {
         let (pixels, taps) = (c.input[1] * c.input[2], c.kernel[1] * c.kernel[2]);
         let mut plane = scratch::take_buffer(self.size[0] * self.size[1] + SLACK);
         self.zero_border(&mut plane);
-        let (mut held, cols) = (usize::MAX, self.out[0] * self.out[1]);
+        let mut held = usize::MAX;
         for p in first..end {
             let channel = p % c.out_channels;
             let source = p / c.out_channels * c.in_channels + channel / times;
@@ -93,7 +93,7 @@ impl Plane {
                     self.copy_plane(o.x.add(source * pixels), plane.as_mut_ptr());
                     held = source;
                 }
-                let y = o.y.add(p * cols);
+                let y = o.y.add(p * self.out[0] * self.out[1]);
                 let job = PlaneJob {
                     x: plane.as_ptr(),
                     x_row: self.size[1],
@@ -108,18 +108,24 @@ impl Plane {
                 };
                 self.select_kernel()(&job);
                 if let Some(tail) = &o.tail {
-                    tail.run(&Tile {
-                        data: y.cast(),
-                        offset: p * cols,
-                        batch: p / c.out_channels,
-                        row: channel,
-                        col: 0,
-                        rows: 1,
-                        cols,
-                        row_stride: cols,
-                    });
+                    tail.run(&self.plane_tile(p, y));
                 }
             }
+        }
+    }
+
+    /// Output plane `p`, counted over all images, at `y`.
+    fn plane_tile(&self, p: usize, y: *mut f32) -> Tile {
+        let cols = self.out[0] * self.out[1];
+        Tile {
+            data: y.cast(),
+            offset: p * cols,
+            batch: p / self.conv.out_channels,
+            row: p % self.conv.out_channels,
+            col: 0,
+            rows: 1,
+            cols,
+            row_stride: cols,
         }
     }
 

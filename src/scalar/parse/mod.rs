@@ -329,10 +329,8 @@ impl<'a> FormulaParser<'a> {
         Ok(input.unwrap_or(default))
     }
 
-    fn parse_call(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
-        if word == "given" {
-            return self.parse_given();
-        }
+    /// The arguments of a call, after the opening parenthesis.
+    fn parse_arguments(&mut self) -> Result<Vec<ParsedValue>> {
         let mut args = vec![];
         while !self.eat(")") {
             if !args.is_empty() {
@@ -340,6 +338,14 @@ impl<'a> FormulaParser<'a> {
             }
             args.push(self.parse_value(0)?);
         }
+        Ok(args)
+    }
+
+    fn parse_call(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
+        if word == "given" {
+            return self.parse_given();
+        }
+        let args = self.parse_arguments()?;
         let unary = UNARY.iter().find(|f| f.0 == word).map(|f| f.1);
         let binary = BINARY.iter().find(|f| f.0 == word).map(|f| f.1);
         let dtype = DType::from_short(word).filter(|d| d.is_computed());

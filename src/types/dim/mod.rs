@@ -5,6 +5,7 @@
 //! `TruncToInt(1.5*ToFloat(N))`: a [`SizeExpr`]. Equal polynomials are equal values, so `==` decides equality of sizes
 //! as far as the normal form does.
 
+mod atom;
 mod expr;
 mod fixed;
 mod functions;
@@ -14,6 +15,7 @@ pub use expr::SizeExpr;
 pub(super) use expr::SizeValue;
 pub use functions::SizeFn;
 
+use self::atom::{Atom, floor_div};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,17 +35,6 @@ pub enum Dim {
 pub struct DimTerm {
     factors: Vec<Atom>,
     coef: i64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Atom {
-    Var(Arc<str>),
-    FloorDiv(Box<Dim>, Box<Dim>),
-    Mod(Box<Dim>, Box<Dim>),
-    Max(Box<Dim>, Box<Dim>),
-    Min(Box<Dim>, Box<Dim>),
-    /// An integer computed by another function.
-    Expr(SizeExpr),
 }
 
 /// Products with more terms than this are not expanded.
@@ -155,27 +146,7 @@ impl Dim {
             (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or(Dim::Unknown, Dim::Const),
             (Dim::Const(0), _) | (_, Dim::Const(0)) => Dim::Const(0),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
-            _ => {
-                let (a, b) = (self.to_terms(), other.to_terms());
-                // Products are expanded: a product of many sums would have more terms than fit in memory.
-                if a.len() * b.len() > MAX_TERMS {
-                    return Dim::Unknown;
-                }
-                let mut t = Terms::new();
-                for (fa, ca) in a {
-                    for (fb, cb) in b.iter().map(|(f, c)| (f.clone(), *c)) {
-                        let mut f = fa.clone();
-                        f.extend(fb);
-                        f.sort();
-                        let slot = t.entry(f).or_insert(0);
-                        match ca.checked_mul(cb).and_then(|c| slot.checked_add(c)) {
-                            Some(s) => *slot = s,
-                            None => return Dim::Unknown,
-                        }
-                    }
-                }
-                Dim::from_terms(t)
-            }
+            _ => multiply_terms(&self.to_terms(), &other.to_terms()).map_or(Dim::Unknown, Dim::from_terms),
         }
     }
 
@@ -335,51 +306,22 @@ impl Dim {
     }
 }
 
-impl Atom {
-    fn is_nonnegative(&self) -> bool {
-        match self {
-            Atom::Var(_) => true,
-            Atom::FloorDiv(a, b) | Atom::Min(a, b) => a.is_nonnegative() && b.is_nonnegative(),
-            Atom::Mod(_, b) => b.is_nonnegative(),
-            Atom::Max(a, b) => a.is_nonnegative() || b.is_nonnegative(),
-            Atom::Expr(_) => false,
+/// The product of two sums; `None` on overflow, or if it has too many terms. Products are expanded: a product of many
+/// sums would have more terms than fit in memory.
+fn multiply_terms(a: &Terms, b: &Terms) -> Option<Terms> {
+    if a.len() * b.len() > MAX_TERMS {
+        return None;
+    }
+    let mut product = Terms::new();
+    for (fa, ca) in a {
+        for (fb, cb) in b {
+            let mut factors = [&fa[..], &fb[..]].concat();
+            factors.sort();
+            let sum = product.entry(factors).or_insert(0i64);
+            *sum = sum.checked_add(ca.checked_mul(*cb)?)?;
         }
     }
-
-    fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
-        let pair = |a: &Dim, b: &Dim| Some((a.eval(bind)?, b.eval(bind)?));
-        match self {
-            Atom::Var(v) => bind(v),
-            Atom::FloorDiv(a, b) => pair(a, b).and_then(|(a, b)| (b != 0).then(|| floor_div(a, b))),
-            Atom::Mod(a, b) => pair(a, b).and_then(|(a, b)| (b != 0).then(|| a - floor_div(a, b) * b)),
-            Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
-            Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
-            Atom::Expr(e) => match e.eval(bind)? {
-                SizeValue::Int(i) => Some(i),
-                SizeValue::Float(_) => None,
-            },
-        }
-    }
-
-    fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> Dim {
-        match self {
-            Atom::Var(v) => bind(v).unwrap_or_else(|| Dim::from_atom(self.clone())),
-            Atom::FloorDiv(a, b) => a.substitute(bind).floordiv(&b.substitute(bind)),
-            Atom::Mod(a, b) => a.substitute(bind).modulo(&b.substitute(bind)),
-            Atom::Max(a, b) => a.substitute(bind).max_of(&b.substitute(bind)),
-            Atom::Min(a, b) => a.substitute(bind).min_of(&b.substitute(bind)),
-            Atom::Expr(e) => e.substitute(bind).into_dim().unwrap_or(Dim::Unknown),
-        }
-    }
-}
-
-fn floor_div(a: i64, b: i64) -> i64 {
-    let q = a.wrapping_div(b);
-    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) {
-        q - 1
-    } else {
-        q
-    }
+    Some(product)
 }
 
 /// Broadcasts two shapes, right-aligned. `Err(dim)` is the first output dim (from the left) whose sizes are known and

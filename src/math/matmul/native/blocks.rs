@@ -50,15 +50,12 @@ impl F32MatMulPlan {
     /// The operands are valid for the descriptor; no other thread writes this chunk's part of C.
     pub(super) unsafe fn run_chunk(&self, x: &MatrixOperands, tiles: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
-        let ChunkLayout {
-            pack_a,
-            packed_panels,
-            kc,
-        } = self.lay_out_chunk(tiles, [p0, p1]);
+        let layout = self.lay_out_chunk(tiles, [p0, p1]);
+        let (pack_a, kc) = (layout.pack_a, layout.kc);
         let [m0, m1] = tiles.map(|t| self.tiles.start(t));
         let mut a_buf = scratch::take_buffer(if pack_a { (m1 - m0) * kc } else { 0 });
-        let mut b_buf = scratch::take_buffer(packed_panels * nr * kc);
-        let b_first = p1 - packed_panels;
+        let mut b_buf = scratch::take_buffer(layout.packed_panels * nr * kc);
+        let b_first = p1 - layout.packed_panels;
         let mut k0 = 0;
         loop {
             let k1 = (k0 + kc).min(d.k);

@@ -1,0 +1,166 @@
+//! The kernel of one step: products of rows with blocks of units, and the cells.
+
+use super::{PROJECTED, StepJob};
+use crate::math::contract::RecurrentCell;
+use crate::math::isa::per_isa;
+use crate::math::simd::Simd;
+
+#[inline(always)]
+unsafe fn step_body<S: Simd>(j: &StepJob) {
+    // SAFETY: the caller provides operands valid for the job.
+    unsafe {
+        match j.desc.cell {
+            _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED>(j),
+            RecurrentCell::Lstm => run_blocks::<S, 4, 2, 8>(j),
+            RecurrentCell::Gru => run_blocks::<S, 3, 2, 6>(j),
+            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, 1, 4, 4>(j),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize>(j: &StepJob) {
+    let (b0, b1) = (j.blocks[0], j.blocks[1]);
+    for i in b0..b1 {
+        let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
+        let mut row = 0;
+        // SAFETY: the caller provides operands valid for the job.
+        unsafe {
+            if S::LANES == 16 {
+                while row + 2 <= j.desc.batch {
+                    multiply_rows::<S, 2, G, U, V>(j, block, row);
+                    row += 2;
+                }
+            }
+            while row < j.desc.batch {
+                multiply_rows::<S, 1, G, U, V>(j, block, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+/// Multiplies `R` rows of the batch by one block of units and applies the cell.
+#[inline(always)]
+unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
+    j: &StepJob,
+    block: usize,
+    row: usize,
+) {
+    let columns = j.columns;
+    // SAFETY: the caller provides operands valid for the job.
+    unsafe {
+        let mut acc = [[S::splat(0.0); V]; R];
+        let mut w = j.weight.add(block * columns * V * S::LANES);
+        let x = j.before.add(row * columns);
+        for k in 0..columns {
+            for r in 0..R {
+                let s = S::splat(*x.add(r * columns + k));
+                for v in 0..V {
+                    acc[r][v] = S::fma(s, S::load(w.add(v * S::LANES)), acc[r][v]);
+                }
+            }
+            w = w.add(V * S::LANES);
+        }
+        for r in 0..R {
+            for u in 0..U {
+                let unit = (block * U + u) * S::LANES;
+                if unit < j.units {
+                    let mut sums = [S::splat(0.0); G];
+                    for g in 0..G {
+                        sums[g] = acc[r][g * U + u];
+                    }
+                    finish_cell::<S, G>(j, row + r, unit, &sums);
+                }
+            }
+        }
+    }
+}
+
+/// Applies the cell to one vector of units. `sums` are the gates' products with the state.
+#[inline(always)]
+unsafe fn finish_cell<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, sums: &[S::V; G]) {
+    let h = j.units;
+    let n = S::LANES.min(h - unit);
+    // SAFETY: `n` units from `unit` on are valid in every operand.
+    unsafe {
+        if j.inputs.is_null() {
+            S::store_first(j.after.add(row * h + unit), n, sums[0]);
+            return;
+        }
+        let x = j.inputs.add(row * G * h + unit);
+        let (mut xs, mut us) = (*sums, *sums);
+        for g in 0..G {
+            xs[g] = S::load_first(x.add(g * h), n);
+            if !j.bias.is_null() {
+                us[g] = S::add(us[g], S::load_first(j.bias.add(g * h + unit), n));
+            }
+        }
+        let place = row * h + unit;
+        let y = match j.desc.cell {
+            RecurrentCell::Lstm => lstm_output::<S, G>(j.cell.add(place), n, &xs, &us),
+            RecurrentCell::Gru => {
+                let r = sigmoid::<S>(S::add(xs[0], us[0]));
+                let z = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
+                let new = tanh::<S>(S::fma(r, us[2 % G], xs[2 % G]));
+                S::fma(S::sub(S::load_first(j.before.add(place), n), new), z, new)
+            }
+            RecurrentCell::Tanh => tanh::<S>(S::add(xs[0], us[0])),
+            RecurrentCell::Relu => S::max(S::splat(0.0), S::add(xs[0], us[0])),
+        };
+        S::store_first(j.after.add(place), n, y);
+    }
+}
+
+/// Updates `n` cell states of an LSTM, and returns the outputs. `xs` and `us` are the gates' products with the input and
+/// the state.
+#[inline(always)]
+unsafe fn lstm_output<S: Simd, const G: usize>(cell: *mut f32, n: usize, xs: &[S::V; G], us: &[S::V; G]) -> S::V {
+    // SAFETY: the caller provides `n` cell states.
+    unsafe {
+        let i = sigmoid::<S>(S::add(xs[0], us[0]));
+        let f = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
+        let g = tanh::<S>(S::add(xs[2 % G], us[2 % G]));
+        let o = sigmoid::<S>(S::add(xs[3 % G], us[3 % G]));
+        let new = S::fma(f, S::load_first(cell, n), S::mul(i, g));
+        S::store_first(cell, n, new);
+        S::mul(o, tanh::<S>(new))
+    }
+}
+
+/// `1 / (1 + exp(-x))` without overflow on either side. NaN stays NaN.
+#[inline(always)]
+unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: plain arithmetic on vectors.
+    unsafe {
+        let (zero, one) = (S::splat(0.0), S::splat(1.0));
+        let e = crate::math::attention::exp::<S>(S::min(x, S::sub(zero, x)));
+        let d = S::div(one, S::add(one, e));
+        S::select_lt(x, zero, S::mul(e, d), d)
+    }
+}
+
+/// `tanh`, within 3 ULP: by exponentials, near zero by the polynomial of Cephes' tanhf. NaN stays NaN.
+#[inline(always)]
+unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: plain arithmetic on vectors.
+    unsafe {
+        let (zero, one) = (S::splat(0.0), S::splat(1.0));
+        let below = S::min(x, S::sub(zero, x));
+        let e = crate::math::attention::exp::<S>(S::add(below, below));
+        let t = S::div(S::sub(one, e), S::add(one, e));
+        let far = S::select_lt(x, zero, S::sub(zero, t), t);
+        let z = S::mul(x, x);
+        let mut p = S::splat(-5.704_988_7e-3);
+        for c in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
+            p = S::fma(p, z, S::splat(c));
+        }
+        let near = S::fma(S::mul(p, z), x, x);
+        S::select_lt(S::splat(-0.625), below, near, far)
+    }
+}
+
+per_isa! {
+    /// The kernel of one level: computes the blocks of one step.
+    pub(super) fn step = step_body(j: &StepJob)
+}
