@@ -224,24 +224,26 @@ fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
     if crc_of(table) != u32_at(header, 32) {
         return Err(Damaged("the checksum of its section table does not match"));
     }
-    let entry = |e: &[u8]| {
-        // Kinds that are not known are of a later minor change, and are left alone.
-        let kind = SectionKind::ALL.into_iter().find(|k| *k as u32 == u32_at(e, 0))?;
-        let (at, len) = (u64_at(e, 8), u64_at(e, 16));
-        Some((kind, u32_at(e, 4), at, len, u32_at(e, 24)))
-    };
-    let sections = table
-        .chunks_exact(ENTRY)
-        .filter_map(entry)
-        .map(|(kind, part, at, len, crc)| {
-            let range = usize::try_from(at).ok().zip(usize::try_from(len).ok());
-            let bytes = range.and_then(|(at, len)| Some(at..at.checked_add(len)?));
-            let bytes = bytes.filter(|r| r.end <= map.len());
-            bytes.map(|bytes| Section { kind, part, bytes, crc })
-        });
+    let sections = table.chunks_exact(ENTRY).filter_map(|e| read_entry(e, map.len()));
     sections
         .collect::<Option<Vec<_>>>()
         .ok_or(Damaged("a section is out of bounds"))
+}
+
+/// The section that an entry of the table describes; `Some(None)` if it is not within the file's `len` bytes. Kinds that
+/// are not known are of a later minor change, and are left alone.
+fn read_entry(e: &[u8], len: usize) -> Option<Option<Section>> {
+    let kind = SectionKind::ALL.into_iter().find(|k| *k as u32 == u32_at(e, 0))?;
+    let range = usize::try_from(u64_at(e, 8))
+        .ok()
+        .zip(usize::try_from(u64_at(e, 16)).ok());
+    let bytes = range.and_then(|(start, size)| Some(start..start.checked_add(size)?));
+    Some(bytes.filter(|r| r.end <= len).map(|bytes| Section {
+        kind,
+        part: u32_at(e, 4),
+        bytes,
+        crc: u32_at(e, 24),
+    }))
 }
 
 /// Writes a file beside its place, and puts it there when it is whole.

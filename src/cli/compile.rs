@@ -88,17 +88,18 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     app.show_findings();
     print_report(app, args, &made, &assumed, &lock_observer(&timer))?;
     for ((artifact, path), (_, text)) in emit.iter().zip(&made.texts) {
-        let module = lock_observer(&modules)
-            .iter()
-            .find(|m| m.0 == artifact.stage())
-            .map(|m| m.1.clone());
-        let text = match module.filter(|_| is_fxir(*artifact)) {
+        let text = match module_after(&modules, artifact.stage()).filter(|_| is_fxir(*artifact)) {
             Some(module) => fxir_text(app, module, &held, &args.model.model.to_string(), path.as_deref())?,
             None => text.clone(),
         };
         output::write_artifact(path.as_deref(), text.as_bytes())?;
     }
     Ok(())
+}
+
+fn module_after(modules: &Modules, stage: Stage) -> Option<GraphModule> {
+    let modules = lock_observer(modules);
+    modules.iter().find(|m| m.0 == stage).map(|m| m.1.clone())
 }
 
 /// The modules after each stage.

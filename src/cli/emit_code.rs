@@ -46,16 +46,22 @@ enum CodeStage {
     Object,
 }
 
+impl CodeStage {
+    /// The text to print; an object file is not a text.
+    fn artifact(self) -> Option<Artifact> {
+        match self {
+            CodeStage::Graph => Some(Artifact::Code),
+            CodeStage::Optimized => Some(Artifact::OptimizedCode),
+            CodeStage::Kernels => Some(Artifact::Kernels),
+            CodeStage::Clif => Some(Artifact::Clif),
+            CodeStage::Asm => Some(Artifact::Asm),
+            CodeStage::Object => None,
+        }
+    }
+}
+
 /// `fxc emit-code`.
 pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
-    let artifact = match args.stage {
-        CodeStage::Graph => Some(Artifact::Code),
-        CodeStage::Optimized => Some(Artifact::OptimizedCode),
-        CodeStage::Kernels => Some(Artifact::Kernels),
-        CodeStage::Clif => Some(Artifact::Clif),
-        CodeStage::Asm => Some(Artifact::Asm),
-        CodeStage::Object => None,
-    };
     args.source.apply(app);
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
@@ -72,7 +78,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         dims,
         threads: 1,
         passes: args.model.pass_options(),
-        artifacts: artifact.into_iter().collect(),
+        artifacts: args.stage.artifact().into_iter().collect(),
         until: (args.stage == CodeStage::Object).then_some(Stage::Lower),
     };
     let made = compile(&mut app.session, model, &request)?;

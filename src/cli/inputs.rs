@@ -1,11 +1,13 @@
 //! Inputs on the command line: files of tensors, and `NAME=VALUE`.
 
+mod arrays;
+
+use self::arrays::{array_of_type, find_array};
 use super::model::ModelArgs;
 use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::COMMAND_LINE;
 use crate::driver::compare::Tolerance;
-use crate::driver::files::FileArray;
 use crate::driver::{
     BoundInputs, Dims, Fill, Given, LoadedModel, Provided, bind, declared_types, files, input_types, limits, literal,
     state, types,
@@ -15,7 +17,7 @@ use crate::op::modules;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::Tensor;
-use crate::types::{Dim, ScalarKind, Type, Val};
+use crate::types::{ScalarKind, Type, Val};
 use std::path::{Path, PathBuf};
 
 /// How far results may differ.
@@ -275,31 +277,13 @@ fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
         },
         (None, None) => match (find_array(value)?, ty) {
             (Some(array), None) => Given::File(array),
-            (Some(array), Some(ty)) => of_type(array, &ty).map_err(|e| bad(&e))?,
+            (Some(array), Some(ty)) => array_of_type(array, &ty).map_err(|e| bad(&e))?,
             (None, None) => Given::Word(value.to_string()),
             (None, Some(Val::Any(ScalarKind::Str))) => Given::Value(Val::str(value)),
             (None, Some(_)) => return Err(bad("the text is neither a tensor file nor a value")),
         },
     };
     Ok(on_command_line(name, given))
-}
-
-/// An array in a file, if it has the type written with it.
-fn of_type(array: FileArray, ty: &Type) -> Result<Given, String> {
-    let found = array.ty();
-    let same = |d: &Dim, f: &Dim| d.as_const().is_none() || d == f;
-    let fits = match ty {
-        Val::Leaf(t) => {
-            let sizes = t.shape.as_ref().zip(found.shape.as_ref());
-            let shapes = sizes.is_none_or(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)));
-            t.dtype == found.dtype && shapes
-        }
-        _ => false,
-    };
-    match fits {
-        true => Ok(Given::File(array)),
-        false => Err(format!("the file contains {found}")),
-    }
 }
 
 fn on_command_line(name: &str, given: Given) -> Provided {
@@ -337,50 +321,6 @@ fn parse_fill(value: &str) -> Result<Option<Fill>, String> {
         ("randn", _) => Some(Fill::Normal(number()?)),
         _ => None,
     })
-}
-
-/// The only array of a file, or the one named after the last colon (`in.npz:x`). `None` if there is no such file and
-/// the text does not look like a path.
-fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
-    let (path, name) = match value.rsplit_once(':') {
-        Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
-        _ => (value, None),
-    };
-    let kind = Path::new(path)
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_ascii_lowercase();
-    if !Path::new(path).exists() && !matches!(kind.as_str(), "npy" | "npz" | "safetensors") {
-        return Ok(None);
-    }
-    let mut list = files::open_arrays(Path::new(path))?;
-    let names = list
-        .iter()
-        .map(|(n, _)| format!("`{n}`"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let found = match name {
-        Some(n) => list.iter().position(|(k, _)| k == n),
-        None => (list.len() == 1).then_some(0),
-    };
-    match found.map(|i| list.swap_remove(i)) {
-        Some((_, Ok(array))) => Ok(Some(array)),
-        Some((name, Err(ty))) => {
-            let title = format!("`{path}` contains no array of a supported type");
-            Err(Diagnostic::new(Code::E0507, title)
-                .note(format!("array `{name}` has the unsupported element type {ty}")))
-        }
-        None => {
-            let title = match name {
-                Some(n) => format!("`{path}` contains no array `{n}`"),
-                None => format!("`{path}` contains {} arrays", list.len()),
-            };
-            Err(Diagnostic::new(Code::E0507, title)
-                .note(format!("it contains {names}"))
-                .help(format!("select one with `{path}:NAME`")))
-        }
-    }
 }
 
 /// Random numbers for every input that needs a value. Integers that are indices stay in range.

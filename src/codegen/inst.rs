@@ -54,11 +54,7 @@ impl FunctionLowering<'_> {
             }
             _ => l.lower_operation(i, varying),
         });
-        if varying {
-            LoweredValue::Lanes(r)
-        } else {
-            LoweredValue::Uniform(r[0])
-        }
+        LoweredValue::new(varying, r)
     }
 
     /// Lowers an operation that is part of a pattern: computed with another operation, or from other values.
@@ -94,11 +90,7 @@ impl FunctionLowering<'_> {
             let args: Vec<Lanes> = args.iter().map(|&a| l.operand_lanes(a, varying)).collect();
             f(l, &args)
         });
-        if varying {
-            LoweredValue::Lanes(r)
-        } else {
-            LoweredValue::Uniform(r[0])
-        }
+        LoweredValue::new(varying, r)
     }
 
     /// `first + stride * lane`.

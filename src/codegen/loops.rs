@@ -171,10 +171,7 @@ impl FunctionLowering<'_> {
         state: LoopState,
         body: impl FnOnce(&mut Self, Value, &LoopState) -> LoopState,
     ) -> (LoopState, End) {
-        let known = match (start, end) {
-            (End::Const(a), End::Const(b)) => Some(((b - a).div_euclid(step).max(0), a)),
-            _ => None,
-        };
+        let known = known_trips(start, end, step);
         if let Some((0, _)) = known {
             return (state, start);
         }
@@ -240,4 +237,12 @@ fn block_args(i: Value, state: &LoopState) -> Vec<BlockArg> {
         .chain(state.iter().flatten().copied())
         .map(|v| v.into())
         .collect()
+}
+
+/// The number of whole steps from `start` to `end` and the value of `start`, if both ends are constant.
+fn known_trips(start: End, end: End, step: i64) -> Option<(i64, i64)> {
+    match (start, end) {
+        (End::Const(a), End::Const(b)) => Some(((b - a).div_euclid(step).max(0), a)),
+        _ => None,
+    }
 }

@@ -104,6 +104,17 @@ pub(super) struct FunctionLowering<'a> {
     pub places: bool,
 }
 
+impl LoweredValue {
+    /// The result of an operation: lanes if it varies over the group.
+    pub(super) fn new(varying: bool, r: Lanes) -> LoweredValue {
+        if varying {
+            LoweredValue::Lanes(r)
+        } else {
+            LoweredValue::Uniform(r[0])
+        }
+    }
+}
+
 impl FunctionLowering<'_> {
     /// The variable of the vector loop that runs in groups.
     pub(super) fn lane_var(&self) -> Option<Var> {

@@ -3,7 +3,7 @@
 
 use super::analysis::has_polynomial;
 use super::integers::divides_or_shifts;
-use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
+use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::target::Target;
 use crate::types::DType;
@@ -98,23 +98,24 @@ impl WidthSurvey<'_> {
         for s in body {
             match s {
                 Stmt::Let(v, i) => self.visit_inst(*v, i),
-                Stmt::Store(b, i, _) => {
-                    if let Some(lane) = self.lane {
-                        let stride = i.affine.stride(lane);
-                        let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
-                        let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
-                        let d = self.k.buffer(*b).dtype;
-                        if varies && is_narrow(d) {
-                            self.needs_64 = Some("store the low part of each lane");
-                        }
-                        let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
-                        let name = &self.k.buffer(*b).name;
-                        self.require_wide(wide, || format!("the store to `{name}` is not contiguous"));
-                    }
-                }
+                Stmt::Store(b, i, _) => self.visit_store(*b, i),
                 Stmt::Loop(l) => self.visit_loop(l),
             }
         }
+    }
+
+    fn visit_store(&mut self, b: Buf, i: &Index) {
+        let Some(lane) = self.lane else { return };
+        let stride = i.affine.stride(lane);
+        let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
+        let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
+        let d = self.k.buffer(b).dtype;
+        if varies && is_narrow(d) {
+            self.needs_64 = Some("store the low part of each lane");
+        }
+        let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
+        let name = &self.k.buffer(b).name;
+        self.require_wide(wide, || format!("the store to `{name}` is not contiguous"));
     }
 
     fn visit_loop(&mut self, l: &Loop) {

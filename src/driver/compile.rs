@@ -69,6 +69,19 @@ pub fn nothing_compiled() -> Diagnostic {
 }
 
 impl Compilation {
+    /// A module before its first stage.
+    fn new(module: GraphModule) -> Compilation {
+        let nodes = module.entry().map_or(0, |g| g.len());
+        Compilation {
+            module,
+            nodes: (nodes, nodes),
+            report: None,
+            program: None,
+            ready: None,
+            texts: vec![],
+        }
+    }
+
     /// Runs what was compiled. New values of buffers and inputs lead the result, see
     /// [`user_result`](super::run::user_result).
     pub fn run(&mut self, bound: &BoundInputs) -> Result<Value, Diagnostic> {
@@ -98,7 +111,6 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
         made: vec![],
     };
     texts.add_tree(session, &model)?;
-    let nodes = model.module.entry().map_or(0, |g| g.len());
     let mut run = StageRun {
         reported: session.diagnostics.len(),
         session,
@@ -106,14 +118,7 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
         wanted,
         texts,
         code,
-        c: Compilation {
-            module: model.module,
-            nodes: (nodes, nodes),
-            report: None,
-            program: None,
-            ready: None,
-            texts: vec![],
-        },
+        c: Compilation::new(model.module),
     };
     run.run_graph_stages(until)?;
     if until >= Stage::Lower {

@@ -121,7 +121,7 @@ fn scan_sequence<T>(
     text: &[u8],
     at: usize,
     [open, close]: [u8; 2],
-    one: impl Fn(usize) -> Option<(T, usize)>,
+    read_item: impl Fn(usize) -> Option<(T, usize)>,
 ) -> Option<(Vec<T>, usize)> {
     let mut out = vec![];
     if text.get(at) != Some(&open) {
@@ -132,7 +132,7 @@ fn scan_sequence<T>(
         return Some((out, i + 1));
     }
     loop {
-        let (item, end) = one(i)?;
+        let (item, end) = read_item(i)?;
         out.push(item);
         i = skip_space(text, end);
         match text.get(i)? {
@@ -147,28 +147,31 @@ fn scan_sequence<T>(
 fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at)? {
         b'"' => skip_string(text, at),
-        b'{' | b'[' => {
-            let (mut depth, mut i) = (0usize, at);
-            loop {
-                match text.get(i)? {
-                    b'"' => {
-                        i = skip_string(text, i)?;
-                        continue;
-                    }
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => depth -= 1,
-                    _ => {}
-                }
-                i += 1;
-                if depth == 0 {
-                    return Some(i);
-                }
-            }
-        }
+        b'{' | b'[' => skip_nested(text, at),
         _ => {
             let end = |b: &u8| matches!(b, b',' | b'}' | b']') || b.is_ascii_whitespace();
             let len = text[at..].iter().position(end)?;
             (len > 0).then_some(at + len)
+        }
+    }
+}
+
+/// The end of the object or array that begins at `at`.
+fn skip_nested(text: &[u8], at: usize) -> Option<usize> {
+    let (mut depth, mut i) = (0usize, at);
+    loop {
+        match text.get(i)? {
+            b'"' => {
+                i = skip_string(text, i)?;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        i += 1;
+        if depth == 0 {
+            return Some(i);
         }
     }
 }

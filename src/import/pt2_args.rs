@@ -41,18 +41,13 @@ impl Scope {
             "as_bools" => read_sequence(v, |v| read_bool(v).map(Val::Bool)),
             "as_strings" => read_sequence(v, |v| Ok(Val::str(v.as_str().ok_or("expected a string")?))),
             "as_int_lists" => read_sequence(v, |v| {
-                let ints = read_items(v)?
-                    .iter()
-                    .map(|v| read_int(v).map(Val::int))
-                    .collect::<Result<Vec<_>, _>>()?;
-                Ok(Val::Tuple(ints))
+                let ints = read_items(v)?.iter().map(|v| read_int(v).map(Val::int));
+                Ok(Val::Tuple(ints.collect::<Result<_, _>>()?))
             }),
             "as_float_lists" => read_sequence(v, |v| read_sequence(v, |v| read_float(v).map(Val::Float))),
             "as_string_to_argument" => {
-                let object = v.as_object().ok_or("expected an object")?;
-                let pairs = object
-                    .iter()
-                    .map(|(k, v)| Ok((Val::str(k), self.read_argument(v, cx, depth + 1)?)));
+                let items = v.as_object().ok_or("expected an object")?.iter();
+                let pairs = items.map(|(k, v)| Ok((Val::str(k), self.read_argument(v, cx, depth + 1)?)));
                 Ok(Val::Dict(pairs.collect::<Result<Vec<_>, Bad>>()?))
             }
             "as_graph" => cx.read_subgraph(v),

@@ -2,7 +2,7 @@
 
 use super::{PIPELINE, Pass, build, canonical_op};
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{GraphModule, Opcode, lint};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, lint};
 use crate::infer::{self, InferOptions};
 
 /// Lints the module and infers its types again after a pass. Anything wrong at this point is the pass's fault.
@@ -38,24 +38,28 @@ pub fn verify_canonical(module: &GraphModule) -> Diagnostics {
     for graph in module.graphs.values() {
         for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
             let node = &graph[n];
-            let why = match canonical_op(graph, n) {
-                None if module.graphs.contains_key(node.target()) && node.op() == Opcode::CallFunction => continue,
-                None if infer::is_open(module, graph, n) => continue,
-                None => "its target is not a canonical op".to_string(),
-                Some(op) => match build::full_args(op, graph, n) {
-                    Err(e) => e.title,
-                    Ok(args) => {
-                        let (positional, kwargs) = build::canonical_args(op, args);
-                        if build::same_all(node.args(), &positional) && node.kwargs().len() == kwargs.len() {
-                            continue;
-                        }
-                        "its arguments are not in the schema's order, or are defaults".to_string()
-                    }
-                },
-            };
-            let title = format!("`%{}` (`{}`) is not canonical: {why}", node.name(), node.target());
-            out.push(Diagnostic::new(Code::E0601, title).at_opt(node.meta.span, ""));
+            if let Some(why) = why_not_canonical(module, graph, n) {
+                let title = format!("`%{}` (`{}`) is not canonical: {why}", node.name(), node.target());
+                out.push(Diagnostic::new(Code::E0601, title).at_opt(node.meta.span, ""));
+            }
         }
     }
     out
+}
+
+/// Why a call is not canonical, if it is not.
+fn why_not_canonical(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
+    let node = &graph[n];
+    let Some(op) = canonical_op(graph, n) else {
+        let calls_graph = module.graphs.contains_key(node.target()) && node.op() == Opcode::CallFunction;
+        let canonical = calls_graph || infer::is_open(module, graph, n);
+        return (!canonical).then(|| "its target is not a canonical op".to_string());
+    };
+    let args = match build::full_args(op, graph, n) {
+        Ok(args) => args,
+        Err(e) => return Some(e.title),
+    };
+    let (positional, kwargs) = build::canonical_args(op, args);
+    let canonical = build::same_all(node.args(), &positional) && node.kwargs().len() == kwargs.len();
+    (!canonical).then(|| "its arguments are not in the schema's order, or are defaults".to_string())
 }

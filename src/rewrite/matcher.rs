@@ -228,12 +228,10 @@ impl<'a> Matcher<'a> {
             });
         };
         if let Some(bound) = state.found.nodes.get(&p) {
-            let equal = bound == operand;
-            return if equal {
-                Some(vec![])
-            } else {
-                self.fail(state, || "the pattern has one node where the graph has two".into())
-            };
+            if bound == operand {
+                return Some(vec![]);
+            }
+            return self.fail(state, || "the pattern has one node where the graph has two".into());
         }
         if self.pattern.graph[p].op() == Opcode::GetAttr {
             return self.match_attribute(state, p, operand);

@@ -297,7 +297,7 @@ impl GraphRewriter<'_> {
                 continue;
             }
             let remark = self.remark(graph, n, i, None);
-            let applied = apply::apply_plan(self.module, graph, rule, &found, plan, self.options.keep_types)?;
+            let applied = apply::apply_plan(self.module, graph, rule, plan, self.options.keep_types)?;
             applied.changed.iter().for_each(|&c| self.views.forget(c));
             self.written.note(i, found, &applied.made);
             self.report.fired[i].1 += 1;

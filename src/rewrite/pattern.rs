@@ -1,7 +1,7 @@
 //! A graph in which some placeholders are holes: one side of a rule.
 
 use super::view::{CallView, ViewCallee};
-use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::op;
 use crate::syntax::ast;
@@ -268,11 +268,8 @@ fn call_views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<Ca
     let node = &graph[n];
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     let arg_types: Vec<Type> = node.args().iter().map(|a| infer::arg_type(a, &ty)).collect();
-    let kwarg_types: Vec<(Arc<str>, Type)> = node
-        .kwargs()
-        .iter()
-        .map(|(k, v)| (k.clone(), infer::arg_type(v, &ty)))
-        .collect();
+    let kwarg_types = node.kwargs().iter();
+    let kwarg_types: Vec<(Arc<str>, Type)> = kwarg_types.map(|(k, v)| (k.clone(), infer::arg_type(v, &ty))).collect();
     let types: Vec<(&str, &Type)> = kwarg_types.iter().map(|(k, t)| (&**k, t)).collect();
     let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
     let whole = |n: &NodeId| holes.get(n).is_some_and(|h| !matches!(h, Hole::Rest));
@@ -297,14 +294,19 @@ fn call_views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<Ca
         }
     }
     if out.is_empty() {
-        out.push(CallView {
-            callee: ViewCallee::Other(node.op(), node.target().into()),
-            args: node.args().to_vec(),
-            kwargs: node.kwargs().to_vec(),
-            writes: false,
-        });
+        out.push(uninterpreted_view(node));
     }
     out
+}
+
+/// The view of a call that is of no known op.
+fn uninterpreted_view(node: &Node) -> CallView<NodeId> {
+    CallView {
+        callee: ViewCallee::Other(node.op(), node.target().into()),
+        args: node.args().to_vec(),
+        kwargs: node.kwargs().to_vec(),
+        writes: false,
+    }
 }
 
 fn same_args(a: &[Arg], b: &[Arg]) -> bool {

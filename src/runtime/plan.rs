@@ -96,8 +96,13 @@ pub(super) fn plan_actions(
     kernels: &CompiledKernels,
     options: &ExecutableOptions,
 ) -> Result<Planned, RunError> {
-    let packer = Packer::new(&options.shared.packs);
-    let roomy = choose_roomy_weights(program, options);
+    let planner = StepPlanner {
+        program,
+        kernels,
+        options,
+        packer: Packer::new(&options.shared.packs),
+        roomy: choose_roomy_weights(program, options),
+    };
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread works alone on a large one at the end, and the memory for originals and copies together is
     // at its highest while little is packed.
@@ -108,23 +113,19 @@ pub(super) fn plan_actions(
         let step = &program.steps[i];
         let done = match options.cancel.is_cancelled() {
             true => Err(Box::new(cancelled())),
-            false => plan_action(program, kernels, i, options, &packer, roomy[i]),
+            false => planner.plan_action(i),
         };
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }
-        if let Step::Contract { what, .. } = step {
-            // Runs read only the packed copy.
-            let constants = what.operands().iter().filter_map(|o| constant_tensor(program, o));
-            constants.for_each(Tensor::release_pages);
-        }
+        // Runs read only the packed copy.
+        contract_constants(program, step).for_each(Tensor::release_pages);
     });
     let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
-    let actions: Vec<Action> = all
-        .map(|a| a.expect("every step was planned"))
-        .collect::<Result<_, _>>()?;
+    let actions = all.map(|a| a.expect("every step was planned"));
+    let actions: Vec<Action> = actions.collect::<Result<_, _>>()?;
     read_tables_sparsely(program);
-    let packed = collect_packed(packer, &actions);
+    let packed = collect_packed(planner.packer, &actions);
     Ok(Planned { actions, packed })
 }
 
@@ -158,52 +159,108 @@ fn read_tables_sparsely(program: &Program) {
 
 /// Bytes of the constants of a step's contraction.
 fn constant_bytes(program: &Program, step: &Step) -> usize {
-    let Step::Contract { what, .. } = step else { return 0 };
-    let constants = what.operands().iter().filter_map(|o| constant_tensor(program, o));
+    let constants = contract_constants(program, step);
     constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
 }
 
-fn plan_action(
-    program: &Program,
-    kernels: &CompiledKernels,
-    i: usize,
-    options: &ExecutableOptions,
-    packer: &Packer,
-    room: bool,
-) -> Result<Action, RunError> {
-    let threads = options.pool.threads();
-    let impossible = |title: String| Diagnostic::new(Code::E0601, title);
-    Ok(match &program.steps[i] {
-        Step::Kernel { kernel, buffers } => {
-            let (extent, chunk) = partition_loop(&program.kernels[*kernel], threads);
-            Action::Kernel {
-                index: *kernel,
-                buffers: buffers.clone(),
-                extent,
-                chunk,
-                scratch: kernels.scratch_bytes(*kernel).next_multiple_of(ALIGN),
+/// The constant operands of a step's contraction.
+fn contract_constants<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a Tensor> {
+    let operands = match step {
+        Step::Contract { what, .. } => what.operands(),
+        _ => &[],
+    };
+    operands.iter().filter_map(|o| constant_tensor(program, o))
+}
+
+/// Plans the steps of a program.
+struct StepPlanner<'a> {
+    program: &'a Program,
+    kernels: &'a CompiledKernels,
+    options: &'a ExecutableOptions,
+    packer: Packer<'a>,
+    /// For each step whether its weight may be kept in a form that has more bytes.
+    roomy: Vec<bool>,
+}
+
+impl StepPlanner<'_> {
+    fn plan_action(&self, i: usize) -> Result<Action, RunError> {
+        let impossible = |title: String| Diagnostic::new(Code::E0601, title);
+        Ok(match &self.program.steps[i] {
+            Step::Kernel { kernel, buffers } => {
+                let k = &self.program.kernels[*kernel];
+                let (extent, chunk) = partition_loop(k, self.options.pool.threads());
+                Action::Kernel {
+                    index: *kernel,
+                    buffers: buffers.clone(),
+                    extent,
+                    chunk,
+                    scratch: self.kernels.scratch_bytes(*kernel).next_multiple_of(ALIGN),
+                }
             }
-        }
-        Step::Contract { what, out, tail } => {
-            let name = &program.buffers[out.0].name;
-            let plan = plan_contract(program, what, options, packer, room)
-                .map_err(|e| impossible(format!("cannot compute `{name}`: {e}")))?;
-            Action::Contract {
-                plan,
-                operands: what.operands().to_vec(),
-                out: *out,
-                tail: tail.clone(),
+            Step::Contract { what, out, tail } => {
+                let name = &self.program.buffers[out.0].name;
+                let plan = self
+                    .plan_contract(what, self.roomy[i])
+                    .map_err(|e| impossible(format!("cannot compute `{name}`: {e}")))?;
+                Action::Contract {
+                    plan,
+                    operands: what.operands().to_vec(),
+                    out: *out,
+                    tail: tail.clone(),
+                }
             }
-        }
-        Step::Routine { call, .. } => {
-            let missing = || impossible(format!("the op `{}` has no implementation", call.op));
-            Action::Routine(i, options.routines.find(&call.op).ok_or_else(missing)?)
-        }
-        Step::Control { graphs, .. } => {
-            let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
-            Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
-        }
-    })
+            Step::Routine { call, .. } => {
+                let missing = || impossible(format!("the op `{}` has no implementation", call.op));
+                Action::Routine(i, self.options.routines.find(&call.op).ok_or_else(missing)?)
+            }
+            Step::Control { graphs, .. } => {
+                let made = graphs.iter().map(|g| Executable::new(g.clone(), self.options));
+                Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
+            }
+        })
+    }
+
+    /// The operand's value, if it is constant.
+    fn constant(&self, o: Option<&BufferOperand>) -> Option<Constant<'_>> {
+        let tensor = constant_tensor(self.program, o?)?;
+        Some(Constant::from_tensor(tensor, &self.packer))
+    }
+
+    /// Plans a contraction. `room` states whether its weight may be kept in a form that has more bytes.
+    fn plan_contract(&self, what: &Contract, room: bool) -> Result<ContractPlan, PlanError> {
+        let library = &*self.options.library;
+        Ok(match what {
+            Contract::MatMul(d, o) => {
+                let (a, b) = (self.constant(o.first()), self.constant(o.get(1)));
+                ContractPlan::MatMul(library.plan_matmul(d, MatMulConstants { a, b })?)
+            }
+            Contract::Conv(d, o) => {
+                let (weight, bias) = (self.constant(o.get(1)), self.constant(o.get(2)));
+                let weight = weight.map(|w| if room { w.with_room() } else { w });
+                ContractPlan::Conv(library.plan_conv(d, ConvConstants { weight, bias })?)
+            }
+            Contract::Expansion(d, o, between) => {
+                let constants_at = |i: usize, bias: bool| ConvConstants {
+                    weight: self.constant(o.get(i)),
+                    bias: self.constant(o.get(i + 1).filter(|_| bias)),
+                };
+                let biases = [d.first.bias, d.second.bias];
+                let second = 2 + d.first.bias as usize;
+                let constants = [constants_at(1, biases[0]), constants_at(second, biases[1])];
+                let kernel = between.tail.as_ref().map(|t| t.kernel);
+                ContractPlan::Expansion(library.plan_expansion(d, constants)?, kernel, biases)
+            }
+            Contract::Attention(d, _) => ContractPlan::Attention(library.plan_attention(d)?),
+            Contract::Recurrent(d, o) => {
+                let places = recurrent_operands(d);
+                let constants = RecurrentConstants {
+                    weight: self.constant(o.get(places.weight)),
+                    projection: places.projection.and_then(|i| self.constant(o.get(i))),
+                };
+                ContractPlan::Recurrent(library.plan_recurrent(d, constants)?, places)
+            }
+        })
+    }
 }
 
 /// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
@@ -254,51 +311,6 @@ fn constant_tensor<'a>(program: &'a Program, o: &BufferOperand) -> Option<&'a Te
         BufferPlace::Constant(t) => Some(t),
         _ => None,
     }
-}
-
-fn plan_contract(
-    program: &Program,
-    what: &Contract,
-    options: &ExecutableOptions,
-    packer: &Packer,
-    room: bool,
-) -> Result<ContractPlan, PlanError> {
-    let library = &*options.library;
-    let constant = |o: Option<&BufferOperand>| {
-        let tensor = constant_tensor(program, o?)?;
-        Some(Constant::from_tensor(tensor, packer))
-    };
-    Ok(match what {
-        Contract::MatMul(d, o) => {
-            let (a, b) = (constant(o.first()), constant(o.get(1)));
-            ContractPlan::MatMul(library.plan_matmul(d, MatMulConstants { a, b })?)
-        }
-        Contract::Conv(d, o) => {
-            let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
-            let weight = weight.map(|w| if room { w.with_room() } else { w });
-            ContractPlan::Conv(library.plan_conv(d, ConvConstants { weight, bias })?)
-        }
-        Contract::Expansion(d, o, between) => {
-            let constants_at = |i: usize, bias: bool| ConvConstants {
-                weight: constant(o.get(i)),
-                bias: constant(o.get(i + 1).filter(|_| bias)),
-            };
-            let biases = [d.first.bias, d.second.bias];
-            let second = 2 + d.first.bias as usize;
-            let constants = [constants_at(1, biases[0]), constants_at(second, biases[1])];
-            let kernel = between.tail.as_ref().map(|t| t.kernel);
-            ContractPlan::Expansion(library.plan_expansion(d, constants)?, kernel, biases)
-        }
-        Contract::Attention(d, _) => ContractPlan::Attention(library.plan_attention(d)?),
-        Contract::Recurrent(d, o) => {
-            let places = recurrent_operands(d);
-            let constants = RecurrentConstants {
-                weight: constant(o.get(places.weight)),
-                projection: places.projection.and_then(|i| constant(o.get(i))),
-            };
-            ContractPlan::Recurrent(library.plan_recurrent(d, constants)?, places)
-        }
-    })
 }
 
 /// A kernel that runs on pieces of a result which is never in memory as a whole. All its buffers are that result.

@@ -27,28 +27,56 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let [least, median] =
         [|t: &Vec<Duration>| t[0], |t: &Vec<Duration>| t[t.len() / 2]].map(|f| times.each_ref().map(|t| ms(f(t))));
-    let ratio = least[0] / least[1];
-    let names = [args.model.model.as_str(), other];
+    let comparison = Comparison {
+        names: [args.model.model.as_str(), other],
+        least,
+        median,
+        runs: times[0].len(),
+    };
     let text = if args.json {
-        let rows: Vec<_> = (0..2)
-            .map(|i| json!({"model": names[i], "min_ms": least[i], "median_ms": median[i]}))
-            .collect();
-        format!("{}\n", json!({"runs": times[0].len(), "models": rows, "ratio": ratio}))
+        comparison.to_json()
     } else {
-        let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-        let rows = (0..2).map(|i| {
-            format!(
-                "{:width$}  median {:.4} ms, min {:.4} ms\n",
-                names[i], median[i], least[i]
-            )
-        });
-        format!(
-            "{}the first takes {ratio:.2} times as long (minimum of {} runs each)\n",
-            rows.collect::<String>(),
-            times[0].len()
-        )
+        comparison.to_text()
     };
     output::write_stdout(text.as_bytes())
+}
+
+/// The times of two models, in milliseconds.
+struct Comparison<'a> {
+    names: [&'a str; 2],
+    least: [f64; 2],
+    median: [f64; 2],
+    /// The number of calls of each.
+    runs: usize,
+}
+
+impl Comparison<'_> {
+    fn ratio(&self) -> f64 {
+        self.least[0] / self.least[1]
+    }
+
+    fn to_json(&self) -> String {
+        let row = |i: usize| json!({"model": self.names[i], "min_ms": self.least[i], "median_ms": self.median[i]});
+        let rows = [0, 1].map(row);
+        format!(
+            "{}\n",
+            json!({"runs": self.runs, "models": rows, "ratio": self.ratio()})
+        )
+    }
+
+    fn to_text(&self) -> String {
+        let width = self.names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+        let row = |i: usize| {
+            let (name, median, least) = (self.names[i], self.median[i], self.least[i]);
+            format!("{name:width$}  median {median:.4} ms, min {least:.4} ms\n")
+        };
+        let (ratio, runs) = (self.ratio(), self.runs);
+        format!(
+            "{}{}the first takes {ratio:.2} times as long (minimum of {runs} runs each)\n",
+            row(0),
+            row(1)
+        )
+    }
 }
 
 fn other_subject(app: &mut App, args: &Args, path: &str) -> Result<Subject, Stop> {

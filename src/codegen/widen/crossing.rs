@@ -74,43 +74,40 @@ const UPPER_HALF: u8 = 0xee;
 pub(super) fn match_crossing(i: &Instruction) -> Option<Crossing> {
     use Code::*;
     use Shape::*;
+    let order = |o: u8| i.immediate8() == o;
     let (shape, ymm, zmm) = match i.code() {
         VEX_Vcvtps2pd_xmm_xmmm64 => (
             FromHalf,
-            Some(VEX_Vcvtps2pd_ymm_xmmm128),
+            VEX_Vcvtps2pd_ymm_xmmm128,
             EVEX_Vcvtps2pd_zmm_k1z_ymmm256b32_sae,
         ),
         VEX_Vcvtdq2pd_xmm_xmmm64 => (
             FromHalf,
-            Some(VEX_Vcvtdq2pd_ymm_xmmm128),
+            VEX_Vcvtdq2pd_ymm_xmmm128,
             EVEX_Vcvtdq2pd_zmm_k1z_ymmm256b32_er,
         ),
-        VEX_Vpmovsxdq_xmm_xmmm64 => (
-            FromHalf,
-            Some(VEX_Vpmovsxdq_ymm_xmmm128),
-            EVEX_Vpmovsxdq_zmm_k1z_ymmm256,
-        ),
-        VEX_Vcvtpd2ps_xmm_xmmm128 => (
-            ToHalf,
-            Some(VEX_Vcvtpd2ps_xmm_ymmm256),
-            EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er,
-        ),
-        VEX_Vpshufd_xmm_xmmm128_imm8 if i.immediate8() == UPPER_HALF => (
+        VEX_Vpmovsxdq_xmm_xmmm64 => (FromHalf, VEX_Vpmovsxdq_ymm_xmmm128, EVEX_Vpmovsxdq_zmm_k1z_ymmm256),
+        VEX_Vcvtpd2ps_xmm_xmmm128 => (ToHalf, VEX_Vcvtpd2ps_xmm_ymmm256, EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er),
+        VEX_Vpshufd_xmm_xmmm128_imm8 if order(UPPER_HALF) => (
             Upper,
-            Some(VEX_Vextracti128_xmmm128_ymm_imm8),
+            VEX_Vextracti128_xmmm128_ymm_imm8,
             EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8,
         ),
-        VEX_Vpshufd_xmm_xmmm128_imm8 if i.immediate8() == LOW_PARTS => {
-            (ToHalf, Some(VEX_Vpermq_ymm_ymmm256_imm8), EVEX_Vpmovqd_ymmm256_k1z_zmm)
+        VEX_Vpshufd_xmm_xmmm128_imm8 if order(LOW_PARTS) => {
+            (ToHalf, VEX_Vpermq_ymm_ymmm256_imm8, EVEX_Vpmovqd_ymmm256_k1z_zmm)
         }
         VEX_Vpunpcklqdq_xmm_xmm_xmmm128 => (
             Join,
-            Some(VEX_Vinserti128_ymm_ymm_xmmm128_imm8),
+            VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
             EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8,
         ),
         _ => return match_native(i),
     };
-    Some(Crossing { shape, ymm, zmm })
+    Some(Crossing {
+        shape,
+        ymm: Some(ymm),
+        zmm,
+    })
 }
 
 /// The form of an instruction that stands for an operation of [`natives`](crate::codegen::natives).

@@ -22,14 +22,9 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
         };
         new(l.span.file, span).with_message(shown_text(&l.text))
     });
-    let severity = match d.severity {
-        Severity::Error => cs::Severity::Error,
-        Severity::Warning => cs::Severity::Warning,
-        Severity::Note => cs::Severity::Note,
-    };
     let notes = d.notes.iter().map(|n| format!("note: {}", shown_text(n)));
     let help = d.help.iter().map(|h| format!("help: {}", shown_text(h)));
-    let diagnostic = cs::Diagnostic::new(severity)
+    let diagnostic = cs::Diagnostic::new(codespan_severity(d.severity))
         .with_code(d.code.name())
         .with_message(shown_text(&d.title))
         .with_labels(labels.collect())
@@ -53,6 +48,14 @@ pub(super) fn render(view: &SourceView, d: &Diagnostic, color: bool) -> String {
         .map(|s| render_suggestion(view, s, color))
         .collect();
     strip_control(&drawn_part, color) + &suggestions
+}
+
+fn codespan_severity(severity: Severity) -> cs::Severity {
+    match severity {
+        Severity::Error => cs::Severity::Error,
+        Severity::Warning => cs::Severity::Warning,
+        Severity::Note => cs::Severity::Note,
+    }
 }
 
 /// `help:` with the corrected line, in which the new part is underlined.

@@ -162,19 +162,8 @@ fn bisect_nodes(count: usize, mut blame: impl FnMut(usize) -> Staged<Option<Blam
     Ok(BisectOutcome::Differ(found))
 }
 
-/// Compares node `n` with the interpreter, compiling only what `n` needs.
-fn blame_node(
-    session: &mut Session,
-    module: &GraphModule,
-    n: NodeId,
-    want: &HashMap<NodeId, Tensor>,
-    bound: &BoundInputs,
-    tolerance: Tolerance,
-) -> Staged<Option<Blame>> {
-    let mut module = module.clone();
-    let Some(graph) = module.entry_mut() else {
-        return Err(Reported);
-    };
+/// Makes node `n` the only result of the graph, and erases the calls that it does not need.
+fn keep_only_result(graph: &mut Graph, n: NodeId) {
     if let Some(out) = graph.output() {
         graph.set_args(out, vec![Val::Leaf(n)]);
     }
@@ -186,6 +175,19 @@ fn blame_node(
             let _ = graph.erase_node(m);
         }
     }
+}
+
+/// Compares node `n` with the interpreter, compiling only what `n` needs.
+fn blame_node(
+    session: &mut Session,
+    module: &GraphModule,
+    n: NodeId,
+    want: &HashMap<NodeId, Tensor>,
+    bound: &BoundInputs,
+    tolerance: Tolerance,
+) -> Staged<Option<Blame>> {
+    let mut module = module.clone();
+    keep_only_result(module.entry_mut().ok_or(Reported)?, n);
     let program = session.lower(&module, &bound.dims)?;
     let mut executable = session.compile(program, 1, false)?;
     let Some(graph) = module.entry() else {

@@ -13,7 +13,7 @@ pub struct Tolerance {
 }
 
 /// The result of comparing two tensors.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
     /// Why they cannot be compared: different dtypes or shapes.
     pub mismatch: Option<String>,
@@ -39,12 +39,8 @@ impl Difference {
 /// Compares `got` with `want`. Integers and bools must be equal, whatever the tolerance.
 pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
     let mut d = Difference {
-        mismatch: None,
-        outside: 0,
         count: want.numel(),
-        max_abs: 0.0,
-        relative: 0.0,
-        worst: 0,
+        ..Difference::default()
     };
     // bf16 results are saved as f32, which numpy supports.
     let same = got.dtype() == want.dtype() || (got.dtype() == DType::BF16 && want.dtype() == DType::F32);

@@ -72,26 +72,31 @@ pub fn minimize(
         run_b,
         agree,
     };
-    let all = 0..m.calls.len();
-    let found: Vec<Range<usize>> = match traverse {
-        Traverse::Sequential => all.map(|i| i..i + 1).filter(|r| m.differs(r)).collect(),
-        Traverse::Binary => m.search_binary(all),
-        Traverse::Accumulate => {
-            let end = (1..m.calls.len() + 1).find(|&end| m.differs(&(0..end)));
-            end.map(|end| end - 1..end).into_iter().collect()
-        }
-        Traverse::Block => m.search_block(all).into_iter().collect(),
-        Traverse::Skip(skipped) => m.search_between(skipped),
-        Traverse::Defined(nodes) => {
-            let places = || nodes.iter().filter_map(|n| m.calls.iter().position(|c| c == n));
-            let range = places().min().zip(places().max()).map(|(a, b)| a..b + 1);
-            range.into_iter().filter(|r| m.differs(r)).collect()
-        }
-    };
+    let found = m.search(traverse);
     Ok(found.into_iter().flatten().map(|i| m.calls[i]).collect())
 }
 
 impl Minimizer<'_, '_> {
+    /// Finds the calls that disagree.
+    fn search(&mut self, traverse: &Traverse) -> Vec<Range<usize>> {
+        let all = 0..self.calls.len();
+        match traverse {
+            Traverse::Sequential => all.map(|i| i..i + 1).filter(|r| self.differs(r)).collect(),
+            Traverse::Binary => self.search_binary(all),
+            Traverse::Accumulate => {
+                let end = (1..self.calls.len() + 1).find(|&end| self.differs(&(0..end)));
+                end.map(|end| end - 1..end).into_iter().collect()
+            }
+            Traverse::Block => self.search_block(all).into_iter().collect(),
+            Traverse::Skip(skipped) => self.search_between(skipped),
+            Traverse::Defined(nodes) => {
+                let places = || nodes.iter().filter_map(|n| self.calls.iter().position(|c| c == n));
+                let range = places().min().zip(places().max()).map(|(a, b)| a..b + 1);
+                range.into_iter().filter(|r| self.differs(r)).collect()
+            }
+        }
+    }
+
     /// Whether the two ways disagree on these calls.
     fn differs(&mut self, part: &Range<usize>) -> bool {
         let inside = &self.calls[part.clone()];

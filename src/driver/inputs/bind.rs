@@ -1,7 +1,7 @@
 //! Binds what a user provides to the inputs of a graph: by name, checked against the declared types, with sizes solved.
 
-use super::assign::leaves_with_paths;
 use super::fill::Fill;
+use super::paths::leaves_with_paths;
 use super::sizes;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::files::FileArray;

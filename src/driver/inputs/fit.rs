@@ -1,8 +1,8 @@
 //! Fits values to the inputs of a graph: compares types and binds sizes.
 
-use super::assign::is_nested;
 use super::bind::{COMMAND_LINE, Given, InputBinder, InputPlace, Provided, Value, type_of};
 use super::literal;
+use super::paths::is_nested;
 use crate::diag::{Code, Diagnostic};
 use crate::driver::files::FileArray;
 use crate::graph::pyrepr;

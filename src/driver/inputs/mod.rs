@@ -7,6 +7,7 @@ mod fit;
 pub mod limits;
 pub mod literal;
 mod made;
+mod paths;
 pub(super) mod sequence;
 pub mod sizes;
 pub mod state;

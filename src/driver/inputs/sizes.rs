@@ -34,16 +34,16 @@ pub(crate) fn input_symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
     let mut found: IndexMap<String, Option<String>> = IndexMap::new();
     for p in graph.placeholders() {
         let node = &graph[p];
-        for t in node.meta.ty.iter().flat_map(|t| t.leaves()) {
-            for (axis, d) in t.shape.iter().flatten().enumerate() {
-                d.visit_vars(&mut |v| {
-                    let place = found.entry(v.to_string()).or_default();
-                    let alone = d.as_var() == Some(v) && matches!(node.meta.ty, Some(Val::Leaf(_)));
-                    if alone && place.is_none() {
-                        *place = Some(format!("{}[{axis}]", node.target()));
-                    }
-                });
-            }
+        let leaves = node.meta.ty.iter().flat_map(|t| t.leaves());
+        let dims = leaves.flat_map(|t| t.shape.iter().flatten().enumerate());
+        for (axis, d) in dims {
+            d.visit_vars(&mut |v| {
+                let place = found.entry(v.to_string()).or_default();
+                let alone = d.as_var() == Some(v) && matches!(node.meta.ty, Some(Val::Leaf(_)));
+                if alone && place.is_none() {
+                    *place = Some(format!("{}[{axis}]", node.target()));
+                }
+            });
         }
     }
     found

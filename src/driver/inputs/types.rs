@@ -1,8 +1,8 @@
 //! Types that a user gives for the inputs of a graph: the graph then declares them.
 
-use super::assign::is_nested;
 use super::bind::{Dims, Given, InputBinder, InputPlace, Provided, type_of};
 use super::literal;
+use super::paths::is_nested;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::GraphModule;
 use crate::pass;

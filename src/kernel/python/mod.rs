@@ -144,26 +144,30 @@ impl FunctionWriter<'_> {
         }
     }
 
+    /// Writes a vector loop as numpy operations on arrays.
+    fn write_vector_loop(&mut self, l: &Loop) {
+        let v = l.vars[0];
+        if self.k.extent(v) == 0 {
+            return self.write_empty_results(l);
+        }
+        let note = if l.parallel {
+            "  # in parallel, in vectors"
+        } else {
+            "  # in vectors"
+        };
+        self.write_line(&format!("i{} = np.arange({}){note}", v.0, self.k.extent(v)));
+        self.vectors.insert(v);
+        self.write_block(&l.body);
+        self.vectors.remove(&v);
+        for r in &l.reduces {
+            let text = self.vector_reduce(r, self.k.extent(v));
+            self.write_line(&text);
+        }
+    }
+
     fn write_loop(&mut self, l: &Loop) {
         if l.vector {
-            let v = l.vars[0];
-            if self.k.extent(v) == 0 {
-                return self.write_empty_results(l);
-            }
-            let note = if l.parallel {
-                "  # in parallel, in vectors"
-            } else {
-                "  # in vectors"
-            };
-            self.write_line(&format!("i{} = np.arange({}){note}", v.0, self.k.extent(v)));
-            self.vectors.insert(v);
-            self.write_block(&l.body);
-            self.vectors.remove(&v);
-            for r in &l.reduces {
-                let text = self.vector_reduce(r, self.k.extent(v));
-                self.write_line(&text);
-            }
-            return;
+            return self.write_vector_loop(l);
         }
         for c in &l.carries {
             self.write_line(&format!("v{} = v{}", c.phi.0, c.init.0));

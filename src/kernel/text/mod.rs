@@ -33,6 +33,7 @@
 //! `v1: f32 @relu` was computed for the node `relu`, and `share` marks [`Kernel::shares`](super::Kernel::shares). `//`
 //! starts a comment. [`python`](super::python) is the runnable form of kernels.
 
+mod cursor;
 mod parse;
 mod print;
 #[cfg(test)]

@@ -18,17 +18,9 @@ pub(in crate::lower) fn attention_step(
     let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
     let own = crate::tensor::contiguous_strides(out);
     let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
-    let mut rest = operands[3..].iter().map(|o| broadcast_to(o, &full));
-    let mut added = vec![];
-    let [mask, bias] = how.masks.map(|dtype| {
-        let (dtype, o) = (dtype?, rest.next()?);
-        let s = unsigned_strides(&o);
-        added.push(o);
-        Some(AttentionMask {
-            dtype,
-            strides: [s[0], s[1], s[2], s[3]],
-        })
-    });
+    let added: Vec<BufferOperand> = operands[3..].iter().map(|o| broadcast_to(o, &full)).collect();
+    let mut rest = added.iter();
+    let [mask, bias] = how.masks.map(|dtype| Some(describe_mask(dtype?, rest.next()?)));
     let [batch, heads, queries, keys] = full;
     let desc = Attention {
         dtype,
@@ -56,6 +48,14 @@ pub(in crate::lower) fn attention_step(
     Contract::Attention(Box::new(desc), operands)
 }
 
+fn describe_mask(dtype: DType, mask: &BufferOperand) -> AttentionMask {
+    let s = unsigned_strides(mask);
+    AttentionMask {
+        dtype,
+        strides: [s[0], s[1], s[2], s[3]],
+    }
+}
+
 /// The strides of the first three dims; 0 for dims of size 1.
 fn leading_strides(o: &BufferOperand) -> [usize; 3] {
     std::array::from_fn(|d| match o.shape[d] {
@@ -76,33 +76,30 @@ pub(in crate::lower) fn recognise_attention(
     let (_, k) = types.fixed_type("key")?;
     let (_, v) = types.fixed_type("value")?;
     let rank = q.len();
-    let known = matches!(dtype, DType::F32 | DType::F64);
     let dropped = !biased && ids.f64("dropout_p")? != 0.0;
     let shares_heads = !biased && ids.bool("enable_gqa")?;
-    if dropped || !known || !fits_one_step([&q, &k, &v], shares_heads) {
+    if dropped || !matches!(dtype, DType::F32 | DType::F64) || !fits_one_step([&q, &k, &v], shares_heads) {
         return Ok(None);
     }
-    let scale = match ids.get("scale") {
-        s if s.is_none() => 1.0 / (q[rank - 1] as f64).sqrt(),
-        _ => ids.f64("scale")?,
-    };
     let mut args = vec![];
     for name in ["query", "key", "value"] {
         args.push(four_dims(tir, *ids.leaf(name)?)?);
     }
-    let full = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
+    let scores = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
     let names: &[&str] = if biased { &["mask", "bias"] } else { &["attn_mask"] };
-    let given: Vec<ValueId> = names.iter().filter_map(|name| ids.opt_leaf(name).copied()).collect();
-    for m in given {
-        let Some(m) = four_of_mask(tir, m, &full, dtype)? else {
-            return Ok(None);
-        };
-        args.push(m);
+    for m in names.iter().filter_map(|name| ids.opt_leaf(name)) {
+        match four_of_mask(tir, *m, &scores, dtype)? {
+            Some(m) => args.push(m),
+            None => return Ok(None),
+        }
     }
     let how = Attend {
         masks: [3, 4].map(|i| args.get(i).map(|&m| tir.value(m).dtype)),
         causal: !biased && ids.bool("is_causal")?,
-        scale,
+        scale: match ids.get("scale") {
+            s if s.is_none() => 1.0 / (q[rank - 1] as f64).sqrt(),
+            _ => ids.f64("scale")?,
+        },
         safe: !biased || ids.bool("safe")?,
         rows_first: tir.users_swap_dims_1_2 && rank == 4,
     };

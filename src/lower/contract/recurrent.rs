@@ -144,8 +144,7 @@ impl RecurrentNetwork {
     ) -> OpResult<(ValueId, Vec<ValueId>)> {
         let (p, projection) = p.split_at(p.len() - self.projected as usize);
         let inputs = push_linear(tir, x, p[0], p.get(2).copied())?;
-        let shape = tir.value(x).shape.clone();
-        let (time, batch) = (shape[0], shape[1]);
+        let (time, batch) = (tir.value(x).shape[0], tir.value(x).shape[1]);
         let state = tir.value(states[0]).shape[2];
         let hidden = states.last().map_or(state, |&s| tir.value(s).shape[2]);
         let mut operands = vec![inputs];
@@ -155,16 +154,15 @@ impl RecurrentNetwork {
         operands.push(p[1]);
         operands.extend(projection);
         operands.extend(p.get(3));
-        for o in &mut operands {
-            *o = make_contiguous(tir, *o)?;
-        }
+        let operands = operands.into_iter().map(|o| make_contiguous(tir, o));
+        let args = operands.collect::<OpResult<Vec<_>>>()?;
         let how = Special::Recurrent {
             cell: self.cell,
             reverse,
             projected: self.projected,
         };
         let lstm = (self.cell == RecurrentCell::Lstm) as usize;
-        let def = Def::Special { args: operands, how };
+        let def = Def::Special { args, how };
         let steps = time * batch * state;
         let all = tir.push(DType::F32, &[steps + lstm * batch * hidden], def)?;
         let out = flat_view(tir, all, 0, [time, batch, state])?;

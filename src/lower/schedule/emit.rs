@@ -1,9 +1,8 @@
 //! Emits the loops of a scheduled cluster, stage by stage, with a [`KernelBuilder`].
 
-use super::blocks::identity_inits;
 use super::vars::Vars;
-use super::{LoopDim, OperandSource, Scheduler, Stored};
-use crate::kernel::{Affine, BufferRole, KernelBuilder, ReduceOp, Value, Var};
+use super::{OperandSource, Scheduler, Stored};
+use crate::kernel::{Affine, BufferRole, KernelBuilder, ReduceOp, Value};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
 use crate::op::{Combine, SoftmaxPart};
@@ -211,149 +210,6 @@ impl Scheduler<'_> {
         }
     }
 
-    fn stage_loop(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
-        let (reduces, stores) = self.stage_roots(stage);
-        if reduces.is_empty() && stores.is_empty() {
-            return;
-        }
-        let row = self.row.clone();
-        if reduces.is_empty() {
-            self.store_nest(k, vars, &row, stage, &stores);
-            return;
-        }
-        let inits: Vec<(ReduceOp, Value)> = reduces
-            .iter()
-            .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                    unreachable!("filtered")
-                };
-                let op = reduce_op(how.combine);
-                (op, k.initial_value(op, how.acc))
-            })
-            .collect();
-        let accs = self.reduce_nest(k, vars, &row, &inits, stage, &reduces, &stores);
-        for (&r, acc) in reduces.iter().zip(accs) {
-            let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                unreachable!("filtered")
-            };
-            let v = k.inline(&how.post, &[acc], &[])[0];
-            self.reduced_values.insert(r, v);
-        }
-    }
-
-    pub(in crate::lower) fn store_nest(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        row: &[LoopDim],
-        stage: usize,
-        stores: &[ValueId],
-    ) {
-        let Some((first, rest)) = row.split_first() else {
-            self.emit_full_members(k, vars, stage, stores, stores);
-            return;
-        };
-        let vector = rest.is_empty() && !self.columns;
-        let mut body = |k: &mut KernelBuilder, v: Var| {
-            let vars = vars.with_loops(std::slice::from_ref(first), &[v]);
-            self.store_nest(k, &vars, rest, stage, stores);
-        };
-        if vector {
-            k.vector(first.extent, &mut body)
-        } else {
-            k.serial(first.extent, &mut body)
-        }
-    }
-
-    pub(in crate::lower) fn reduce_nest(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        row: &[LoopDim],
-        inits: &[(ReduceOp, Value)],
-        stage: usize,
-        reduces: &[ValueId],
-        stores: &[ValueId],
-    ) -> Vec<Value> {
-        let (first, rest) = row.split_first().expect("a cluster with reductions has a row");
-        if let Some(len) = self.block_len(k, row, inits) {
-            return self.reduce_blocks(k, vars, row, len, inits, stage, reduces, stores);
-        }
-        let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
-        let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
-        let vector = rest.is_empty() && !self.columns;
-        k.reduce(first.extent, vector, &of, |k, v| {
-            let vars = vars.with_loops(std::slice::from_ref(first), &[v]);
-            if rest.is_empty() {
-                return self.reduce_values(k, &vars, stage, reduces, stores);
-            }
-            let inner = identity_inits(k, inits);
-            self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
-        })
-    }
-
-    /// The values that one point of the row contributes to the reductions.
-    fn reduce_values(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        stage: usize,
-        reduces: &[ValueId],
-        stores: &[ValueId],
-    ) -> Vec<Value> {
-        let roots = self.loop_roots(reduces, stores);
-        let known = self.emit_full_members(k, vars, stage, &roots, stores);
-        reduces
-            .iter()
-            .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                    unreachable!("filtered")
-                };
-                k.at_node(&self.tir.value(r).name);
-                let source = self.sources[&r][0].clone();
-                let x = self.operand(k, vars, &source, &known);
-                k.inline(&how.pre, &[x], &[])[0]
-            })
-            .collect()
-    }
-
-    /// Computes full members at one point: `roots` and their operands. Stores `stores`, and keeps what later stages
-    /// need.
-    fn emit_full_members(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        stage: usize,
-        roots: &[ValueId],
-        stores: &[ValueId],
-    ) -> HashMap<ValueId, Value> {
-        let mut known: HashMap<ValueId, Value> = HashMap::new();
-        for v in self.needed_members(roots, stage) {
-            let earlier = self.stage[&v] < stage;
-            let value = if earlier && self.is_stored(v) {
-                let m = self.cluster.member(v).expect("needed values are members");
-                let strides = self.own_strides(v, &m.along);
-                k.load(self.bufs[&v], vars.index(0, &strides))
-            } else if earlier && self.locals.contains_key(&v) {
-                let at = self.row_index(vars);
-                k.load(self.locals[&v], at)
-            } else {
-                self.emit_pointwise(k, vars, v, &known)
-            };
-            known.insert(v, value);
-            if !earlier {
-                if stores.contains(&v) {
-                    self.store(k, vars, v, value);
-                }
-                if let Some(&row) = self.locals.get(&v) {
-                    let at = self.row_index(vars);
-                    k.store(row, at, value);
-                }
-            }
-        }
-        known
-    }
-
     /// The full members that `roots` need in the loop of `stage`, in order.
     pub(in crate::lower) fn needed_members(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
         let mut needed = BTreeSet::new();
@@ -375,14 +231,20 @@ impl Scheduler<'_> {
     }
 
     /// The index into a scratch row.
-    fn row_index(&self, vars: &Vars) -> Affine {
+    pub(super) fn row_index(&self, vars: &Vars) -> Affine {
         let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
         let strides = crate::tensor::contiguous_strides(&shape);
         let terms = self.row.iter().zip(strides).map(|(l, s)| vars.dim(l.last) * s as i64);
         terms.fold(Affine::from(0), |a, t| a + t)
     }
 
-    fn emit_pointwise(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, known: &HashMap<ValueId, Value>) -> Value {
+    pub(super) fn emit_pointwise(
+        &self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        v: ValueId,
+        known: &HashMap<ValueId, Value>,
+    ) -> Value {
         let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
             unreachable!("reductions come from loops")
         };
@@ -404,7 +266,13 @@ impl Scheduler<'_> {
         value
     }
 
-    fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &OperandSource, known: &HashMap<ValueId, Value>) -> Value {
+    pub(super) fn operand(
+        &self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        s: &OperandSource,
+        known: &HashMap<ValueId, Value>,
+    ) -> Value {
         match s {
             OperandSource::Number(x) => k.constant(*x),
             OperandSource::Member(v) => known
@@ -422,7 +290,7 @@ impl Scheduler<'_> {
         }
     }
 
-    fn store(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, value: Value) {
+    pub(super) fn store(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, value: Value) {
         let along = &self.cluster.member(v).expect("a member").along;
         let strides = self.own_strides(v, along);
         k.store(self.bufs[&v], vars.index(0, &strides), value);

@@ -12,6 +12,7 @@
 
 mod blocks;
 mod emit;
+mod nests;
 mod split;
 mod tiles;
 mod vars;

@@ -63,25 +63,20 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
     let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.bind_operand(a)).collect();
     let out = w.bind_result(v);
     let k = &mut w.k;
-    let (shape, first) = (&def.shape, &tir.value(args[0]).shape);
+    let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
+    let (shape, first) = (&def.shape, &sizes[0]);
     match how {
-        Special::Concat { dim } => {
-            let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
-            write_concat(k, &operands, &sizes, &out, *dim);
-        }
-        Special::Rows { wrap } => write_rows(k, &operands, &out, first, &tir.value(args[1]).shape, *wrap),
+        Special::Concat { dim } => write_concat(k, &operands, &sizes, &out, *dim),
+        Special::Rows { wrap } => write_rows(k, &operands, &out, first, &sizes[1], *wrap),
         Special::Pad { before, value } => store_each(k, shape, &out, |k, i| {
+            let (buffer, access) = &operands[0];
             let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
-            let conds = src.iter().zip(first);
-            let conds = conds.map(|(s, &n)| Cond::within(s.clone(), n)).collect();
-            k.load_or(operands[0].0, element_index(&operands[0].1, &src), conds, *value)
+            let conds = src.iter().zip(first).map(|(s, &n)| Cond::within(s.clone(), n));
+            k.load_or(*buffer, element_index(access, &src), conds.collect(), *value)
         }),
         Special::MaxPool(_) | Special::AvgPool { .. } => {
-            let x = WindowedInput {
-                dtype: def.dtype,
-                sizes: first,
-                x: &operands[0],
-            };
+            let (dtype, sizes, x) = (def.dtype, first, &operands[0]);
+            let x = WindowedInput { dtype, sizes, x };
             store_each(k, shape, &out, |k, i| pool_element(k, how, &x, i));
         }
         Special::Scan { dim, how } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *how),

@@ -29,6 +29,17 @@ enum ScanCarry {
     Compensated,
 }
 
+impl ScanCarry {
+    /// The carry of a scan. `along`: whether it runs along the last dim.
+    fn choose(how: ScanOp, is_f32: bool, along: bool) -> ScanCarry {
+        match how {
+            _ if !is_f32 => ScanCarry::Plain,
+            ScanOp::Sum if !along => ScanCarry::Compensated,
+            _ => ScanCarry::Wide,
+        }
+    }
+}
+
 /// The kernel of a running sum or product along `dim`.
 pub(super) fn write_scan(
     k: &mut KernelBuilder,
@@ -42,11 +53,7 @@ pub(super) fn write_scan(
     let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
     let (n, along) = (shape[dim], dim + 1 == shape.len());
     let is_f32 = scan.dtype(k) == DType::F32;
-    let carry = match how {
-        _ if !is_f32 => ScanCarry::Plain,
-        ScanOp::Sum if !along => ScanCarry::Compensated,
-        _ => ScanCarry::Wide,
-    };
+    let carry = ScanCarry::choose(how, is_f32, along);
     if is_f32 && along && how == ScanOp::Sum && n >= 4 * BLOCK {
         return match others.is_empty() {
             true => scan.emit_long_row(k, &[], n),

@@ -88,13 +88,8 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
         Some(b) => Some(concat_tensors(b, &[total])?),
         None => None,
     };
-    let with_features = |n: usize| -> Option<TensorType> {
-        let mut t = ty.clone();
-        *t.shape.as_mut()?.last_mut()? = n.into();
-        Some(t)
-    };
-    let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| with_features(n)).collect();
-    let (types, whole) = (types?, with_features(total)?);
+    let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| with_features(&ty, n)).collect();
+    let (types, whole) = (types?, with_features(&ty, total)?);
     let source = NodeOrigin::from_node(graph, first.node, "merge-matmul");
     let before = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(first.node));
@@ -115,6 +110,13 @@ fn merge_products(module: &mut GraphModule, graph: &mut Graph, group: &[Linear])
     replace_by_parts(graph, group, split, types);
     graph.set_insert_point(before);
     Some(())
+}
+
+/// The type with `n` features, its last dimension.
+fn with_features(ty: &TensorType, n: usize) -> Option<TensorType> {
+    let mut t = ty.clone();
+    *t.shape.as_mut()?.last_mut()? = n.into();
+    Some(t)
 }
 
 /// Replaces each product of a group by its part of `split`.

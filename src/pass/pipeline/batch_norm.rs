@@ -216,10 +216,8 @@ impl Producer {
     fn from_norm(module: &GraphModule, graph: &Graph, norm: &Norm) -> Result<Producer, String> {
         let node = norm.input;
         let not = |what: &str| Err(what.to_string());
-        let Some(op) = canonical_op(graph, node) else {
-            return not("the producer is not a convolution or matrix product");
-        };
-        let Some((weight, bias)) = weight_params(op) else {
+        let op = canonical_op(graph, node);
+        let Some((op, (weight, bias))) = op.and_then(|op| Some((op, weight_params(op)?))) else {
             return not("the producer is not a convolution or matrix product");
         };
         if graph[node].users().len() != 1 {

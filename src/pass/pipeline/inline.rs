@@ -147,10 +147,7 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                     copies += 1;
                     own = copy_of(module, &g, copies)?;
                     copied += module.graphs[&own].len();
-                    if copied > MAX_NODES {
-                        let title = format!("copying `{g}` for each use creates more than {MAX_NODES} nodes");
-                        return Err(Diagnostic::new(Code::E0601, title));
-                    }
+                    check_copied_nodes(copied, &g)?;
                     used.insert(own.clone());
                 }
                 renamed.push(own.clone());
@@ -162,6 +159,14 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         }
     }
     Ok(copies)
+}
+
+fn check_copied_nodes(copied: usize, name: &str) -> Result<(), Diagnostic> {
+    if copied <= MAX_NODES {
+        return Ok(());
+    }
+    let title = format!("copying `{name}` for each use creates more than {MAX_NODES} nodes");
+    Err(Diagnostic::new(Code::E0601, title))
 }
 
 /// Replaces the names of graphs in the arguments of node `n`, in order.

@@ -116,24 +116,23 @@ impl<'m> Normalize<'m> {
                 Ok(n)
             }
             Operand::Item(n, path) => {
-                let mut at = *n;
+                let mut whole = *n;
                 for i in 0..path.len() {
                     let key = (*n, path[..=i].to_vec());
-                    at = match self.items.get(&key) {
-                        Some(&item) => item,
-                        None => {
-                            let ty = item_type(graph, at, path[i]);
-                            let args = vec![Val::Leaf(at), Val::int(path[i] as i64)];
-                            let item = insert_before(graph, user, ty, |g| g.call_op(OpId::ItemOf, args));
-                            self.items.insert(key, item);
-                            item
-                        }
-                    };
+                    let item = || item_before(graph, user, whole, path[i]);
+                    whole = *self.items.entry(key).or_insert_with(item);
                 }
-                Ok(at)
+                Ok(whole)
             }
         }
     }
+}
+
+/// Inserts a node before `user` that takes item `i` of the value `whole`.
+fn item_before(graph: &mut Graph, user: NodeId, whole: NodeId, i: usize) -> NodeId {
+    let ty = item_type(graph, whole, i);
+    let args = vec![Val::Leaf(whole), Val::int(i as i64)];
+    insert_before(graph, user, ty, |g| g.call_op(OpId::ItemOf, args))
 }
 
 fn insert_before(graph: &mut Graph, user: NodeId, ty: Type, make: impl FnOnce(&mut Graph) -> NodeId) -> NodeId {

@@ -88,26 +88,21 @@ fn replace_one(
         }
         a
     };
-    let mut map: HashMap<NodeId, Arg> = placeholders
-        .iter()
-        .copied()
-        .zip(m.placeholder_nodes.iter().map(latest))
-        .collect();
+    let values = m.placeholder_nodes.iter().map(latest);
+    let mut map: HashMap<NodeId, Arg> = placeholders.iter().copied().zip(values).collect();
     let result = copy_to(graph, insert_point(graph, m)?, replacement, &mut map)?;
-    let replacements: Vec<NodeId> = replacement
+    let inner = replacement
         .iter()
-        .filter(|n| replacement[*n].op() != Opcode::Placeholder)
-        .filter_map(|n| map.get(&n)?.as_leaf().copied())
-        .collect();
+        .filter(|n| replacement[*n].op() != Opcode::Placeholder);
+    let replacements: Vec<NodeId> = inner.filter_map(|n| map.get(&n)?.as_leaf().copied()).collect();
     let results: Vec<Arg> = match result {
         Val::Tuple(v) | Val::List(v) => v,
         v => vec![v],
     };
     let (wanted, made) = (m.returning_nodes.len(), results.len());
     if wanted != made {
-        return pattern_error(format!(
-            "the pattern returns {wanted} values, but the replacement returns {made}"
-        ));
+        let title = format!("the pattern returns {wanted} values, but the replacement returns {made}");
+        return pattern_error(title);
     }
     replace_uses(graph, m, &results, &replacements, renewed);
     erase_matched(graph, pattern, m)?;

@@ -16,5 +16,6 @@
 
 mod parse;
 mod print;
+mod special;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,19 @@
 //! Parses tensor IR from text.
 
 use super::print::combine_name;
+use super::special::parse_special;
 use crate::kernel::IrTextError;
-use crate::lower::ir::{Attend, Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
-use crate::math::contract::{Activation, RecurrentCell};
+use crate::lower::ir::{Def, SpatialWindow, Tir, ValueId};
+use crate::math::contract::Activation;
 use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
 use crate::scalar::ScalarExpr;
-use crate::scalar::text::{parse_constant, parse_expr};
+use crate::scalar::text::parse_expr;
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{DType, TensorType, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-type ParseResult<T> = Result<T, String>;
+pub(super) type ParseResult<T> = Result<T, String>;
 
 impl Tir {
     /// Parses what `Display` writes, except for calls. Constants become zeros.
@@ -37,48 +38,52 @@ struct TirParser {
 }
 
 /// The right side of a line: `head(%a, %b) key=value key { expression }`.
-struct RightSide<'a> {
-    head: &'a str,
+pub(super) struct RightSide<'a> {
+    pub head: &'a str,
     /// The number after a head without operands.
     number: Option<usize>,
-    args: Vec<ValueId>,
+    pub args: Vec<ValueId>,
     attributes: HashMap<&'a str, &'a str>,
     /// The expressions by the key before them. The key of an expression without one is empty.
     blocks: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> RightSide<'a> {
-    fn parse_attribute<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> ParseResult<Option<T>> {
+    pub(super) fn parse_attribute<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> ParseResult<Option<T>> {
         let read = |text: &&str| read(text).ok_or_else(|| format!("invalid value in `{key}={text}`"));
         self.attributes.get(key).map(read).transpose()
     }
 
-    fn number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Option<T>> {
+    pub(super) fn number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Option<T>> {
         self.parse_attribute(key, |t| t.parse().ok())
     }
 
-    fn required_number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<T> {
-        self.number(key)?
-            .ok_or_else(|| format!("`{}` needs `{key}=`", self.head))
+    pub(super) fn required_attribute<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> ParseResult<T> {
+        let value = self.parse_attribute(key, read)?;
+        value.ok_or_else(|| format!("`{}` needs `{key}=`", self.head))
     }
 
-    fn flag(&self, key: &str) -> ParseResult<bool> {
+    pub(super) fn required_number<T: std::str::FromStr>(&self, key: &str) -> ParseResult<T> {
+        self.required_attribute(key, |t| t.parse().ok())
+    }
+
+    pub(super) fn flag(&self, key: &str) -> ParseResult<bool> {
         Ok(self.number::<u8>(key)?.unwrap_or(0) != 0)
     }
 
-    fn list<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Vec<T>> {
+    pub(super) fn list<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Vec<T>> {
         let found = self.parse_attribute(key, |t| {
             split_items(t)?.map(|i| i.parse().ok()).collect::<Option<Vec<T>>>()
         })?;
         found.ok_or_else(|| format!("`{}` needs `{key}=[…]`", self.head))
     }
 
-    fn arg(&self, i: usize) -> ParseResult<ValueId> {
+    pub(super) fn arg(&self, i: usize) -> ParseResult<ValueId> {
         let found = self.args.get(i).copied();
         found.ok_or_else(|| format!("`{}` needs {} operands", self.head, i + 1))
     }
 
-    fn window(&self) -> ParseResult<SpatialWindow> {
+    pub(super) fn window(&self) -> ParseResult<SpatialWindow> {
         Ok(SpatialWindow {
             first: self.required_number("first")?,
             kernel: self.list("kernel")?,
@@ -350,77 +355,4 @@ fn parse_affine(text: &str) -> Option<AffineIndex> {
         }
     }
     Some(index)
-}
-
-fn parse_special(line: &RightSide) -> ParseResult<Special> {
-    line.arg(0)?;
-    Ok(match line.head {
-        "concat" => Special::Concat {
-            dim: line.required_number("dim")?,
-        },
-        "rows" => Special::Rows {
-            wrap: line.flag("wrap")?,
-        },
-        "pad" => Special::Pad {
-            before: line.list("before")?,
-            value: line
-                .parse_attribute("value", parse_constant)?
-                .ok_or("`pad` needs `value=`")?,
-        },
-        "max_pool" => Special::MaxPool(line.window()?),
-        "avg_pool" => Special::AvgPool {
-            window: line.window()?,
-            count_include_pad: line.flag("count_include_pad")?,
-            divisor: line.number("divisor")?,
-        },
-        "cumsum" | "cumprod" => Special::Scan {
-            dim: line.required_number("dim")?,
-            how: if line.head == "cumsum" {
-                ScanOp::Sum
-            } else {
-                ScanOp::Product
-            },
-        },
-        "recurrent" => Special::Recurrent {
-            cell: line
-                .parse_attribute("cell", parse_cell)?
-                .ok_or("`recurrent` needs `cell=`")?,
-            reverse: line.flag("reverse")?,
-            projected: line.flag("projected")?,
-        },
-        "attention" => Special::Attention(parse_attention(line)?),
-        head => {
-            return Err(format!("`{head}` is not a readable operation of the tensor IR"));
-        }
-    })
-}
-
-fn parse_attention(line: &RightSide) -> ParseResult<Attend> {
-    Ok(Attend {
-        masks: [
-            line.parse_attribute("mask", parse_mask)?.flatten(),
-            line.parse_attribute("bias", parse_mask)?.flatten(),
-        ],
-        causal: line.flag("causal")?,
-        scale: line.required_number("scale")?,
-        safe: line.flag("safe")?,
-        rows_first: line.flag("rows_first")?,
-    })
-}
-
-fn parse_mask(text: &str) -> Option<Option<DType>> {
-    match text {
-        "none" => Some(None),
-        d => DType::from_short(d).map(Some),
-    }
-}
-
-fn parse_cell(text: &str) -> Option<RecurrentCell> {
-    let all = [
-        RecurrentCell::Lstm,
-        RecurrentCell::Gru,
-        RecurrentCell::Tanh,
-        RecurrentCell::Relu,
-    ];
-    all.into_iter().find(|c| format!("{c:?}").to_lowercase() == text)
 }

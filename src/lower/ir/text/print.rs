@@ -195,13 +195,8 @@ fn print_special(how: &Special) -> (&'static str, String) {
             let counts = if *count_include_pad { " count_include_pad=1" } else { "" };
             ("avg_pool", format!("{}{counts}{divisor}", print_window(w)))
         }
-        Special::Scan { dim, how } => {
-            let name = match how {
-                ScanOp::Sum => "cumsum",
-                ScanOp::Product => "cumprod",
-            };
-            (name, format!(" dim={dim}"))
-        }
+        Special::Scan { dim, how: ScanOp::Sum } => ("cumsum", format!(" dim={dim}")),
+        Special::Scan { dim, .. } => ("cumprod", format!(" dim={dim}")),
         Special::Recurrent {
             cell,
             reverse,
@@ -209,15 +204,15 @@ fn print_special(how: &Special) -> (&'static str, String) {
         } => {
             let cell = format!("{cell:?}").to_lowercase();
             let [reverse, projected] = [*reverse, *projected].map(u8::from);
-            let text = format!(" cell={cell} reverse={reverse} projected={projected}");
-            ("recurrent", text)
+            let flags = format!("reverse={reverse} projected={projected}");
+            ("recurrent", format!(" cell={cell} {flags}"))
         }
         Special::Attention(a) => {
             let [mask, bias] = a.masks.map(|m| m.map_or("none".to_string(), |d| d.to_string()));
             let [causal, safe, rows_first] = [a.causal, a.safe, a.rows_first].map(u8::from);
+            let flags = format!("causal={causal} safe={safe} rows_first={rows_first}");
             let scale = write_float(a.scale);
-            let how = format!("scale={scale} causal={causal} safe={safe} rows_first={rows_first}");
-            ("attention", format!(" mask={mask} bias={bias} {how}"))
+            ("attention", format!(" mask={mask} bias={bias} scale={scale} {flags}"))
         }
     }
 }

@@ -19,6 +19,12 @@ fn changes_memory_order(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
     format.is_some_and(|f| !f.is_none() && !plain(f)) && at.and_then(|at| has_format(call, at)) != Some(true)
 }
 
+/// Whether a conversion to the operand's own type makes a new tensor. One that converts nothing returns its operand.
+fn converts(graph: &Graph, n: NodeId, op: &'static Op, operand: &ViewPlace) -> OpResult<bool> {
+    let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.is(OpId::To);
+    Ok(copies || changes_memory_order(&types_of(graph, n, op)?, operand.layout.as_ref()))
+}
+
 impl Functionalize<'_> {
     /// Rewrites a node whose result may share memory with its first argument.
     pub(super) fn rewrite_alias(
@@ -49,16 +55,13 @@ impl Functionalize<'_> {
             self.places.insert(n, place);
             return Ok(());
         }
+        let parent = self.place_of(graph, x);
         if op.view.is_none() {
-            // A conversion that converts nothing returns its operand.
-            let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.is(OpId::To);
-            let place = self.place_of(graph, x);
-            if from == to && !copies && !changes_memory_order(&types_of(graph, n, op)?, place.layout.as_ref()) {
-                self.places.insert(n, place);
+            if from == to && !converts(graph, n, op, &parent)? {
+                self.places.insert(n, parent);
             }
             return Ok(());
         }
-        let parent = self.place_of(graph, x);
         if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
             self.places.insert(n, place);
         }

@@ -43,14 +43,7 @@ impl Functionalize<'_> {
             return Ok(());
         }
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
-            // `x.unsqueeze_(0)`: from here on, `x` is the view.
-            let parent = self.place_of(graph, x);
-            let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of a view is not a tensor"))?;
-            if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
-                self.places.insert(n, place);
-            }
-            self.newest.insert(x, n);
-            return Ok(());
+            return self.rewrite_view_in_place(graph, n, op, x);
         }
         let wanted = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
         let value = self.convert_to_target(graph, n, &ty, &wanted)?;
@@ -58,6 +51,23 @@ impl Functionalize<'_> {
         let may = |at: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, at));
         let shared = place.layout.as_ref().is_some_and(may);
         self.store_in_root(graph, x, value, place, shared)
+    }
+
+    /// Rewrites a view in place, such as `x.unsqueeze_(0)`: from here on, `x` is the view.
+    fn rewrite_view_in_place(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        x: NodeId,
+    ) -> Result<(), FunctionalizeError> {
+        let parent = self.place_of(graph, x);
+        let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of a view is not a tensor"))?;
+        if let Some(place) = self.place_through_view(graph, n, op, &parent, &from)? {
+            self.places.insert(n, place);
+        }
+        self.newest.insert(x, n);
+        Ok(())
     }
 
     /// Rewrites a random draw so that it follows the memory order of its operand.
@@ -271,10 +281,7 @@ impl Functionalize<'_> {
         let point = point_after(graph, value);
         let route = self.write_route(graph, x, &place)?;
         let shares = matches!(route, WriteRoute::Changes(..));
-        if let WriteRoute::Changes(_, window) = &route
-            && !shared
-            && is_expanded(&window.size, &window.strides)
-        {
+        if !shared && route.is_expanded() {
             return Err(expanded_write_error().into());
         }
         let new_base = written_at(graph, value, point, |b| match &route {
@@ -311,6 +318,13 @@ enum WriteRoute {
     Window(Vec<ViewStep>),
     /// Like `Window`, whose last step is the window, but its elements may share memory.
     Changes(Vec<ViewStep>, StridedWindow),
+}
+
+impl WriteRoute {
+    /// Whether the write reaches a window with several elements in one place.
+    fn is_expanded(&self) -> bool {
+        matches!(self, WriteRoute::Changes(_, window) if is_expanded(&window.size, &window.strides))
+    }
 }
 
 /// Writes the elements of `value` that differ from the window's to the window, which is the last step. Returns the new

@@ -1,0 +1,76 @@
+//! Parses operations with kernels of their own.
+
+use super::parse::{ParseResult, RightSide};
+use crate::lower::ir::{Attend, ScanOp, Special};
+use crate::math::contract::RecurrentCell;
+use crate::scalar::text::parse_constant;
+use crate::types::DType;
+
+pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
+    line.arg(0)?;
+    Ok(match line.head {
+        "concat" => Special::Concat {
+            dim: line.required_number("dim")?,
+        },
+        "rows" => Special::Rows {
+            wrap: line.flag("wrap")?,
+        },
+        "pad" => Special::Pad {
+            before: line.list("before")?,
+            value: line.required_attribute("value", parse_constant)?,
+        },
+        "max_pool" => Special::MaxPool(line.window()?),
+        "avg_pool" => Special::AvgPool {
+            window: line.window()?,
+            count_include_pad: line.flag("count_include_pad")?,
+            divisor: line.number("divisor")?,
+        },
+        "cumsum" | "cumprod" => Special::Scan {
+            dim: line.required_number("dim")?,
+            how: if line.head == "cumsum" {
+                ScanOp::Sum
+            } else {
+                ScanOp::Product
+            },
+        },
+        "recurrent" => Special::Recurrent {
+            cell: line.required_attribute("cell", parse_cell)?,
+            reverse: line.flag("reverse")?,
+            projected: line.flag("projected")?,
+        },
+        "attention" => Special::Attention(parse_attention(line)?),
+        head => {
+            return Err(format!("`{head}` is not a readable operation of the tensor IR"));
+        }
+    })
+}
+
+fn parse_attention(line: &RightSide) -> ParseResult<Attend> {
+    Ok(Attend {
+        masks: [
+            line.parse_attribute("mask", parse_mask)?.flatten(),
+            line.parse_attribute("bias", parse_mask)?.flatten(),
+        ],
+        causal: line.flag("causal")?,
+        scale: line.required_number("scale")?,
+        safe: line.flag("safe")?,
+        rows_first: line.flag("rows_first")?,
+    })
+}
+
+fn parse_mask(text: &str) -> Option<Option<DType>> {
+    match text {
+        "none" => Some(None),
+        d => DType::from_short(d).map(Some),
+    }
+}
+
+fn parse_cell(text: &str) -> Option<RecurrentCell> {
+    let all = [
+        RecurrentCell::Lstm,
+        RecurrentCell::Gru,
+        RecurrentCell::Tanh,
+        RecurrentCell::Relu,
+    ];
+    all.into_iter().find(|c| format!("{c:?}").to_lowercase() == text)
+}
