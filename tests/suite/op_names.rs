@@ -17,7 +17,7 @@ const WORDS: [(&str, usize, &str); 14] = [
     ("driver/show/form.rs", 1, "forms of printed models"),
     ("graph/fxir/statements.rs", 7, "Python's functions"),
     ("graph/purity.rs", 1, "methods of torch that write"),
-    ("graph/torch/python.rs", 1, "Python's functions"),
+    ("graph/torch/python/calls.rs", 1, "Python's functions"),
     ("lower/ir/text/parse.rs", 4, "words of tensor IR's text"),
     ("lower/ir/text/special.rs", 4, "words of tensor IR's text"),
     ("op/autocast.rs", 3, "the dispatcher's names, by which autocast goes"),
