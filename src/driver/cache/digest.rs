@@ -27,6 +27,15 @@ impl fmt::Display for Digest {
     }
 }
 
+impl Digest {
+    /// The hash that [`Display`](fmt::Display) wrote.
+    pub(super) fn parse(text: &str) -> Option<Digest> {
+        let (high, low) = text.split_at_checked(16).filter(|_| text.len() == 32)?;
+        let word = |t| u64::from_str_radix(t, 16).ok();
+        Some(Digest([word(high)?, word(low)?]))
+    }
+}
+
 /// Hashes a list of items. Their lengths are part of the hash, so that `["ab", "c"]` and `["a", "bc"]` differ.
 #[derive(Default)]
 pub(super) struct Hasher(Vec<u8>);

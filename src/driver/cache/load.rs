@@ -6,7 +6,6 @@ use crate::driver::files;
 use crate::driver::load::LoadedModel;
 use crate::driver::session::{Session, Staged};
 use crate::driver::stage::{Stage, StageProduct};
-use crate::tensor::map_file;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,8 +18,9 @@ impl Session {
             return self.load(path);
         };
         let archive = path != "-" && self.weights.is_none() && files::is_archive(Path::new(path));
-        let archive = archive.then(|| map_file(Path::new(path)).ok()).flatten();
-        let cached = archive.and_then(|map| CachedModel::of_archive(&cache, Path::new(path), map));
+        let cached = archive
+            .then(|| CachedModel::of_archive(&cache, Path::new(path)))
+            .flatten();
         let cached = match cached.map(|c| (c.read_inputs(&mut self.sources), c)) {
             Some((Some(module), cached)) => {
                 self.took_since(Stage::Load, StageProduct::Module(&module), start);

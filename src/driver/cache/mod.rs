@@ -9,6 +9,7 @@
 
 mod digest;
 mod folder;
+mod known;
 mod load;
 mod model;
 mod store;
@@ -95,6 +96,7 @@ impl Cache {
 
     /// Removes all entries. Gives how many bytes they took.
     pub fn clear(&self) -> io::Result<u64> {
+        self.forget_hashes();
         folder::clear(&self.folder)
     }
 }

@@ -1,6 +1,7 @@
 //! A model that has a key in the cache.
 
 use super::digest::{Digest, Hasher};
+use super::known::FileState;
 use super::store::{ModelRecord, PendingEntry};
 use super::{Cache, folder};
 use crate::artifact::{BUILD, CodeOptions, PartSource, key_bytes};
@@ -16,7 +17,7 @@ use crate::pass::PassOptions;
 use crate::runtime::Executable;
 use crate::source::Sources;
 use crate::target::Target;
-use crate::tensor::{Tensor, mapped_bytes};
+use crate::tensor::{Tensor, map_file, mapped_bytes};
 use crate::types::Type;
 use memmap2::Mmap;
 use std::collections::HashMap;
@@ -41,12 +42,24 @@ pub struct CachedModel {
 }
 
 impl CachedModel {
-    /// A model in an archive that is mapped. Nothing of it is read but its bytes.
-    pub(in crate::driver) fn of_archive(cache: &Arc<Cache>, path: &Path, map: Arc<Mmap>) -> Option<CachedModel> {
-        let whole = mapped_bytes(&map);
+    /// A model in an archive. Nothing of it is read but its bytes, and these only if its hash is not known.
+    pub(in crate::driver) fn of_archive(cache: &Arc<Cache>, path: &Path) -> Option<CachedModel> {
         let mut h = new_key("archive")?;
-        h.add_with(&map, &|read| whole.release_part(read));
-        Some(CachedModel::new(cache, &h, Some((path.to_path_buf(), map))))
+        let state = FileState::of_path(path);
+        let map = map_file(path).ok()?;
+        // Another file in its place would be mapped under this one's hash.
+        let state = state.filter(|s| FileState::of_path(path).as_ref() == Some(s));
+        let known = state.as_ref().and_then(|s| cache.known_hash(s));
+        let key = known.unwrap_or_else(|| {
+            let whole = mapped_bytes(&map);
+            h.add_with(&map, &|read| whole.release_part(read));
+            let key = h.finish();
+            if let Some(state) = &state {
+                cache.keep_hash(state, key);
+            }
+            key
+        });
+        Some(CachedModel::new(cache, key, Some((path.to_path_buf(), map))))
     }
 
     /// A model that was read, from a text, with its weights.
@@ -59,13 +72,13 @@ impl CachedModel {
             h.add(format!("{:?} {:?} {:?}", attribute.kind, value.dtype(), value.shape()).as_bytes());
             hash_tensor(&mut h, value);
         }
-        Some(CachedModel::new(cache, &h, None))
+        Some(CachedModel::new(cache, h.finish(), None))
     }
 
-    fn new(cache: &Arc<Cache>, h: &Hasher, archive: Option<(PathBuf, Arc<Mmap>)>) -> CachedModel {
+    fn new(cache: &Arc<Cache>, key: Digest, archive: Option<(PathBuf, Arc<Mmap>)>) -> CachedModel {
         CachedModel {
             cache: cache.clone(),
-            key: h.finish(),
+            key,
             archive,
             record: ModelRecord::default(),
             opened: Mutex::default(),

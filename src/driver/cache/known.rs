@@ -1,0 +1,160 @@
+//! Archives whose hashes are known: a start need not read a file that has not changed since it was hashed.
+//!
+//! A file is taken for unchanged if it is the same inode with the same length and the same times of modification and of status change, as
+//! git's index takes it. A write changes these times, but not always at once: a page that a process has mapped and already written to
+//! takes further writes until the system stores it, half a minute later. So only hashes of files that had rested are kept.
+
+use super::digest::Digest;
+use super::{Cache, folder};
+use crate::artifact::BUILD;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// The file in the folder of the cache: a line for each archive, the last one hashed last.
+const NAME: &str = "archives.txt";
+
+/// How many archives are remembered.
+const MOST: usize = 1000;
+
+/// How long a file rests before its hash is kept: longer than the system defers the writing of mapped pages.
+const REST: Duration = Duration::from_secs(60);
+
+/// What tells whether a file has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileState {
+    /// The inode, the length and the times; also the build of fxc, which hashes depend on.
+    text: String,
+    changed: SystemTime,
+}
+
+impl FileState {
+    /// The state of a file; `None` where systems do not tell.
+    pub(super) fn of_path(path: &Path) -> Option<FileState> {
+        FileState::of_metadata(&fs::metadata(path).ok()?)
+    }
+
+    #[cfg(unix)]
+    fn of_metadata(meta: &Metadata) -> Option<FileState> {
+        use std::os::unix::fs::MetadataExt;
+        let times = [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())];
+        let (seconds, nanos) = times.into_iter().max()?;
+        let after_epoch = Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?);
+        Some(FileState {
+            text: format!("{} {} {} {times:?} {BUILD}", meta.dev(), meta.ino(), meta.len()),
+            changed: SystemTime::UNIX_EPOCH.checked_add(after_epoch)?,
+        })
+    }
+
+    #[cfg(not(unix))]
+    fn of_metadata(_: &Metadata) -> Option<FileState> {
+        None
+    }
+
+    fn has_rested(&self) -> bool {
+        SystemTime::now()
+            .duration_since(self.changed)
+            .is_ok_and(|age| age > REST)
+    }
+}
+
+impl Cache {
+    /// The hash of a file that was hashed in this state.
+    pub(super) fn known_hash(&self, state: &FileState) -> Option<Digest> {
+        if !self.is_safe() {
+            return None;
+        }
+        let text = fs::read_to_string(self.list_of_archives()).ok()?;
+        text.lines().rev().find_map(|line| {
+            let (digest, known) = line.split_once(' ')?;
+            (known == state.text).then(|| Digest::parse(digest)).flatten()
+        })
+    }
+
+    /// Keeps the hash of a file. Where that fails, the file is hashed at each start.
+    pub(super) fn keep_hash(&self, state: &FileState, digest: Digest) {
+        if state.has_rested() {
+            let _ = self.write_hash(state, digest);
+        }
+    }
+
+    fn write_hash(&self, state: &FileState, digest: Digest) -> io::Result<()> {
+        folder::create(&self.folder)?;
+        if !self.is_safe() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let path = self.list_of_archives();
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = old.lines().filter(|l| !l.ends_with(&state.text)).collect();
+        let recent = &lines[lines.len().saturating_sub(MOST - 1)..];
+        let mut text: String = recent.iter().map(|l| format!("{l}\n")).collect();
+        text += &format!("{digest} {}\n", state.text);
+        // Processes that write at the same time lose each other's lines, but each sees a whole file.
+        let temporary = self.folder.join(format!(".{NAME}.fxc.{}.tmp", std::process::id()));
+        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Forgets all archives.
+    pub(super) fn forget_hashes(&self) {
+        // There may be none.
+        let _ = fs::remove_file(self.list_of_archives());
+    }
+
+    fn list_of_archives(&self) -> PathBuf {
+        self.folder.join(NAME)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::digest::Hasher;
+    use super::*;
+
+    #[test]
+    fn only_the_same_state_of_a_file_is_known() {
+        let dir = std::env::temp_dir().join(format!("fxc-known-{}", std::process::id()));
+        let cache = Cache::open(dir.join("cache"), 1 << 20).unwrap();
+        folder::create(&dir).unwrap();
+        let file = dir.join("model.pt2");
+        fs::write(&file, b"one").unwrap();
+        let fresh = FileState::of_path(&file).unwrap();
+        let digest = Hasher::default().finish();
+        cache.keep_hash(&fresh, digest);
+        assert_eq!(
+            cache.known_hash(&fresh),
+            None,
+            "a file that has just changed may change unnoticed"
+        );
+
+        let rested = FileState {
+            changed: SystemTime::UNIX_EPOCH,
+            ..fresh
+        };
+        cache.keep_hash(&rested, digest);
+        assert_eq!(cache.known_hash(&rested), Some(digest));
+        assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
+        fs::write(&file, b"two").unwrap();
+        let other = FileState::of_path(&file).unwrap();
+        assert_ne!(other.text, rested.text);
+        assert_eq!(cache.known_hash(&other), None);
+        for i in 0..MOST {
+            let text = format!("{i}");
+            cache.keep_hash(&FileState { text, ..rested.clone() }, digest);
+        }
+        assert_eq!(cache.known_hash(&rested), None, "the list has an end");
+        cache.clear().unwrap();
+        assert_eq!(
+            cache.known_hash(&FileState {
+                text: "5".into(),
+                ..rested
+            }),
+            None
+        );
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
