@@ -5,7 +5,7 @@
 //! resolved to a row of the op table (`resolve`), the row's rule computes the result's type, and annotations are checked
 //! against it.
 //!
-//! Sizes may be symbolic. Rules demand equations between them ([`Sizes`]). An equation that is linear in one variable binds the
+//! Sizes may be symbolic. Rules demand equations between them ([`Sizes`](crate::op::Sizes)). An equation that is linear in one variable binds the
 //! variable (`solve`), an equation that cannot be decided becomes a guard, and a contradiction is an error that names both
 //! places.
 //!
