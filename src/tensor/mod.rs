@@ -9,6 +9,7 @@ mod element;
 #[cfg(feature = "compiler")]
 pub mod files;
 mod float8;
+mod gather;
 mod layout;
 mod mapped;
 #[cfg(feature = "ndarray")]
@@ -19,16 +20,18 @@ mod storage;
 mod view;
 mod wide;
 
-pub use element::{Element, Scalar, cells_of_mut};
+pub use element::{Element, Scalar, cells_of, cells_of_mut};
+pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
 pub use layout::LayoutError;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
 pub use view::{View, ViewMut};
-pub use wide::with_wide_vectors;
+pub use wide::{WideLoop, run_wide, with_wide_vectors};
 
 use crate::types::{DType, TensorType};
+use half::{bf16, f16};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -249,7 +252,22 @@ impl Tensor {
             let wide: Vec<i64> = self.as_slice::<i32>().iter().map(|&v| v as i64).collect();
             return Tensor::from_slice(&self.shape, &wide);
         }
-        Tensor::from_fn(dtype, &self.shape, |i| self.get(i))
+        // Routines compute half types in f32.
+        match (self.dtype, dtype) {
+            (DType::F16, DType::F32) => self.map_elements(f16::to_f32),
+            (DType::BF16, DType::F32) => self.map_elements(bf16::to_f32),
+            (DType::F32, DType::F16) => self.map_elements(f16::from_f32),
+            (DType::F32, DType::BF16) => self.map_elements(bf16::from_f32),
+            _ => Tensor::from_fn(dtype, &self.shape, |i| self.get(i)),
+        }
+    }
+
+    /// The tensor of `f` of each element.
+    fn map_elements<A: Element, B: Element>(&self, f: impl Fn(A) -> B) -> Tensor {
+        let mut out = Tensor::zeros(B::DTYPE, &self.shape);
+        let pairs = out.as_mut_slice::<B>().iter_mut().zip(self.as_slice::<A>());
+        pairs.for_each(|(o, &x)| *o = f(x));
+        out
     }
 
     /// The only element of a one-element tensor, like `Tensor.item()`.

@@ -19,6 +19,43 @@ pub fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// A loop with its operands. The compiler leaves large closures out of the functions that have vector instructions; it cannot do so with
+/// a `run` that is marked `#[inline(always)]`.
+pub trait WideLoop {
+    /// Runs the loop.
+    fn run(self);
+}
+
+/// [`with_wide_vectors`] for loops of any size.
+pub fn run_wide(l: impl WideLoop) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let common = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+        if common && wide && is_x86_feature_detected!("avx512vl") {
+            // SAFETY: the machine has the features.
+            return unsafe { loop_avx512(l) };
+        }
+        if common {
+            // SAFETY: the machine has the features.
+            return unsafe { loop_avx2(l) };
+        }
+    }
+    l.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+fn loop_avx512(l: impl WideLoop) {
+    l.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn loop_avx2(l: impl WideLoop) {
+    l.run();
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
 fn avx512<R>(f: impl FnOnce() -> R) -> R {

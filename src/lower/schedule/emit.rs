@@ -147,6 +147,9 @@ impl Scheduler<'_> {
         if let Some(t) = self.tiling() {
             return self.emit_tiles(k, &t);
         }
+        if let Some(inner) = self.short_last_dim() {
+            return self.emit_unrolled(k, inner);
+        }
         let kept = self.kept.clone();
         let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
         // In maps and columns the vector loop is the last kept dim.

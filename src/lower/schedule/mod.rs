@@ -13,6 +13,7 @@
 mod blocks;
 mod emit;
 mod nests;
+mod short;
 mod split;
 mod tiles;
 mod vars;

@@ -20,6 +20,7 @@ mod hyperbolic;
 mod inverse;
 mod load;
 mod log;
+mod neighbour;
 mod power;
 mod trig;
 
@@ -251,7 +252,7 @@ lane_functions! {
         Lgamma = gamma::Lgamma, Digamma = gamma::Digamma,
         I0 = bessel::I0, I0e = bessel::I0e, I1 = bessel::I1, I1e = bessel::I1e;
     binary:
-        Atan2 = inverse::Atan2, Pow = power::Pow, Hypot = power::Hypot, Zeta = gamma::Zeta
+        Atan2 = inverse::Atan2, Pow = power::Pow, Hypot = power::Hypot, Zeta = gamma::Zeta, Nextafter = neighbour::Nextafter
 }
 
 // Building blocks.

@@ -7,10 +7,9 @@
 //! of its portable kernels: on Intel processors torch draws Bernoulli and exponential numbers through MKL instead. torch also fills
 //! tensors with permuted memory in the order of their memory.
 
+mod blocks;
 mod normal;
 mod twister;
-
-pub use normal::normal_values;
 
 use crate::types::DType;
 use half::{bf16, f16};
@@ -193,6 +192,7 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::{Tensor, ViewMut};
 
     /// Each number is the result of torch 2.15 after `torch.manual_seed(7)`.
     #[test]
@@ -201,10 +201,17 @@ mod tests {
         let g = &mut fresh();
         let u: Vec<f64> = (0..3).map(|_| g.uniform(DType::F32, 0.0, 1.0)).collect();
         assert_eq!(u, UNIFORM);
-        let n = normal_values(&mut fresh(), DType::F32, 20, 0.0, 1.0);
-        assert_eq!(n.iter().map(|x| (*x as f32).to_bits()).collect::<Vec<_>>(), NORMAL);
-        let n = normal_values(&mut fresh(), DType::F64, 3, 0.0, 1.0);
-        assert_eq!(n, NORMAL_F64);
+        let normal = |dtype, n| {
+            let mut t = Tensor::zeros(dtype, &[n]);
+            fresh().fill_normal(&mut ViewMut::from(&mut t), 0.0, 1.0);
+            t
+        };
+        let n = normal(DType::F32, 20);
+        assert_eq!(
+            n.as_slice::<f32>().iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+            NORMAL
+        );
+        assert_eq!(normal(DType::F64, 3).as_slice::<f64>(), NORMAL_F64);
         let g = &mut fresh();
         assert_eq!((0..5).map(|_| g.integer(-3, 10)).collect::<Vec<_>>(), INTEGERS);
         assert_eq!(fresh().permutation(6), PERMUTATION);

@@ -7,48 +7,102 @@
 #![allow(clippy::excessive_precision)]
 
 use super::{Generator, round_to_dtype};
+use crate::tensor::{Scalar, ViewMut, WideLoop, run_wide};
 use crate::types::DType;
+use half::{bf16, f16};
 
+/// torch transforms this many numbers at once: pairs of the first and the second half.
 const BLOCK: usize = 16;
+/// The number of elements that are drawn and transformed while they are in cache. A multiple of [`BLOCK`].
+const PART: usize = 1024;
 
-/// Draws `n` normal numbers, rounded to `dtype`.
-pub fn normal_values(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) -> Vec<f64> {
-    if n < BLOCK {
-        return (0..n)
-            .map(|_| round_to_dtype(dtype, g.normal().mul_add(std, mean)))
-            .collect();
+impl Generator {
+    /// Fills a float tensor with normal numbers.
+    pub fn fill_normal(&mut self, out: &mut ViewMut<'_>, mean: f64, std: f64) {
+        let dtype = out.dtype();
+        let n = out.bytes_mut().len() / dtype.size();
+        if n < BLOCK {
+            for i in 0..n {
+                let x = round_to_dtype(dtype, self.normal().mul_add(std, mean));
+                Scalar::from_f64(dtype, x).write(out.bytes_mut(), i);
+            }
+            return;
+        }
+        match dtype {
+            DType::F32 => self.normal_f32(out.as_mut_slice(), mean as f32, std as f32),
+            DType::F64 => self.normal_f64(out.as_mut_slice(), mean, std),
+            DType::F16 => self.normal_half(out.as_mut_slice::<f16>(), f16::from_f32, mean as f32, std as f32),
+            _ => self.normal_half(out.as_mut_slice::<bf16>(), bf16::from_f32, mean as f32, std as f32),
+        }
     }
-    // Half types draw for whole blocks only; f32 and f64 draw for every element.
-    let drawn = match dtype {
-        DType::F32 | DType::F64 => n,
-        _ => n - n % BLOCK,
-    };
-    let mut out: Vec<f64> = (0..drawn).map(|_| g.unit_interval(dtype)).collect();
-    out.resize(n, 0.0);
-    for block in out.chunks_exact_mut(BLOCK) {
-        box_muller_block(dtype, block, mean, std);
+
+    fn normal_f32(&mut self, out: &mut [f32], mean: f32, std: f32) {
+        for part in out.chunks_mut(PART) {
+            self.fill_unit_f32(part);
+            run_wide(Blocks(part, mean, std));
+        }
+        if let Some(tail) = last_block(out) {
+            self.fill_unit_f32(tail);
+            run_wide(Blocks(tail, mean, std));
+        }
     }
-    if !n.is_multiple_of(BLOCK) {
-        // The last 16 are drawn again.
-        let tail = &mut out[n - BLOCK..];
-        tail.iter_mut().for_each(|x| *x = g.unit_interval(dtype));
-        box_muller_block(dtype, tail, mean, std);
+
+    fn normal_f64(&mut self, out: &mut [f64], mean: f64, std: f64) {
+        for part in out.chunks_mut(PART) {
+            self.fill_unit_f64(part);
+            transform_blocks_f64(part, mean, std);
+        }
+        if let Some(tail) = last_block(out) {
+            self.fill_unit_f64(tail);
+            transform_blocks_f64(tail, mean, std);
+        }
     }
-    out
+
+    /// Half types are computed in f32, and draw for whole blocks only.
+    fn normal_half<T>(&mut self, out: &mut [T], round: impl Fn(f32) -> T, mean: f32, std: f32) {
+        let mut wide = [0f32; PART];
+        let mut draw = |out: &mut [T]| {
+            let wide = &mut wide[..out.len()];
+            self.fill_unit_f32(wide);
+            run_wide(Blocks(wide, mean, std));
+            out.iter_mut().zip(&*wide).for_each(|(o, &x)| *o = round(x));
+        };
+        let whole = out.len() - out.len() % BLOCK;
+        out[..whole].chunks_mut(PART).for_each(&mut draw);
+        if let Some(tail) = last_block(out) {
+            draw(tail);
+        }
+    }
 }
 
-fn box_muller_block(dtype: DType, block: &mut [f64], mean: f64, std: f64) {
-    for j in 0..BLOCK / 2 {
-        let (a, b) = (block[j], block[j + BLOCK / 2]);
-        let (x, y) = match dtype {
-            DType::F64 => pair_f64(a, b, mean, std),
-            // Half types are rounded at the end.
-            _ => {
-                let (x, y) = pair_f32(a as f32, b as f32, mean as f32, std as f32);
-                (round_to_dtype(dtype, x as f64), round_to_dtype(dtype, y as f64))
+/// The last block, which is drawn again if the elements are not whole blocks.
+fn last_block<T>(out: &mut [T]) -> Option<&mut [T]> {
+    let n = out.len();
+    (!n.is_multiple_of(BLOCK)).then(|| &mut out[n - BLOCK..])
+}
+
+/// Uniform numbers that become normal ones of this mean and standard deviation, block by block.
+struct Blocks<'a>(&'a mut [f32], f32, f32);
+
+impl WideLoop for Blocks<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Blocks(numbers, mean, std) = self;
+        for block in numbers.as_chunks_mut::<BLOCK>().0 {
+            let (a, b) = block.split_at_mut(BLOCK / 2);
+            for (a, b) in a.iter_mut().zip(b) {
+                (*a, *b) = pair_f32(*a, *b, mean, std);
             }
-        };
-        (block[j], block[j + BLOCK / 2]) = (x, y);
+        }
+    }
+}
+
+fn transform_blocks_f64(numbers: &mut [f64], mean: f64, std: f64) {
+    for block in numbers.as_chunks_mut::<BLOCK>().0 {
+        let (a, b) = block.split_at_mut(BLOCK / 2);
+        for (a, b) in a.iter_mut().zip(b) {
+            (*a, *b) = pair_f64(*a, *b, mean, std);
+        }
     }
 }
 
@@ -61,6 +115,7 @@ fn pair_f64(a: f64, b: f64, mean: f64, std: f64) -> (f64, f64) {
     )
 }
 
+#[inline(always)]
 fn pair_f32(a: f32, b: f32, mean: f32, std: f32) -> (f32, f32) {
     let radius = (-2.0 * cephes_ln(1.0 - a)).sqrt();
     let (sin, cos) = sin_cos(2.0 * std::f32::consts::PI * b);
@@ -68,6 +123,7 @@ fn pair_f32(a: f32, b: f32, mean: f32, std: f32) -> (f32, f32) {
 }
 
 /// Cephes' `logf` for positive, finite arguments.
+#[inline(always)]
 fn cephes_ln(x: f32) -> f32 {
     const P: [f32; 9] = [
         7.0376836292E-2,
@@ -102,6 +158,7 @@ fn cephes_ln(x: f32) -> f32 {
 }
 
 /// Cephes' `sincosf` for arguments in 0..2π.
+#[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32) {
     let j = (x * 1.273_239_544_735_16) as i32;
     let j = (j + 1) & !1;

@@ -5,7 +5,7 @@ use super::dense::{in_range, zeros};
 use crate::op::view::strided_rows;
 use crate::op::{Call, FillFn, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, contiguous_strides};
+use crate::tensor::{IndexedLine, Tensor, ViewMut, contiguous_strides};
 use crate::types::{TensorType, Val};
 use std::sync::{Mutex, PoisonError};
 
@@ -59,6 +59,28 @@ macro_rules! with_size {
 }
 pub(super) use with_size;
 
+/// Runs `$body` with operand and result as slices of words that are as large as an element.
+macro_rules! with_word {
+    ($size:expr, $src:expr, $dst:expr, |$s:ident, $d:ident| $body:expr) => {
+        match $size {
+            1 => with_word!(@cells u8, $src, $dst, $s, $d, $body),
+            2 => with_word!(@cells i16, $src, $dst, $s, $d, $body),
+            4 => with_word!(@cells i32, $src, $dst, $s, $d, $body),
+            8 => with_word!(@cells i64, $src, $dst, $s, $d, $body),
+            _ => {
+                let ($s, $d) = ($src.as_chunks::<16>().0, $dst.as_chunks_mut::<16>().0);
+                $body
+            }
+        }
+    };
+    (@cells $t:ty, $src:expr, $dst:expr, $s:ident, $d:ident, $body:expr) => {{
+        let $s = $crate::tensor::cells_of::<$t>($src);
+        let $d = $crate::tensor::cells_of_mut::<$t>($dst);
+        $body
+    }};
+}
+pub(super) use with_word;
+
 /// A thread handles at least this many bytes, or it is not worth waking.
 const BYTES_PER_PART: usize = 128 << 10;
 
@@ -94,7 +116,10 @@ pub(super) fn write_strided(shape: &[usize], offset: i64, strides: &[i64], src: 
 /// The rows of an index tensor, for ops that name one element along `dim` of another tensor for each of its elements.
 pub(super) struct IndexedRows<'a> {
     index: &'a [i64],
-    shape: &'a [usize],
+    /// The dims of the index tensor that have more than one element.
+    dims: Vec<usize>,
+    /// Their sizes.
+    shape: Vec<usize>,
     dim: usize,
     /// The size of the other tensor along `dim`.
     pub size: usize,
@@ -114,15 +139,18 @@ impl<'a> IndexedRows<'a> {
         if let Some(s) = strides.get_mut(dim) {
             *s = 0;
         }
-        strides.resize(index.rank(), 0);
+        let dims: Vec<usize> = (0..index.rank()).filter(|&d| index.shape()[d] != 1).collect();
+        let of_dims = |v: &[usize]| dims.iter().map(|&d| v.get(d).copied().unwrap_or(0)).collect::<Vec<_>>();
+        let strides = of_dims(&strides);
         IndexedRows {
             index: index.as_slice::<i64>(),
-            shape: index.shape(),
+            shape: of_dims(index.shape()),
             dim,
             size: other.get(dim).copied().unwrap_or(1),
             along,
             step: strides.last().copied().unwrap_or(0),
             strides,
+            dims,
         }
     }
 
@@ -137,9 +165,11 @@ impl<'a> IndexedRows<'a> {
 
     /// The strides in a third tensor, of shape `other`, of the elements that belong to those of the index tensor.
     pub(super) fn strides_of(&self, other: &[usize]) -> Vec<usize> {
-        let mut strides = contiguous_strides(other);
-        strides.resize(self.shape.len(), 0);
-        strides
+        let strides = contiguous_strides(other);
+        self.dims
+            .iter()
+            .map(|&d| strides.get(d).copied().unwrap_or(0))
+            .collect()
     }
 
     /// The offset of a row's first element in a tensor with these strides.
@@ -159,8 +189,7 @@ impl<'a> IndexedRows<'a> {
         let indices = &self.index[row * n..(row + 1) * n];
         let largest = indices.iter().fold(0, |m, &i| (i as u64).max(m));
         if largest >= self.size as u64 {
-            let bad = indices.iter().find(|&&i| i as u64 >= self.size as u64);
-            in_range(bad.copied().unwrap_or(-1), self.size, self.dim)?;
+            return Err(self.error(indices));
         }
         Ok((indices, self.base(row, &self.strides)))
     }
@@ -168,11 +197,11 @@ impl<'a> IndexedRows<'a> {
     /// Calls `f` for each index with the position that it names, and the position that belongs to it in a tensor of the strides `third`
     /// (0 if there are none).
     #[inline(always)]
-    pub(super) fn for_each_place(&self, third: &[usize], mut f: impl FnMut(usize, usize)) -> OpResult<()> {
-        let shift = !third.is_empty() as usize;
+    pub(super) fn for_each_place(&self, third: Option<&[usize]>, mut f: impl FnMut(usize, usize)) -> OpResult<()> {
+        let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
         for r in 0..self.row_count() {
             let (row, base) = self.row(r)?;
-            let from = if shift == 0 { 0 } else { self.base(r, third) };
+            let from = third.map_or(0, |t| self.base(r, t));
             for (j, &i) in row.iter().enumerate() {
                 f(base + i as usize * self.along + j * self.step, from + j * shift);
             }
@@ -180,23 +209,61 @@ impl<'a> IndexedRows<'a> {
         Ok(())
     }
 
+    /// The error of a row that has an index out of bounds.
+    fn error(&self, row: &[i64]) -> OpError {
+        let bad = row.iter().find(|&&i| i as u64 >= self.size as u64);
+        let error = in_range(bad.copied().unwrap_or(-1), self.size, self.dim);
+        error.err().unwrap_or_else(|| OpError::value("index out of bounds"))
+    }
+
+    /// A row, and where its places begin in the other tensor, of `len` elements.
+    fn line(&self, row: usize, len: usize) -> (IndexedLine<'a>, usize) {
+        let n = self.len();
+        let line = IndexedLine {
+            index: &self.index[row * n..(row + 1) * n],
+            size: self.size,
+            along: self.along,
+            step: self.step,
+        };
+        (line, self.base(row, &self.strides).min(len))
+    }
+
+    /// Combines for each index the element of `src` that belongs to it with the one of `dst` that it names, in order. `third` are the
+    /// strides of `src`; without them all indices take its only element.
+    pub(super) fn scatter<T: Copy>(
+        &self,
+        src: &[T],
+        third: Option<&[usize]>,
+        dst: &mut [T],
+        combine: impl Fn(T, T) -> T,
+    ) -> OpResult<()> {
+        let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
+        for r in 0..self.row_count() {
+            let (line, base) = self.line(r, dst.len());
+            let from = third.map_or(0, |t| self.base(r, t));
+            if !line.scatter(&mut dst[base..], &src[from..], shift, &combine) {
+                return Err(self.error(line.index));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads for each index the element of `src` that it names.
-    pub(super) fn gather<const N: usize>(&self, src: &[u8], dst: &mut [u8], pool: &Pool) -> OpResult<()> {
-        let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+    pub(super) fn gather<T: Copy + Send + Sync>(&self, src: &[T], dst: &mut [T], pool: &Pool) -> OpResult<()> {
         let n = self.len();
         if dst.is_empty() {
             return Ok(());
         }
-        let rows = units_per_part(self.row_count(), n * N, pool);
+        let rows = units_per_part(self.row_count(), n * size_of::<T>(), pool);
         let failed = Mutex::new(None);
         pool.run_parts(dst, rows * n, |part, dst| {
             for (k, out) in dst.chunks_exact_mut(n).enumerate() {
-                match self.row(part * rows + k) {
-                    Ok((row, base)) => self.gather_row(row, &src[base..], out),
-                    Err(e) => {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                        return;
-                    }
+                let r = part * rows + k;
+                let (line, base) = self.line(r, src.len());
+                if !line.gather(&src[base..], out) {
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.get_or_insert(self.error(line.index));
+                    return;
                 }
             }
         });
@@ -204,15 +271,5 @@ impl<'a> IndexedRows<'a> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner)
             .map_or(Ok(()), Err)
-    }
-
-    fn gather_row<const N: usize>(&self, row: &[i64], src: &[[u8; N]], out: &mut [[u8; N]]) {
-        match (self.along, self.step) {
-            (1, 0) => row.iter().zip(out).for_each(|(&i, o)| *o = src[i as usize]),
-            (along, step) => {
-                let places = row.iter().enumerate().map(|(j, &i)| i as usize * along + j * step);
-                places.zip(out).for_each(|(p, o)| *o = src[p]);
-            }
-        }
     }
 }

@@ -38,20 +38,18 @@ fn layout_rows() -> Vec<Op> {
 
 fn index_write_rows() -> Vec<Op> {
     vec![
-        Op::composite("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
-            index_reduce,
-        )
-        .doc("slices of source reduced into the slices of self selected by index")
-        .spelled("aten.@ torch.@ Tensor.@")
-        .inplace("aten.@_ Tensor.@_"),
-        Op::composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+        Op::composite(
+            "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
                 let shape = x.shape()?.to_vec();
                 let flat = |b: &mut dyn Build, name: &str| b.ravel(c.leaf(name)?);
                 let (all, index, source) = (flat(b, "self")?, flat(b, "index")?, flat(b, "source")?);
                 let places = Val::List(vec![index.into()]);
-                let out = b.op(OpId::IndexPut, [all.into(), places, source.into(), c.get("accumulate").clone()])?;
+                let out = b.op(
+                    OpId::IndexPut,
+                    [all.into(), places, source.into(), c.get("accumulate").clone()],
+                )?;
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
@@ -147,41 +145,6 @@ fn fft_shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Trace
     }
     b.op(OpId::Roll, [x.into(), ints_val(&by), ints_val(&dims)])
         .map(Val::Leaf)
-}
-
-fn index_reduce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, source, index) = (c.leaf("self")?, c.leaf("source")?, c.leaf("index")?);
-    let reduce = c.str("reduce")?;
-    if !matches!(reduce, "prod" | "mean" | "amax" | "amin") {
-        return Err(OpError::arg(
-            "reduce",
-            format!("index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."),
-        ));
-    }
-    if index.rank()? > 1 {
-        return Err(OpError::shape("index_reduce(): Index is supposed to be a vector"));
-    }
-    let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
-    let index = match source.rank()? {
-        0 => b.reshape(index, &[])?,
-        rank => {
-            let mut shape = vec![Dim::Const(1); rank];
-            if let Some(slot) = shape.get_mut(dim) {
-                *slot = index.ty.numel();
-            }
-            let index = b.reshape(index, &shape)?;
-            b.expand(&index, source.shape()?)?
-        }
-    };
-    let args = [
-        x.into(),
-        Val::int(dim as i64),
-        index.into(),
-        source.into(),
-        c.get("reduce").clone(),
-        c.get("include_self").clone(),
-    ];
-    b.op(OpId::ScatterReduce, args).map(Val::Leaf)
 }
 
 fn sum_to_size(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

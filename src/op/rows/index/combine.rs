@@ -4,6 +4,7 @@ use crate::op::rows::dense::native;
 use crate::op::{OpError, OpResult};
 use crate::tensor::{Element, Scalar};
 use crate::types::DType;
+use half::{bf16, f16};
 
 /// How a written element is combined with the existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub(in crate::op::rows) trait Cell: Element + PartialOrd {
     fn smaller(self, other: Self) -> Self;
     /// The sum `self` of `n` elements, divided by `n`.
     fn over(self, n: u32) -> Self;
+    /// The operand that leaves the other one of a sum, product, maximum or minimum unchanged.
+    fn identity(how: Reduce) -> Self;
     fn from_scalar(v: Scalar) -> Self;
 }
 
@@ -88,6 +91,14 @@ macro_rules! float_cells {
             if self.is_nan() || o.is_nan() { $t::NAN } else if o < self { o } else { self }
         }
         fn over(self, n: u32) -> $t { (self as f64 / n as f64) as $t }
+        fn identity(how: Reduce) -> $t {
+            match how {
+                Reduce::Prod => 1.0,
+                Reduce::Max => $t::NEG_INFINITY,
+                Reduce::Min => $t::INFINITY,
+                Reduce::Sum | Reduce::Replace => 0.0,
+            }
+        }
         fn from_scalar(v: Scalar) -> $t { v.to_f64() as $t }
     })* };
 }
@@ -101,19 +112,44 @@ macro_rules! int_cells {
         fn larger(self, o: $t) -> $t { self.max(o) }
         fn smaller(self, o: $t) -> $t { self.min(o) }
         fn over(self, n: u32) -> $t { (self as i64).div_euclid(n as i64) as $t }
+        fn identity(how: Reduce) -> $t {
+            match how {
+                Reduce::Prod => 1,
+                Reduce::Max => $t::MIN,
+                Reduce::Min => $t::MAX,
+                Reduce::Sum | Reduce::Replace => 0,
+            }
+        }
         fn from_scalar(v: Scalar) -> $t { v.to_i64() as $t }
     })* };
 }
 int_cells!(i64, i32, i16, i8, u8);
 
+/// Half types are computed in f32 and rounded after each step.
+macro_rules! half_cells {
+    ($($t:ident),*) => { $(impl Cell for $t {
+        fn is_nan(self) -> bool { $t::is_nan(self) }
+        fn plus(self, o: $t) -> $t { $t::from_f32(self.to_f32() + o.to_f32()) }
+        fn times(self, o: $t) -> $t { $t::from_f32(self.to_f32() * o.to_f32()) }
+        fn larger(self, o: $t) -> $t { $t::from_f32(self.to_f32().larger(o.to_f32())) }
+        fn smaller(self, o: $t) -> $t { $t::from_f32(self.to_f32().smaller(o.to_f32())) }
+        fn over(self, n: u32) -> $t { $t::from_f32(self.to_f32().over(n)) }
+        fn identity(how: Reduce) -> $t { $t::from_f32(f32::identity(how)) }
+        fn from_scalar(v: Scalar) -> $t { $t::from_f32(v.to_f64() as f32) }
+    })* };
+}
+half_cells!(f16, bf16);
+
 /// Runs `$body` with the type `$t` of a dtype's elements, or `$other` for dtypes that are no [`Cell`].
 macro_rules! with_cell {
     ($dtype:expr, $t:ident => $body:expr, else $other:expr) => {
-        with_cell!(@arms $dtype, $t, $body, $other; F32 f32, F64 f64, I64 i64, I32 i32, I16 i16, I8 i8, U8 u8)
+        with_cell!(@arms $dtype, $t, $body, $other; F32 f32, F64 f64, F16 f16, BF16 bf16, I64 i64, I32 i32, I16 i16, I8 i8, U8 u8)
     };
     (@arms $dtype:expr, $t:ident, $body:expr, $other:expr; $($d:ident $e:ident),*) => {
         match $dtype {
             $($crate::types::DType::$d => {
+                #[allow(unused_imports, reason = "only two types are named by it")]
+                use half::{bf16, f16};
                 type $t = $e;
                 $body
             })*

@@ -1,9 +1,12 @@
 //! Embedding bags: sums, means or maxima over rows of a table.
 
-use crate::op::rows::dense::{Number, in_range, native, to_i64_indices, with_number, zeros};
+use super::bags::{Bags, MAXIMUM};
+use crate::op::rows::dense::{in_range, native, to_i64_indices, with_number};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
+use half::{bf16, f16};
 
 pub(super) fn rows() -> Vec<Op> {
     [bag_rows(), bag_form_rows()].into_iter().flatten().collect()
@@ -15,7 +18,7 @@ fn bag_rows() -> Vec<Op> {
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \
              Tensor, Tensor, Tensor)",
             bag_type,
-            Meaning::Routine(combine_bags),
+            Meaning::Fill(combine_bags),
         )
         .doc("the sum (mode 0), mean (1) or maximum (2) of the rows of weight for every bag of indices")
         .spelled("aten.@ aten.@.padding_idx torch.@",
@@ -253,104 +256,45 @@ fn bag_bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Ve
     (0..bags).map(of_bag).collect()
 }
 
-fn combine_bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let w = c.leaf("weight")?;
-    let indices = to_i64_indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?;
-    let offsets = to_i64_indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?;
-    let indices = indices.as_slice::<i64>();
-    let bounds = bag_bounds(offsets.as_slice::<i64>(), indices.len(), c.bool("include_last_offset")?)?;
-    let (rows, dim) = (w.shape()[0], w.shape()[1]);
-    let padding = c
-        .opt_int("padding_idx")?
-        .map(|p| if p < 0 { p + rows as i64 } else { p });
-    let mode = c.int("mode")?;
-    let mut results = BagResults::new(w, indices.len(), bounds.len(), mode)?;
-    let wide = w.to(native(w.dtype()));
+    let (i, o) = (
+        to_i64_indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?,
+        to_i64_indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?,
+    );
+    let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
+    let bounds = bag_bounds(o, i.len(), c.bool("include_last_offset")?)?;
+    let rows = w.shape()[0];
+    for &row in bounds.iter().flat_map(|&(a, z)| &i[a..z]) {
+        in_range(row, rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
+    }
+    let padding = c.opt_int("padding_idx")?;
+    let bags = Bags {
+        indices: i,
+        bounds: &bounds,
+        padding: padding.map(|p| if p < 0 { p + rows as i64 } else { p }),
+        dim: w.shape()[1],
+        mode: c.int("mode")?,
+    };
+    let [out, of_bag, count, max] = outs else { return Ok(()) };
+    bags.write_bag_numbers(of_bag.as_mut_slice());
+    bags.write_counts(count.as_mut_slice());
+    let max = max.as_mut_slice::<i64>();
+    if bags.mode != MAXIMUM {
+        bags.write_counts(max);
+    }
     let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
-    for (k, &(begin, end)) in bounds.iter().enumerate() {
-        let mut taken = vec![];
-        for (p, &index) in indices.iter().enumerate().take(end).skip(begin) {
-            let row = in_range(index, rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
-            results.bags.as_mut_slice::<i64>()[p] = k as i64;
-            if padding != Some(row as i64) {
-                taken.push((p, row));
-            }
-        }
-        results.counts.as_mut_slice::<i64>()[k] = taken.len() as i64;
-        with_number!(w.dtype(), T => {
-            let bag = Bag { taken: &taken, table: wide.as_slice::<T>(), weights: weights.as_ref().map(|t| t.as_slice::<T>()) };
-            let own = k * dim..(k + 1) * dim;
-            let maxima = if mode == 2 { Some(&mut results.maxima.as_mut_slice::<i64>()[own.clone()]) } else { None };
-            bag.combine(&mut results.values.as_mut_slice::<T>()[own], mode, maxima);
-        });
-    }
-    results.into_value(w.dtype(), mode, sums_directly(c, w.dtype())?)
-}
-
-/// The results of `_embedding_bag`.
-struct BagResults {
-    /// The sum, mean or maximum of each bag.
-    values: Tensor,
-    /// The bag of each index.
-    bags: Tensor,
-    /// The number of rows in each bag.
-    counts: Tensor,
-    /// The rows of the maxima.
-    maxima: Tensor,
-}
-
-impl BagResults {
-    fn new(table: &Tensor, indices: usize, bags: usize, mode: i64) -> OpResult<BagResults> {
-        let dim = table.shape()[1];
-        let maxima = if mode == 2 { vec![bags, dim] } else { vec![bags] };
-        Ok(BagResults {
-            values: zeros(native(table.dtype()), &[bags, dim])?,
-            bags: zeros(DType::I64, &[indices])?,
-            counts: zeros(DType::I64, &[bags])?,
-            maxima: zeros(DType::I64, &maxima)?,
-        })
-    }
-
-    /// The tuple that torch returns. If it sums directly, it does not record the bags.
-    fn into_value(mut self, dtype: DType, mode: i64, direct: bool) -> OpResult<Val<Tensor>> {
-        match mode {
-            // torch counts only if the mean or the gradient needs it.
-            0 => self.counts = zeros(DType::I64, self.counts.shape())?,
-            1 => self.maxima = self.counts.clone(),
-            _ => {}
-        }
-        if direct {
-            self.bags = zeros(DType::I64, &[0])?;
-        }
-        let all = [self.values.to(dtype), self.bags, self.counts, self.maxima];
-        Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
-    }
-}
-
-/// The entries of a bag: `(position among the indices, row of the table)`.
-struct Bag<'a, T> {
-    taken: &'a [(usize, usize)],
-    table: &'a [T],
-    weights: Option<&'a [T]>,
-}
-
-impl<T: Number> Bag<'_, T> {
-    fn combine(&self, out: &mut [T], mode: i64, mut places: Option<&mut [i64]>) {
-        let dim = out.len();
-        for (n, &(p, row)) in self.taken.iter().enumerate() {
-            let values = &self.table[row * dim..(row + 1) * dim];
-            for (d, &v) in values.iter().enumerate() {
-                let v = self.weights.map_or(v, |w| v.mul(w[p]));
-                match &mut places {
-                    Some(at) if n == 0 || v > out[d] => (out[d], at[d]) = (v, row as i64),
-                    Some(_) => {}
-                    None => out[d] = out[d].add(v),
-                }
-            }
-        }
-        if mode == 1 && self.taken.len() > 1 {
-            let n = T::from_f64(self.taken.len() as f64);
-            out.iter_mut().for_each(|v| *v = v.div(n));
+    match w.dtype() {
+        DType::F32 => bags.run(w, weights.as_ref(), |x: f32| x, |x| x, out, max, pool),
+        DType::F64 => bags.run(w, weights.as_ref(), |x: f64| x, |x| x, out, max, pool),
+        DType::F16 => bags.run(w, weights.as_ref(), f16::to_f32, f16::from_f32, out, max, pool),
+        DType::BF16 => bags.run(w, weights.as_ref(), bf16::to_f32, bf16::from_f32, out, max, pool),
+        d => {
+            let wide = w.to(native(d));
+            let mut y = Tensor::zeros(wide.dtype(), out.shape());
+            with_number!(d, T => bags.run(&wide, weights.as_ref(), |x: T| x, |x| x, &mut (&mut y).into(), max, pool));
+            out.fill_from(&y.to(d));
         }
     }
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! Reading elements at computed positions: gather, index_select, take, embedding.
 
 use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
-use crate::op::rows::fill::{IndexedRows, units_per_part, with_size};
+use crate::op::rows::fill::{IndexedRows, units_per_part, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{IndexedLine, Tensor, ViewMut, take_elements};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) fn rows() -> Vec<Op> {
     vec![
@@ -144,7 +145,7 @@ fn gather(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<(
     }
     let rows = IndexedRows::new(&index, x.shape(), wrap_dim(c.int("dim")?, x.rank())?);
     let (src, dst) = (x.bytes(), outs[0].bytes_mut());
-    with_size!(x.dtype().size(), N => rows.gather::<N>(src, dst, pool))
+    with_word!(x.dtype().size(), src, dst, |src, dst| rows.gather(src, dst, pool))
 }
 
 /// Converts negative indices, which count from the end of a dim of `size`.
@@ -222,7 +223,7 @@ pub(in crate::op::rows) fn select_rows(
         return Ok(());
     }
     if inner == 1 {
-        with_size!(size, N => select_elements::<N>(src, dst, n, &places, pool));
+        with_word!(size, src, dst, |src, dst| select_elements(src, dst, n, &places, pool));
         return Ok(());
     }
     let row = inner * size;
@@ -238,13 +239,19 @@ pub(in crate::op::rows) fn select_rows(
 }
 
 /// [`select_rows`] along the last dim, of `n` elements.
-fn select_elements<const N: usize>(src: &[u8], dst: &mut [u8], n: usize, places: &[usize], pool: &Pool) {
-    let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
-    let lines = units_per_part(dst.len() / places.len(), places.len() * N, pool);
+fn select_elements<T: Copy + Send + Sync>(src: &[T], dst: &mut [T], n: usize, places: &[usize], pool: &Pool) {
+    let lines = units_per_part(dst.len() / places.len(), places.len() * size_of::<T>(), pool);
+    let index: Vec<i64> = places.iter().map(|&p| p as i64).collect();
     pool.run_parts(dst, lines * places.len(), |part, dst| {
         for (k, to) in dst.chunks_exact_mut(places.len()).enumerate() {
-            let line = &src[(part * lines + k) * n..][..n];
-            to.iter_mut().zip(places).for_each(|(o, &p)| *o = line[p]);
+            let line = IndexedLine {
+                index: &index,
+                size: n,
+                along: 1,
+                step: 0,
+            };
+            // The places were checked.
+            line.gather(&src[(part * lines + k) * n..][..n], to);
         }
     });
 }
@@ -272,23 +279,39 @@ fn take_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     }))
 }
 
-fn take(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+/// The number of elements that `take` reads between two checks of indices.
+const TAKEN: usize = 2048;
+
+fn take(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let flat = to_i64_indices(index, "take(): Expected a long tensor for index")?;
     let n = x.numel();
-    let check = |i: i64| {
-        in_bounds(i, n, 0).map_err(|_| {
-            OpError::value(format!(
-                "out of range: tried to access index {i} on a tensor of {n} elements."
-            ))
-        })
+    let out_of_range = |index: &[i64]| {
+        let bad = index
+            .iter()
+            .find(|&&i| in_bounds(i, n, 0).is_err())
+            .copied()
+            .unwrap_or_default();
+        OpError::value(format!(
+            "out of range: tried to access index {bad} on a tensor of {n} elements."
+        ))
     };
-    let (src, dst) = (x.bytes(), outs[0].bytes_mut());
-    with_size!(x.dtype().size(), N => {
-        let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
-        for (o, &i) in dst.iter_mut().zip(flat.as_slice::<i64>()) {
-            *o = src[check(i)?];
+    let (src, dst, index) = (x.bytes(), outs[0].bytes_mut(), flat.as_slice::<i64>());
+    with_word!(x.dtype().size(), src, dst, |src, dst| {
+        let len = units_per_part(dst.len(), x.dtype().size(), pool);
+        let failed = AtomicBool::new(false);
+        pool.run_parts(dst, len, |i, dst| {
+            // A part is read in pieces, so that the check leaves the indices in cache.
+            let pieces = index[i * len..].chunks(TAKEN).zip(dst.chunks_mut(TAKEN));
+            for (index, out) in pieces {
+                if !take_elements(src, &index[..out.len()], out) {
+                    return failed.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        match failed.into_inner() {
+            true => Err(out_of_range(index)),
+            false => Ok(()),
         }
-    });
-    Ok(())
+    })
 }

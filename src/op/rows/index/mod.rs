@@ -1,5 +1,6 @@
 //! `index` and `index_put`: a tensor with index tensors for some of its dims.
 
+mod bags;
 mod by_value;
 pub(super) mod combine;
 mod embedding_bag;

@@ -2,11 +2,11 @@
 
 use super::combine::{Cell, Reduce, with_cell};
 use crate::op::rows::dense::{native, to_i64_indices};
-use crate::op::rows::fill::{IndexedRows, copy_all, with_size};
+use crate::op::rows::fill::{IndexedRows, copy_all, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Scalar, Tensor, ViewMut, cells_of_mut};
+use crate::tensor::{Scalar, Tensor, ViewMut, cells_of_mut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -136,7 +136,7 @@ fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, how: Reduce) ->
         return scatter_each(
             &rows,
             &Tensor::from_scalars(dtype, &[], &[value]),
-            &[],
+            None,
             out.bytes_mut(),
             how,
         );
@@ -144,22 +144,46 @@ fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, how: Reduce) ->
     let src = c.args[i]
         .as_leaf()
         .ok_or_else(|| OpError::arg("src", "src must be a tensor"))?;
-    scatter_each(&rows, src, &rows.strides_of(src.shape()), out.bytes_mut(), how)
+    scatter_each(&rows, src, Some(&rows.strides_of(src.shape())), out.bytes_mut(), how)
 }
 
 /// Combines elements of `src` with those that `rows` name; `strides` are those of `src`, none if it is one number for all.
-fn scatter_each(rows: &IndexedRows, src: &Tensor, strides: &[usize], dst: &mut [u8], how: Reduce) -> OpResult<()> {
+fn scatter_each(
+    rows: &IndexedRows,
+    src: &Tensor,
+    strides: Option<&[usize]>,
+    dst: &mut [u8],
+    how: Reduce,
+) -> OpResult<()> {
     let (dtype, bytes) = (src.dtype(), src.bytes());
     if how == Reduce::Replace {
-        return with_size!(dtype.size(), N => {
-            let (src, dst) = (bytes.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
-            rows.for_each_place(strides, |at, from| dst[at] = src[from])
-        });
+        return with_word!(dtype.size(), bytes, dst, |src, dst| rows.scatter(
+            src,
+            strides,
+            dst,
+            |_, b| b
+        ));
     }
     with_cell!(dtype, T => {
-        let (src, dst) = (src.as_slice::<T>(), cells_of_mut::<T>(dst));
-        rows.for_each_place(strides, |at, from| dst[at] = how.combine_cells(dst[at], src[from]))
+        scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), how)
     }, else rows.for_each_place(strides, |at, from| how.update_element(dtype, dst, at, src.get(from))))
+}
+
+/// [`scatter_each`] for one element type, with a loop for each way.
+fn scatter_cells<T: Cell>(
+    rows: &IndexedRows,
+    src: &[T],
+    strides: Option<&[usize]>,
+    dst: &mut [T],
+    how: Reduce,
+) -> OpResult<()> {
+    match how {
+        Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b),
+        Reduce::Sum => rows.scatter(src, strides, dst, T::plus),
+        Reduce::Prod => rows.scatter(src, strides, dst, T::times),
+        Reduce::Max => rows.scatter(src, strides, dst, T::larger),
+        Reduce::Min => rows.scatter(src, strides, dst, T::smaller),
+    }
 }
 
 fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -177,26 +201,23 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     }
     let rows = IndexedRows::new(&index, x.shape(), wrap_dim(c.int("dim")?, x.rank())?);
     let strides = rows.strides_of(src.shape());
-    let (dtype, mut count) = (x.dtype(), vec![include as u32; x.numel()]);
+    let (dtype, dst) = (x.dtype(), out.bytes_mut());
     // Without `include_self`, the first written element replaces the old value. Sums start from 0.0 instead, so
     // that a single -0.0 becomes 0.0.
-    let dst = out.bytes_mut();
     with_cell!(dtype, T => {
-        let (from, dst) = (src.as_slice::<T>(), cells_of_mut::<T>(dst));
-        let zero = T::from_scalar(Scalar::Bool(false));
-        rows.for_each_place(&strides, |p, k| {
-            dst[p] = match (count[p], how) {
-                (0, Reduce::Sum) => zero.plus(from[k]),
-                (0, _) => from[k],
-                _ => how.combine_cells(dst[p], from[k]),
-            };
-            count[p] += 1;
-        })?;
+        let dst = cells_of_mut::<T>(dst);
+        if !include {
+            rows.scatter(&[T::identity(how)], None, dst, |_, b| b)?;
+        }
+        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, how)?;
         if mean {
-            dst.iter_mut().zip(&count).filter(|(_, n)| **n > 1).for_each(|(v, &n)| *v = v.over(n));
+            let mut count = vec![include as u32; dst.len()];
+            rows.scatter(&[1], None, &mut count, |a, b| a + b)?;
+            with_wide_vectors(|| dst.iter_mut().zip(&count).for_each(|(v, &n)| *v = v.over(n.max(1))));
         }
     }, else {
-        rows.for_each_place(&strides, |p, k| {
+        let mut count = vec![include as u32; x.numel()];
+        rows.for_each_place(Some(&strides), |p, k| {
             if count[p] == 0 && how == Reduce::Sum {
                 Scalar::from_i64(dtype, 0).write(dst, p);
             }

@@ -1,14 +1,15 @@
-//! Writing slices that an index tensor names along a dim: index_add, index_copy, index_fill.
+//! Writing slices that an index tensor names along a dim: index_add, index_copy, index_reduce, index_fill.
 
 use super::combine::{Cell, Reduce, with_cell};
 use super::scatter::scalar_arg;
+use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{in_bounds, sizes_around, to_i64_indices};
 use crate::op::rows::fill::{copy_all, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, cells_of_mut};
+use crate::tensor::{Tensor, ViewMut, cells_of_mut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
 
@@ -28,6 +29,14 @@ pub(super) fn rows() -> Vec<Op> {
             Meaning::Fill(index_copy),
         )
         .doc("a copy with the slices selected by index along dim replaced by those of source")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::new(
+            "index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+            index_reduce_type,
+            Meaning::Fill(index_reduce),
+        )
+        .doc("slices of source reduced into the slices of self selected by index")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
         Op::new(
@@ -91,6 +100,21 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
         })?;
     }
     Ok(Val::Leaf(x.clone()))
+}
+
+fn index_reduce_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let reduce = c.str("reduce")?;
+    if !matches!(reduce, "prod" | "mean" | "amax" | "amin") {
+        return Err(OpError::arg(
+            "reduce",
+            format!("index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."),
+        ));
+    }
+    let dtype = c.leaf("self")?.dtype;
+    if dtype == DType::B8 {
+        return Err(not_implemented("index_reduce", dtype));
+    }
+    index_source_type(c, sizes)
 }
 
 /// Slices along a dim that an index tensor names: the tensor as `[outer, n, inner]`, and the positions along `n`.
@@ -169,6 +193,60 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         }
     }));
     Ok(())
+}
+
+fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let (x, source) = (c.leaf("self")?, c.leaf("source")?);
+    let index = to_i64_indices(c.leaf("index")?, INDEX_DTYPE)?;
+    if index.as_slice::<i64>().iter().any(|&i| i < 0) {
+        return Err(OpError::value("index out of range in self"));
+    }
+    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    let reduction = SliceReduction {
+        how: Reduce::parse(c.str("reduce")?)?,
+        mean: c.str("reduce")? == "mean",
+        include_self: c.bool("include_self")?,
+    };
+    copy_all(x, &mut outs[0], pool);
+    let (dtype, dst) = (x.dtype(), outs[0].bytes_mut());
+    with_cell!(dtype, T => {
+        let dst = cells_of_mut::<T>(dst);
+        match reduction.how {
+            Reduce::Prod => reduction.run(&slices, source.as_slice(), dst, T::times),
+            Reduce::Max => reduction.run(&slices, source.as_slice(), dst, T::larger),
+            Reduce::Min => reduction.run(&slices, source.as_slice(), dst, T::smaller),
+            Reduce::Sum | Reduce::Replace => reduction.run(&slices, source.as_slice(), dst, T::plus),
+        }
+    }, else return Err(not_implemented("index_reduce", dtype)));
+    Ok(())
+}
+
+/// How slices are reduced.
+struct SliceReduction {
+    how: Reduce,
+    mean: bool,
+    include_self: bool,
+}
+
+impl SliceReduction {
+    fn run<T: Cell>(&self, slices: &NamedSlices, src: &[T], dst: &mut [T], combine: impl Fn(T, T) -> T) {
+        if !self.include_self {
+            slices.for_each(|to, _| dst[to].fill(T::identity(self.how)));
+        }
+        slices.for_each(|to, from| {
+            let pairs = dst[to].iter_mut().zip(&src[from]);
+            with_wide_vectors(|| pairs.for_each(|(d, s)| *d = combine(*d, *s)));
+        });
+        if !self.mean || slices.inner == 0 {
+            return;
+        }
+        let mut count = vec![self.include_self as u32; slices.n];
+        slices.places.iter().for_each(|&p| count[p] += 1);
+        let slice = dst.chunks_exact_mut(slices.inner).zip(count.iter().cycle());
+        for (slice, &n) in slice.filter(|(_, n)| **n > 1) {
+            slice.iter_mut().for_each(|v| *v = v.over(n));
+        }
+    }
 }
 
 fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {

@@ -8,7 +8,8 @@ use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
 use crate::op::rows::creation::size_arg;
 use crate::op::{Call, DrawOrder, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
-use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -76,28 +77,29 @@ pub(in crate::op::rows) fn draw_elements(
     Ok(Val::Leaf(t))
 }
 
-/// A tensor of the call's type with normal elements.
-fn draw_normal(c: &Call<Tensor>, mean: f64, std: f64) -> OpResult<Val<Tensor>> {
-    let (dtype, shape, n) = result_spec(c)?;
-    let values = random::with_stream(|g| random::normal_values(g, dtype, n, mean, std));
-    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| Scalar::F64(values[i]))))
+fn fill_unit(_: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+    random::with_stream(|g| g.fill_uniform(&mut outs[0], 0.0, 1.0));
+    Ok(())
+}
+
+fn fill_standard_normal(_: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+    random::with_stream(|g| g.fill_normal(&mut outs[0], 0.0, 1.0));
+    Ok(())
 }
 
 fn float_rows() -> Vec<Op> {
-    let uniform = |c: &Call<Tensor>| draw_elements(c, &mut |g, d| Scalar::F64(g.uniform(d, 0.0, 1.0)));
-    let normal = |c: &Call<Tensor>| draw_normal(c, 0.0, 1.0);
     vec![
         Op::new(
             "rand(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
-            Meaning::Routine(uniform),
+            Meaning::Fill(fill_unit),
         )
         .doc("uniform random numbers in [0, 1)")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
             "rand_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
-            Meaning::Routine(uniform),
+            Meaning::Fill(fill_unit),
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
@@ -106,14 +108,14 @@ fn float_rows() -> Vec<Op> {
         Op::new(
             "randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
-            Meaning::Routine(normal),
+            Meaning::Fill(fill_standard_normal),
         )
         .doc("standard normal random numbers")
         .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
             "randn_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
-            Meaning::Routine(normal),
+            Meaning::Fill(fill_standard_normal),
         )
         .order(MemoryOrder::Operands)
         .doc("standard normal random numbers, with self's shape")
@@ -128,13 +130,14 @@ fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
     random_type(c, DType::I64).map(Val::Leaf)
 }
 
-fn draw_integers(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    draw_between(c, c.int("low")?, c.int("high")?)
+fn draw_integers(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+    draw_between(outs, c.int("low")?, c.int("high")?)
 }
 
-fn draw_between(c: &Call<Tensor>, low: i64, high: i64) -> OpResult<Val<Tensor>> {
+fn draw_between(outs: &mut [ViewMut<'_>], low: i64, high: i64) -> OpResult<()> {
     some_between(low, high)?;
-    draw_elements(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
+    random::with_stream(|g| g.fill_integers(&mut outs[0], low, high.wrapping_sub(low) as u64));
+    Ok(())
 }
 
 /// Returns an error if there is no integer from `low` up to but excluding `high`.
@@ -162,7 +165,7 @@ fn integer_rows() -> Vec<Op> {
         Op::new(
             "randint(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
-            Meaning::Routine(draw_integers),
+            Meaning::Fill(draw_integers),
         )
         .doc("uniform random integers from low to high, exclusive")
         .spelled("aten.@.low aten.@.low_generator torch.@")
@@ -174,7 +177,7 @@ fn integer_rows() -> Vec<Op> {
         Op::new(
             "randint_like(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
-            Meaning::Routine(draw_integers),
+            Meaning::Fill(draw_integers),
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
@@ -197,10 +200,7 @@ fn bounded_integer_rows() -> Vec<Op> {
                 Some(0) | None => random_type(c, DType::I64).map(Val::Leaf),
                 Some(_) => Err(OpError::arg("high", "Expected a scalar tensor")),
             },
-            Meaning::Routine(|c| {
-                let high = c.leaf("high")?.get(0).to_i64();
-                draw_between(c, 0, high)
-            }),
+            Meaning::Fill(|c, outs, _| draw_between(outs, 0, c.leaf("high")?.get(0).to_i64())),
         )
         .order(MemoryOrder::Operands)
         .draws(DrawOrder::OfOperand)
@@ -227,7 +227,7 @@ fn bernoulli_row() -> Op {
     Op::new(
         "bernoulli(Tensor self, float? p=None) -> Tensor",
         |c, _| random_type(c, DType::F32).map(Val::Leaf),
-        Meaning::Routine(bernoulli),
+        Meaning::Fill(bernoulli),
     )
     .draws(DrawOrder::InPlace)
     .doc("Bernoulli random numbers with probability p, or with self's elements as probabilities")
@@ -249,7 +249,7 @@ fn uniform_row() -> Op {
     Op::new(
         "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
         |c, _| float_type(c),
-        Meaning::Routine(|c| {
+        Meaning::Fill(|c, outs, _| {
             let (a, b) = (c.f64("from")?, c.f64("to")?);
             if a > b {
                 return Err(OpError::arg(
@@ -257,7 +257,8 @@ fn uniform_row() -> Op {
                     format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
                 ));
             }
-            draw_elements(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
+            random::with_stream(|g| g.fill_uniform(&mut outs[0], a, b));
+            Ok(())
         }),
     )
     .draws(DrawOrder::InPlace)
@@ -274,7 +275,7 @@ fn normal_row() -> Op {
     Op::new(
         "normal_like(Tensor self, float mean=0., float std=1.) -> Tensor",
         |c, _| float_type(c),
-        Meaning::Routine(|c| {
+        Meaning::Fill(|c, outs, _| {
             let (mean, std) = (c.f64("mean")?, c.f64("std")?);
             if std < 0.0 {
                 return Err(OpError::arg(
@@ -282,7 +283,8 @@ fn normal_row() -> Op {
                     format!("normal expects std >= 0.0, but found std {std}"),
                 ));
             }
-            draw_normal(c, mean, std)
+            random::with_stream(|g| g.fill_normal(&mut outs[0], mean, std));
+            Ok(())
         }),
     )
     .order(MemoryOrder::Operands)
@@ -316,28 +318,26 @@ fn exponential_row() -> Op {
     .inplace("aten.@_ Tensor.@_")
 }
 
-fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn bernoulli(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
     let p = if c.is_none("p") { None } else { Some(c.f64("p")?) };
     let valid = |p: f64| (0.0..=1.0).contains(&p);
-    let bad = match p {
-        Some(p) => (!valid(p)).then_some(p),
-        None => (0..t.numel()).map(|i| t.get(i).to_f64()).find(|&p| !valid(p)),
+    let bad = match (p, t.dtype()) {
+        (Some(p), _) => (!valid(p)).then_some(p),
+        (None, DType::F32) => {
+            let p = t.as_slice::<f32>().iter();
+            p.map(|&p| p as f64).find(|&p| !valid(p))
+        }
+        (None, _) => (0..t.numel()).map(|i| t.get(i).to_f64()).find(|&p| !valid(p)),
     };
     if let Some(p) = bad {
         return Err(OpError::value(format!(
             "bernoulli_ expects p to be in [0, 1], but got p={p}"
         )));
     }
-    let mut i = 0;
-    let dtype = t.dtype();
-    draw_elements(c, &mut |g, _| {
-        let yes = match p {
-            Some(p) => g.bernoulli(p),
-            // Probabilities in a tensor are compared in their own dtype's arithmetic.
-            None => g.unit_interval(dtype) < t.get(i).to_f64(),
-        };
-        i += 1;
-        Scalar::Bool(yes)
-    })
+    random::with_stream(|g| match p {
+        Some(p) => g.fill_bernoulli(&mut outs[0], p),
+        None => g.fill_bernoulli_each(&mut outs[0], t),
+    });
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod hash;
 mod histogram;
+mod mode;
 mod moments;
 mod running;
 mod runs;

@@ -1,19 +1,16 @@
-//! Statistics: quantiles, modes, covariances, areas under curves.
+//! Statistics: quantiles, covariances, areas under curves.
 
 mod quantiles;
 
 use self::quantiles::quantile_rows;
 use crate::op::emit::ints_val;
-use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{sizes_around, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
-use crate::tensor::Tensor;
-use crate::types::{DType, Dim, TensorType, Type, Val};
+use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     [
         quantile_rows(),
-        mode_rows(),
+        vec![super::mode::row()],
         covariance_rows(),
         trapezoid_rows(),
         cumulative_trapezoid_rows(),
@@ -21,18 +18,6 @@ pub(super) fn rows() -> Vec<Op> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-fn mode_rows() -> Vec<Op> {
-    vec![
-        Op::new(
-            "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
-            |c, _| mode_type(c),
-            Meaning::Routine(mode),
-        )
-        .doc("the most frequent element along a dim (the smallest of several), and an index of it")
-        .spelled("aten.@ torch.@ Tensor.@"),
-    ]
 }
 
 fn covariance_rows() -> Vec<Op> {
@@ -106,68 +91,6 @@ fn cumulative_trapezoid_rows() -> Vec<Op> {
             "cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
         ),
     ]
-}
-
-fn mode_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (d, x) = c.shaped("self")?;
-    let dim = wrap_dim(c.int("dim")?, x.len())?;
-    let mut shape = x.to_vec();
-    if shape.get(dim) == Some(&Dim::Const(0)) {
-        return Err(OpError::shape(format!(
-            "mode(): Expected reduction dim {dim} to have non-zero size."
-        )));
-    }
-    if dim < shape.len() {
-        match c.bool("keepdim")? {
-            true => shape[dim] = Dim::Const(1),
-            false => drop(shape.remove(dim)),
-        }
-    }
-    if !d.is_computed() {
-        return Err(not_implemented("mode", d));
-    }
-    let t = |d: DType| Val::Leaf(TensorType::new(d, shape.clone()));
-    Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
-}
-
-fn mode(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let ty = mode_type(&c.map(Tensor::ty))?;
-    let Some(shape) = ty.leaves().first().and_then(|t| t.fixed_shape()) else {
-        return Err(OpError::shape("the sizes of `mode` are unknown"));
-    };
-    let dim = wrap_dim(c.int("dim")?, x.rank())?;
-    let (outer, n, inner) = sizes_around(x.shape(), dim);
-    let (mut values, mut places) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
-    for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
-        let place = |k: usize| (o * n + k) * inner + i;
-        let order = |a: &usize, b: &usize| {
-            let (p, q) = (x.get(place(*a)), x.get(place(*b)));
-            if x.dtype().is_float() {
-                p.to_f64().total_cmp(&q.to_f64()).then(a.cmp(b))
-            } else {
-                p.to_i64().cmp(&q.to_i64()).then(a.cmp(b))
-            }
-        };
-        let mut at: Vec<usize> = (0..n).collect();
-        at.sort_by(order);
-        let best = longest_run(&at, &|a, b| x.get(place(a)) == x.get(place(b)));
-        values.set(o * inner + i, x.get(place(best)));
-        places.set(o * inner + i, crate::tensor::Scalar::Int(DType::I64, best as i64));
-    }
-    Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(places)]))
-}
-
-/// The last element of the first longest run of equal elements.
-fn longest_run(at: &[usize], same: &dyn Fn(usize, usize) -> bool) -> usize {
-    let (mut best, mut most, mut run) = (at.first().copied().unwrap_or(0), 0, 0);
-    for (k, &i) in at.iter().enumerate() {
-        run = if k > 0 && same(at[k - 1], i) { run + 1 } else { 1 };
-        if run > most {
-            (best, most) = (i, run);
-        }
-    }
-    best
 }
 
 /// `(x - mean) diag(w) (x - mean)^T / norm` with the weights of the observations.

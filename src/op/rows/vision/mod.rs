@@ -2,9 +2,12 @@
 
 mod detection;
 mod grid;
+mod grid_axis;
+mod grid_kernel;
 mod regions;
 mod resample;
 mod resample_bytes;
+mod resample_lines;
 mod rois;
 
 use crate::diag::Code;

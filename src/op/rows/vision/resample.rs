@@ -4,10 +4,12 @@ mod interpolate;
 
 use self::interpolate::interpolate_row;
 use super::resample_bytes::{Taps, fixed_point};
-use crate::op::rows::dense::{native, zeros};
+use super::resample_lines::{blend_taps, resample_nearest};
+use crate::op::rows::dense::native;
 use crate::op::rows::spell::{list_text, text};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The interpolation method.
@@ -61,7 +63,7 @@ fn upsample_row(name: &'static str, n: usize, mode: ResampleMode) -> Op {
     let full =
         text!("{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor");
     let vec = text!("{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor");
-    Op::new((name, full), upsample_type, Meaning::Routine(upsample))
+    Op::new((name, full), upsample_type, Meaning::Fill(upsample))
         .doc("the image resampled to another size")
         .spelled(text!("aten.{name}.default torch._C._nn.{name}"))
         .form(text!("aten.{name}.vec torch._C._nn.{name}"), vec)
@@ -242,98 +244,50 @@ fn smooth_taps(mode: ResampleMode, n: usize, step: f64, i: usize) -> Taps {
     (first..end).zip(w).map(|(j, w)| (j as usize, w / sum)).collect()
 }
 
-fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (n, mode) = dims_and_mode(c.op.name);
-    let x = c.leaf("self")?;
-    let shape: Vec<usize> = out_shape(&c.types())?
-        .iter()
-        .filter_map(|d| d.as_const().map(|d| d as usize))
-        .collect();
+    let (x, out) = (c.leaf("self")?, &mut outs[0]);
     let align = c.op.schema.index_of("align_corners").is_some() && c.bool("align_corners")?;
     let bytes = x.dtype() == DType::U8 && n == 2;
     let single = x.dtype() != DType::F64 && !bytes;
     let mut along: Vec<Vec<Taps>> = vec![vec![vec![(0, 1.0)]]; 3 - n];
     for (d, s) in scale_factors(c, n)?.into_iter().enumerate() {
-        along.push(axis_taps(mode, x.shape()[d + 2], shape[d + 2], align, s, single));
+        along.push(axis_taps(mode, x.shape()[d + 2], out.shape()[d + 2], align, s, single));
     }
-    if x.numel() == 0 || matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
-        return resample_nearest(x, &shape, &along);
-    }
-    if bytes {
-        let y = fixed_point(x, &along[1..]);
-        return Ok(Val::Leaf(Tensor::from_slice(&shape, &y)));
-    }
-    Ok(Val::Leaf(blend(x, &shape, &along).to(x.dtype())))
-}
-
-/// Blends the elements of `x` by weights along three axes, in the dtype of torch's kernels.
-fn blend(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> Tensor {
-    let mut size = [1; 3];
-    size[5 - x.rank()..].copy_from_slice(&x.shape()[2..]);
-    let planes = x.shape()[0] * x.shape()[1];
-    if native(x.dtype()) == DType::F32 {
-        let narrow = |t: &Taps| t.iter().map(|&(i, w)| (i, w as f32)).collect();
-        let weights = along.iter().map(|v| v.iter().map(narrow).collect());
-        let weights: Vec<Vec<Vec<(usize, f32)>>> = weights.collect();
-        let y = blend_taps(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
-        return Tensor::from_slice(shape, &y);
-    }
-    let mut y = blend_taps(x.to(DType::F64).as_slice::<f64>(), planes, size, along);
-    // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
-    if !x.dtype().is_float() {
-        y.iter_mut().for_each(|v| *v = v.round().clamp(0.0, 255.0));
-    }
-    Tensor::from_slice(shape, &y)
-}
-
-fn resample_nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Tensor>> {
-    let mut out = zeros(x.dtype(), shape)?;
-    let n = x.rank() - 2;
     let mut size = [1; 3];
     size[3 - n..].copy_from_slice(&x.shape()[2..]);
-    let (bytes, src) = (x.dtype().size(), x.bytes());
-    let dst = out.bytes_mut();
-    let mut at = 0;
-    for plane in 0..shape[0] * shape[1] {
-        for d in &along[0] {
-            for h in &along[1] {
-                let row = ((plane * size[0] + d[0].0) * size[1] + h[0].0) * size[2];
-                for w in &along[2] {
-                    crate::op::rows::index::gather::copy_element(dst, at, src, row + w[0].0, bytes);
-                    at += 1;
-                }
-            }
-        }
+    if x.numel() == 0 {
+        return Ok(());
     }
-    Ok(Val::Leaf(out))
+    if matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
+        resample_nearest(x, size, &along, out, pool);
+    } else if bytes {
+        out.as_mut_slice::<u8>().copy_from_slice(&fixed_point(x, &along[1..]));
+    } else {
+        blend(x, size, &along, out, pool);
+    }
+    Ok(())
 }
 
-/// Weighted sums along each dim, innermost dim first.
-fn blend_taps<T>(x: &[T], planes: usize, size: [usize; 3], along: &[Vec<Vec<(usize, T)>>]) -> Vec<T>
-where
-    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
-{
-    let plane: usize = size.iter().product();
-    let total = along.iter().map(Vec::len).product::<usize>() * planes;
-    let mut out = Vec::with_capacity(total);
-    for x in x.chunks_exact(plane.max(1)).take(planes) {
-        for d in &along[0] {
-            for h in &along[1] {
-                for w in &along[2] {
-                    let mut sum = T::default();
-                    for &(i, wi) in d {
-                        let mut part = T::default();
-                        for &(j, wj) in h {
-                            let row = (i * size[1] + j) * size[2];
-                            let line = w.iter().fold(T::default(), |s, &(k, wk)| s + x[row + k] * wk);
-                            part = part + line * wj;
-                        }
-                        sum = sum + part * wi;
-                    }
-                    out.push(sum);
-                }
-            }
+/// Resamples by weighted sums, computed in f32 or f64.
+fn blend(x: &Tensor, size: [usize; 3], along: &[Vec<Taps>], out: &mut ViewMut<'_>, pool: &Pool) {
+    match (x.dtype(), native(x.dtype())) {
+        (DType::F32, _) => blend_taps(x.as_slice::<f32>(), size, along, out.as_mut_slice(), pool),
+        (DType::F64, _) => blend_taps(x.as_slice::<f64>(), size, along, out.as_mut_slice(), pool),
+        (d, DType::F32) => {
+            let mut y = Tensor::zeros(DType::F32, out.shape());
+            let wide = x.to(DType::F32);
+            blend_taps(wide.as_slice::<f32>(), size, along, y.as_mut_slice(), pool);
+            out.fill_from(&y.to(d));
+        }
+        // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
+        (d, _) => {
+            let mut y = Tensor::zeros(DType::F64, out.shape());
+            let wide = x.to(DType::F64);
+            blend_taps(wide.as_slice::<f64>(), size, along, y.as_mut_slice(), pool);
+            let whole = |v: &mut f64| *v = v.round().clamp(0.0, 255.0);
+            y.as_mut_slice::<f64>().iter_mut().for_each(whole);
+            out.fill_from(&y.to(d));
         }
     }
-    out
 }

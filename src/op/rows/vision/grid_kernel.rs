@@ -1,0 +1,325 @@
+//! The loops of `grid_sampler`: for a block of points the places and weights of the elements that they read, then these for each channel.
+//! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
+
+use super::grid_axis::{Axis, Padding, Real, cubic_weights};
+use crate::op::rows::dense::native;
+use crate::op::rows::fill::units_per_part;
+use crate::op::{Call, OpError, OpResult};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, WideLoop, gather_places, gather_weighted, run_wide, with_wide_vectors};
+use crate::types::DType;
+
+/// The number of points whose places are computed at once.
+const BLOCK: usize = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interpolation {
+    Linear,
+    Nearest,
+    Cubic,
+}
+
+/// What a block of points reads along one dim: for each of up to 4 neighbours the indices, or -1, and the weights.
+struct Taps<T> {
+    places: [[i32; BLOCK]; 4],
+    weights: [[T; BLOCK]; 4],
+}
+
+impl<T: Real> Taps<T> {
+    fn new() -> Taps<T> {
+        Taps {
+            places: [[0; BLOCK]; 4],
+            weights: [[T::of(1.0); BLOCK]; 4],
+        }
+    }
+
+    #[inline(always)]
+    fn fill_linear(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
+        let ([p0, p1, ..], [w0, w1, ..]) = (&mut self.places, &mut self.weights);
+        for j in 0..n {
+            let x = axis.pad(coordinates(j));
+            let at = x.floor();
+            let w = x - at;
+            (p0[j], p1[j]) = (axis.place(at), axis.place(at + T::of(1.0)));
+            (w0[j], w1[j]) = (T::of(1.0) - w, w);
+            if axis.volume {
+                // What is outside does not count, even with a weight that is NaN.
+                w0[j] = if p0[j] < 0 { T::of(0.0) } else { w0[j] };
+                w1[j] = if p1[j] < 0 { T::of(0.0) } else { w1[j] };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fill_cubic(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
+        for j in 0..n {
+            let x = coordinates(j);
+            let at = x.floor();
+            let w = cubic_weights(x - at);
+            for (k, w) in w.into_iter().enumerate() {
+                self.places[k][j] = axis.place(axis.pad(at + T::of(k as f64 - 1.0)));
+                self.weights[k][j] = w;
+            }
+        }
+    }
+}
+
+/// Computes the taps of `n` points at the coordinates `grid[j * step]`.
+struct FillTaps<'a, T> {
+    taps: &'a mut Taps<T>,
+    grid: &'a [T],
+    step: usize,
+    n: usize,
+    axis: &'a Axis<T>,
+    how: Interpolation,
+}
+
+impl<T: Real> WideLoop for FillTaps<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let (taps, axis, n) = (self.taps, self.axis, self.n);
+        let coordinates = |j: usize| axis.unnormalise(self.grid[j * self.step]);
+        match self.how {
+            Interpolation::Nearest => {
+                for (j, p) in taps.places[0][..n].iter_mut().enumerate() {
+                    *p = axis.place(axis.pad(coordinates(j)).round_even());
+                }
+            }
+            Interpolation::Linear => taps.fill_linear(n, axis, coordinates),
+            Interpolation::Cubic => taps.fill_cubic(n, axis, coordinates),
+        }
+    }
+}
+
+/// A call with its sizes; images of two dims have a depth of 1.
+struct Sampler<T> {
+    axes: [Axis<T>; 3],
+    dims: usize,
+    how: Interpolation,
+    channels: usize,
+    points: usize,
+}
+
+/// The places and weights that a block of points has in a plane, for each of its neighbours.
+struct Corners<T> {
+    taps: [Taps<T>; 3],
+    places: [[i32; BLOCK]; 8],
+    weights: [[T; BLOCK]; 8],
+    line: [T; BLOCK],
+}
+
+impl<T: Real> Sampler<T> {
+    fn plane(&self) -> usize {
+        self.axes.iter().map(|a| a.size).product()
+    }
+
+    /// Samples some planes, `first` and those after it, which are channels of several items.
+    fn sample_planes(&self, image: &[T], grid: &[T], first: usize, out: &mut [T]) {
+        let mut corners = Box::new(Corners {
+            taps: [Taps::new(), Taps::new(), Taps::new()],
+            places: [[0; BLOCK]; 8],
+            weights: [[T::of(1.0); BLOCK]; 8],
+            line: [T::of(0.0); BLOCK],
+        });
+        let planes = out.len() / self.points;
+        let mut done = 0;
+        while done < planes {
+            let (item, channel) = ((first + done) / self.channels, (first + done) % self.channels);
+            let count = (self.channels - channel).min(planes - done);
+            let grid = &grid[item * self.points * self.dims..][..self.points * self.dims];
+            let image = &image[(first + done) * self.plane()..][..count * self.plane()];
+            let out = &mut out[done * self.points..][..count * self.points];
+            for from in (0..self.points).step_by(BLOCK) {
+                self.sample_block(image, &grid[from * self.dims..], from, out, &mut corners);
+            }
+            done += count;
+        }
+    }
+
+    /// Samples the block of points that begins at `from` in all planes of `image`, whose results are in `out`.
+    fn sample_block(&self, image: &[T], grid: &[T], from: usize, out: &mut [T], c: &mut Corners<T>) {
+        let n = BLOCK.min(self.points - from);
+        for d in 3 - self.dims..3 {
+            // The grid contains (x, y[, z]), that is, the last dim first.
+            run_wide(FillTaps {
+                taps: &mut c.taps[d],
+                grid: &grid[2 - d..],
+                step: self.dims,
+                n,
+                axis: &self.axes[d],
+                how: self.how,
+            });
+        }
+        let planes = || image.chunks_exact(self.plane());
+        let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..from + n]);
+        match self.how {
+            Interpolation::Nearest => {
+                self.combine(c, n, 0, [0; 3]);
+                planes().zip(parts).for_each(|(x, o)| gather_places(x, &c.places[0], o));
+            }
+            Interpolation::Linear if self.dims == 2 => {
+                (0..4).for_each(|k| self.combine(c, n, k, [0, k >> 1, k & 1]));
+                let (p, w) = (&c.places, &c.weights);
+                let (p, w) = ([0, 1, 2, 3].map(|k| &p[k][..n]), [0, 1, 2, 3].map(|k| &w[k][..n]));
+                planes().zip(parts).for_each(|(x, o)| gather_weighted(x, p, w, o));
+            }
+            Interpolation::Linear => {
+                (0..8).for_each(|k| self.combine(c, n, k, [k >> 2, k >> 1 & 1, k & 1]));
+                let (p, w) = (
+                    c.places.each_ref().map(|p| &p[..n]),
+                    c.weights.each_ref().map(|w| &w[..n]),
+                );
+                planes().zip(parts).for_each(|(x, o)| gather_weighted(x, p, w, o));
+            }
+            Interpolation::Cubic => {
+                planes().zip(parts).for_each(|(x, o)| self.sample_cubic(x, o, c));
+            }
+        }
+    }
+
+    /// Computes corner `k`, the product of one tap of each dim.
+    fn combine(&self, c: &mut Corners<T>, n: usize, k: usize, tap: [usize; 3]) {
+        let (places, weights) = (&mut c.places[k][..n], &mut c.weights[k][..n]);
+        let [z, y, x] = [0, 1, 2].map(|d| (&c.taps[d].places[tap[d]][..n], &c.taps[d].weights[tap[d]][..n]));
+        let [_, h, w] = self.axes.each_ref().map(|a| a.size as i32);
+        with_wide_vectors(|| {
+            for j in 0..n {
+                let [pz, py, px] = [z.0[j], y.0[j], x.0[j]];
+                let place = (pz.wrapping_mul(h).wrapping_add(py)).wrapping_mul(w).wrapping_add(px);
+                places[j] = if (pz | py | px) < 0 { -1 } else { place };
+                weights[j] = x.1[j] * y.1[j] * z.1[j];
+            }
+        });
+    }
+
+    /// Samples a plane by cubic interpolation: along the last dim, then along the other.
+    fn sample_cubic(&self, image: &[T], out: &mut [T], c: &mut Corners<T>) {
+        let n = out.len();
+        let width = self.axes[2].size as i32;
+        let line = &mut c.line[..n];
+        out.fill(T::of(0.0));
+        for row in 0..4 {
+            let rows = &c.taps[1].places[row][..n];
+            for k in 0..4 {
+                let (to, columns) = (&mut c.places[k][..n], &c.taps[2].places[k][..n]);
+                for ((to, &y), &x) in to.iter_mut().zip(rows).zip(columns) {
+                    *to = if (y | x) < 0 { -1 } else { y * width + x };
+                }
+            }
+            let places = [0, 1, 2, 3].map(|k| &c.places[k][..n]);
+            gather_weighted(image, places, c.taps[2].weights.each_ref().map(|w| &w[..n]), line);
+            let weights = &c.taps[1].weights[row];
+            for ((o, &v), &w) in out.iter_mut().zip(&*line).zip(weights) {
+                *o = *o + v * w;
+            }
+        }
+    }
+}
+
+/// The row's function.
+pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let x = c.leaf("input")?;
+    let out = &mut outs[0];
+    match x.dtype() {
+        DType::F32 => sample::<f32>(c, out.shape().to_vec(), out.as_mut_slice(), pool),
+        DType::F64 => sample::<f64>(c, out.shape().to_vec(), out.as_mut_slice(), pool),
+        d => {
+            let mut wide = Tensor::zeros(native(d), out.shape());
+            sample::<f32>(c, out.shape().to_vec(), wide.as_mut_slice(), pool)?;
+            out.fill_from(&wide.to(d));
+            Ok(())
+        }
+    }
+}
+
+fn sample<T: Real>(c: &Call<Tensor>, shape: Vec<usize>, out: &mut [T], pool: &Pool) -> OpResult<()> {
+    let (x, grid) = (c.leaf("input")?.to(T::DTYPE), c.leaf("grid")?.to(T::DTYPE));
+    let padding = match c.int("padding_mode")? {
+        1 => Padding::Border,
+        2 => Padding::Reflection,
+        _ => Padding::Zeros,
+    };
+    let dims = x.rank() - 2;
+    let align = c.bool("align_corners")?;
+    let mut size = [1; 3];
+    size[3 - dims..].copy_from_slice(&x.shape()[2..]);
+    if size.iter().product::<usize>() > i32::MAX as usize {
+        return Err(OpError::shape(format!(
+            "grid_sampler(): an image of {size:?} elements is too large"
+        )));
+    }
+    let sampler = Sampler {
+        axes: size.map(|n| Axis::new(n, padding, align, dims == 3)),
+        dims,
+        how: match c.int("interpolation_mode")? {
+            1 => Interpolation::Nearest,
+            2 => Interpolation::Cubic,
+            _ => Interpolation::Linear,
+        },
+        channels: shape[1],
+        points: shape[2..].iter().product(),
+    };
+    if out.is_empty() {
+        return Ok(());
+    }
+    let (image, grid) = (x.as_slice::<T>(), grid.as_slice::<T>());
+    let planes = units_per_part(shape[0] * shape[1], sampler.points * size_of::<T>(), pool);
+    pool.run_parts(out, planes * sampler.points, |i, out| {
+        sampler.sample_planes(image, grid, i * planes, out);
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::by_name;
+    use crate::types::Val;
+
+    fn sampled(shape: &[usize], image: &[f32], grid: &[f32], mode: i64, padding: i64) -> Vec<f32> {
+        let dims = shape.len() - 2;
+        let points = grid.len() / dims;
+        let space = [vec![points], vec![1; dims - 1]].concat();
+        let grid = Tensor::from_slice(&[&[1], &space[..], &[dims]].concat(), grid);
+        let op = by_name(if dims == 2 {
+            "grid_sampler_2d"
+        } else {
+            "grid_sampler_3d"
+        });
+        let call = Call {
+            op: op.expect("a row"),
+            args: vec![
+                Val::Leaf(Tensor::from_slice(shape, image)),
+                Val::Leaf(grid),
+                Val::int(mode),
+                Val::int(padding),
+                Val::Bool(false),
+            ],
+        };
+        let mut out = Tensor::zeros(DType::F32, &[&[1, 1], &space[..]].concat());
+        grid_sample(&call, &mut [ViewMut::from(&mut out)], &Pool::new(1)).expect("a result");
+        out.as_slice::<f32>().to_vec()
+    }
+
+    /// The results are those of torch 2.15.
+    #[test]
+    fn coordinates_that_are_not_finite_or_far_away() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let points = [nan, 0.0, 0.0, nan, inf, 0.0, 5.0, 5.0, 1e10, 0.0, 1.0, 1.0, -3.0, 0.2];
+        let bits = |v: Vec<f32>| {
+            v.into_iter()
+                .map(|x| if x.is_nan() { -1.0 } else { x })
+                .collect::<Vec<_>>()
+        };
+        let image = |n: usize| [vec![inf], vec![1.0; n - 1]].concat();
+        let plane = |mode, padding| bits(sampled(&[1, 1, 3, 3], &image(9), &points, mode, padding));
+        assert_eq!(plane(0, 0), [-1.0, -1.0, -1.0, 0.0, 0.0, 0.25, 0.0]);
+        assert_eq!(plane(0, 1), [1.0; 7]);
+        assert_eq!(plane(1, 0), [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        assert_eq!(plane(1, 2), [1.0; 7]);
+        let far = [nan, 0.0, 0.0, inf, 0.0, 0.0, 5.0, 5.0, 5.0, -3.0, 0.2, 0.0];
+        for (padding, want) in [(0, 0.0), (1, 1.0), (2, 1.0)] {
+            assert_eq!(sampled(&[1, 1, 3, 3, 3], &[1.0; 27], &far, 0, padding), [want; 4]);
+        }
+    }
+}
