@@ -4,7 +4,7 @@ FILE is a Python module with ORDER (names) and build(name), which gives (model, 
 compiled, twice; printed are the greatest difference relative to the greatest magnitude of each float result (integers must be
 equal), the parts, the ops that torch ran, and the seconds of the first call. With --dynamic all sizes that torch can are symbols; with
 --train the models are called with gradients, whose differences count too; `rounding` is how far eager gradients are from those in
-double precision or without oneDNN, and four times as much is no fault.
+double precision, without oneDNN, or of the same graphs that PyTorch runs op by op, and four times as much is no fault.
 
 Needs torch and the package fxc. Without them it says so and checks nothing. Exit code 1 if a model differs or fails.
 """
@@ -86,13 +86,17 @@ def rounding(model, args, kwargs, want):
 def check(model, args, kwargs, a):
     """The difference from eager PyTorch, the seconds of the first call, and the difference that rounding explains."""
     torch._dynamo.reset()
-    compiled = torch.compile(model, backend=backend, dynamic=a.dynamic or None)
     if a.train:
         want = gradients(model, model, args, kwargs)
+        decomposed = torch.compile(model, backend="aot_eager_decomp_partition", dynamic=a.dynamic or None)
+        explained = compare(gradients(model, decomposed, args, kwargs), want)
+        torch._dynamo.reset()  # and the counts of fxc.stats()
+    compiled = torch.compile(model, backend=backend, dynamic=a.dynamic or None)
+    if a.train:
         begin = time.perf_counter()
         got = gradients(model, compiled, args, kwargs)
         seconds = time.perf_counter() - begin
-        return compare(got, want), seconds, rounding(model, args, kwargs, want)
+        return compare(got, want), seconds, max(explained, rounding(model, args, kwargs, want))
     with torch.no_grad():
         torch.manual_seed(0)
         want = model(*args, **kwargs)
