@@ -3,7 +3,7 @@
 use super::combine::{Cell, Reduce, with_cell};
 use super::scatter::scalar_arg;
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{in_bounds, sizes_around, to_i64_indices};
+use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
 use crate::op::rows::fill::{copy_all, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
@@ -126,7 +126,8 @@ struct NamedSlices {
 }
 
 impl NamedSlices {
-    fn new(c: &Call<Tensor>, message: &str) -> OpResult<NamedSlices> {
+    /// `check` gives the place that an index names along a dim of a size, or torch's error.
+    fn new(c: &Call<Tensor>, message: &str, check: fn(i64, usize, usize) -> OpResult<usize>) -> OpResult<NamedSlices> {
         let x = c.leaf("self")?;
         let dim = wrap_dim(c.int("dim")?, x.rank())?;
         let (outer, n, inner) = sizes_around(x.shape(), dim);
@@ -138,7 +139,7 @@ impl NamedSlices {
             inner,
             places: match outer {
                 0 => vec![],
-                _ => index.map(|&i| in_bounds(i, n, dim)).collect::<OpResult<_>>()?,
+                _ => index.map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?,
             },
         })
     }
@@ -160,7 +161,7 @@ const INDEX_DTYPE: &str = "Expected dtype int32/int64 for index";
 
 fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, source) = (c.leaf("self")?, c.leaf("source")?);
-    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    let slices = NamedSlices::new(c, INDEX_DTYPE, in_range)?;
     copy_all(x, &mut outs[0], pool);
     let dst = outs[0].bytes_mut();
     with_size!(x.dtype().size(), N => {
@@ -176,7 +177,7 @@ fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
 fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, source) = (c.leaf("self")?, c.leaf("source")?);
     let (dtype, alpha) = (x.dtype(), scalar_arg(c.get("alpha"))?.cast(x.dtype()));
-    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    let slices = NamedSlices::new(c, INDEX_DTYPE, in_range)?;
     copy_all(x, &mut outs[0], pool);
     let dst = outs[0].bytes_mut();
     with_cell!(dtype, T => {
@@ -197,11 +198,9 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
 
 fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, source) = (c.leaf("self")?, c.leaf("source")?);
-    let index = to_i64_indices(c.leaf("index")?, INDEX_DTYPE)?;
-    if index.as_slice::<i64>().iter().any(|&i| i < 0) {
-        return Err(OpError::value("index out of range in self"));
-    }
-    let slices = NamedSlices::new(c, INDEX_DTYPE)?;
+    let slices = NamedSlices::new(c, INDEX_DTYPE, |i, n, dim| {
+        in_range(i, n, dim).map_err(|_| OpError::value("index out of range in self"))
+    })?;
     let reduction = SliceReduction {
         how: Reduce::parse(c.str("reduce")?)?,
         mean: c.str("reduce")? == "mean",
@@ -251,7 +250,7 @@ impl SliceReduction {
 
 fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
-    let slices = NamedSlices::new(c, "index_fill_(): Expected dtype int64 for index.")?;
+    let slices = NamedSlices::new(c, "index_fill_(): Expected dtype int64 for index.", in_bounds)?;
     let value = scalar_arg(c.get("value"))?.cast(x.dtype());
     let value = Tensor::from_scalars(x.dtype(), &[], &[value]);
     copy_all(x, &mut outs[0], pool);
@@ -261,4 +260,42 @@ fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
         slices.for_each(|to, _| dst[to].fill(value));
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only index_fill counts negative indices from the end, as in torch.
+    #[test]
+    fn negative_indices_are_refused_where_torch_refuses_them() {
+        let x = || Val::Leaf(Tensor::from_slice(&[3, 2], &[1.0f32; 6]));
+        let index = |i: i64| Val::Leaf(Tensor::from_slice(&[1], &[i]));
+        let source = || Val::Leaf(Tensor::from_slice(&[1, 2], &[5.0f32; 2]));
+        type Routine = fn(&Call<Tensor>, &mut [ViewMut<'_>], &Pool) -> OpResult<()>;
+        let rows: [(&str, Routine, Vec<Val<Tensor>>); 4] = [
+            ("index_add", index_add, vec![source(), Val::int(1)]),
+            ("index_copy", index_copy, vec![source()]),
+            (
+                "index_reduce",
+                index_reduce,
+                vec![source(), Val::str("amax"), Val::Bool(true)],
+            ),
+            ("index_fill", index_fill, vec![Val::Float(5.0)]),
+        ];
+        for (name, routine, more) in rows {
+            for (i, refused) in [(2, false), (-1, name != "index_fill"), (3, true), (-4, true)] {
+                let call = Call {
+                    op: crate::op::by_name(name).expect("a row"),
+                    args: [vec![x(), Val::int(0), index(i)], more.clone()].concat(),
+                };
+                let mut out = Tensor::zeros(DType::F32, &[3, 2]);
+                let done = routine(&call, &mut [ViewMut::from(&mut out)], &Pool::new(1));
+                assert_eq!(done.is_err(), refused, "{name} of {i}");
+                if !refused {
+                    assert!(out.get(5).to_f64() >= 5.0, "{name} of {i}");
+                }
+            }
+        }
+    }
 }

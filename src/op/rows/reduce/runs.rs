@@ -215,6 +215,9 @@ fn segments_type(c: &Call<TensorType>) -> OpResult<Type> {
             "segment_reduce(): lengths must have a dim for each up to axis",
         ));
     };
+    if count == Dim::Const(-1) {
+        return Err(no_offsets());
+    }
     let mut shape = x.to_vec();
     shape[axis] = count;
     Ok(Val::Leaf(TensorType::new(d, shape)))
@@ -230,7 +233,9 @@ fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let given = to_i64_indices(given, "segment_reduce(): lengths must be integers")?;
     let width = given.shape().last().copied().unwrap_or(0);
-    let count = width - offsets as usize;
+    let Some(count) = width.checked_sub(offsets as usize) else {
+        return Err(no_offsets());
+    };
     if given.numel() != outer * width {
         return Err(OpError::shape(
             "segment_reduce(): Expected all rows of lengths along axis to have the data's sizes",
@@ -254,6 +259,11 @@ fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
     }
     Ok(Val::Leaf(out))
+}
+
+/// Segments lie between neighbouring offsets, so that no offsets would make -1 segments.
+fn no_offsets() -> OpError {
+    OpError::shape("Trying to create tensor with negative dimension -1")
 }
 
 fn lengths_error() -> OpError {
@@ -344,5 +354,30 @@ fn combine_values(reduce: &str, a: f64, v: f64) -> f64 {
         }
         "max" | "min" => a,
         _ => a + v,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_offsets_are_an_error() {
+        let leaf = |t: Tensor| Val::Leaf(t);
+        let call = Call {
+            op: crate::op::by_name("segment_reduce").expect("a row"),
+            args: vec![
+                leaf(Tensor::from_slice(&[4], &[1.0f32; 4])),
+                Val::str("sum"),
+                Val::None,
+                Val::None,
+                leaf(Tensor::from_slice::<i64>(&[0], &[])),
+                Val::int(0),
+                Val::Bool(true),
+                Val::None,
+            ],
+        };
+        let error = segment_reduce(&call).expect_err("torch refuses it");
+        assert_eq!(error.title, "Trying to create tensor with negative dimension -1");
     }
 }
