@@ -37,6 +37,9 @@ _HEAVY = (
 #: The fewest computing nodes of a part that contains none of these.
 _FEWEST = 2
 
+# After so many verdicts of the compiler, a rejected node takes all others of its op with it, so that the verdicts have an end.
+_SINGLE_ROUNDS = 50
+
 #: The parameters of ops that use torch's random generator only for dropout.
 _DROPOUT = {"dropout_p", "dropout", "p"}
 
@@ -148,10 +151,20 @@ def objections(graph: torch.fx.Graph) -> dict[Node, str]:
             why = found[n.args[0]]
         if why is not None:
             _leave(n, why, found)
+    rounds = 0
     while wrong := _ask(graph, found):
+        rounds += 1
+        if rounds > _SINGLE_ROUNDS:
+            wrong = _with_same_op(graph, found, wrong)
         for n, why in wrong.items():
             _leave(n, why, found)
     return found
+
+
+def _with_same_op(graph: torch.fx.Graph, found: dict[Node, str], wrong: dict[Node, str]) -> dict[Node, str]:
+    """Rejected nodes with all others of the same ops."""
+    reasons = {n.target: why for n, why in wrong.items()}
+    return {n: reasons[n.target] for n in graph.nodes if n not in found and n.target in reasons} | wrong
 
 
 def _leave(n: Node, why: str, found: dict[Node, str]) -> None:
@@ -179,8 +192,8 @@ def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
             wrong.setdefault(text.nodes[line], f"{code}: {title}")
         elif line not in text.nodes:
             wrong.setdefault(nodes[-1], f"{code}: {title}")
-    unknown = {n.target: why for n, why in wrong.items() if why.startswith("E0201")}
-    return {n: unknown[n.target] for n in nodes if n.target in unknown} | wrong
+    unknown = {n: why for n, why in wrong.items() if why.startswith("E0201")}
+    return _with_same_op(graph, found, unknown) | wrong
 
 
 def share_sizes(graph: torch.fx.Graph) -> None:
