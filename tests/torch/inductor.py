@@ -13,9 +13,12 @@ A test that fails is run again with torch's own interpreter in fxc's place. If i
 at the code that Inductor generates, or counts its kernels ("needs Inductor itself"). The other failures are counted by what fxc
 reports: its code and the op or type it names. A graph that fxc refuses, or runs to other values, always counts.
 
+`--package` tests the package fxc in this process instead, with the backend that `torch.compile(model, backend="fxc")` uses; what it leaves
+to PyTorch runs there, and is counted.
+
 `--dynamic` makes all sizes symbolic; `--level core` decomposes to core ATen instead of what Inductor decomposes to, and `--level aten`
 not at all; `--only REGEX` selects tests; `--keep DIR` keeps the FXIR of graphs that failed, in files named after the test.
-Exit code 1 if a test fails for a reason of fxc's. Needs torch, expecttest and safetensors.
+Exit code 1 if a test fails for a reason of fxc's. Needs torch, expecttest and safetensors; with `--package` the package fxc.
 """
 import argparse
 import ast
@@ -93,6 +96,61 @@ def decompositions(level):
     return {}
 
 
+def is_precise(gm, args, results):
+    """Whether f32 results are as near as torch's to those that torch computes in f64."""
+    wide = lambda v: v.double() if isinstance(v, torch.Tensor) and v.dtype == torch.float32 else v  # noqa: E731
+    run = lambda values: torch.fx.Interpreter(gm).run(*values)  # noqa: E731
+    try:
+        exact, torchs = run([wide(v) for v in args]), run(args)
+    except Exception:
+        return False
+    far = lambda v, e: (v.double() - e).abs().max().item() if v.numel() else 0.0  # noqa: E731
+    pairs = [(r, t, e) for r, t, e in zip(results, torchs, exact) if isinstance(e, torch.Tensor) and r.dtype == torch.float32]
+    return bool(pairs) and all(e.dtype == torch.float64 and far(r, e) <= 1.5 * far(t, e) for r, t, e in pairs)
+
+
+class Package:
+    """The backend of the package fxc, in this process, or torch's interpreter where `control` is set."""
+
+    def __init__(self):
+        import fxc
+        from fxc import torch_backend
+
+        self.stats, self.backend, self.compile_graph = fxc.stats, torch_backend.backend, torch_backend.compile_graph
+        torch_backend.compile_graph = self.compile
+        self.control, self.test, self.graphs, self.refused, self.precise = False, "", 0, [], None
+        self.ran = collections.Counter()
+
+    def __call__(self, gm, inputs, **_):
+        if not self.control:
+            return self.backend(gm, inputs)
+        interpret = lambda gm, inputs: make_boxed_func(torch.fx.Interpreter(gm).run)  # noqa: E731
+        return aot_autograd(fw_compiler=interpret)(gm, inputs)
+
+    def compile(self, settings, name, kind, gm, inputs):
+        """Compiles a graph of ATen ops, and counts it by where its ops run."""
+        self.graphs += 1
+        copied = torch.fx.Graph()  # the partition changes the graph
+        copied.output(copied.graph_copy(gm.graph, {}))
+        original = torch.fx.GraphModule(gm, copied)
+        before = self.stats()
+        run = self.compile_graph(settings, name, kind, gm, inputs)
+        after = self.stats()
+        left = sum(op["nodes"] for op in after["left to torch"].values()) > sum(op["nodes"] for op in before["left to torch"].values())
+        compiled = after["parts"] > before["parts"]
+        self.ran["in both" if left and compiled else "in PyTorch" if left else "in fxc"] += 1
+
+        def checked(args):
+            given = list(args)
+            results = run(args)
+            if self.precise is not None:
+                self.precise.append(is_precise(original, given, results))
+            return results
+
+        checked._boxed_call = True
+        return checked
+
+
 class Compiled:
     """One graph as a file of FXIR, which each call runs."""
 
@@ -138,20 +196,8 @@ class Compiled:
             self.shim.refuse(why, detail)
         results = self.given_back(load_file(out), p.stdout, self.symbols(args))
         if self.shim.precise is not None:
-            self.shim.precise.append(self.is_precise(args, results))
+            self.shim.precise.append(is_precise(self.gm, args, results))
         return results
-
-    def is_precise(self, args, results):
-        """Whether f32 results are as near as torch's to those that torch computes in f64."""
-        wide = lambda v: v.double() if isinstance(v, torch.Tensor) and v.dtype == torch.float32 else v  # noqa: E731
-        run = lambda values: torch.fx.Interpreter(self.gm).run(*values)  # noqa: E731
-        try:
-            exact, torchs = run([wide(v) for v in args]), run(args)
-        except Exception:
-            return False
-        far = lambda v, e: (v.double() - e).abs().max().item() if v.numel() else 0.0  # noqa: E731
-        pairs = [(r, t, e) for r, t, e in zip(results, torchs, exact) if isinstance(e, torch.Tensor) and r.dtype == torch.float32]
-        return bool(pairs) and all(e.dtype == torch.float64 and far(r, e) <= 1.5 * far(t, e) for r, t, e in pairs)
 
     def raise_torchs(self, args, report):
         """Raises torch's error where torch refuses the graph in the same words as fxc."""
@@ -433,6 +479,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("file", help="test/inductor/test_torchinductor.py of PyTorch")
     ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("--package", action="store_true", help="test the backend of the package fxc, in this process")
     ap.add_argument("--dynamic", action="store_true", help="all sizes are symbolic")
     ap.add_argument("--level", choices=["inductor", "core", "aten"], default="inductor", help="how far graphs are decomposed")
     ap.add_argument("--only", default="", help="a regular expression that names of tests match")
@@ -440,7 +487,7 @@ def main():
     ap.add_argument("--log", help="write a line of JSON for each test to this file")
     a = ap.parse_args()
     torch.set_num_threads(1)
-    shim = Shim(os.path.abspath(a.fxc), a.level, a.keep)
+    shim = Package() if a.package else Shim(os.path.abspath(a.fxc), a.level, a.keep)
     tests, names = tests_of(load(a.file, shim))
     causes, count = collections.defaultdict(list), collections.Counter()
     log = open(a.log, "w") if a.log else None
@@ -458,6 +505,8 @@ def main():
         print(f"{len(which):4} {verdict}: {why}\n       {' '.join(n.removeprefix('test_').removesuffix('_cpu') for n in which)[:300]}")
     ran = count["passed"] + count["failed"]
     ours = sum(len(v) for (verdict, why), v in causes.items() if verdict == "failed" and why != INDUCTOR)
+    if a.package:
+        print("graphs", ", ".join(f"{where}: {n}" for where, n in shim.ran.most_common()))
     print(f"{count['passed']} of {ran} passed, {count['skipped']} skipped; {ours} failures are fxc's")
     sys.exit(1 if ours else 0)
 
