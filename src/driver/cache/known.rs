@@ -66,10 +66,9 @@ impl Cache {
             return None;
         }
         let text = fs::read_to_string(self.list_of_archives()).ok()?;
-        text.lines().rev().find_map(|line| {
-            let (digest, known) = line.split_once(' ')?;
-            (known == state.text).then(|| Digest::parse(digest)).flatten()
-        })
+        let mut entries = text.lines().rev().filter_map(|line| line.split_once(' '));
+        let known = entries.find(|(_, known)| *known == state.text);
+        known.and_then(|(digest, _)| Digest::parse(digest))
     }
 
     /// Keeps the hash of a file. Where that fails, the file is hashed at each start.
@@ -86,7 +85,8 @@ impl Cache {
         }
         let path = self.list_of_archives();
         let old = fs::read_to_string(&path).unwrap_or_default();
-        let lines: Vec<&str> = old.lines().filter(|l| !l.ends_with(&state.text)).collect();
+        let is_same = |line: &str| line.split_once(' ').is_some_and(|(_, known)| known == state.text);
+        let lines: Vec<&str> = old.lines().filter(|l| !is_same(l)).collect();
         let recent = &lines[lines.len().saturating_sub(MOST - 1)..];
         let mut text: String = recent.iter().map(|l| format!("{l}\n")).collect();
         text += &format!("{digest} {}\n", state.text);

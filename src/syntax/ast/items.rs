@@ -59,7 +59,7 @@ pub struct DimDecl {
     pub name: Name,
     /// The minimum.
     pub min: i64,
-    /// The maximum; `None` if there is no limit.
+    /// The maximum, or `None` for a size without an upper bound.
     pub max: Option<i64>,
     /// The whole item.
     pub span: Span,
