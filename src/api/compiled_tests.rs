@@ -93,6 +93,31 @@ fn code_without_graphs_is_smaller_and_runs_alone() {
     assert_eq!(refused.unwrap_err().code(), Some(Code::E0702));
 }
 
+/// The original of a weight that products read in packed form is not written beside it.
+#[test]
+fn code_contains_the_weights_of_products_once() {
+    let row = format!("[{}]", ["0.5"; 256].join(", "));
+    let text = format!(
+        "const w : f32[64, 256] = [{}]
+        graph main {{
+            %x : f32[2, 256] = placeholder x
+            %w = get_attr w
+            %y = call_function torch.nn.functional.linear(%x, %w)
+            output %y
+        }}",
+        vec![row; 64].join(", ")
+    );
+    let file = TempFile::new("once");
+    let model = Model::from_text(&text).unwrap();
+    model.save_compiled(&file.0, &Options::new().code_only(true)).unwrap();
+    let weight = 64 * 256 * 4;
+    let size = std::fs::metadata(&file.0).unwrap().len();
+    assert!((weight..weight * 3 / 2).contains(&size), "{size} bytes");
+    let compiled = Model::open(&file.0).unwrap().compile(&Options::new()).unwrap();
+    let x = Tensor::from_slice(&[2, 256], &[1.0f32; 512]);
+    assert_eq!(compiled.run([x.into()]).unwrap()[0].as_slice::<f32>(), [128.0; 128]);
+}
+
 #[test]
 fn programs_refuse_code_that_others_name() {
     let file = TempFile::new("refused");

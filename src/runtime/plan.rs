@@ -276,7 +276,7 @@ fn partition_loop(k: &Kernel, threads: usize) -> (usize, usize) {
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
 }
 
-/// The buffers that runs read. Weights that convolutions have packed are not among them, unless another step reads them.
+/// The buffers that runs read. Constants that contractions have packed are not among them, unless another step reads them.
 pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.buffers.len()];
     let results = program.output.iter().flat_map(|o| o.leaves());
@@ -285,9 +285,8 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
         let packed: Vec<BufferId> = match step {
             Step::Contract { what, tail, .. } => {
                 let in_tail = |b: BufferId| tail.iter().any(|t| t.buffers.contains(&b));
-                let constant = |o: &&BufferOperand| constant_tensor(program, o).is_some() && !in_tail(o.buffer);
-                let weights = conv_weights(what).into_iter().flatten().filter(constant);
-                weights.map(|o| o.buffer).collect()
+                let packed = packed_operands(program, what).into_iter().flatten();
+                packed.map(|o| o.buffer).filter(|&b| !in_tail(b)).collect()
             }
             _ => vec![],
         };
@@ -297,12 +296,22 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     read
 }
 
-/// The weights of a step's convolutions.
-fn conv_weights(what: &Contract) -> [Option<&BufferOperand>; 2] {
+/// The constant operands that a contraction's plan packs, so that its runs do not read them.
+fn packed_operands<'a>(program: &Program, what: &'a Contract) -> [Option<&'a BufferOperand>; 2] {
+    let constant = |o: Option<&'a BufferOperand>| o.filter(|o| constant_tensor(program, o).is_some());
     match what {
-        Contract::Conv(_, o) => [o.get(1), None],
-        Contract::Expansion(d, o, _) => [o.get(1), o.get(2 + d.first.bias as usize)],
-        _ => [None, None],
+        // B is packed unless A is.
+        Contract::MatMul(_, o) => match constant(o.first()) {
+            None => [constant(o.get(1)), None],
+            a => [a, None],
+        },
+        Contract::Conv(_, o) => [constant(o.get(1)), None],
+        Contract::Expansion(d, o, _) => [constant(o.get(1)), constant(o.get(2 + d.first.bias as usize))],
+        Contract::Recurrent(d, o) => {
+            let places = recurrent_operands(d);
+            [o.get(places.weight), places.projection.and_then(|i| o.get(i))].map(constant)
+        }
+        Contract::Attention(..) => [None, None],
     }
 }
 
