@@ -115,6 +115,8 @@ def _objection(n: Node) -> str | None:
         return _layout_objection(n)
     if not isinstance(n.target, torch._ops.OpOverload):
         return f"{n.target} is not an op"
+    if n.meta.get("val") is None:
+        return "it has no result"
     if draws(n):
         return "it draws random numbers"
     if n.target._schema.is_mutable:

@@ -312,10 +312,10 @@ class _Guarded:
                 except OverflowError:
                     pass  # a negative int, which the part takes for a size: this call runs in torch
                 except InputError as e:
-                    # The dtype of an op's result differs from the one that torch recorded for it.
-                    if e.code != "E0503":
-                        raise
-                    self._fail(e)
+                    # A value that an op refuses: torch raises its own error.
+                    # E0503: the dtype of an op's result differs from the one that torch recorded for it.
+                    if e.code == "E0503":
+                        self._fail(e)
             if not in_torch:
                 in_torch.append(self._in_torch())
             return in_torch[0](args)

@@ -354,6 +354,32 @@ def test_a_size_that_only_a_packed_tensor_has() -> None:
         agree(compiled(m, dynamic=True)(x), want)
 
 
+def test_checks_of_values_stay_in_torch() -> None:
+    def f(x: Any, n: Any) -> Any:
+        k = n.item()
+        torch._check(k >= 0)
+        torch._check(k <= 4)
+        return (x.exp() * 2).sin()[:k].softmax(0)
+
+    x = torch.randn(4, 3)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        call = compiled(f)
+        for k in (2, 4):
+            agree(call(x, torch.tensor(k)), f(x, torch.tensor(k)))
+    assert any("assert" in op for op in fxc.stats()["left to torch"])
+
+
+def test_errors_of_values_are_torchs() -> None:
+    def f(x: Any, i: Any) -> Any:
+        return (x.exp() * 2)[i].sin()
+
+    call, x = compiled(f), torch.randn(4, 3)
+    agree(call(x, torch.tensor([3])), f(x, torch.tensor([3])))
+    with pytest.raises(IndexError, match="index 4 is out of bounds"):
+        call(x, torch.tensor([4]))
+    agree(call(x, torch.tensor([0])), f(x, torch.tensor([0])))
+
+
 def test_options() -> None:
     m, x = Net().eval(), torch.randn(3, 6)
     with torch.no_grad():
