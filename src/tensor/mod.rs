@@ -5,6 +5,7 @@
 //! owned memory (64-byte aligned), a part of a mapped file, memory that a caller lends for one call, or computed when
 //! it is first read. Therefore it is read-only until [`Tensor::bytes_mut`] makes it unique.
 
+mod convert;
 mod element;
 #[cfg(feature = "compiler")]
 pub mod files;
@@ -31,7 +32,6 @@ pub use view::{View, ViewMut};
 pub use wide::{WideLoop, run_wide, with_wide_vectors};
 
 use crate::types::{DType, TensorType};
-use half::{bf16, f16};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -247,27 +247,7 @@ impl Tensor {
         if dtype == self.dtype {
             return self.clone();
         }
-        // Indices.
-        if (self.dtype, dtype) == (DType::I32, DType::I64) {
-            let wide: Vec<i64> = self.as_slice::<i32>().iter().map(|&v| v as i64).collect();
-            return Tensor::from_slice(&self.shape, &wide);
-        }
-        // Routines compute half types in f32.
-        match (self.dtype, dtype) {
-            (DType::F16, DType::F32) => self.map_elements(f16::to_f32),
-            (DType::BF16, DType::F32) => self.map_elements(bf16::to_f32),
-            (DType::F32, DType::F16) => self.map_elements(f16::from_f32),
-            (DType::F32, DType::BF16) => self.map_elements(bf16::from_f32),
-            _ => Tensor::from_fn(dtype, &self.shape, |i| self.get(i)),
-        }
-    }
-
-    /// The tensor of `f` of each element.
-    fn map_elements<A: Element, B: Element>(&self, f: impl Fn(A) -> B) -> Tensor {
-        let mut out = Tensor::zeros(B::DTYPE, &self.shape);
-        let pairs = out.as_mut_slice::<B>().iter_mut().zip(self.as_slice::<A>());
-        pairs.for_each(|(o, &x)| *o = f(x));
-        out
+        convert::convert(self, dtype).unwrap_or_else(|| Tensor::from_fn(dtype, &self.shape, |i| self.get(i)))
     }
 
     /// The only element of a one-element tensor, like `Tensor.item()`.

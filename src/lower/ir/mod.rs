@@ -280,8 +280,10 @@ impl Tir {
         Ok(())
     }
 
-    /// Copies the program's results that are views: a result must be a whole row-major buffer.
+    /// Copies the program's results that are views: a result must be a whole row-major buffer. Large inputs that are results are copied
+    /// too: otherwise the caller's thread would copy them, to new memory.
     pub(in crate::lower) fn copy_view_results(&mut self) -> OpResult<()> {
+        const LARGE: usize = 1 << 20;
         let Some(output) = self.output.take() else {
             return Ok(());
         };
@@ -290,8 +292,10 @@ impl Tir {
             let shown = self
                 .access(v)
                 .filter(|a| a.offset == 0 && a.is_contiguous(&self.value(v).shape));
-            let whole = shown.is_some_and(|a| self.value(a.base).numel() == self.value(v).numel());
-            match is_view(self, v) && !whole {
+            let whole = shown.filter(|a| self.value(a.base).numel() == self.value(v).numel());
+            let base = self.value(whole.as_ref().map_or(v, |a| a.base));
+            let is_input = matches!(base.def, Def::Input(_)) && base.numel() * base.dtype.size() >= LARGE;
+            match is_view(self, v) && whole.is_none() || is_input {
                 true => self.copy(v).map(Val::Leaf),
                 false => Ok(Val::Leaf(v)),
             }

@@ -90,6 +90,21 @@ pub(super) fn units_per_part(n: usize, bytes: usize, pool: &Pool) -> usize {
     shares.max(BYTES_PER_PART.div_ceil(bytes.max(1))).max(1)
 }
 
+/// Calls `f(i, a, b)` for matching parts of two results, the last of which may be shorter, on the threads. Panics if a length is 0.
+pub(super) fn run_pairs<A: Send, B: Send>(
+    pool: &Pool,
+    (a, a_len): (&mut [A], usize),
+    (b, b_len): (&mut [B], usize),
+    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    let mut parts: Vec<_> = a.chunks_mut(a_len).zip(b.chunks_mut(b_len)).collect();
+    pool.run_parts(&mut parts, 1, |i, part| {
+        if let [(a, b)] = part {
+            f(i, a, b);
+        }
+    });
+}
+
 /// Copies all of a tensor to a result of the same size.
 pub(super) fn copy_all(from: &Tensor, to: &mut ViewMut<'_>, pool: &Pool) {
     let (src, dst) = (from.bytes(), to.bytes_mut());

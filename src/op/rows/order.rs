@@ -3,6 +3,7 @@
 
 use super::dense::native;
 use super::lines::DimLines;
+use crate::parallel::Pool;
 use crate::tensor::Tensor;
 use crate::types::DType;
 use std::ops::Range;
@@ -20,7 +21,7 @@ fn rank_of_f32(x: f32) -> u32 {
     if x.is_nan() { u32::MAX } else { bits ^ (sign | 1 << 31) }
 }
 
-fn rank_of_f64(x: f64) -> u64 {
+pub(super) fn rank_of_f64(x: f64) -> u64 {
     let bits = (x + 0.0).to_bits();
     let sign = (bits as i64 >> 63) as u64;
     if x.is_nan() { u64::MAX } else { bits ^ (sign | 1 << 63) }
@@ -42,11 +43,12 @@ impl Ranks {
             DType::F64 => Ranks::Wide(t.as_slice::<f64>().iter().map(|&x| rank_of_f64(x)).collect()),
             DType::I64 => Ranks::Wide(t.as_slice::<i64>().iter().map(|&x| rank_of_i64(x)).collect()),
             d => {
-                let elements = (0..t.numel()).map(|i| t.get(i));
-                Ranks::Wide(match native(d) {
-                    DType::I64 => elements.map(|v| rank_of_i64(v.to_i64())).collect(),
-                    _ => elements.map(|v| rank_of_f64(v.to_f64())).collect(),
-                })
+                let narrow = matches!(d, DType::I8 | DType::I16 | DType::B8);
+                Ranks::of_tensor(&t.to(match native(d) {
+                    DType::I64 if narrow => DType::I32,
+                    DType::I64 => DType::I64,
+                    _ => DType::F64,
+                }))
             }
         }
     }
@@ -96,57 +98,88 @@ pub(super) enum Wanted {
     MedianOfNumbers,
 }
 
-/// Orders each line of `t` and calls `f` with the line's number and the wanted places, in order.
-pub(super) fn for_each_ordered_line(
+/// Orders each line of `t`. Part `i` of `parts` belongs to `per_part` lines from `i * per_part` on: for each of these, calls `f` with the
+/// part, the line's number in the part, the line's number, and the wanted places, in order.
+pub(super) fn for_each_ordered_line<D: Send>(
     t: &Tensor,
     lines: &DimLines,
-    descending: bool,
-    wanted: &Wanted,
-    f: &mut dyn FnMut(usize, &[usize]),
+    (descending, wanted): (bool, &Wanted),
+    (parts, per_part): (&mut [D], usize),
+    pool: &Pool,
+    f: impl Fn(&mut D, usize, usize, &[usize]) + Sync,
 ) {
-    let is_float = native(t.dtype()) != DType::I64;
+    let of_tensor = OrderedLines {
+        lines,
+        descending,
+        wanted,
+        is_float: native(t.dtype()) != DType::I64,
+    };
+    let count = lines.outer * lines.inner;
+    let numbers = |i: usize| i * per_part..count.min((i + 1) * per_part);
     match Ranks::of_tensor(t) {
         // A place must fit beside a narrow rank.
         Ranks::Narrow(r) if lines.len <= u32::MAX as usize => {
-            order_lines::<u64>(&r, lines, descending, wanted, is_float, f);
+            pool.run_parts(parts, 1, |i, part| {
+                of_tensor.order::<u64, D>(&r, numbers(i), &mut part[0], &f)
+            });
         }
         Ranks::Narrow(r) => {
             // NaN stays the greatest.
-            let wide = r
-                .iter()
-                .map(|&r| if is_float && r == u32::MAX { u64::MAX } else { r as u64 });
-            order_lines::<u128>(&wide.collect::<Vec<_>>(), lines, descending, wanted, is_float, f);
+            let is_nan = |r: u32| of_tensor.is_float && r == u32::MAX;
+            let wide: Vec<u64> = r.iter().map(|&r| if is_nan(r) { u64::MAX } else { r as u64 }).collect();
+            pool.run_parts(parts, 1, |i, part| {
+                of_tensor.order::<u128, D>(&wide, numbers(i), &mut part[0], &f)
+            });
         }
-        Ranks::Wide(r) => order_lines::<u128>(&r, lines, descending, wanted, is_float, f),
+        Ranks::Wide(r) => {
+            pool.run_parts(parts, 1, |i, part| {
+                of_tensor.order::<u128, D>(&r, numbers(i), &mut part[0], &f)
+            });
+        }
     }
 }
 
-fn order_lines<P: Placed>(
-    ranks: &[P::Rank],
-    lines: &DimLines,
+/// How the lines of a tensor are ordered.
+struct OrderedLines<'a> {
+    lines: &'a DimLines,
     descending: bool,
-    wanted: &Wanted,
+    wanted: &'a Wanted,
     is_float: bool,
-    f: &mut dyn FnMut(usize, &[usize]),
-) {
-    let (mut line, mut order): (Vec<P>, Vec<usize>) = (vec![], vec![]);
-    for number in 0..lines.outer * lines.inner {
-        let first = number / lines.inner * lines.len * lines.inner + number % lines.inner;
-        let of_line = || (0..lines.len).map(|k| ranks[first + k * lines.inner]);
-        line.clear();
-        line.extend(of_line().enumerate().map(|(k, r)| P::new(r, k, descending)));
-        order.clear();
-        match wanted {
-            Wanted::Part(part) => order_part(&mut line, part.clone(), &mut order),
-            Wanted::Median if is_float && let Some(nan) = of_line().position(|r| r == P::NAN) => order.push(nan),
-            _ if line.is_empty() => {}
-            _ => {
-                let nans = of_line().filter(|r| is_float && *r == P::NAN).count();
-                let middle = (lines.len - nans).max(1).saturating_sub(1) / 2;
-                order_part(&mut line, middle..middle + 1, &mut order);
+}
+
+impl OrderedLines<'_> {
+    fn order<P: Placed, D>(
+        &self,
+        ranks: &[P::Rank],
+        numbers: Range<usize>,
+        part: &mut D,
+        f: &impl Fn(&mut D, usize, usize, &[usize]),
+    ) {
+        let (lines, from) = (self.lines, numbers.start);
+        let (mut line, mut order): (Vec<P>, Vec<usize>) = (vec![], vec![]);
+        for number in numbers {
+            let first = number / lines.inner * lines.len * lines.inner + number % lines.inner;
+            let of_line = || (0..lines.len).map(|k| ranks[first + k * lines.inner]);
+            line.clear();
+            line.extend(of_line().enumerate().map(|(k, r)| P::new(r, k, self.descending)));
+            order.clear();
+            match self.wanted {
+                Wanted::Part(part) => order_part(&mut line, part.clone(), &mut order),
+                Wanted::Median
+                    if self.is_float
+                        && let Some(nan) = of_line().position(|r| r == P::NAN) =>
+                {
+                    order.push(nan)
+                }
+                _ if line.is_empty() => {}
+                _ => {
+                    let nans = of_line().filter(|r| self.is_float && *r == P::NAN).count();
+                    let middle = (lines.len - nans).max(1).saturating_sub(1) / 2;
+                    order_part(&mut line, middle..middle + 1, &mut order);
+                }
             }
+            f(part, number - from, number, &order);
         }
-        f(number, &order);
     }
 }
 
@@ -171,12 +204,17 @@ mod tests {
     use super::*;
 
     fn places(t: &Tensor, descending: bool, wanted: Wanted) -> Vec<usize> {
-        let mut all = vec![];
+        let mut all = [vec![]];
         let lines = DimLines::new(t.shape(), 0);
-        for_each_ordered_line(t, &lines, descending, &wanted, &mut |_, order| {
-            all.extend_from_slice(order)
-        });
-        all
+        for_each_ordered_line(
+            t,
+            &lines,
+            (descending, &wanted),
+            (&mut all, 1),
+            &Pool::new(1),
+            |all, _, _, order| all.extend_from_slice(order),
+        );
+        std::mem::take(&mut all[0])
     }
 
     #[test]

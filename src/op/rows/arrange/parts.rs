@@ -7,7 +7,7 @@ use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::pointwise::assertions::ambiguous_truth;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -80,13 +80,13 @@ fn frexp_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn frexp(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
-    let (mut parts, mut exponents) = (zeros(x.dtype(), x.shape())?, zeros(DType::I32, x.shape())?);
-    for i in 0..x.numel() {
-        let (m, e) = libm::frexp(x.get(i).to_f64());
-        parts.set(i, Scalar::F64(m));
-        exponents.set(i, Scalar::Int(DType::I32, e as i64));
-    }
-    Ok(Val::Tuple(vec![Val::Leaf(parts), Val::Leaf(exponents)]))
+    let wide = x.to(DType::F64);
+    let (parts, exponents): (Vec<f64>, Vec<i32>) = wide.as_slice::<f64>().iter().map(|&x| libm::frexp(x)).unzip();
+    let parts = Tensor::from_slice(x.shape(), &parts).to(x.dtype());
+    Ok(Val::Tuple(vec![
+        Val::Leaf(parts),
+        Val::Leaf(Tensor::from_slice(x.shape(), &exponents)),
+    ]))
 }
 
 fn combinations_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {

@@ -1,16 +1,19 @@
 //! Unfolding images into columns of sliding blocks, and folding them back.
 
-use crate::op::rows::dense::{Number, native, with_number, zeros};
+use crate::op::rows::dense::{Number, native, with_number};
+use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
 use crate::types::{Dim, TensorType, Type, Val};
+use std::ops::Range;
 
 pub(super) fn rows() -> Vec<Op> {
     vec![
         Op::new("im2col(Tensor self, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
             im2col_type,
-            Meaning::Routine(im2col),
+            Meaning::Fill(im2col),
         )
         .doc("the sliding blocks as columns")
         .spelled("aten.@ torch._C._nn.@ torch.nn.functional.unfold")
@@ -20,7 +23,7 @@ pub(super) fn rows() -> Vec<Op> {
         Op::new("col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] \
              stride=1) -> Tensor",
             col2im_type,
-            Meaning::Routine(col2im),
+            Meaning::Fill(col2im),
         )
         .doc("the sum of columns at the positions of their sliding blocks")
         .spelled("aten.@ torch._C._nn.@ torch.nn.functional.fold")
@@ -141,62 +144,154 @@ fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// Calls `f(column element, image element)` for each pair that lies within the image. `image` is `[planes, h, w]`.
-fn for_each_pair(b: &SlidingBlocks, planes: usize, image: [usize; 2], f: &mut dyn FnMut(usize, usize)) {
-    let count = |d: usize| b.count(d, &Dim::from(image[d])).as_const().unwrap_or(0).max(0) as usize;
-    let (rows, columns) = (count(0), count(1));
-    let mut at = 0;
-    for p in 0..planes {
-        for i in 0..b.kernel[0] {
-            for j in 0..b.kernel[1] {
-                for r in 0..rows as i64 {
-                    let y = r * b.stride[0] - b.padding[0] + i * b.dilation[0];
-                    for k in 0..columns as i64 {
-                        let x = k * b.stride[1] - b.padding[1] + j * b.dilation[1];
-                        let inside = (0..image[0] as i64).contains(&y) && (0..image[1] as i64).contains(&x);
-                        if inside {
-                            f(at, (p * image[0] + y as usize) * image[1] + x as usize);
-                        }
-                        at += 1;
-                    }
+/// The lines that a call moves: `[planes, h, w]` images, and a line of columns for each plane and place in the kernel.
+struct Lines {
+    blocks: SlidingBlocks,
+    image: [usize; 2],
+    /// The numbers of blocks along both dims.
+    counts: [usize; 2],
+}
+
+impl Lines {
+    fn new(c: &Call<TensorType>, image: [usize; 2]) -> OpResult<Lines> {
+        let blocks = SlidingBlocks::from_call(c)?;
+        let count = |d: usize| {
+            let n = blocks.count(d, &Dim::from(image[d])).as_const();
+            n.unwrap_or(0).max(0) as usize
+        };
+        let counts = [count(0), count(1)];
+        Ok(Lines { blocks, image, counts })
+    }
+
+    /// The number of places in the kernel.
+    fn area(&self) -> usize {
+        (self.blocks.kernel[0] * self.blocks.kernel[1]) as usize
+    }
+
+    fn plane(&self) -> usize {
+        self.image[0] * self.image[1]
+    }
+
+    fn columns(&self) -> usize {
+        self.counts[0] * self.counts[1]
+    }
+
+    /// The blocks along dim `d` whose element `at` is within the image, and its position in the first of them.
+    fn inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
+        let (b, n) = (&self.blocks, self.image[d] as i64);
+        let first = at as i64 * b.dilation[d] - b.padding[d];
+        let stride = b.stride[d];
+        let from = (-first).max(0).div_euclid(stride) + ((-first).max(0) % stride != 0) as i64;
+        let to = (n - first).max(0).div_euclid(stride) + ((n - first).max(0) % stride != 0) as i64;
+        let to = to.min(self.counts[d] as i64);
+        match from < to {
+            true => (from as usize..to as usize, (first + from * stride) as usize),
+            false => (0..0, 0),
+        }
+    }
+
+    /// Calls `f(columns, first)` for each line of blocks with the columns that place `k` of the kernel has within the image, and the
+    /// position in the plane that belongs to the first of them. Others follow at the stride.
+    fn for_each_line(&self, k: usize, mut f: impl FnMut(Range<usize>, usize)) {
+        let width = self.blocks.kernel[1] as usize;
+        let ((rows, y), (columns, x)) = (self.inside(0, k / width), self.inside(1, k % width));
+        for (step, r) in rows.enumerate() {
+            let line = y + step * self.blocks.stride[0] as usize;
+            let first = r * self.counts[1];
+            f(first + columns.start..first + columns.end, line * self.image[1] + x);
+        }
+    }
+
+    /// Copies the elements of place `k` of the kernel.
+    fn unfold<T: Copy + Default>(&self, plane: &[T], k: usize, out: &mut [T]) {
+        let stride = self.blocks.stride[1] as usize;
+        let mut done = 0;
+        self.for_each_line(k, |columns, first| {
+            out[done..columns.start].fill(T::default());
+            done = columns.end;
+            let out = &mut out[columns];
+            match stride {
+                1 => out.copy_from_slice(&plane[first..first + out.len()]),
+                _ => {
+                    let from = plane[first.min(plane.len())..].iter().step_by(stride);
+                    out.iter_mut().zip(from).for_each(|(o, x)| *o = *x);
                 }
             }
-        }
+        });
+        out[done..].fill(T::default());
+    }
+
+    /// Adds the columns of place `k` of the kernel.
+    fn fold<T: Number>(&self, columns: &[T], k: usize, plane: &mut [T]) {
+        let stride = self.blocks.stride[1] as usize;
+        self.for_each_line(k, |from, first| {
+            let from = &columns[from];
+            let to = &mut plane[first..];
+            with_wide_vectors(|| match stride {
+                1 => to.iter_mut().zip(from).for_each(|(o, &x)| *o = o.add(x)),
+                _ => {
+                    let to = to.iter_mut().step_by(stride);
+                    to.zip(from).for_each(|(o, &x)| *o = o.add(x));
+                }
+            });
+        });
     }
 }
 
-fn im2col(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let types = c.types();
-    let shape = im2col_type(&types, &mut Sizes::default())?;
-    let shape = shape.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
-    let x = c.leaf("self")?;
-    let mut out = zeros(x.dtype(), &shape)?;
-    let n = x.rank();
-    let planes: usize = x.shape()[..n - 2].iter().product();
-    let (size, src) = (x.dtype().size(), x.bytes());
-    let dst = out.bytes_mut();
-    for_each_pair(
-        &SlidingBlocks::from_call(&types)?,
-        planes,
-        [x.shape()[n - 2], x.shape()[n - 1]],
-        &mut |to, from| crate::op::rows::index::gather::copy_element(dst, to, src, from, size),
-    );
-    Ok(Val::Leaf(out))
+/// The number of planes, and their size.
+fn planes_of(shape: &[usize]) -> (usize, [usize; 2]) {
+    let n = shape.len();
+    (shape[..n - 2].iter().product(), [shape[n - 2], shape[n - 1]])
 }
 
-fn col2im(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let types = c.types();
-    let shape = col2im_type(&types, &mut Sizes::default())?;
-    let shape = shape.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
+fn im2col(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
-    let n = shape.len();
-    let planes: usize = shape[..n - 2].iter().product();
-    let b = SlidingBlocks::from_call(&types)?;
-    let wide = x.to(native(x.dtype()));
-    let mut out = zeros(wide.dtype(), &shape)?;
-    with_number!(x.dtype(), T => {
-        let (src, dst) = (wide.as_slice::<T>(), out.as_mut_slice::<T>());
-        for_each_pair(&b, planes, [shape[n - 2], shape[n - 1]], &mut |from, to| dst[to] = dst[to].add(src[from]));
+    let lines = Lines::new(&c.types(), planes_of(x.shape()).1)?;
+    let size = x.dtype().size();
+    let (src, dst) = (x.bytes(), outs[0].bytes_mut());
+    if dst.is_empty() {
+        return Ok(());
+    }
+    with_word!(size, src, dst, |src, dst| {
+        let (len, plane, area) = (lines.columns(), lines.plane(), lines.area());
+        let count = units_per_part(dst.len() / len, len * size, pool);
+        pool.run_parts(dst, count * len, |i, out| {
+            for (n, out) in (i * count..).zip(out.chunks_exact_mut(len)) {
+                lines.unfold(&src[n / area * plane..][..plane], n % area, out);
+            }
+        });
     });
-    Ok(Val::Leaf(out.to(x.dtype())))
+    Ok(())
+}
+
+fn col2im(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let (x, out) = (c.leaf("self")?, &mut outs[0]);
+    let lines = Lines::new(&c.types(), planes_of(out.shape()).1)?;
+    let wide = x.to(native(x.dtype()));
+    with_number!(x.dtype(), T => {
+        if wide.dtype() == x.dtype() {
+            fold_planes::<T>(&lines, wide.as_slice(), out.as_mut_slice(), pool);
+        } else {
+            let mut sums = Tensor::zeros(wide.dtype(), out.shape());
+            fold_planes::<T>(&lines, wide.as_slice(), sums.as_mut_slice(), pool);
+            out.fill_from(&sums.to(x.dtype()));
+        }
+    });
+    Ok(())
+}
+
+fn fold_planes<T: Number>(lines: &Lines, src: &[T], out: &mut [T], pool: &Pool) {
+    let (len, plane, area) = (lines.columns(), lines.plane(), lines.area());
+    if out.is_empty() {
+        return;
+    }
+    let planes = units_per_part(out.len() / plane, (plane + area * len) * size_of::<T>(), pool);
+    pool.run_parts(out, planes * plane, |i, out| {
+        out.fill(T::default());
+        for (p, out) in (i * planes..).zip(out.chunks_exact_mut(plane)) {
+            for k in 0..area {
+                lines.fold(&src[(p * area + k) * len..][..len], k, out);
+            }
+        }
+    });
 }

@@ -5,10 +5,10 @@ mod counting;
 use self::counting::{bincount_rows, by_max, histogram_rows};
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::zeros;
-use crate::op::rows::fill::with_size;
+use crate::op::rows::fill::{units_per_part, with_size};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Scalar, Tensor, ViewMut, contiguous_strides};
+use crate::tensor::{Tensor, ViewMut, contiguous_strides, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -176,13 +176,24 @@ fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
 }
 
 fn nonzero(x: &Tensor) -> OpResult<Tensor> {
-    let at: Vec<usize> = (0..x.numel()).filter(|&i| x.get(i).to_bool()).collect();
-    let strides = contiguous_strides(x.shape());
-    let mut out = zeros(DType::I64, &[at.len(), x.rank()])?;
+    let mask = x.to(DType::B8);
+    let (mask, rank) = (mask.bytes(), x.rank());
+    let count = mask.iter().filter(|m| **m != 0).count();
+    let mut out = zeros(DType::I64, &[count, rank])?;
     let dst = out.as_mut_slice::<i64>();
-    for (r, &p) in at.iter().enumerate() {
-        for d in 0..x.rank() {
-            dst[r * x.rank() + d] = (p / strides[d] % x.shape()[d]) as i64;
+    let Some((&width, outer)) = x.shape().split_last() else {
+        return Ok(out);
+    };
+    let strides = contiguous_strides(outer);
+    let mut at = 0;
+    for (line, mask) in mask.chunks_exact(width.max(1)).enumerate() {
+        for (k, _) in mask.iter().enumerate().filter(|(_, m)| **m != 0) {
+            let row = &mut dst[at..at + rank];
+            for d in 0..rank - 1 {
+                row[d] = (line / strides[d] % outer[d]) as i64;
+            }
+            row[rank - 1] = k as i64;
+            at += rank;
         }
     }
     Ok(out)
@@ -201,11 +212,21 @@ fn nonzero_static(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, mask, source) = (c.leaf("self")?, c.leaf("mask")?, c.leaf("source")?);
     let shape = outs[0].shape().to_vec();
     let (x, mask) = (expanded(x, &shape), expanded(mask, &shape));
-    if mask.bytes().iter().filter(|&&m| m != 0).count() > source.numel() {
+    let mask = mask.bytes();
+    let len = units_per_part(mask.len(), x.dtype().size(), pool);
+    // The number of elements of the source that the parts before each part take.
+    let mut starts = vec![0; mask.len().div_ceil(len)];
+    pool.run_parts(&mut starts, 1, |i, start| {
+        let mask = &mask[i * len..mask.len().min((i + 1) * len)];
+        start[0] = with_wide_vectors(|| mask.iter().map(|&m| (m != 0) as usize).sum());
+    });
+    let mut all = 0;
+    starts.iter_mut().for_each(|s| all += std::mem::replace(s, all));
+    if all > source.numel() {
         return Err(OpError::value("Number of elements of source < number of ones in mask"));
     }
     let (last, dst) = (source.numel().saturating_sub(1), outs[0].bytes_mut());
@@ -215,13 +236,15 @@ fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpRes
     }
     with_size!(x.dtype().size(), N => {
         let (from, new) = (x.bytes().as_chunks::<N>().0, source.bytes().as_chunks::<N>().0);
-        let mut next = 0;
-        // No branch on the mask: its values are hard to predict.
-        for ((d, old), &m) in dst.as_chunks_mut::<N>().0.iter_mut().zip(from).zip(mask.bytes()) {
-            let candidates = [*old, new[next.min(last)]];
-            *d = candidates[(m != 0) as usize];
-            next += (m != 0) as usize;
-        }
+        pool.run_parts(dst.as_chunks_mut::<N>().0, len, |i, dst| {
+            let mut next = starts[i];
+            // No branch on the mask: its values are hard to predict.
+            for ((d, old), &m) in dst.iter_mut().zip(&from[i * len..]).zip(&mask[i * len..]) {
+                let candidates = [*old, new[next.min(last)]];
+                *d = candidates[(m != 0) as usize];
+                next += (m != 0) as usize;
+            }
+        });
     });
     Ok(())
 }
@@ -248,48 +271,71 @@ fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
 
 fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
-    let mut order: Vec<usize> = (0..x.numel()).collect();
-    let key = |i: usize| x.get(i);
-    let cmp = |a: Scalar, b: Scalar| match (a, b) {
-        (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
-        _ => a
-            .to_f64()
-            .partial_cmp(&b.to_f64())
-            .unwrap_or_else(|| a.to_f64().is_nan().cmp(&b.to_f64().is_nan())),
-    };
-    order.sort_by(|&i, &j| cmp(key(i), key(j)));
-    let mut first: Vec<usize> = vec![];
-    let mut inverse = vec![0i64; x.numel()];
-    let mut counts: Vec<i64> = vec![];
-    for &i in &order {
-        // NaN is unequal to itself, so each NaN is a unique value, as in torch.
-        let same = first
-            .last()
-            .is_some_and(|&p| key(p) == key(i) || key(p).to_f64() == key(i).to_f64());
-        if !same {
-            first.push(i);
-            counts.push(0);
+    let n = x.numel();
+    // Both zeros are equal, and NaN, the greatest, is unequal to itself.
+    let found = match x.dtype() {
+        d if d.is_float() => {
+            let wide = x.to(DType::F64);
+            let v = wide.as_slice::<f64>();
+            Uniques::of(n, |i| crate::op::rows::order::rank_of_f64(v[i]), |i| v[i].is_nan())
         }
-        inverse[i] = first.len() as i64 - 1;
-        counts[first.len() - 1] += 1;
-    }
-    let values: Vec<Scalar> = first.iter().map(|&i| key(i)).collect();
+        DType::U64 => {
+            let wide = x.to(DType::I64);
+            let v = wide.as_slice::<i64>();
+            Uniques::of(n, |i| v[i] as u64, |_| false)
+        }
+        _ => {
+            let wide = x.to(DType::I64);
+            let v = wide.as_slice::<i64>();
+            Uniques::of(n, |i| v[i] as u64 ^ 1 << 63, |_| false)
+        }
+    };
+    let mut values = zeros(x.dtype(), &[found.first.len()])?;
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
+        dst.iter_mut().zip(&found.first).for_each(|(d, &i)| *d = src[i]);
+    });
     let empty = Tensor::zeros(DType::I64, &[0]);
     let with_counts = c.bool("return_counts")?;
     let with_inverse = c.bool("return_inverse")? || with_counts;
     Ok(Val::Tuple(vec![
-        Val::Leaf(Tensor::from_scalars(x.dtype(), &[values.len()], &values)),
-        Val::Leaf(if with_inverse {
-            Tensor::from_slice(x.shape(), &inverse)
-        } else {
-            empty.clone()
+        Val::Leaf(values),
+        Val::Leaf(match with_inverse {
+            true => Tensor::from_slice(x.shape(), &found.inverse),
+            false => empty.clone(),
         }),
-        Val::Leaf(if with_counts {
-            Tensor::from_slice(&[counts.len()], &counts)
-        } else {
-            empty
+        Val::Leaf(match with_counts {
+            true => Tensor::from_slice(&[found.counts.len()], &found.counts),
+            false => empty,
         }),
     ]))
+}
+
+/// The first place of each unique element in ascending order, the unique element of each place, and their counts.
+struct Uniques {
+    first: Vec<usize>,
+    inverse: Vec<i64>,
+    counts: Vec<i64>,
+}
+
+impl Uniques {
+    fn of(n: usize, rank: impl Fn(usize) -> u64, is_nan: impl Fn(usize) -> bool) -> Uniques {
+        let mut order: Vec<(u64, usize)> = (0..n).map(|i| (rank(i), i)).collect();
+        order.sort_unstable();
+        let (mut first, mut inverse, mut counts) = (vec![], vec![0; n], vec![]);
+        let mut last = None;
+        for &(rank, i) in &order {
+            if last != Some(rank) || is_nan(i) {
+                first.push(i);
+                counts.push(0);
+            }
+            last = Some(rank);
+            let at = first.len() - 1;
+            inverse[i] = at as i64;
+            counts[at] += 1;
+        }
+        Uniques { first, inverse, counts }
+    }
 }
 
 fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

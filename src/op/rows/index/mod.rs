@@ -7,6 +7,7 @@ mod embedding_bag;
 pub(super) mod gather;
 mod places;
 mod scatter;
+mod search;
 mod slices;
 pub(super) mod sort;
 mod write_view;
@@ -28,6 +29,7 @@ pub(super) fn rows() -> Vec<Op> {
         gather::rows(),
         scatter::rows(),
         sort::rows(),
+        search::rows(),
         by_value::rows(),
         embedding_bag::rows(),
     ]

@@ -9,7 +9,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, cells_of_mut, with_wide_vectors};
+use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of_mut, run_wide, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
 
@@ -185,7 +185,13 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         let add = |d: &mut T, s: &T| *d = d.plus(s.times(alpha));
         match slices.inner {
             1 => slices.for_each(|to, from| add(&mut dst[to.start], &src[from.start])),
-            _ => slices.for_each(|to, from| dst[to].iter_mut().zip(&src[from]).for_each(|(d, s)| add(d, s))),
+            _ => slices.for_each(|to, from| {
+                run_wide(AddSlice {
+                    dst: &mut dst[to],
+                    src: &src[from],
+                    alpha,
+                });
+            }),
         }
     }, else slices.for_each(|to, from| {
         for (at, k) in to.zip(from) {
@@ -194,6 +200,21 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         }
     }));
     Ok(())
+}
+
+/// Adds a slice, times a number.
+struct AddSlice<'a, T> {
+    dst: &'a mut [T],
+    src: &'a [T],
+    alpha: T,
+}
+
+impl<T: Cell> WideLoop for AddSlice<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let pairs = self.dst.iter_mut().zip(self.src);
+        pairs.for_each(|(d, s)| *d = d.plus(s.times(self.alpha)));
+    }
 }
 
 fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {

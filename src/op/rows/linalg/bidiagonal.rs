@@ -39,7 +39,7 @@ fn bidiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>) {
         column.extend((k..a.rows).map(|i| a.v[i * n + k]));
         let (tau, beta) = reflection(&mut column);
         diagonal[k] = beta;
-        reflect_rows(a, k, k + 1, &column, tau, &mut sums);
+        reflect_rows(a, k, k + 1..n, &column, tau, &mut sums);
         let (upper, lower) = a.v.split_at_mut((k + 1) * n);
         let v = &mut upper[k * n + k + 1..];
         let (tau, beta) = reflection(v);

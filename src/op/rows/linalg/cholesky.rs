@@ -1,8 +1,9 @@
 //! Cholesky factors, and solutions by them.
 
 use super::with_info;
+use crate::op::rows::linalg::blocks::cholesky_of;
 use crate::op::rows::linalg::errors::{call_check_errors, check_diagonal, check_info};
-use crate::op::rows::linalg::matrix::{cholesky_of, tensor_from_numbers, tensor_to_matrices};
+use crate::op::rows::linalg::matrix::{tensor_from_numbers, tensor_to_matrices};
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};

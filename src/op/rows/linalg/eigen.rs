@@ -1,7 +1,8 @@
 //! Eigenvalues, singular values and exponentials of a single matrix, in f64.
 
-use super::lines::magnitude;
+use super::lines::{dot, magnitude};
 use super::matrix::Matrix;
+use crate::tensor::with_wide_vectors;
 
 /// The maximum number of rounds of rotations. They converge in far fewer rounds.
 const SWEEPS: usize = 60;
@@ -15,47 +16,51 @@ pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) 
     }
     // Squares of unscaled numbers could overflow.
     let scale = magnitude(&m.v);
-    let (mut a, mut v) = (m.clone(), Matrix::eye(m.columns));
+    // Columns are rotated as rows, which are contiguous.
+    let (mut a, mut v) = (m.transposed(), Matrix::eye(m.columns));
     a.v.iter_mut().for_each(|x| *x /= scale);
     for _ in 0..SWEEPS {
-        let mut turned = false;
-        for p in 0..a.columns {
-            for q in p + 1..a.columns {
-                turned |= orthogonal_pair(&mut a, &mut v, p, q);
-            }
-        }
-        if !turned {
+        if !with_wide_vectors(|| rotate_pairs(&mut a, &mut v)) {
             break;
         }
     }
-    let length = |j: usize| (0..a.rows).map(|i| a.at(i, j).powi(2)).sum::<f64>().sqrt();
-    let lengths: Vec<f64> = (0..a.columns).map(length).collect();
-    let mut order: Vec<usize> = (0..a.columns).collect();
+    let lengths: Vec<f64> = (0..a.rows)
+        .map(|j| a.row(j).iter().map(|x| x * x).sum::<f64>().sqrt())
+        .collect();
+    let mut order: Vec<usize> = (0..a.rows).collect();
     order.sort_by(|&i, &j| lengths[j].total_cmp(&lengths[i]));
     let values: Vec<f64> = order.iter().map(|&j| lengths[j]).collect();
-    let right = Matrix::from_fn(v.rows, v.columns, |i, j| v.at(i, order[j]));
-    let tiny = values.first().copied().unwrap_or(0.0) * f64::EPSILON * a.rows as f64;
+    let right = Matrix::from_fn(v.rows, v.columns, |i, j| v.at(order[j], i));
+    let tiny = values.first().copied().unwrap_or(0.0) * f64::EPSILON * m.rows as f64;
     let known = values.iter().take_while(|s| **s > tiny || s.is_nan()).count();
-    let left = Matrix::from_fn(a.rows, a.columns, |i, j| match j < known {
-        true => a.at(i, order[j]) / values[j],
+    let left = Matrix::from_fn(m.rows, m.columns, |i, j| match j < known {
+        true => a.at(order[j], i) / values[j],
         false => 0.0,
     });
     let values = values.iter().map(|x| x * scale).collect();
-    (complete_basis(left, known, a.columns), values, right)
+    (complete_basis(left, known, m.columns), values, right)
 }
 
-/// Rotates columns `p` and `q` of `m` and of `v` so that those of `m` become orthogonal. Returns false if they already
+/// Rotates each pair of rows of `m`, and those of `v` with them, so that those of `m` become orthogonal. Returns false if all already
 /// were.
-fn orthogonal_pair(m: &mut Matrix, v: &mut Matrix, p: usize, q: usize) -> bool {
-    let dot = |x: usize, y: usize| (0..m.rows).map(|i| m.at(i, x) * m.at(i, y)).sum::<f64>();
-    let (a, b, g) = (dot(p, p), dot(q, q), dot(p, q));
-    if g == 0.0 || g.is_nan() || g.abs() <= 1e-16 * (a * b).sqrt() {
-        return false;
+#[inline(always)]
+fn rotate_pairs(m: &mut Matrix, v: &mut Matrix) -> bool {
+    let mut turned = false;
+    for p in 0..m.rows {
+        for q in p + 1..m.rows {
+            let (x, y) = m.two_rows(p, q);
+            let (a, b, g) = (dot(x, x), dot(y, y), dot(x, y));
+            if g == 0.0 || g.is_nan() || g.abs() <= 1e-16 * (a * b).sqrt() {
+                continue;
+            }
+            let (cos, sin) = rotation_angle(a, b, g);
+            turn_rows(x, y, cos, sin);
+            let (x, y) = v.two_rows(p, q);
+            turn_rows(x, y, cos, sin);
+            turned = true;
+        }
     }
-    let (cos, sin) = rotation_angle(a, b, g);
-    turn_columns(m, p, q, cos, sin);
-    turn_columns(v, p, q, cos, sin);
-    true
+    turned
 }
 
 /// Cosine and sine of the rotation that diagonalises `[[a, g], [g, b]]`.
@@ -66,11 +71,10 @@ fn rotation_angle(a: f64, b: f64, g: f64) -> (f64, f64) {
     (cos, cos * t)
 }
 
-fn turn_columns(m: &mut Matrix, p: usize, q: usize, cos: f64, sin: f64) {
-    for i in 0..m.rows {
-        let (x, y) = (m.at(i, p), m.at(i, q));
-        m.set(i, p, cos * x - sin * y);
-        m.set(i, q, sin * x + cos * y);
+#[inline(always)]
+fn turn_rows(x: &mut [f64], y: &mut [f64], cos: f64, sin: f64) {
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (cos * *x - sin * *y, sin * *x + cos * *y);
     }
 }
 

@@ -1,59 +1,16 @@
 //! Factorisations of a single matrix in f64, with LAPACK's conventions for pivots, signs and storage.
 
-use super::lines::{reflect_rows, reflection};
+use super::blocks::{lu, solve_triangle};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
-
-/// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
-/// the first zero pivot (0 if there is none).
-pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
-    with_wide_vectors(|| lu_rows(a))
-}
-
-#[inline(always)]
-fn lu_rows(a: &mut Matrix) -> (Vec<usize>, usize) {
-    let (mut pivots, mut singular) = (vec![], 0);
-    for k in 0..a.rows.min(a.columns) {
-        let larger = |p: usize, i: usize| if a.at(i, k).abs() > a.at(p, k).abs() { i } else { p };
-        let p = (k..a.rows).fold(k, larger);
-        pivots.push(p + 1);
-        if a.at(p, k) == 0.0 {
-            singular = if singular == 0 { k + 1 } else { singular };
-            continue;
-        }
-        a.swap_rows(p, k);
-        let pivot = a.at(k, k);
-        for i in k + 1..a.rows {
-            let f = a.at(i, k) / pivot;
-            a.set(i, k, f);
-            a.subtract_row_from(i, k, f, k + 1);
-        }
-    }
-    (pivots, singular)
-}
 
 /// Solves `A X = B` in place of `b`, and replaces `a` by its factors. Returns the 1-based position of the first zero
 /// pivot (0 if there is none).
 pub(in crate::op::rows) fn solve_in_place(a: &mut Matrix, b: &mut Matrix) -> usize {
     let (pivots, singular) = lu(a);
     pivots.iter().enumerate().for_each(|(k, p)| b.swap_rows(k, p - 1));
-    with_wide_vectors(|| substitute(a, b));
+    solve_triangle(a, b, false, true);
+    solve_triangle(a, b, true, false);
     singular
-}
-
-/// Solves `L U X = B` in place of `b`.
-#[inline(always)]
-fn substitute(a: &Matrix, b: &mut Matrix) {
-    for i in 0..a.rows {
-        (0..i).for_each(|k| b.subtract_row(i, k, a.at(i, k)));
-    }
-    for i in (0..a.rows).rev() {
-        (i + 1..a.rows).for_each(|k| b.subtract_row(i, k, a.at(i, k)));
-        let pivot = a.at(i, i);
-        b.v[i * b.columns..(i + 1) * b.columns]
-            .iter_mut()
-            .for_each(|x| *x /= pivot);
-    }
 }
 
 /// The sign of the permutation that the pivots of [`lu`] describe.
@@ -81,43 +38,6 @@ pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, M
     });
     let upper = Matrix::from_fn(k, lu.columns, |i, j| if i <= j { lu.at(i, j) } else { 0.0 });
     (permutation, lower, upper)
-}
-
-/// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
-/// element is 1) below it. Returns the factors of the reflections.
-pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
-    with_wide_vectors(|| householder_rows(a))
-}
-
-#[inline(always)]
-fn householder_rows(a: &mut Matrix) -> Vec<f64> {
-    let n = a.columns;
-    let (mut taus, mut column, mut sums) = (vec![], vec![], vec![]);
-    for k in 0..a.rows.min(n) {
-        column.clear();
-        column.extend((k..a.rows).map(|i| a.v[i * n + k]));
-        let (tau, beta) = reflection(&mut column);
-        taus.push(tau);
-        reflect_rows(a, k, k + 1, &column, tau, &mut sums);
-        a.set(k, k, beta);
-        (k + 1..a.rows).for_each(|i| a.v[i * n + k] = column[i - k]);
-    }
-    taus
-}
-
-/// Multiplies `c` from the left by the product of reflections (`ormqr`), or by its transpose.
-pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
-    let n = taus.len().min(vectors.columns).min(c.rows);
-    with_wide_vectors(|| {
-        let (mut v, mut sums) = (vec![], vec![]);
-        for i in 0..n {
-            let k = if transposed { i } else { n - 1 - i };
-            v.clear();
-            v.push(1.0);
-            v.extend((k + 1..c.rows).map(|i| vectors.at(i, k)));
-            reflect_rows(c, k, 0, &v, taus[k], &mut sums);
-        }
-    });
 }
 
 /// In-place L D L^T factorisation of the lower triangle (`sytf2`, Bunch and Kaufman), where D has blocks of size 1 and
@@ -272,21 +192,6 @@ mod tests {
     fn close(a: &Matrix, b: &Matrix) {
         let far = a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
         assert!(far < 1e-12, "{:?} is not {:?}", a.v, b.v);
-    }
-
-    #[test]
-    fn factors_multiply_back() {
-        let a = Matrix::from_fn(4, 3, |i, j| ((i * 7 + j * 5) % 11) as f64 - 4.0);
-        let mut f = a.clone();
-        let (pivots, singular) = lu(&mut f);
-        let (p, l, u) = lu_parts(&f, &pivots);
-        assert_eq!(singular, 0);
-        close(&p.times(&l).times(&u), &a);
-        let mut r = a.clone();
-        let taus = householder_qr(&mut r);
-        let mut back = Matrix::from_fn(4, 3, |i, j| if i <= j { r.at(i, j) } else { 0.0 });
-        apply_reflections(&r, &taus, &mut back, false);
-        close(&back, &a);
     }
 
     #[test]

@@ -4,8 +4,9 @@ mod lu;
 
 use self::lu::{lu_rows, lu_solutions, pivots_of};
 use super::errors::{call_check_errors, check_info};
-use super::factorize::{apply_reflections, householder_qr, ldl, ldl_solve};
+use super::factorize::{ldl, ldl_solve};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::reflections::{apply_reflections, householder_qr};
 use super::{solve_batch, want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};

@@ -1,6 +1,7 @@
 //! Rows of matrices as vectors: what the factorisations spend their time in.
 
 use super::matrix::Matrix;
+use std::ops::Range;
 
 /// `y += f * x`.
 #[inline(always)]
@@ -42,21 +43,27 @@ pub(super) fn reflection(x: &mut [f64]) -> (f64, f64) {
     ((beta - alpha) / beta, beta)
 }
 
-/// Applies the reflection `v`, `tau` from the left to columns `columns..` of the rows from `row` on. `sums` is scratch
-/// memory.
+/// Applies the reflection `v`, `tau` from the left to some columns of the rows from `row` on. `sums` is scratch memory.
 #[inline(always)]
-pub(super) fn reflect_rows(a: &mut Matrix, row: usize, columns: usize, v: &[f64], tau: f64, sums: &mut Vec<f64>) {
-    if tau == 0.0 || columns >= a.columns {
+pub(super) fn reflect_rows(
+    a: &mut Matrix,
+    row: usize,
+    columns: Range<usize>,
+    v: &[f64],
+    tau: f64,
+    sums: &mut Vec<f64>,
+) {
+    if tau == 0.0 || columns.is_empty() {
         return;
     }
     let n = a.columns;
     sums.clear();
-    sums.resize(n - columns, 0.0);
+    sums.resize(columns.len(), 0.0);
     for (i, x) in v.iter().enumerate() {
-        add_scaled(sums, *x, &a.v[(row + i) * n + columns..(row + i + 1) * n]);
+        add_scaled(sums, *x, &a.v[(row + i) * n..][columns.clone()]);
     }
     for (i, x) in v.iter().enumerate() {
-        add_scaled(&mut a.v[(row + i) * n + columns..(row + i + 1) * n], -tau * x, sums);
+        add_scaled(&mut a.v[(row + i) * n..][columns.clone()], -tau * x, sums);
     }
 }
 

@@ -1,10 +1,11 @@
-//! A matrix in f64, its products and its Cholesky factor.
+//! A matrix in f64 and its products.
 
-use super::lines::{add_scaled, dot};
+use super::lines::add_scaled;
 use crate::op::OpResult;
 use crate::op::rows::dense::zeros;
-use crate::tensor::{Scalar, Tensor, matmul_f64, with_wide_vectors};
+use crate::tensor::{Scalar, Tensor, matmul_f64};
 use crate::types::DType;
+use std::ops::Range;
 
 /// A row-major f64 matrix.
 #[derive(Clone)]
@@ -37,7 +38,10 @@ impl Matrix {
     }
 
     pub(crate) fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
-        let v = (0..rows * columns).map(|k| f(k / columns, k % columns)).collect();
+        let mut v = Vec::with_capacity(rows * columns);
+        for i in 0..rows {
+            v.extend((0..columns).map(|j| f(i, j)));
+        }
         Matrix { rows, columns, v }
     }
 
@@ -49,37 +53,59 @@ impl Matrix {
     }
 
     pub(crate) fn transposed(&self) -> Matrix {
-        let place = |k: usize| self.at(k % self.rows, k / self.rows);
-        Matrix {
-            rows: self.columns,
-            columns: self.rows,
-            v: (0..self.v.len()).map(place).collect(),
+        const TILE: usize = 8;
+        let mut out = Matrix::zeros(self.columns, self.rows);
+        for (i0, j0) in (0..self.rows)
+            .step_by(TILE)
+            .flat_map(|i| (0..self.columns).step_by(TILE).map(move |j| (i, j)))
+        {
+            for j in j0..self.columns.min(j0 + TILE) {
+                let line = &mut out.v[j * self.rows..][i0..self.rows.min(i0 + TILE)];
+                let column = self.v[i0 * self.columns + j..].iter().step_by(self.columns);
+                line.iter_mut().zip(column).for_each(|(o, x)| *o = *x);
+            }
         }
+        out
+    }
+
+    pub(crate) fn row(&self, i: usize) -> &[f64] {
+        &self.v[i * self.columns..(i + 1) * self.columns]
+    }
+
+    /// Rows `p` and `q` for writing, where `p < q`.
+    #[inline(always)]
+    pub(crate) fn two_rows(&mut self, p: usize, q: usize) -> (&mut [f64], &mut [f64]) {
+        let n = self.columns;
+        let (head, tail) = self.v.split_at_mut(q * n);
+        (&mut head[p * n..][..n], &mut tail[..n])
     }
 
     /// Swaps two rows.
     pub(crate) fn swap_rows(&mut self, p: usize, k: usize) {
-        (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
+        if p != k {
+            let (x, y) = self.two_rows(p.min(k), p.max(k));
+            x.swap_with_slice(y);
+        }
     }
 
     /// Subtracts `f` times row `k` from row `i`.
     #[inline(always)]
     pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
-        self.subtract_row_from(i, k, f, 0);
+        self.subtract_row_part(i, k, f, 0..self.columns);
     }
 
-    /// [`Matrix::subtract_row`] for the columns from `first` on.
+    /// [`Matrix::subtract_row`] for some columns.
     #[inline(always)]
-    pub(crate) fn subtract_row_from(&mut self, i: usize, k: usize, f: f64, first: usize) {
+    pub(crate) fn subtract_row_part(&mut self, i: usize, k: usize, f: f64, columns: Range<usize>) {
         let n = self.columns;
         let (y, x) = match i > k {
             true => {
                 let (head, tail) = self.v.split_at_mut(i * n);
-                (&mut tail[first..n], &head[k * n + first..(k + 1) * n])
+                (&mut tail[columns.clone()], &head[k * n..][columns])
             }
             false => {
                 let (head, tail) = self.v.split_at_mut(k * n);
-                (&mut head[i * n + first..(i + 1) * n], &tail[first..n])
+                (&mut head[i * n..][columns.clone()], &tail[columns])
             }
         };
         add_scaled(y, -f, x);
@@ -117,50 +143,4 @@ pub(in crate::op::rows) fn tensor_from_numbers(
         _ => v.enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x))),
     }
     Ok(out)
-}
-
-/// The Cholesky factor of the lower triangle, and the order of the first leading minor that is not positive (0 if there
-/// is none).
-pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
-    with_wide_vectors(|| cholesky_rows(m))
-}
-
-#[inline(always)]
-fn cholesky_rows(m: &Matrix) -> (Matrix, usize) {
-    let n = m.rows;
-    let mut l = Matrix::zeros(n, n);
-    for j in 0..n {
-        let (upper, lower) = l.v.split_at_mut((j + 1) * n);
-        let row = &mut upper[j * n..];
-        let square = m.at(j, j) - dot(&row[..j], &row[..j]);
-        // NaN does not count as positive.
-        if square.is_nan() || square <= 0.0 {
-            return (l, j + 1);
-        }
-        let d = square.sqrt();
-        row[j] = d;
-        for (i, below) in lower.chunks_exact_mut(n).enumerate() {
-            below[j] = (m.at(j + 1 + i, j) - dot(&below[..j], &row[..j])) / d;
-        }
-    }
-    (l, 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn matrix(rows: usize, v: &[f64]) -> Matrix {
-        Matrix {
-            rows,
-            columns: v.len() / rows,
-            v: v.to_vec(),
-        }
-    }
-
-    #[test]
-    fn factors_multiply_back() {
-        assert_eq!(cholesky_of(&matrix(2, &[4.0, 2.0, 2.0, 5.0])).0.v, [2.0, 0.0, 1.0, 2.0]);
-        assert_eq!(cholesky_of(&matrix(2, &[1.0, 2.0, 2.0, 1.0])).1, 2);
-    }
 }

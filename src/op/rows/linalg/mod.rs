@@ -2,6 +2,7 @@
 //! separately, in f64.
 
 mod bidiagonal;
+mod blocks;
 mod cholesky;
 pub(super) mod composites;
 mod eigen;
@@ -11,13 +12,15 @@ mod factors;
 mod lines;
 pub(super) mod matrix;
 mod norms;
+mod reflections;
 mod spectra;
 mod symmetric;
 
 use self::bidiagonal::singular_values_of;
+use self::blocks::{lu, solve_triangle};
 use self::cholesky::{cholesky_rows, cholesky_solution_rows};
 use self::errors::{check_codes, check_finite, check_info, checked_inverse};
-use self::factorize::{lu, pivot_sign, solve_in_place};
+use self::factorize::{pivot_sign, solve_in_place};
 use self::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::broadcast_position;
@@ -327,19 +330,7 @@ fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     // Transposing the equation swaps the triangles.
     let upper = c.bool("upper")? == left;
     let one = |_: usize, m: Matrix, mut r: Matrix| {
-        let order: Vec<usize> = if upper {
-            (0..m.rows).rev().collect()
-        } else {
-            (0..m.rows).collect()
-        };
-        for (step, &i) in order.iter().enumerate() {
-            for &k in &order[..step] {
-                let f = m.at(i, k);
-                (0..r.columns).for_each(|j| r.v[i * r.columns + j] -= f * r.v[k * r.columns + j]);
-            }
-            let pivot = if unit { 1.0 } else { m.at(i, i) };
-            (0..r.columns).for_each(|j| r.v[i * r.columns + j] /= pivot);
-        }
+        solve_triangle(&m, &mut r, upper, unit);
         Ok(r)
     };
     solve_batch(c, a, b, left, &one).map(Val::Leaf)

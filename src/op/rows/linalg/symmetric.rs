@@ -46,31 +46,40 @@ fn decompose(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
 fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let n = a.rows;
     let (mut beside, mut taus) = (vec![0.0; n], vec![0.0; n]);
-    let mut w = vec![0.0; n];
+    // The update `v w^T + w v^T` of a step, which the next step subtracts from rows as it reads them.
+    let (mut v, mut w, mut next) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     for k in 0..n.saturating_sub(1) {
         let (upper, lower) = a.v.split_at_mut((k + 1) * n);
-        let v = &mut upper[k * n + k + 1..];
-        let (tau, beta) = reflection(v);
+        let row = &mut upper[k * n..];
+        update_row(&mut row[k..], v[k], w[k], &v[k..], &w[k..]);
+        let u = &mut row[k + 1..];
+        let (tau, beta) = reflection(u);
         (taus[k], beside[k]) = (tau, beta);
+        for (i, row) in (k + 1..n).zip(lower.chunks_exact_mut(n)) {
+            update_row(&mut row[k + 1..], v[i], w[i], &v[k + 1..], &w[k + 1..]);
+            next[i] = tau * dot(&row[k + 1..], u);
+        }
+        let next = &mut next[k + 1..];
+        let half = tau / 2.0 * dot(next, u);
+        add_scaled(next, -half, u);
+        w[k + 1..].copy_from_slice(next);
+        // Without a reflection, nothing is subtracted.
+        v[k + 1..].copy_from_slice(u);
         if tau == 0.0 {
-            continue;
-        }
-        let w = &mut w[..v.len()];
-        for (w, row) in w.iter_mut().zip(lower.chunks_exact(n)) {
-            *w = tau * dot(&row[k + 1..], v);
-        }
-        let half = tau / 2.0 * dot(w, v);
-        add_scaled(w, -half, v);
-        for (i, row) in lower.chunks_exact_mut(n).enumerate() {
-            let (x, y) = (v[i], w[i]);
-            let both = w.iter().zip(v.iter());
-            row[k + 1..]
-                .iter_mut()
-                .zip(both)
-                .for_each(|(a, (w, v))| *a -= x * w + y * v);
+            v[k + 1..].fill(0.0);
         }
     }
+    if let Some(last) = n.checked_sub(1) {
+        update_row(&mut a.v[last * n + last..], v[last], w[last], &v[last..], &w[last..]);
+    }
     ((0..n).map(|i| a.at(i, i)).collect(), beside, taus)
+}
+
+/// Subtracts `x w + y v` from a part of a row.
+#[inline(always)]
+fn update_row(row: &mut [f64], x: f64, y: f64, v: &[f64], w: &[f64]) {
+    let both = w.iter().zip(v);
+    row.iter_mut().zip(both).for_each(|(a, (w, v))| *a -= x * w + y * v);
 }
 
 /// The transposed product of the reflections of [`tridiagonal`].
@@ -81,7 +90,7 @@ fn basis(a: &Matrix, taus: &[f64]) -> Matrix {
     let mut sums = vec![];
     for k in (0..n.saturating_sub(1)).rev() {
         let v = &a.v[k * n + k + 1..(k + 1) * n];
-        reflect_rows(&mut q, k + 1, k + 1, v, taus[k], &mut sums);
+        reflect_rows(&mut q, k + 1, k + 1..n, v, taus[k], &mut sums);
     }
     q.transposed()
 }

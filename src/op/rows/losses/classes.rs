@@ -117,7 +117,7 @@ fn nll_with_weight(
         )));
     }
     let (dim, dtype) = (rank.min(2) - 1, x.dtype());
-    let x = b.to_dtype(x, dtype.compute_dtype())?;
+    let wide = dtype.compute_dtype();
     let target = b.to_dtype(target, DType::I64)?;
     let kept = b.ne(&target, c.get("ignore_index").clone())?;
     let index = b.r#where(&kept, &target, Val::int(0))?;
@@ -126,13 +126,15 @@ fn nll_with_weight(
         let v = b.gather(t, Val::int(dim as i64), &index)?;
         b.squeeze(&v, dim)
     };
-    let value = picked(b, &x)?;
-    let weight = match class_weights(b, c, rank, x.dtype())? {
+    // Only what is read is converted.
+    let value = picked(b, x)?;
+    let value = b.to_dtype(&value, wide)?;
+    let weight = match class_weights(b, c, rank, wide)? {
         Some(w) => {
             let w = b.expand(&w, x.shape()?)?;
             picked(b, &w)?
         }
-        None => b.full(value.shape()?, Val::int(1), x.dtype())?,
+        None => b.full(value.shape()?, Val::int(1), wide)?,
     };
     let weight = b.r#where(&kept, weight, Val::int(0))?;
     let product = b.mul(&value, &weight)?;

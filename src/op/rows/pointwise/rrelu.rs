@@ -88,13 +88,14 @@ fn noise_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
 /// As in torch's kernel, draws one number for each element that is not positive, in order.
 fn eval_noisy_rrelu(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, noise, lower, upper) = (c.leaf("self")?, c.leaf("noise")?, c.f64("lower")?, c.f64("upper")?);
-    let number = |t: &Tensor, i: usize| t.get(i).to_f64();
+    let wide = x.to(DType::F64);
+    let numbers = wide.as_slice::<f64>();
     let mut slopes = vec![(lower + upper) / 2.0; x.numel()];
     let training = c.bool("training")?;
     if training {
         random::with_stream(|g| {
             for (i, slope) in slopes.iter_mut().enumerate() {
-                *slope = if number(x, i) <= 0.0 {
+                *slope = if numbers[i] <= 0.0 {
                     g.uniform(DType::F64, lower, upper)
                 } else {
                     1.0
@@ -103,11 +104,9 @@ fn eval_noisy_rrelu(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         });
     }
     let slopes = Tensor::from_slice(x.shape(), &slopes).to(x.dtype());
-    let scaled = |i: usize| match number(x, i) {
-        v if v <= 0.0 => v * number(&slopes, i),
-        v => v,
-    };
-    let out: Vec<f64> = (0..x.numel()).map(scaled).collect();
+    let rounded = slopes.to(DType::F64);
+    let scaled = |(&v, slope): (&f64, &f64)| if v <= 0.0 { v * slope } else { v };
+    let out: Vec<f64> = numbers.iter().zip(rounded.as_slice::<f64>()).map(scaled).collect();
     let out = Tensor::from_slice(x.shape(), &out).to(x.dtype());
     let noise = if training {
         slopes.to(noise.dtype())

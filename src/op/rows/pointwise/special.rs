@@ -1,13 +1,15 @@
 //! Special functions without vectorised code: Airy and Bessel functions, orthogonal polynomials, incomplete gamma
 //! functions.
 
-use crate::op::rows::dense::{broadcast_position, zeros};
+use crate::op::rows::dense::broadcast_position;
+use crate::op::rows::fill::units_per_part;
 use crate::op::rows::spell::special;
-use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
+use crate::op::{Call, Meaning, Op, OpId, OpResult, Sizes, pointwise_rule};
+use crate::parallel::Pool;
 use crate::scalar::bessel;
 use crate::scalar::incomplete_gamma::{igamma, igammac};
 use crate::scalar::orthogonal::{self, Family, degree};
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -32,7 +34,7 @@ macro_rules! function {
                 concat!("special_", $n, "(Tensor ", $param, ") -> Tensor"),
             ),
             |c, s| like(c, s, OpId::Ndtri),
-            Meaning::Routine(|c| mapped(c, &|x, _| bessel::$f(x))),
+            Meaning::Fill(|c, outs, pool| mapped(c, &mut outs[0], pool, |x, _| bessel::$f(x))),
         )
         .doc($doc)
         .spelled(special!($n))
@@ -109,7 +111,7 @@ macro_rules! polynomial {
                 concat!("special_", $n, "(Any x, Any n) -> Tensor"),
             ),
             |c, s| like(c, s, OpId::Zeta),
-            Meaning::Routine(|c| evaluated(c, Family::$family, $shifted)),
+            Meaning::Fill(|c, outs, pool| evaluated(c, &mut outs[0], pool, Family::$family, $shifted)),
         )
         .doc($doc)
         .form(
@@ -174,7 +176,7 @@ fn gamma_rows() -> Vec<Op> {
         Op::new(
             "igamma(Tensor self, Tensor other) -> Tensor",
             |c, s| like(c, s, OpId::Hypot),
-            Meaning::Routine(|c| mapped(c, &igamma)),
+            Meaning::Fill(|c, outs, pool| mapped(c, &mut outs[0], pool, igamma)),
         )
         .doc("the regularised lower incomplete gamma function of order self")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -183,7 +185,7 @@ fn gamma_rows() -> Vec<Op> {
         Op::new(
             "igammac(Tensor self, Tensor other) -> Tensor",
             |c, s| like(c, s, OpId::Hypot),
-            Meaning::Routine(|c| mapped(c, &igammac)),
+            Meaning::Fill(|c, outs, pool| mapped(c, &mut outs[0], pool, igammac)),
         )
         .doc("the regularised upper incomplete gamma function of order self")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -205,22 +207,36 @@ fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: OpId) -> OpResult<Type> 
 
 /// Applies `f`, in f64, to each element of the first operand and the corresponding element of the second (0 if there is
 /// none).
-fn mapped(c: &Call<Tensor>, f: &dyn Fn(f64, f64) -> f64) -> OpResult<Val<Tensor>> {
-    map_broadcast(c, &|dtype, x, y| {
-        // Operands are first rounded to the common dtype.
-        let of = |v: Scalar| v.cast(dtype).to_f64();
-        Scalar::F64(f(of(x), y.map_or(0.0, of)))
-    })
+fn mapped(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, f: impl Fn(f64, f64) -> f64 + Sync) -> OpResult<()> {
+    let (dtype, shape) = (out.dtype(), out.shape().to_vec());
+    // Operands are first rounded to the common dtype.
+    let wide = |t: Tensor| t.to(dtype).to(DType::F64);
+    let operands: Vec<Tensor> = c.args.iter().filter_map(operand_tensor).map(wide).collect();
+    let mut values = vec![0.0; shape.iter().product()];
+    let at = |k: usize, i: usize| {
+        let Some(t) = operands.get(k) else { return 0.0 };
+        let v = t.as_slice::<f64>();
+        match v.len() == shape.iter().product::<usize>() {
+            true => v[i],
+            false => v[broadcast_position(t.shape(), &shape, i)],
+        }
+    };
+    // These functions take as long as reading many numbers.
+    let len = units_per_part(values.len(), 1024, pool);
+    pool.run_parts(&mut values, len, |part, values| {
+        for (i, v) in (part * len..).zip(values) {
+            *v = f(at(0, i), at(1, i));
+        }
+    });
+    out.fill_from(&Tensor::from_slice(&shape, &values).to(dtype));
+    Ok(())
 }
 
-fn evaluated(c: &Call<Tensor>, family: Family, shifted: bool) -> OpResult<Val<Tensor>> {
-    map_broadcast(c, &|dtype, x, n| {
-        let n = degree(n.map_or(0.0, |n| n.cast(dtype).to_f64()));
-        let x = x.cast(dtype).to_f64();
-        Scalar::F64(match dtype {
-            DType::F64 => orthogonal::f64(family, shifted, x, n),
-            _ => orthogonal::f32(family, shifted, x as f32, n) as f64,
-        })
+fn evaluated(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, family: Family, shifted: bool) -> OpResult<()> {
+    let single = out.dtype() != DType::F64;
+    mapped(c, out, pool, |x, n| match single {
+        false => orthogonal::f64(family, shifted, x, degree(n)),
+        true => orthogonal::f32(family, shifted, x as f32, degree(n)) as f64,
     })
 }
 
@@ -230,20 +246,4 @@ fn operand_tensor(v: &Val<Tensor>) -> Option<Tensor> {
         Val::Leaf(t) => Some(t.clone()),
         v => v.as_f64().map(Tensor::scalar),
     }
-}
-
-fn map_broadcast(c: &Call<Tensor>, f: &dyn Fn(DType, Scalar, Option<Scalar>) -> Scalar) -> OpResult<Val<Tensor>> {
-    let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
-    let Some((dtype, shape)) = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) else {
-        return Err(OpError::shape(format!("the sizes of `{}` are unknown", c.op.name)));
-    };
-    let operands: Vec<Tensor> = c.args.iter().filter_map(operand_tensor).collect();
-    let mut out = zeros(dtype, &shape)?;
-    let at = |k: usize, i: usize| operands.get(k).map(|t| t.get(broadcast_position(t.shape(), &shape, i)));
-    for i in 0..out.numel() {
-        if let Some(x) = at(0, i) {
-            out.set(i, f(dtype, x, at(1, i)).cast(dtype));
-        }
-    }
-    Ok(Val::Leaf(out))
 }

@@ -6,6 +6,7 @@ use self::fractional::fractional_rows;
 use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::dense::{to_i64_indices, zeros};
+use crate::op::rows::fill::with_size;
 use crate::op::rows::spell::{list_text, text};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
@@ -145,15 +146,19 @@ fn unpool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let lead = x.rank() - n;
     let (from, to): (usize, usize) = (x.shape()[lead..].iter().product(), shape[lead..].iter().product());
     let mut out = zeros(x.dtype(), &shape)?;
-    for (i, &k) in at.as_slice::<i64>().iter().enumerate() {
-        let place = usize::try_from(k).ok().filter(|k| *k < to);
-        let place = place.ok_or_else(|| {
-            OpError::value(format!(
-                "Found an invalid max index: {k} (output volumes are of size {to})"
-            ))
-        })?;
-        out.set(i / from * to + place, x.get(i));
+    let at = at.as_slice::<i64>();
+    if let Some(k) = at.iter().find(|&&k| k as u64 >= to as u64) {
+        return Err(OpError::value(format!(
+            "Found an invalid max index: {k} (output volumes are of size {to})"
+        )));
     }
+    with_size!(x.dtype().size(), N => {
+        let (src, dst) = (x.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
+        let lines = at.chunks(from.max(1)).zip(src.chunks(from.max(1)));
+        for ((at, src), dst) in lines.zip(dst.chunks_mut(to.max(1))) {
+            at.iter().zip(src).for_each(|(&k, x)| dst[k as usize] = *x);
+        }
+    });
     Ok(Val::Leaf(out))
 }
 

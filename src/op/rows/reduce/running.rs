@@ -1,10 +1,12 @@
 //! Running extrema with their positions: cummax and cummin.
 
 use super::scan::{lines_of, scan_type};
+use crate::op::rows::fill::{run_pairs, units_per_part};
 use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::rows::lines::{DimLines, WideValues, tensor_of};
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
-use crate::tensor::{Tensor, ViewMut};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -12,14 +14,14 @@ pub(super) fn rows() -> Vec<Op> {
         Op::new(
             "cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
-            Meaning::Fill(|c, outs, _| running_extremum(c, outs, true)),
+            Meaning::Fill(|c, outs, pool| running_extremum(c, outs, true, pool)),
         )
         .doc("the cumulative maximum along a dim, and the index of its last occurrence; NaN propagates")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
             "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
-            Meaning::Fill(|c, outs, _| running_extremum(c, outs, false)),
+            Meaning::Fill(|c, outs, pool| running_extremum(c, outs, false, pool)),
         )
         .doc("the cumulative minimum along a dim, and the index of its last occurrence; NaN propagates")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -36,7 +38,7 @@ fn running_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![values, Val::Leaf(indices)]))
 }
 
-fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool) -> OpResult<()> {
+fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, pool: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
     let lines = lines_of(c, t)?;
     let [values, indices] = outs else {
@@ -44,12 +46,12 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool) -
     };
     let indices = indices.as_mut_slice::<i64>();
     with_cell!(t.dtype(), T => {
-        run_lines(t.as_slice::<T>(), values.as_mut_slice::<T>(), indices, &lines, largest);
+        run_lines(t.as_slice::<T>(), values.as_mut_slice::<T>(), indices, &lines, largest, pool);
     }, else {
         let mut picked = WideValues::from_tensor(t);
         match &mut picked {
-            WideValues::Float(v) => run_lines(&v.clone(), v, indices, &lines, largest),
-            WideValues::Int(v) => run_lines(&v.clone(), v, indices, &lines, largest),
+            WideValues::Float(v) => run_lines(&v.clone(), v, indices, &lines, largest, pool),
+            WideValues::Int(v) => run_lines(&v.clone(), v, indices, &lines, largest, pool),
         }
         values.bytes_mut().copy_from_slice(tensor_of(t.dtype(), t.shape(), &picked).bytes());
     });
@@ -57,37 +59,91 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool) -
 }
 
 /// The running extrema of all lines with their last positions. NaN stays.
-fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &DimLines, largest: bool) {
-    let takes = |x: T, best: T| {
-        let at_least = if largest { x >= best } else { x <= best };
-        x.is_nan() || (!best.is_nan() && at_least)
-    };
+fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &DimLines, largest: bool, pool: &Pool) {
     let (n, inner) = (lines.len, lines.inner);
     if v.is_empty() {
         return;
     }
-    let blocks = values
-        .chunks_exact_mut(n * inner)
-        .zip(indices.chunks_exact_mut(n * inner));
-    for ((values, indices), v) in blocks.zip(v.chunks_exact(n * inner)) {
+    let block = n * inner;
+    let blocks = units_per_part(lines.outer, 2 * block * (size_of::<T>() + 8), pool);
+    let len = blocks * block;
+    run_pairs(pool, (values, len), (indices, len), |i, values, indices| {
+        let v = &v[i * len..][..values.len()];
         if inner == 1 {
-            let mut best = (v[0], 0);
-            for (k, ((value, index), &x)) in values.iter_mut().zip(indices).zip(v).enumerate() {
-                let take = takes(x, best.0);
-                best = (if take { x } else { best.0 }, if take { k as i64 } else { best.1 });
-                (*value, *index) = best;
-            }
-            continue;
+            return run_rows(v, values, indices, n, largest);
         }
-        values[..inner].copy_from_slice(&v[..inner]);
-        indices[..inner].fill(0);
-        for k in 1..n {
-            let (done, rest) = values.split_at_mut(k * inner);
-            let (done_at, rest_at) = indices.split_at_mut(k * inner);
+        let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
+        for ((values, indices), v) in blocks.zip(v.chunks_exact(block)) {
+            run_wide(RunningColumns {
+                v,
+                values,
+                indices,
+                inner,
+                largest,
+            });
+        }
+    });
+}
+
+/// Whether `x` becomes the extremum.
+#[inline(always)]
+fn takes<T: Cell>(x: T, best: T, largest: bool) -> bool {
+    let at_least = if largest { x >= best } else { x <= best };
+    x.is_nan() | (!best.is_nan() & at_least)
+}
+
+/// The running extrema of rows of `n` elements: of several rows at a time, because each step waits for the one before it.
+fn run_rows<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
+    const ROWS: usize = 4;
+    let together = v.len() / (ROWS * n) * ROWS * n;
+    let mut best = [(v[0], 0); ROWS];
+    for first in (0..together).step_by(ROWS * n) {
+        best = std::array::from_fn(|r| (v[first + r * n], 0));
+        for k in 0..n {
+            for (r, best) in best.iter_mut().enumerate() {
+                let at = first + r * n + k;
+                step(best, (v[at], k), largest, &mut values[at], &mut indices[at]);
+            }
+        }
+    }
+    for first in (together..v.len()).step_by(n) {
+        best[0] = (v[first], 0);
+        for k in 0..n {
+            let at = first + k;
+            step(&mut best[0], (v[at], k), largest, &mut values[at], &mut indices[at]);
+        }
+    }
+}
+
+#[inline(always)]
+fn step<T: Cell>(best: &mut (T, i64), (x, k): (T, usize), largest: bool, value: &mut T, index: &mut i64) {
+    let take = takes(x, best.0, largest);
+    *best = (if take { x } else { best.0 }, if take { k as i64 } else { best.1 });
+    (*value, *index) = *best;
+}
+
+/// The running extrema of columns.
+struct RunningColumns<'a, T> {
+    v: &'a [T],
+    values: &'a mut [T],
+    indices: &'a mut [i64],
+    inner: usize,
+    largest: bool,
+}
+
+impl<T: Cell> WideLoop for RunningColumns<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let (v, inner) = (self.v, self.inner);
+        self.values[..inner].copy_from_slice(&v[..inner]);
+        self.indices[..inner].fill(0);
+        for k in 1..v.len() / inner {
+            let (done, rest) = self.values.split_at_mut(k * inner);
+            let (done_at, rest_at) = self.indices.split_at_mut(k * inner);
             let (best, at) = (&done[(k - 1) * inner..], &done_at[(k - 1) * inner..]);
             let row = rest.iter_mut().zip(rest_at).zip(&v[k * inner..]);
             for (((value, index), &x), (&b, &a)) in row.zip(best.iter().zip(at)) {
-                let take = takes(x, b);
+                let take = takes(x, b, self.largest);
                 *value = if take { x } else { b };
                 *index = if take { k as i64 } else { a };
             }

@@ -1,8 +1,8 @@
-//! Positions of extrema, medians, and scans along a dim.
+//! Medians, and scans along a dim.
 
 use super::{reduced_shape, sum_dtype};
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::index::combine::{Cell, with_cell};
+use crate::op::rows::fill::units_per_part;
 use crate::op::rows::lines::{DimLines, WideValues, tensor_of};
 use crate::op::rows::order::{Wanted, for_each_ordered_line};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
@@ -11,10 +11,15 @@ use crate::tensor::{Scalar, Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    [arg_rows(), median_rows(), cumulative_rows(), super::running::rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        super::extrema::rows(),
+        median_rows(),
+        cumulative_rows(),
+        super::running::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The given dim, or `None` for all dims.
@@ -36,7 +41,7 @@ fn keeps_dim<T>(c: &Call<T>) -> OpResult<bool> {
 }
 
 /// The result type of a reduction to a position; an error if the dim is empty.
-fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
+pub(super) fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
     let t = c.leaf("self")?;
     let Some(shape) = &t.shape else {
         return Ok(TensorType { dtype, shape: None });
@@ -63,103 +68,12 @@ fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
     Ok(TensorType::new(dtype, shape_without(shape, dim, keeps_dim(c)?)))
 }
 
-fn arg_rows() -> Vec<Op> {
-    vec![
-        Op::new(
-            "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
-            |c, _| arg_type(c),
-            Meaning::Fill(|c, outs, _| arg_extremum(c, &mut outs[0], true)),
-        )
-        .doc("the index of the first maximum; NaN is the largest")
-        .spelled("aten.@ torch.@ Tensor.@"),
-        Op::new(
-            "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
-            |c, _| arg_type(c),
-            Meaning::Fill(|c, outs, _| arg_extremum(c, &mut outs[0], false)),
-        )
-        .doc("the index of the first minimum; NaN is the smallest")
-        .spelled("aten.@ torch.@ Tensor.@"),
-    ]
-}
-
-fn arg_type(c: &Call<TensorType>) -> OpResult<Type> {
-    match c.leaf("self")?.dtype {
-        DType::B8 => Err(OpError::dtype(format!("{}(): does not support bool input", c.op.name))),
-        d if !d.is_computed() => Err(not_implemented(c.op.name, d)),
-        _ => place_type(c, DType::I64).map(Val::Leaf),
-    }
-}
-
-/// The position within a line of the first element that no other element beats.
-fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
-    const LANES: usize = 16;
-    let Some(&first) = line.first() else { return 0 };
-    let better = |x: T, best: T| if largest { x > best } else { x < best };
-    let (mut best, mut nan) = ([first; LANES], false);
-    let (chunks, rest) = line.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (b, &x) in best.iter_mut().zip(chunk) {
-            *b = if better(x, *b) { x } else { *b };
-            nan |= x.is_nan();
-        }
-    }
-    if nan || rest.iter().any(|x| x.is_nan()) {
-        return line.iter().position(|x| x.is_nan()).unwrap_or(0);
-    }
-    let best = best
-        .iter()
-        .chain(rest)
-        .fold(first, |b, &x| if better(x, b) { x } else { b });
-    line.iter().position(|&x| x == best).unwrap_or(0)
-}
-
-/// [`best_in_line`] of all lines whose elements are `inner` apart.
-fn best_in_columns<T: Cell>(rows: &[T], largest: bool, out: &mut [i64]) {
-    let mut best = rows[..out.len()].to_vec();
-    out.fill(0);
-    for (k, row) in rows.chunks_exact(out.len()).enumerate().skip(1) {
-        for ((b, o), &x) in best.iter_mut().zip(out.iter_mut()).zip(row) {
-            let better = if largest { x > *b } else { x < *b };
-            let take = !b.is_nan() && (x.is_nan() || better);
-            *b = if take { x } else { *b };
-            *o = if take { k as i64 } else { *o };
-        }
-    }
-}
-
 /// The lines of a call: along its dim, or all elements as a single line.
 pub(super) fn lines_of(c: &Call<Tensor>, t: &Tensor) -> OpResult<DimLines> {
     Ok(match dim_of(c, t.rank())? {
         Some(d) => DimLines::new(t.shape(), d),
         None => DimLines::new(&[t.numel()], 0),
     })
-}
-
-fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool) -> OpResult<()> {
-    let t = c.leaf("self")?;
-    let lines = lines_of(c, t)?;
-    let out = out.as_mut_slice::<i64>();
-    with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out), else {
-        match WideValues::from_tensor(t) {
-            WideValues::Float(v) => arg_lines(&v, &lines, largest, out),
-            WideValues::Int(v) => arg_lines(&v, &lines, largest, out),
-        }
-    });
-    Ok(())
-}
-
-fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64]) {
-    if v.is_empty() {
-        return;
-    }
-    if lines.inner == 1 {
-        let places = v.chunks_exact(lines.len).map(|line| best_in_line(line, largest));
-        return out.iter_mut().zip(places).for_each(|(o, p)| *o = p as i64);
-    }
-    let blocks = v.chunks_exact(lines.len * lines.inner);
-    out.chunks_exact_mut(lines.inner)
-        .zip(blocks)
-        .for_each(|(o, rows)| best_in_columns(rows, largest, o));
 }
 
 fn median_rows() -> Vec<Op> {
@@ -210,7 +124,7 @@ fn median_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(indices)]))
 }
 
-fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
     let lines = match c.op.schema.results {
         1 => DimLines::new(&[t.numel()], 0),
@@ -225,15 +139,38 @@ fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> 
     let [values, indices @ ..] = outs else {
         return Err(OpError::arg("self", "a median has a value"));
     };
-    let (dst, mut indices) = (values.bytes_mut(), indices.first_mut().map(|i| i.as_mut_slice::<i64>()));
-    for_each_ordered_line(t, &lines, false, &wanted, &mut |line, order| {
-        let (o, i) = (line / lines.inner, line % lines.inner);
-        let at = order.first().map(|&k| (o * lines.len + k) * lines.inner + i);
-        at.map_or(nothing, |at| t.get(at)).write(dst, line);
-        if let Some(indices) = &mut indices {
-            indices[line] = order.first().map_or(0, |&k| k as i64);
+    let (size, number) = (t.dtype().size(), lines.outer * lines.inner);
+    let mut unused = vec![];
+    let indices = match indices {
+        [i] => i.as_mut_slice::<i64>(),
+        _ => {
+            unused.resize(number, 0);
+            &mut unused[..]
         }
-    });
+    };
+    if number == 0 {
+        return Ok(());
+    }
+    let count = units_per_part(number, 8 * lines.len * size, pool);
+    let mut parts: Vec<_> = values
+        .bytes_mut()
+        .chunks_mut(count * size)
+        .zip(indices.chunks_mut(count))
+        .collect();
+    let order = (false, &wanted);
+    for_each_ordered_line(
+        t,
+        &lines,
+        order,
+        (&mut parts, count),
+        pool,
+        |(values, indices), at, line, order| {
+            let (o, i) = (line / lines.inner, line % lines.inner);
+            let place = order.first().map(|&k| (o * lines.len + k) * lines.inner + i);
+            place.map_or(nothing, |p| t.get(p)).write(values, at);
+            indices[at] = order.first().map_or(0, |&k| k as i64);
+        },
+    );
     Ok(())
 }
 
@@ -242,7 +179,7 @@ fn cumulative_rows() -> Vec<Op> {
         Op::new(
             "cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan_tensor(c, 0., |a, x| a + x, i64::wrapping_add)),
+            Meaning::Fill(|c, outs, pool| scan_tensor(c, (&mut outs[0], pool), 0., |a, x| a + x, i64::wrapping_add)),
         )
         .doc("the cumulative sum along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -251,7 +188,7 @@ fn cumulative_rows() -> Vec<Op> {
         Op::new(
             "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan_tensor(c, 1., |a, x| a * x, i64::wrapping_mul)),
+            Meaning::Fill(|c, outs, pool| scan_tensor(c, (&mut outs[0], pool), 1., |a, x| a * x, i64::wrapping_mul)),
         )
         .doc("the cumulative product along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -266,7 +203,9 @@ fn cumulative_rows() -> Vec<Op> {
                     false => Err(not_implemented("logcumsumexp_out_cpu", d)),
                 }
             },
-            Meaning::Routine(|c| scan_tensor(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
+            Meaning::Fill(|c, outs, pool| {
+                scan_tensor(c, (&mut outs[0], pool), f64::NEG_INFINITY, log_add_exp, |a, _| a)
+            }),
         )
         .doc("the logarithm of the cumulative sum of exponentials along a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -334,20 +273,11 @@ pub(super) fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
 /// floats it begins with `start`, so that an initial -0.0 becomes 0.0.
 fn scan_tensor(
     c: &Call<Tensor>,
+    (out, pool): (&mut ViewMut<'_>, &Pool),
     start: f64,
     float: fn(f64, f64) -> f64,
     int: fn(i64, i64) -> i64,
-) -> OpResult<Val<Tensor>> {
-    fn scan_lines<N: Copy>(v: &mut [N], lines: &DimLines, start: Option<N>, f: fn(N, N) -> N) -> OpResult<()> {
-        lines.for_each_line(|line| {
-            let mut acc = start;
-            for at in line {
-                let x = acc.map_or(v[at], |a| f(a, v[at]));
-                (v[at], acc) = (x, Some(x));
-            }
-            Ok(())
-        })
-    }
+) -> OpResult<()> {
     scan_type(&c.map(Tensor::ty))?;
     let t = c.leaf("self")?;
     let dtype = scan_dtype(c, t.dtype());
@@ -356,8 +286,28 @@ fn scan_tensor(
     let mut values = WideValues::from_tensor(&t);
     match &mut values {
         // torch returns a 0-dim tensor unchanged.
-        WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(start), float)?,
-        WideValues::Int(v) => scan_lines(v, &lines, None, int)?,
+        WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(start), float, pool),
+        WideValues::Int(v) => scan_lines(v, &lines, None, int, pool),
     }
-    Ok(Val::Leaf(tensor_of(dtype, t.shape(), &values)))
+    out.fill_from(&tensor_of(dtype, t.shape(), &values));
+    Ok(())
+}
+
+fn scan_lines<N: Copy + Send + Sync>(v: &mut [N], lines: &DimLines, start: Option<N>, f: fn(N, N) -> N, pool: &Pool) {
+    let (n, inner) = (lines.len, lines.inner);
+    if v.is_empty() {
+        return;
+    }
+    // A function of two numbers takes as long as reading several.
+    let blocks = units_per_part(lines.outer, 8 * n * inner * size_of::<N>(), pool);
+    pool.run_parts(v, blocks * n * inner, |_, v| {
+        for rows in v.chunks_exact_mut(n * inner) {
+            if let Some(start) = start {
+                rows[..inner].iter_mut().for_each(|x| *x = f(start, *x));
+            }
+            for k in inner..rows.len() {
+                rows[k] = f(rows[k - inner], rows[k]);
+            }
+        }
+    });
 }

@@ -1,12 +1,22 @@
 //! Coordinates of `grid_sampler` as places in an image, along one dim.
 
-use crate::tensor::Element;
+use super::grid_half::{RealBf16, RealF16};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// The arithmetic of coordinates and weights.
 pub(super) trait Real:
-    Element + Default + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+    Copy
+    + Default
+    + Send
+    + Sync
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
 {
+    /// Whether numbers have 16 bits, which do not hold every index.
+    const IS_HALF: bool = false;
     fn of(x: f64) -> Self;
     fn floor(self) -> Self;
     fn trunc(self) -> Self;
@@ -43,6 +53,31 @@ macro_rules! reals {
 }
 reals!(f32, f64);
 
+macro_rules! half_reals {
+    ($($t:ident),*) => { $(impl Real for $t {
+        const IS_HALF: bool = true;
+        #[inline(always)]
+        fn of(x: f64) -> $t { $t::rounded(x as f32) }
+        #[inline(always)]
+        fn floor(self) -> $t { $t(self.0.floor()) }
+        #[inline(always)]
+        fn trunc(self) -> $t { $t(self.0.trunc()) }
+        #[inline(always)]
+        fn round_even(self) -> $t { $t(self.0.round_ties_even()) }
+        #[inline(always)]
+        fn abs(self) -> $t { $t(self.0.abs()) }
+        #[inline(always)]
+        fn at_least(self, low: $t) -> $t { $t(self.0.max(low.0)) }
+        #[inline(always)]
+        fn at_most(self, high: $t) -> $t { $t(self.0.min(high.0)) }
+        #[inline(always)]
+        fn rem(self, span: $t) -> $t { $t(self.0 % span.0) }
+        #[inline(always)]
+        fn to_i32(self) -> i32 { self.0 as i32 }
+    })* };
+}
+half_reals!(RealBf16, RealF16);
+
 /// What coordinates outside of the image mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Padding {
@@ -61,8 +96,8 @@ pub(super) struct Axis<T> {
     /// The least coordinate of a reflection, and the distance between its two borders.
     low: T,
     span: T,
-    /// Whether the image has three dims. torch's kernel for these is a different one.
-    pub volume: bool,
+    /// Whether the image has three dims. torch's kernel for these computes point by point, and not in vectors.
+    pub by_point: bool,
 }
 
 impl<T: Real> Axis<T> {
@@ -79,17 +114,20 @@ impl<T: Real> Axis<T> {
             last: T::of(size as f64 - 1.0),
             low: T::of(low),
             span: T::of(span),
-            volume,
+            by_point: volume,
         }
     }
 
     /// Maps a coordinate from -1..1 to an index, which may be out of bounds.
     #[inline(always)]
     pub(super) fn unnormalise(&self, x: T) -> T {
-        let x = x + T::of(1.0);
-        match self.align {
-            true => x * (self.last / T::of(2.0)),
-            false => x * (T::of(self.size as f64) / T::of(2.0)) - T::of(0.5),
+        let [one, two, size] = [1.0, 2.0, self.size as f64].map(T::of);
+        let x = x + one;
+        match (self.align, self.by_point && T::IS_HALF) {
+            (true, true) => x / two * self.last,
+            (false, true) => (x * size - one) / two,
+            (true, false) => x * (self.last / two),
+            (false, false) => x * (size / two) - T::of(0.5),
         }
     }
 
@@ -105,6 +143,11 @@ impl<T: Real> Axis<T> {
 
     #[inline(always)]
     fn clip(&self, x: T) -> T {
+        let nan = x.partial_cmp(&x).is_none();
+        if self.by_point && nan {
+            // `std::min` and `std::max` give their first argument.
+            return self.last;
+        }
         x.at_least(T::of(0.0)).at_most(self.last)
     }
 
@@ -115,7 +158,7 @@ impl<T: Real> Axis<T> {
             return T::of(0.0);
         }
         let x = (x - low).abs();
-        if self.volume {
+        if self.by_point {
             let extra = x.rem(span);
             let flips = (x / span).floor();
             let even = flips.rem(T::of(2.0)) == T::of(0.0);
@@ -132,8 +175,30 @@ impl<T: Real> Axis<T> {
     #[inline(always)]
     pub(super) fn place(&self, x: T) -> i32 {
         let i = x.to_i32();
+        if T::IS_HALF & !self.by_point & (self.size <= i16::MAX as usize) {
+            // torch's vectors of 16-bit indices keep the low bits; those of what is not finite are 0.
+            let finite = x * T::of(0.0) == T::of(0.0);
+            let low = if finite { i as i16 as i32 } else { 0 };
+            return if low < self.size as i32 { low.max(-1) } else { -1 };
+        }
         let inside = (x >= T::of(0.0)) & (i < self.size as i32);
         if inside { i } else { -1 }
+    }
+
+    /// The neighbours of an index, or -1 if they are out of bounds, and their weights.
+    #[inline(always)]
+    pub(super) fn neighbours(&self, x: T) -> [(i32, T); 2] {
+        let (at, one, zero) = (x.floor(), T::of(1.0), T::of(0.0));
+        let i = if at >= T::of(-2.0) { at.to_i32() } else { -2 };
+        let next = i.saturating_add(1);
+        let inside = |i: i32| if i < self.size as i32 { i.max(-1) } else { -1 };
+        let (low, high) = match self.by_point && T::IS_HALF {
+            true => (T::of(next as f64) - x, x - T::of(i as f64)),
+            false => (one - (x - at), x - at),
+        };
+        // Where points are computed one by one, what is outside does not count, even with a weight that is NaN.
+        let of = |i: i32, w: T| (inside(i), if self.by_point & (inside(i) < 0) { zero } else { w });
+        [of(i, low), of(next, high)]
     }
 }
 

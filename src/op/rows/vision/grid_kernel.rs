@@ -2,7 +2,7 @@
 //! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
 
 use super::grid_axis::{Axis, Padding, Real, cubic_weights};
-use crate::op::rows::dense::native;
+use super::grid_half::{RealBf16, RealF16};
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, OpError, OpResult};
 use crate::parallel::Pool;
@@ -37,16 +37,7 @@ impl<T: Real> Taps<T> {
     fn fill_linear(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
         let ([p0, p1, ..], [w0, w1, ..]) = (&mut self.places, &mut self.weights);
         for j in 0..n {
-            let x = axis.pad(coordinates(j));
-            let at = x.floor();
-            let w = x - at;
-            (p0[j], p1[j]) = (axis.place(at), axis.place(at + T::of(1.0)));
-            (w0[j], w1[j]) = (T::of(1.0) - w, w);
-            if axis.volume {
-                // What is outside does not count, even with a weight that is NaN.
-                w0[j] = if p0[j] < 0 { T::of(0.0) } else { w0[j] };
-                w1[j] = if p1[j] < 0 { T::of(0.0) } else { w1[j] };
-            }
+            [(p0[j], w0[j]), (p1[j], w1[j])] = axis.neighbours(axis.pad(coordinates(j)));
         }
     }
 
@@ -218,31 +209,53 @@ impl<T: Real> Sampler<T> {
 
 /// The row's function.
 pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
-    let x = c.leaf("input")?;
-    let out = &mut outs[0];
+    let (x, grid, out) = (c.leaf("input")?, c.leaf("grid")?, &mut outs[0]);
+    let shape = out.shape().to_vec();
     match x.dtype() {
-        DType::F32 => sample::<f32>(c, out.shape().to_vec(), out.as_mut_slice(), pool),
-        DType::F64 => sample::<f64>(c, out.shape().to_vec(), out.as_mut_slice(), pool),
-        d => {
-            let mut wide = Tensor::zeros(native(d), out.shape());
-            sample::<f32>(c, out.shape().to_vec(), wide.as_mut_slice(), pool)?;
-            out.fill_from(&wide.to(d));
-            Ok(())
-        }
+        DType::F32 => sample::<f32>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
+        DType::F64 => sample::<f64>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
+        DType::BF16 => sample_half(c, [x, grid], RealBf16, |v| v.0, out, pool),
+        _ => sample_half(c, [x, grid], RealF16, |v| v.0, out, pool),
     }
 }
 
-fn sample<T: Real>(c: &Call<Tensor>, shape: Vec<usize>, out: &mut [T], pool: &Pool) -> OpResult<()> {
-    let (x, grid) = (c.leaf("input")?.to(T::DTYPE), c.leaf("grid")?.to(T::DTYPE));
+/// Samples in an arithmetic of 16 bits, whose numbers are f32.
+fn sample_half<T: Real>(
+    c: &Call<Tensor>,
+    operands: [&Tensor; 2],
+    of: impl Fn(f32) -> T,
+    value: impl Fn(T) -> f32,
+    out: &mut ViewMut<'_>,
+    pool: &Pool,
+) -> OpResult<()> {
+    let [x, grid] = operands.map(|t| {
+        let wide = t.to(DType::F32);
+        wide.as_slice::<f32>().iter().map(|&v| of(v)).collect::<Vec<T>>()
+    });
+    let mut y = vec![T::default(); out.shape().iter().product()];
+    sample(c, &x, &grid, out.shape(), &mut y, pool)?;
+    let wide: Vec<f32> = y.into_iter().map(value).collect();
+    out.fill_from(&Tensor::from_slice(out.shape(), &wide).to(operands[0].dtype()));
+    Ok(())
+}
+
+fn sample<T: Real>(
+    c: &Call<Tensor>,
+    image: &[T],
+    grid: &[T],
+    shape: &[usize],
+    out: &mut [T],
+    pool: &Pool,
+) -> OpResult<()> {
     let padding = match c.int("padding_mode")? {
         1 => Padding::Border,
         2 => Padding::Reflection,
         _ => Padding::Zeros,
     };
-    let dims = x.rank() - 2;
+    let dims = shape.len() - 2;
     let align = c.bool("align_corners")?;
     let mut size = [1; 3];
-    size[3 - dims..].copy_from_slice(&x.shape()[2..]);
+    size[3 - dims..].copy_from_slice(&c.leaf("input")?.shape()[2..]);
     if size.iter().product::<usize>() > i32::MAX as usize {
         return Err(OpError::shape(format!(
             "grid_sampler(): an image of {size:?} elements is too large"
@@ -262,7 +275,6 @@ fn sample<T: Real>(c: &Call<Tensor>, shape: Vec<usize>, out: &mut [T], pool: &Po
     if out.is_empty() {
         return Ok(());
     }
-    let (image, grid) = (x.as_slice::<T>(), grid.as_slice::<T>());
     let planes = units_per_part(shape[0] * shape[1], sampler.points * size_of::<T>(), pool);
     pool.run_parts(out, planes * sampler.points, |i, out| {
         sampler.sample_planes(image, grid, i * planes, out);

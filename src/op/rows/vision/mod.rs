@@ -3,6 +3,7 @@
 mod detection;
 mod grid;
 mod grid_axis;
+mod grid_half;
 mod grid_kernel;
 mod regions;
 mod resample;

@@ -11,6 +11,7 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use smallvec::smallvec;
 
 /// The interpolation method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,16 +199,16 @@ fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Optio
             r(r(step * (i as f64 + 0.5)) - 0.5)
         };
         match mode {
-            ResampleMode::Nearest => vec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
-            ResampleMode::NearestExact => vec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
+            ResampleMode::Nearest => smallvec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
+            ResampleMode::NearestExact => smallvec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
             ResampleMode::Linear => {
                 if n == out {
-                    return vec![(i, 1.0)];
+                    return smallvec![(i, 1.0)];
                 }
                 let s = source.max(0.0);
                 let at = (s.floor() as usize).min(last);
                 let t = r(s - at as f64).clamp(0.0, 1.0);
-                vec![(at, r(1.0 - t)), ((at + 1).min(last), t)]
+                smallvec![(at, r(1.0 - t)), ((at + 1).min(last), t)]
             }
             ResampleMode::Cubic => {
                 let at = source.floor();
@@ -250,7 +251,7 @@ fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult
     let align = c.op.schema.index_of("align_corners").is_some() && c.bool("align_corners")?;
     let bytes = x.dtype() == DType::U8 && n == 2;
     let single = x.dtype() != DType::F64 && !bytes;
-    let mut along: Vec<Vec<Taps>> = vec![vec![vec![(0, 1.0)]]; 3 - n];
+    let mut along: Vec<Vec<Taps>> = vec![vec![smallvec![(0, 1.0)]]; 3 - n];
     for (d, s) in scale_factors(c, n)?.into_iter().enumerate() {
         along.push(axis_taps(mode, x.shape()[d + 2], out.shape()[d + 2], align, s, single));
     }
@@ -262,7 +263,7 @@ fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult
     if matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
         resample_nearest(x, size, &along, out, pool);
     } else if bytes {
-        out.as_mut_slice::<u8>().copy_from_slice(&fixed_point(x, &along[1..]));
+        fixed_point(x, &along[1..], out.as_mut_slice(), pool);
     } else {
         blend(x, size, &along, out, pool);
     }

@@ -4,6 +4,7 @@ use super::resample_bytes::Taps;
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut, gather_places, gather_weighted, with_wide_vectors};
+use smallvec::SmallVec;
 use std::ops::{Add, Mul};
 
 /// Resamples planes of `size` by copies of elements; each index of `along` has one tap.
@@ -139,13 +140,13 @@ impl<T: Weight> LineCache<T> {
 }
 
 /// Taps of the outer two dims. The bool says that there is one tap of weight 1.
-type OuterTaps<T> = [Vec<(Vec<(usize, T)>, bool)>; 2];
+type OuterTaps<T> = [Vec<(SmallVec<[(usize, T); 4]>, bool)>; 2];
 
 /// Resamples planes of `size` by weighted sums along each dim, innermost dim first.
 pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps>], out: &mut [T], pool: &Pool) {
     let columns = LineTaps::<T>::new(&along[2]);
     let of = |t: &Taps| {
-        let taps: Vec<(usize, T)> = t.iter().map(|&(i, w)| (i, T::of(w))).collect();
+        let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::of(w))).collect();
         let copies = matches!(taps[..], [(_, w)] if w == T::of(1.0));
         (taps, copies)
     };
@@ -223,6 +224,7 @@ fn add_scaled<T: Weight>(line: &[T], w: T, out: &mut [T], first: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     /// The sum of each element's taps along all dims, element by element.
     fn by_elements(x: &[f64], size: [usize; 3], along: &[Vec<Taps>]) -> Vec<f64> {
@@ -249,12 +251,12 @@ mod tests {
     fn lines_that_are_kept_are_the_right_ones() {
         let size = [4, 5, 20];
         let x: Vec<f64> = (0..3 * 400).map(|i| (i * 37 % 101) as f64).collect();
-        let one = |n: usize| -> Vec<Taps> { (0..n).map(|i| vec![(i, 1.0)]).collect() };
+        let one = |n: usize| -> Vec<Taps> { (0..n).map(|i| smallvec![(i, 1.0)]).collect() };
         let two = |n: usize, out: usize| -> Vec<Taps> {
             let at = |i: usize| (i * n / out, 0.25 * (i % 4) as f64);
             (0..out)
                 .map(at)
-                .map(|(a, t)| vec![(a, 1.0 - t), ((a + 1).min(n - 1), t)])
+                .map(|(a, t)| smallvec![(a, 1.0 - t), ((a + 1).min(n - 1), t)])
                 .collect()
         };
         let four: Vec<Taps> = (0..9)

@@ -2,8 +2,9 @@
 
 use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{Tensor, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
+use std::ops::{Div, Mul, Sub};
 
 /// `one_hot` and `histc`.
 pub(super) fn histogram_rows() -> Vec<Op> {
@@ -118,11 +119,30 @@ pub(super) fn by_max() -> Op {
 fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let bins = c.int("bins")?.max(1) as usize;
-    let v: Vec<f64> = (0..x.numel()).map(|i| x.get(i).to_f64()).collect();
-    let (mut low, mut high) = (c.f64("min")?, c.f64("max")?);
+    let bounds = (c.f64("min")?, c.f64("max")?);
+    // Computed in the tensor's own dtype and in torch's order of operations, because values at bin edges depend on
+    // both.
+    let counts = match x.dtype() {
+        DType::F32 => count_bins(x.as_slice::<f32>(), bounds, bins, |x| x as f64, |x| x as f32),
+        _ => count_bins(x.to(DType::F64).as_slice::<f64>(), bounds, bins, |x| x, |x| x),
+    }?;
+    Ok(Val::Leaf(Tensor::from_slice(&[bins], &counts).to(x.dtype())))
+}
+
+/// The number of elements in each bin.
+fn count_bins<T>(
+    v: &[T],
+    (mut low, mut high): (f64, f64),
+    bins: usize,
+    wide: impl Fn(T) -> f64 + Copy,
+    narrow: impl Fn(f64) -> T,
+) -> OpResult<Vec<f64>>
+where
+    T: Copy + PartialOrd + Sub<Output = T> + Mul<Output = T> + Div<Output = T>,
+{
     if low == high && !v.is_empty() {
-        low = v.iter().copied().fold(f64::INFINITY, f64::min);
-        high = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        low = v.iter().map(|&x| wide(x)).fold(f64::INFINITY, f64::min);
+        high = v.iter().map(|&x| wide(x)).fold(f64::NEG_INFINITY, f64::max);
     }
     if low == high {
         (low, high) = (low - 1.0, high + 1.0);
@@ -135,24 +155,28 @@ fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if low > high {
         return Err(OpError::value("torch.histc: max must be larger than min"));
     }
-    let mut counted = zeros(DType::F64, &[bins])?;
-    let counts = counted.as_mut_slice::<f64>();
-    // Computed in the tensor's own dtype and in torch's order of operations, because values at bin edges depend on
-    // both.
-    let single = x.dtype() == DType::F32;
-    if single {
-        (low, high) = (low as f32 as f64, high as f32 as f64);
+    let (low, high, number) = (narrow(low), narrow(high), narrow(bins as f64));
+    let width = high - low;
+    // Bin `bins` is for what is outside. Several counts per bin, because equal neighbours would wait for each other.
+    const COPIES: usize = 4;
+    let mut counts = vec![[0u64; COPIES]; bins + 1];
+    let mut places = [0; 256];
+    for v in v.chunks(places.len()) {
+        with_wide_vectors(|| {
+            for (p, &x) in places.iter_mut().zip(v) {
+                let at = wide((x - low) * number / width) as usize;
+                *p = if (x >= low) & (x <= high) {
+                    at.min(bins - 1)
+                } else {
+                    bins
+                };
+            }
+        });
+        for (k, &p) in places[..v.len()].iter().enumerate() {
+            counts[p][k % COPIES] += 1;
+        }
     }
-    for x in v.into_iter().filter(|x| (low..=high).contains(x)) {
-        let at = match single {
-            true => ((x as f32 - low as f32) * bins as f32 / (high as f32 - low as f32)) as usize,
-            false => ((x - low) * bins as f64 / (high - low)) as usize,
-        };
-        counts[at.min(bins - 1)] += 1.0;
-    }
-    Ok(Val::Leaf(Tensor::from_fn(x.dtype(), &[bins], |i| {
-        Scalar::F64(counts[i])
-    })))
+    Ok(counts[..bins].iter().map(|c| c.iter().sum::<u64>() as f64).collect())
 }
 
 fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -184,13 +208,13 @@ fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let mut summed = zeros(DType::F64, &[n])?;
     let sums = summed.as_mut_slice::<f64>();
-    v.iter()
-        .enumerate()
-        .for_each(|(k, &i)| sums[i as usize] += w.get(k).to_f64());
+    let wide = w.to(DType::F64);
+    let pairs = v.iter().zip(wide.as_slice::<f64>());
+    pairs.for_each(|(&i, w)| sums[i as usize] += w);
     let dtype = if w.dtype() == DType::F32 {
         DType::F32
     } else {
         DType::F64
     };
-    Ok(Val::Leaf(Tensor::from_fn(dtype, &[n], |i| Scalar::F64(sums[i]))))
+    Ok(Val::Leaf(summed.to(dtype)))
 }

@@ -1,8 +1,9 @@
 //! LU factors, and solutions by them.
 
 use super::{factors_type, pack_results, same_dtype, with_least};
+use crate::op::rows::linalg::blocks::lu;
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
-use crate::op::rows::linalg::factorize::{lu, lu_parts, solve_in_place};
+use crate::op::rows::linalg::factorize::{lu_parts, solve_in_place};
 use crate::op::rows::linalg::matrix::{Matrix, tensor_to_matrices};
 use crate::op::rows::linalg::{solution_type, solve_batch, want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};

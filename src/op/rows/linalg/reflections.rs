@@ -1,0 +1,143 @@
+//! Products of Householder reflections, in blocks: `1 - V T V^T` is the product of the reflections whose vectors are the columns of `V`
+//! (Schreiber and Van Loan 1989).
+
+use super::blocks::{BLOCK, blocks};
+use super::lines::{reflect_rows, reflection};
+use super::matrix::Matrix;
+use crate::tensor::with_wide_vectors;
+use std::ops::Range;
+
+/// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
+/// element is 1) below it. Returns the factors of the reflections.
+pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
+    let (least, n) = (a.rows.min(a.columns), a.columns);
+    let mut taus = vec![];
+    if least <= 2 * BLOCK {
+        with_wide_vectors(|| reflect_columns(a, 0..least, n, &mut taus));
+        return taus;
+    }
+    for columns in blocks(least) {
+        with_wide_vectors(|| reflect_columns(a, columns.clone(), columns.end, &mut taus));
+        let block = Reflections::new(a, &taus, columns.clone());
+        let mut right = a.part(columns.start..a.rows, columns.end..n);
+        block.apply(&mut right, true);
+        for (i, row) in right.v.chunks_exact(right.columns.max(1)).enumerate() {
+            a.v[(columns.start + i) * n..][columns.end..n].copy_from_slice(row);
+        }
+    }
+    taus
+}
+
+/// Reflects some columns, and those after them that are before `end`.
+#[inline(always)]
+fn reflect_columns(a: &mut Matrix, columns: Range<usize>, end: usize, taus: &mut Vec<f64>) {
+    let n = a.columns;
+    let (mut column, mut sums) = (vec![], vec![]);
+    for k in columns {
+        column.clear();
+        column.extend((k..a.rows).map(|i| a.v[i * n + k]));
+        let (tau, beta) = reflection(&mut column);
+        taus.push(tau);
+        reflect_rows(a, k, k + 1..end, &column, tau, &mut sums);
+        a.set(k, k, beta);
+        (k + 1..a.rows).for_each(|i| a.v[i * n + k] = column[i - k]);
+    }
+}
+
+/// Multiplies `c` from the left by the product of reflections (`ormqr`), or by its transpose.
+pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
+    let n = taus.len().min(vectors.columns).min(c.rows);
+    if n <= BLOCK {
+        return with_wide_vectors(|| apply_each(vectors, &taus[..n], c, transposed));
+    }
+    let one = |columns: Range<usize>| {
+        let block = Reflections::new(vectors, taus, columns.clone());
+        let mut below = c.part(columns.start..c.rows, 0..c.columns);
+        block.apply(&mut below, transposed);
+        c.v[columns.start * c.columns..].copy_from_slice(&below.v);
+    };
+    match transposed {
+        true => blocks(n).for_each(one),
+        false => blocks(n).rev().for_each(one),
+    }
+}
+
+/// Multiplies by one reflection after the other.
+#[inline(always)]
+fn apply_each(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
+    let (mut v, mut sums) = (vec![], vec![]);
+    for i in 0..taus.len() {
+        let k = if transposed { i } else { taus.len() - 1 - i };
+        v.clear();
+        v.push(1.0);
+        v.extend((k + 1..c.rows).map(|i| vectors.at(i, k)));
+        reflect_rows(c, k, 0..c.columns, &v, taus[k], &mut sums);
+    }
+}
+
+/// The product of some neighbouring reflections.
+struct Reflections {
+    /// A reflection's vector per column.
+    vectors: Matrix,
+    across: Matrix,
+    /// The upper triangle `T`.
+    factors: Matrix,
+}
+
+impl Reflections {
+    fn new(a: &Matrix, taus: &[f64], columns: Range<usize>) -> Reflections {
+        let (k, n) = (columns.start, columns.len());
+        let vectors = Matrix::from_fn(a.rows - k, n, |i, j| match i.cmp(&j) {
+            std::cmp::Ordering::Less => 0.0,
+            std::cmp::Ordering::Equal => 1.0,
+            std::cmp::Ordering::Greater => a.at(k + i, k + j),
+        });
+        let across = vectors.transposed();
+        let products = across.times(&vectors);
+        let mut factors = Matrix::zeros(n, n);
+        for j in 0..n {
+            let tau = taus[k + j];
+            for i in 0..j {
+                let sum: f64 = (i..j).map(|p| factors.at(i, p) * products.at(p, j)).sum();
+                factors.set(i, j, -tau * sum);
+            }
+            factors.set(j, j, tau);
+        }
+        Reflections {
+            vectors,
+            across,
+            factors,
+        }
+    }
+
+    /// Multiplies `c` from the left by the product, or by its transpose.
+    fn apply(&self, c: &mut Matrix, transposed: bool) {
+        let sums = self.across.times(c);
+        let sums = match transposed {
+            true => self.factors.transposed().times(&sums),
+            false => self.factors.times(&sums),
+        };
+        c.subtract_at(0, 0, &self.vectors.times(&sums));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_multiply_back() {
+        for (rows, columns) in [(4, 3), (3, 4), (150, 140), (200, 131), (131, 200)] {
+            let a = Matrix::from_fn(rows, columns, |i, j| ((i * 7 + j * 5 + i * j) % 11) as f64 - 4.0);
+            let mut f = a.clone();
+            let taus = householder_qr(&mut f);
+            let mut r = Matrix::from_fn(rows, columns, |i, j| if i <= j { f.at(i, j) } else { 0.0 });
+            let upper = r.clone();
+            apply_reflections(&f, &taus, &mut r, false);
+            let far = |a: &Matrix, b: &Matrix| a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            assert!(far(&r, &a) < 1e-11, "{rows} {columns}");
+            apply_reflections(&f, &taus, &mut r, true);
+            assert!(far(&r, &upper) < 1e-11, "{rows} {columns}");
+        }
+    }
+}
